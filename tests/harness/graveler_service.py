@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from lake import Replicas, entry
 
+from tarn.block.mem import MemBlockStore
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
@@ -95,10 +96,13 @@ class Service:
 
 @asynccontextmanager
 async def running_service(
-    folder: Path, kv: Kv | None = None, collection: CollectionLimits = LIMITS
+    folder: Path,
+    kv: Kv | None = None,
+    collection: CollectionLimits = LIMITS,
+    store: type[MemBlockStore] = MemBlockStore,
 ) -> AsyncIterator[Service]:
     """Yields one replica with a repository `lake`, and its admin; without a `kv`, in memory."""
-    replicas = Replicas(folder, kv, collection)
+    replicas = Replicas(folder, kv, collection, store)
     auth_kv = MemKv()
     ids = SeededIds(replicas.clock, seed=99)
     anonymous = Call("test", "", 1e9)

@@ -130,13 +130,17 @@ class Replicas:
     """Makes replicas of one installation."""
 
     def __init__(
-        self, directory: Path, kv: Kv | None = None, collection: CollectionLimits = LIMITS
+        self,
+        directory: Path,
+        kv: Kv | None = None,
+        collection: CollectionLimits = LIMITS,
+        store: type[MemBlockStore] = MemBlockStore,
     ) -> None:
         self.directory = directory
         self.collection = collection
         self.clock = ManualClock()
         self.kv = GatedKv(kv or MemKv())
-        self.blocks = MemBlockStore(self.clock)
+        self.blocks = store(self.clock)
         self.tasks = TaskSet()
         self.meters = Meters()
         self.count = 0

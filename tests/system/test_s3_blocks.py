@@ -13,6 +13,7 @@ from s3_stores import unfinished
 
 from tarn.testing.faults.http_fault_proxy import Fault, FaultProfile
 from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
+from tarn_cli.objects.direct import PART_BYTES
 
 MIB = 1 << 20
 CONFIG = """\
@@ -74,6 +75,35 @@ def list_all(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
     return {row["Key"]: row["Size"] for page in pages for row in page.get("Contents", [])}
 
 
+def upload_directly(
+    tarn: RunningTarn, folder: Path, server: S3Server, lake: str
+) -> dict[str, bytes]:
+    """Writes files to the bucket by presigned URLs, by one PUT and in parts."""
+    decide, server.proxy.decide = server.proxy.decide, None
+    bodies = {"direct/small": b"past the endpoint", "direct/parts": body_of(PART_BYTES + 7 * MIB)}
+    for path, body in bodies.items():
+        file = folder / path.rpartition("/")[2]
+        file.write_bytes(body)
+        server.proxy.clear()
+        tarn.ok(
+            "fs", "upload", "--direct", "--content-type", "text/x", str(file), f"{lake}/main/{path}"
+        )
+        sent = [
+            target
+            for method, target, _ in server.proxy.seen
+            if method == "PUT" and "X-Amz-Signature" in target
+        ]
+        assert len(sent) == (2 if "parts" in path else 1)
+        file.unlink()
+    s3 = tarn.s3()
+    head = s3.head_object(Bucket=lake, Key="main/direct/parts")
+    assert head["ETag"].endswith('-2"')
+    assert head["ContentType"] == "text/x"
+    s3.close()
+    server.proxy.decide = decide
+    return bodies
+
+
 @pytest.mark.timeout(400)
 def test_a_lake_lives_in_a_bucket_and_survives_a_restart(tmp_path: Path, server: S3Server) -> None:
     tarn = start(tmp_path, server)
@@ -93,6 +123,7 @@ def test_a_lake_lives_in_a_bucket_and_survives_a_restart(tmp_path: Path, server:
         # The parts of 5 MiB were forwarded, each once except for those that a fault hit.
         sent = {target for _, target, _ in server.proxy.seen if "partNumber=" in target}
         assert sorted(target.rpartition("partNumber=")[2] for target in sent) == ["1", "2", "3"]
+        bodies |= upload_directly(tarn, tmp_path, server, lake)
         commit = tarn.ok("--json", "commit", f"{lake}/main", "-m", "first").json["commit"]
         s3.put_object(Bucket=lake, Key="main/small", Body=b"changed")
         s3.delete_object(Bucket=lake, Key="main/large")

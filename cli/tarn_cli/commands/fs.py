@@ -11,9 +11,10 @@ from pathlib import Path
 import click
 
 from tarn_cli.exits import CliError, Exit
+from tarn_cli.objects import direct
 from tarn_cli.objects.store import WORKERS_MAX, Listed, Objects
 from tarn_cli.objects.transfer import Transfer, bytes_bar, count_bar, run_all
-from tarn_cli.objects.uri import parse_object, parse_prefix
+from tarn_cli.objects.uri import ObjectUri, parse_object, parse_prefix
 from tarn_cli.output import TIME_FORMAT, Record, shown_size
 from tarn_cli.session import Group, Session, pass_session
 
@@ -116,12 +117,27 @@ def cat(session: Session, uri: str) -> None:
 @click.argument("uri", metavar="REPOSITORY/BRANCH/PATH")
 @click.option("-r", "--recursive", is_flag=True, help="Upload a whole folder.")
 @click.option("--content-type", default="", help="Content type of a single file.")
+@click.option(
+    "--direct",
+    "is_direct",
+    is_flag=True,
+    help="Write one file to the bucket of the installation itself, past the S3 endpoint.",
+)
 @_workers
 @pass_session
 def upload(
-    session: Session, source: Path, uri: str, recursive: bool, content_type: str, workers: int
+    session: Session,
+    source: Path,
+    uri: str,
+    recursive: bool,
+    content_type: str,
+    is_direct: bool,
+    workers: int,
 ) -> None:
     """Upload a file (- for standard input), or a folder with -r.
+
+    With --direct, Tarn issues presigned URLs, the bytes go to the bucket, and Tarn links them to the path. This
+    machine has to reach the bucket, but needs no key of it.
 
     \b
     Examples:
@@ -130,6 +146,8 @@ def upload(
       tarn fs upload -r ./raw lake/main/raw/
     """
     where = parse_prefix(uri)
+    if is_direct and (recursive or str(source) == "-"):
+        raise CliError(Exit.USAGE, "--direct uploads one file", "omit --direct")
     objects = Objects(session.settings(), workers)
     if recursive:
         if not source.is_dir():
@@ -141,13 +159,39 @@ def upload(
         raise CliError(Exit.USAGE, f"{source} is a folder", "-r uploads a whole folder")
     is_folder = not where.path or where.path.endswith("/")
     target = parse_object(f"{where}{source.name}" if is_folder and str(source) != "-" else uri)
-    if str(source) == "-":
+    if is_direct:
+        _upload_directly(session, source, target, content_type, workers)
+    elif str(source) == "-":
         objects.upload_stream(sys.stdin.buffer, target, content_type)
     else:
         with bytes_bar(session.output.progress_console, source.name) as (announce, advance):
             announce(source.stat().st_size)
             objects.upload(source, target, content_type, advance)
     session.output.one({"uploaded": 1, "object": str(target)}, f"uploaded {target}")
+
+
+def _upload_directly(
+    session: Session, source: Path, target: ObjectUri, content_type: str, workers: int
+) -> None:
+    from tarn.core.entry import Entry, pack  # only here: other commands need no entry
+
+    size = source.stat().st_size
+    where = target.repository, target.ref, target.path
+    none = bytes(16)
+    template = pack(Entry(0, 0, none, none, content_type=content_type)) if content_type else b""
+    issued = session.run(
+        lambda tarn: tarn.graveler.get_physical_address(
+            tarn.call(), *where, template=template, part_count=direct.part_count_of(size)
+        )
+    )
+    with bytes_bar(session.output.progress_console, source.name) as (announce, advance):
+        announce(size)
+        written = direct.write(source, issued, workers, advance)
+    session.run(
+        lambda tarn: tarn.graveler.link_physical_address(
+            tarn.call(), *where, token=issued.token, size_bytes=written.size, etag=written.etag
+        )
+    )
 
 
 @fs.command()

@@ -19,6 +19,8 @@ from tarn.block.port import (
     BlockWriter,
     FileBacked,
     PartWriter,
+    PresignedWrite,
+    PresignsWrites,
 )
 from tarn.core.clock import Clock
 from tarn.telemetry.calls import CallMeter
@@ -29,9 +31,14 @@ __all__ = ["MeteredBlocks", "metered"]
 
 
 def metered(blocks: BlockStore, clock: Clock, meters: Meters) -> BlockStore:
-    """Returns a store that measures each operation and forwards it; it is `FileBacked` if the driver is."""
+    """Returns a store that measures each operation and forwards it.
+
+    It is `FileBacked`, or `PresignsWrites`, if the driver is.
+    """
     if isinstance(blocks, FileBacked):
         return MeteredFiles(blocks, clock, meters)
+    if isinstance(blocks, PresignsWrites):
+        return MeteredBuckets(blocks, clock, meters)
     return MeteredBlocks(blocks, clock, meters)
 
 
@@ -208,3 +215,13 @@ class MeteredFiles(MeteredBlocks):
         """See `FileBacked.open_file`."""
         with self._calls.open_file.call():
             return await cast("FileBacked", self._blocks).open_file(key)
+
+
+class MeteredBuckets(MeteredBlocks):
+    """The same for a driver that is `PresignsWrites`; counts as `upload`."""
+
+    async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
+        """See `PresignsWrites.presign_write`."""
+        with self._calls.upload.call():
+            blocks = cast("PresignsWrites", self._blocks)
+            return await blocks.presign_write(key, seconds, part_count)

@@ -28,6 +28,8 @@ __all__ = [
     "CHUNK_BYTES",
     "FileBacked",
     "PartWriter",
+    "PresignedWrite",
+    "PresignsWrites",
     "ReadBlocks",
     "closed_error",
 ]
@@ -57,11 +59,13 @@ class BlockInfo:
         path: relative to the namespace.
         size: bytes.
         mtime_us: when it became visible, microseconds since the epoch.
+        etag: the bucket's ETag without quotes; empty in listings, and if the store has none.
     """
 
     path: str
     size: int
     mtime_us: int
+    etag: str = ""
 
 
 def closed_error() -> TarnError:
@@ -256,5 +260,39 @@ class FileBacked(Protocol):
         Raises:
             BlockNotFoundError: the block does not exist.
             TarnError: EXHAUSTED if too many files are open.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PresignedWrite:
+    """How a client writes a block to the bucket itself. The URLs are secrets.
+
+    Attributes:
+        put_url: for one PUT of the whole body; empty with parts.
+        headers: names and values that this PUT, or the POST to `complete_url`, must carry, because they are signed.
+        part_urls: for the PUT of each part, in order.
+        complete_url: for the POST that completes the parts (S3 CompleteMultipartUpload).
+    """
+
+    put_url: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    part_urls: tuple[str, ...] = ()
+    complete_url: str = ""
+
+
+@runtime_checkable
+class PresignsWrites(Protocol):
+    """Offered by a driver, in addition to the port, if clients can write blocks without Tarn."""
+
+    async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
+        """Returns URLs that end after some seconds. With parts, begins an upload in the bucket.
+
+        If the server has conditional writes, the signed headers let only one write of the block succeed.
+
+        Args:
+            key: the block.
+            seconds: life of the URLs.
+            part_count: number of parts; 0: one PUT.
         """
         ...

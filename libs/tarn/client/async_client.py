@@ -9,9 +9,9 @@ from typing import Self
 
 from tarn.client.auth import AuthClient
 from tarn.client.collections import CollectionClient
-from tarn.client.errors import call_error
 from tarn.client.graveler import GravelerClient
 from tarn.client.operations import Operations
+from tarn.client.raising import call_error
 from tarn.client.session import LogIn, SessionTransport
 from tarn.client.values import KeyPair
 from tarn.core.clock import Clock, IdSource

@@ -11,8 +11,6 @@ that class and of the class of their kind. The docstrings are the texts of the t
 
 from __future__ import annotations
 
-from functools import cache
-
 from tarn.client.failures import (
     AlreadyExistsError,
     CorruptError,
@@ -30,7 +28,7 @@ from tarn.client.failures import (
     UnimplementedError,
     UnknownOutcomeError,
 )
-from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.errors import Kind, Reason
 
 __all__ = [
     "TarnCallError",
@@ -48,7 +46,6 @@ __all__ = [
     "UnimplementedError",
     "CorruptError",
     "InternalError",
-    "call_error",
     "RepositoryNotFoundError",
     "RepositoryExistsError",
     "RepositoryDeletedError",
@@ -272,6 +269,24 @@ class UploadBusyError(UnavailableError):
     REASON = Reason.UPLOAD_BUSY
 
 
+class LinkExpiredError(FailedPreconditionError):
+    """An address was not linked in time: ask for a new one."""
+
+    REASON = Reason.LINK_EXPIRED
+
+
+class LinkUsedError(FailedPreconditionError):
+    """An issued address is linked already, as an object of another size or ETag."""
+
+    REASON = Reason.LINK_USED
+
+
+class LinkMismatchError(FailedPreconditionError):
+    """The bucket holds another size or ETag than the client says."""
+
+    REASON = Reason.LINK_MISMATCH
+
+
 class BlockNotFoundError(NotFoundError):
     """The bytes of an object are not in the block store."""
 
@@ -462,33 +477,3 @@ class UnexpectedError(TarnCallError):
 
     REASON = Reason.INTERNAL
     KINDS = (Kind.INTERNAL,)
-
-
-_KINDS: list[type[TarnCallError]] = [each for each in TarnCallError.__subclasses__() if each.KIND]
-_OF_KIND = {each.KIND: each for each in _KINDS}
-_ABOVE: list[type[TarnCallError]] = [TarnCallError, *_KINDS]
-_OF_REASON = {
-    each.REASON: each for parent in _ABOVE for each in parent.__subclasses__() if each.REASON
-}
-
-
-def call_error(error: TarnError, about: dict[str, str]) -> TarnCallError:
-    """Returns an error as the exception of its reason and kind.
-
-    Args:
-        error: as a transport raised it.
-        about: the subject of the request, for the names that the error's own metadata lacks.
-    """
-    made = _class_of(error.kind, error.reason)(error.kind, error.reason, error.message)
-    made.metadata = {**about, **error.metadata}
-    return made
-
-
-@cache
-def _class_of(kind: Kind, reason: Reason) -> type[TarnCallError]:
-    """Returns the class of a reason, joined with that of its kind if that is not above it."""
-    of_kind = _OF_KIND[kind]
-    of_reason = _OF_REASON.get(reason, of_kind)
-    if issubclass(of_reason, of_kind):
-        return of_reason
-    return type(of_reason.__name__, (of_reason, of_kind), {"__module__": __name__})

@@ -12,6 +12,7 @@ from tarn.client.compactions import CompactionClient
 from tarn.client.diffs import DiffClient
 from tarn.client.dumps import DumpClient
 from tarn.client.entries import EntryClient, ListingPage, Located
+from tarn.client.links import LinkClient
 from tarn.client.merges import MergeClient
 from tarn.client.reflogs import ReflogClient
 from tarn.client.refs import RefClient
@@ -37,6 +38,7 @@ class GravelerClient(
     TaskClient,
     EntryClient,
     UploadClient,
+    LinkClient,
 ):
     """Every operation of graveler. The caller closes the transport."""
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from tarn.client.calls import PAGE_SIZE, Calls
 from tarn.client.entries import ListingPage
-from tarn.client.errors import TarnCallError, call_error
+from tarn.client.errors import TarnCallError
 from tarn.client.paging import Listing, listing
+from tarn.client.raising import call_error
 from tarn.client.values import CommonPrefix, ObjectVersion
 from tarn.rpc.wire.subject import PATH, REF, REPOSITORY
 

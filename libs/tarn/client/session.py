@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from tarn.aio.backoff import backoff_seconds
 from tarn.aio.single_flight import FlightTimeoutError, SingleFlight
 from tarn.client.auth import AuthClient
-from tarn.client.errors import call_error
+from tarn.client.raising import call_error
 from tarn.client.values import KeyPair
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tarn.client.calls import Calls, several
-from tarn.client.errors import call_error
+from tarn.client.raising import call_error
 from tarn.client.settings_values import Protection, RepositorySettings
 from tarn.core.errors import TarnError
 from tarn.rpc.wire.subject import REPOSITORY

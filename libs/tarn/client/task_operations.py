@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.client.calls import PAGE_SIZE, Calls
-from tarn.client.errors import TarnCallError, call_error
+from tarn.client.errors import TarnCallError
 from tarn.client.paging import Listing, listing
+from tarn.client.raising import call_error
 from tarn.client.values import Choice, Commit, MergePreview, Side
 from tarn.rpc.wire.errors import error_from_operation
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb

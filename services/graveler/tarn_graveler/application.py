@@ -25,6 +25,7 @@ from tarn_graveler.handlers.compaction import CompactionHandler
 from tarn_graveler.handlers.differences import DiffHandler
 from tarn_graveler.handlers.dumps import DumpHandler
 from tarn_graveler.handlers.entries import EntryHandler
+from tarn_graveler.handlers.links import LinkHandler
 from tarn_graveler.handlers.merges import MergeHandler
 from tarn_graveler.handlers.reflogs import ReflogHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler
@@ -42,6 +43,7 @@ from tarn_proto.graveler.v1 import (
     diff_service_pb2,
     dump_service_pb2,
     entry_service_pb2,
+    link_service_pb2,
     merge_service_pb2,
     reflog_service_pb2,
     repository_service_pb2,
@@ -72,6 +74,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         collection_service_pb2: CollectionHandler(guard, graveler),
         entry_service_pb2: EntryHandler(guard, graveler),
         upload_service_pb2: UploadHandler(guard, graveler),
+        link_service_pb2: LinkHandler(guard, graveler),
         dump_service_pb2: DumpHandler(guard, graveler),
         staging_event_service_pb2: StagingEventHandler(guard, graveler),
     }

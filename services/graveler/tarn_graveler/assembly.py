@@ -60,6 +60,7 @@ from tarn_graveler.tasks.records import TaskRecords
 from tarn_graveler.tasks.runner import TaskRunner
 from tarn_graveler.uploads.completion import Completion
 from tarn_graveler.uploads.daily_partitions import DailyUploads
+from tarn_graveler.uploads.links import Links
 from tarn_graveler.uploads.state import Uploads
 from tarn_graveler.versioning.merge_branches import MergeBranches
 from tarn_graveler.versioning.merges import Merges
@@ -167,6 +168,11 @@ class Graveler:
     def recovering(self) -> Recovering:
         """Reading of namespaces."""
         return Recovering(self.restoring.blocks)
+
+    @property
+    def links(self) -> Links:
+        """Objects that clients write themselves."""
+        return Links(self.uploads, self.restoring.blocks, self.clock)
 
     @property
     def staged_branches(self) -> StagedBranches:

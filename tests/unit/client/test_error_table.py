@@ -12,8 +12,8 @@ from tarn.client.errors import (
     NotFoundError,
     TarnCallError,
     UnauthenticatedError,
-    call_error,
 )
+from tarn.client.raising import call_error
 from tarn.client.reference import describe
 from tarn.core.errors import Kind, Reason, TarnError
 

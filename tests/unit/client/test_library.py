@@ -39,6 +39,7 @@ from tarn.client.errors import (
     UnavailableError,
 )
 from tarn.client.operations import Operations
+from tarn.client.raising import call_error
 from tarn.core.errors import Kind, Reason, TarnError
 
 # grpc.aio shares one poller among the event loops of a process; one loop keeps tests apart from it.
@@ -172,7 +173,7 @@ async def test_every_reason_and_kind_makes_an_error_of_both() -> None:
         classes = vars(errors).values()
         of_kind = next(each for each in classes if getattr(each, "KIND", None) is kind)
         for reason in Reason:
-            made = errors.call_error(TarnError(kind, reason, "no", ref="main"), {"path": "a"})
+            made = call_error(TarnError(kind, reason, "no", ref="main"), {"path": "a"})
             assert (made.kind, made.reason, made.ref, made.path) == (kind, reason, "main", "a")
             assert isinstance(made, of_kind)
             assert made.REASON is reason, f"add a class for {reason} to tarn.client.errors"

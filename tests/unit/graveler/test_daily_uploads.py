@@ -75,6 +75,21 @@ async def test_uploads_of_several_days_are_one_list_in_the_order_of_paths(lake: 
     assert await listed(lake, "a/", path="a0") == []
 
 
+@pytest.mark.parametrize("is_claimed", [False, True])
+async def test_an_address_that_nobody_linked_keeps_its_day_until_its_time_only(
+    lake: Lake, is_claimed: bool
+) -> None:
+    until_us = lake.clock.now_us() + int(20 * DAY * 1e6)
+    new = NewUpload(MAIN, "linked", entry(0), "ann", link_until_us=until_us)
+    upload_id = (await lake.graveler.uploads.create(lake.repository, new)).upload_id
+    if is_claimed:
+        await lake.graveler.uploads.begin_complete(lake.repository, upload_id, MANIFEST)
+    lake.clock.advance(10 * DAY)
+    assert await tidy(lake) == 0
+    lake.clock.advance(11 * DAY)
+    assert await tidy(lake) == (0 if is_claimed else 1), "its object may be staged already"
+
+
 async def test_a_page_is_filled_behind_uploads_that_have_ended(lake: Lake) -> None:
     for number in range(6):
         upload_id = await begin(lake, f"{number}")

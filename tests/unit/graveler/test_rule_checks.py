@@ -26,6 +26,7 @@ from tarn_proto.graveler.v1 import (
     diff_service_pb2,
     dump_service_pb2,
     entry_service_pb2,
+    link_service_pb2,
     merge_service_pb2,
     reflog_service_pb2,
     repository_service_pb2,
@@ -53,6 +54,7 @@ SERVICES: list[ServiceDescriptor] = [
         task_service_pb2,
         entry_service_pb2,
         upload_service_pb2,
+        link_service_pb2,
         staging_event_service_pb2,
     )
     for service in file.DESCRIPTOR.services_by_name.values()
@@ -76,6 +78,8 @@ VALUES: dict[str, Any] = {
     "entry": entry(1),
     "template": entry(0),
     "manifest_hash": bytes(32),
+    "size_bytes": 1,
+    "etag": "0" * 32,
     "merge": merge_service_pb2.MergeRequest(
         repository_id="lake", branch_id="main", source_ref="v1~0"
     ),

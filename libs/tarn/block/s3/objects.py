@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from tarn.block.keys import METADATA_PREFIX
-from tarn.block.port import BlockExistsError, BlockKey
+from tarn.block.port import BlockExistsError, BlockKey, PresignedWrite
 from tarn.block.s3.faults import CallError, Failure, refused
 from tarn.block.s3.names import ObjectKey
 from tarn.block.s3.retrying import Retrying
@@ -36,6 +36,9 @@ _WINDOW_BYTES_MAX: Final = 8 << 20
 _WINDOW_BYTES_MIN: Final = 256 << 10
 _WINDOWS_BYTES: Final = 256 << 20
 """Bound on the memory of all streams of a process: with more streams, each has a smaller window."""
+
+
+_CONDITION: Final = (("If-None-Match", "*"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,3 +352,25 @@ class Objects:
                     raise
 
         await self._run(f"abort the upload of {at}", attempt)
+
+    # URLs for clients
+
+    async def presign(self, at: ObjectKey, seconds: int, part_count: int) -> PresignedWrite:
+        """Returns URLs for a client's write; with parts, begins the upload.
+
+        If the server has conditional writes, only one PUT, or one completion, can succeed.
+        """
+        able = self._abilities
+        conditional = able.complete_if_absent if part_count else able.put_if_absent
+        headers = _CONDITION if conditional else ()
+        upload_id = await self.begin(at, self.stamp()) if part_count else ""
+
+        async def attempt() -> tuple[str, list[str]]:
+            return await self._wire.presigned(
+                at, seconds, upload_id, part_count, if_absent=conditional
+            )
+
+        whole, parts = await self._run(f"sign URLs for {at}", attempt)
+        if not part_count:
+            return PresignedWrite(put_url=whole, headers=headers)
+        return PresignedWrite(headers=headers, part_urls=tuple(parts), complete_url=whole)

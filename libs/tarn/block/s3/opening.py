@@ -111,6 +111,7 @@ def _session(settings: S3Settings) -> Any:  # noqa: ANN401 - boto3 has no types
 
 def _boto(session: Any, settings: S3Settings, limits: S3Limits) -> Any:  # noqa: ANN401
     config = botocore.config.Config(
+        signature_version="s3v4",  # presigned URLs have version 2 otherwise, which few servers take
         s3={
             "addressing_style": "path" if settings.path_style else "virtual",
             # The signature covers the bytes of a part: damaged parts are refused.

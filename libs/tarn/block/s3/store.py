@@ -13,6 +13,7 @@ from tarn.block.port import (
     BlockInfo,
     BlockKey,
     BlockNotFoundError,
+    PresignedWrite,
     closed_error,
 )
 from tarn.block.s3.names import OWN, namespace_of, object_key_of
@@ -109,7 +110,13 @@ class S3BlockStore:
             found = await self._objects.find(at)
         if found is None:
             raise BlockNotFoundError(key)
-        return BlockInfo(key.path, found.size, found.mtime_us)
+        return BlockInfo(key.path, found.size, found.mtime_us, found.etag)
+
+    async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
+        """See `PresignsWrites`. Signing uses the driver's own credentials."""
+        at = object_key_of(namespace_of(key.namespace), key.path)
+        with self._guard:
+            return await self._objects.presign(at, seconds, part_count)
 
     async def list_page(
         self, namespace: str, prefix: str, after: str, limit: int

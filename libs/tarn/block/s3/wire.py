@@ -40,11 +40,13 @@ class Found:
         size: bytes.
         mtime_us: when it was written; HEAD gives whole seconds only.
         stamp: the stamp of the write that made it; empty if Tarn did not make it.
+        etag: without quotes.
     """
 
     size: int
     mtime_us: int
     stamp: str
+    etag: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ class Wire:
         found = await obstore.get_async(self._bucket(at.bucket), at.key, options={"head": True})
         meta = found.meta
         stamp = str(found.attributes.get(STAMP, ""))
-        return Found(meta["size"], _seconds_us(meta["last_modified"]), stamp)
+        etag = (meta["e_tag"] or "").strip('"')
+        return Found(meta["size"], _seconds_us(meta["last_modified"]), stamp, etag)
 
     async def page(
         self, bucket: str, prefix: str, after: str, limit: int
@@ -212,5 +215,25 @@ class Wire:
             page = self._boto.list_multipart_uploads(Bucket=at.bucket, Prefix=at.key)
             rows = page.get("Uploads", ())
             return [str(row["UploadId"]) for row in rows if row["Key"] == at.key]
+
+        return await self._call(work)
+
+    # URLs for clients
+
+    async def presigned(
+        self, at: ObjectKey, seconds: int, upload_id: str, part_count: int, *, if_absent: bool
+    ) -> tuple[str, list[str]]:
+        """Returns a URL for PutObject, or for CompleteMultipartUpload of `upload_id`; and those for UploadPart."""
+        condition = {"IfNoneMatch": "*"} if if_absent else {}
+        upload = {"UploadId": upload_id} if upload_id else {}
+        whole = "complete_multipart_upload" if upload_id else "put_object"
+
+        def url(method: str, **parameters: object) -> str:
+            named = {"Bucket": at.bucket, "Key": at.key, **upload, **parameters}
+            return str(self._boto.generate_presigned_url(method, Params=named, ExpiresIn=seconds))
+
+        def work() -> tuple[str, list[str]]:
+            parts = [url("upload_part", PartNumber=number + 1) for number in range(part_count)]
+            return url(whole, **condition), parts
 
         return await self._call(work)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -298,12 +299,13 @@ class BlockContract(BlockUploadContract):
             assert [info.path for info in page] == sorted(path for path in paths if path > after)
 
     async def test_listing_tells_size_and_time(self, store: BlockStore) -> None:
-        """A listing returns the same as `stat`, for both kinds."""
+        """A listing returns the same as `stat`, without the ETag, for both kinds."""
         for number, size in enumerate((0, SMALL, LARGE)):
             await store.put(self.key(data_path(number)), sample(size))
         page = await store.list_page(self.key("").namespace, "data/", "", 10)
         assert [info.size for info in page] == [0, SMALL, LARGE]
-        assert page == [await store.stat(self.key(data_path(number))) for number in range(3)]
+        found = [await store.stat(self.key(data_path(number))) for number in range(3)]
+        assert page == [replace(info, etag="") for info in found]
         assert all(info.mtime_us > 0 for info in page)
 
     async def test_bad_listings(self, store: BlockStore) -> None:

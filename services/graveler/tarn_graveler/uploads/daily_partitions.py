@@ -6,7 +6,7 @@ days in use are rows of the repository's `refs`; the replica that begins a day a
 that are finished. A day is finished when two things hold: it ended so long ago that no repeated
 completion needs the first answer any more, and all of its uploads have ended. Then nothing in it can
 change: these states are final, and no more ids of that day are created. An upload that is never completed
-or aborted keeps its day.
+or aborted keeps its day. An issued address that nobody linked ends with its time.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class DailyUploads:
     async def open_rows(
         self, repository: Repository, start: bytes, end: bytes, limit: int
     ) -> list[FoundUpload]:
-        """Returns up to `limit` unfinished uploads of a range of the index, in its order.
+        """Returns up to `limit` unfinished multipart uploads of a range of the index, in its order.
 
         Costs one scan for each day that is kept; ended uploads of these days are skipped.
         """
@@ -142,6 +142,8 @@ class DailyUploads:
         for day in await self.days(repository):
             of_day: list[FoundUpload] = []
             async for upload in self._open_of(keys.uploads(day), start, end, limit):
+                if upload.record.link_until_us:
+                    continue
                 of_day.append(upload)
                 if len(of_day) == limit:
                     break
@@ -158,8 +160,13 @@ class DailyUploads:
             for key, upload_id, found in zip(keys, ids, records, strict=True):
                 if found is not None:
                     record = parse_record(pb.UploadRecord(), found.value)
-                    if record.state in LIVE:
+                    if record.state in LIVE and not self._has_run_out(record):
                         yield FoundUpload(key, upload_id, record)
+
+    def _has_run_out(self, record: pb.UploadRecord) -> bool:
+        """Whether it is an issued address that can no longer be linked. A claim may begin at its last moment."""
+        is_open = record.state == pb.UPLOAD_STATE_OPEN
+        return is_open and 0 < record.link_until_us < self._clock.now_us()
 
     async def _tidy(self, repository: Repository) -> None:
         try:

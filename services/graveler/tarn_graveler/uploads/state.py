@@ -35,14 +35,15 @@ _CLAIM_US = 300_000_000
 
 @dataclass(frozen=True, slots=True)
 class NewUpload:
-    """The initial state of an upload."""
+    """The initial state of an upload; see `UploadRecord` of the store's proto."""
 
     branch_id: BranchId
     path: str
     template: bytes
     user_id: str
-    checksum_algorithm: str
-    is_full_object_checksum: bool
+    checksum_algorithm: str = ""
+    is_full_object_checksum: bool = False
+    link_until_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class Uploads:
             state=pb.UPLOAD_STATE_OPEN,
             checksum_algorithm=new.checksum_algorithm,
             is_full_object_checksum=new.is_full_object_checksum,
+            link_until_us=new.link_until_us,
         )
         day = await self._days.begin(repository, upload_id)
         value = record.SerializeToString()

@@ -1,0 +1,93 @@
+"""Client of graveler's addresses to which clients write themselves."""
+
+from __future__ import annotations
+
+from tarn.client.entries import condition_message
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
+from tarn.rpc.client.transport import Transport, expect
+from tarn.rpc.wire.call import Call
+from tarn_proto.graveler.v1 import link_service_pb2 as pb
+
+__all__ = ["LinkClient"]
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["LinkService"]
+
+
+class LinkClient:
+    """Issues addresses and links objects. Methods raise the `TarnError` that graveler raised."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def get_physical_address(
+        self,
+        call: Call,
+        repository_id: str,
+        branch_id: str,
+        path: str,
+        *,
+        template: bytes = b"",
+        part_count: int = 0,
+    ) -> pb.GetPhysicalAddressResponse:
+        """Returns an address in the bucket, with a token and presigned URLs. They are secrets.
+
+        Args:
+            call: the request that this rpc belongs to.
+            repository_id: the repository to write to.
+            branch_id: the branch to write to; other refs take no writes.
+            path: the path that the object will have.
+            template: packed entry with content type and metadata; empty for none.
+            part_count: number of parts, at most 1,000; 0: one PUT.
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND; NOT_IMPLEMENTED: the block store is no bucket.
+        """
+        request = pb.GetPhysicalAddressRequest(
+            repository_id=repository_id,
+            branch_id=branch_id,
+            path=path,
+            template=template,
+            part_count=part_count,
+        )
+        answer = await self._transport.unary(_SERVICE, "GetPhysicalAddress", request, call)
+        return expect(answer, pb.GetPhysicalAddressResponse)
+
+    async def link_physical_address(
+        self,
+        call: Call,
+        repository_id: str,
+        branch_id: str,
+        path: str,
+        *,
+        token: str,
+        size_bytes: int,
+        etag: str,
+        condition: WriteCondition = UNCONDITIONAL,
+    ) -> bytes:
+        """Stages what was written to an issued address, once; returns the packed entry. May be repeated.
+
+        Args:
+            call: the request that this rpc belongs to.
+            repository_id: as in `get_physical_address`.
+            branch_id: likewise.
+            path: likewise.
+            token: its token.
+            size_bytes: size of the object.
+            etag: the bucket's ETag, without quotes.
+            condition: must hold immediately before the write.
+
+        Raises:
+            TarnError: INVALID for a token of another caller or path; LINK_EXPIRED, LINK_USED, LINK_MISMATCH,
+                BLOCK_NOT_FOUND, PRECONDITION_FAILED: nothing was staged; UPLOAD_BUSY; OUTCOME_UNKNOWN.
+        """
+        request = pb.LinkPhysicalAddressRequest(
+            repository_id=repository_id,
+            branch_id=branch_id,
+            path=path,
+            token=token,
+            size_bytes=size_bytes,
+            etag=etag,
+            condition=condition_message(condition),
+        )
+        answer = await self._transport.unary(_SERVICE, "LinkPhysicalAddress", request, call)
+        return expect(answer, pb.LinkPhysicalAddressResponse).entry

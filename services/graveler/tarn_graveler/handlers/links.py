@@ -1,0 +1,118 @@
+"""LinkService: addresses to which clients write themselves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tarn.core.access.policy import Grant
+from tarn.core.entry import Entry, pack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import parse_path
+from tarn.kv.records import Repository
+from tarn.rpc.rules import rules_of
+from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.pagination import PageTokens
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.records import BranchName
+from tarn_graveler.handlers.requests import AccessGuard, read_condition, timestamp
+from tarn_graveler.handlers.uploads import allow_step, check_template
+from tarn_graveler.history.resolving import branch_to_write
+from tarn_graveler.uploads.links import WrittenObject, is_link
+from tarn_graveler.uploads.state import OpenUpload
+from tarn_proto.graveler.v1 import link_service_pb2 as pb
+
+__all__ = ["LinkHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["LinkService"])
+_PURPOSE: Final = "LinkService.LinkPhysicalAddress"
+_NO_TEMPLATE: Final = pack(Entry(size=0, mtime_us=0, address=bytes(16), md5=bytes(16)))
+
+
+class LinkHandler:
+    """Answers `tarn.graveler.v1.LinkService`.
+
+    A token is signed like a page token: it names the upload, and is bound to the caller, the repository, the branch
+    and the path.
+    """
+
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
+        self._branches = graveler.branches
+        self._uploads = graveler.uploads
+        self._links = graveler.links
+        self._page_keys = graveler.page_keys
+
+    async def GetPhysicalAddress(
+        self, request: pb.GetPhysicalAddressRequest, call: Call
+    ) -> pb.GetPhysicalAddressResponse:
+        """Issues an address, a token and URLs."""
+        rule = _RULES["GetPhysicalAddress"]
+        repository, grant = await self._guard.enter_repository(call, rule, request)
+        template = request.template or _NO_TEMPLATE
+        check_template(template)
+        branch_id, path = branch_to_write(request.branch_id), parse_path(request.path)
+        await self._branches.fresh(BranchName(repository, branch_id))
+        issued = await self._links.issue(
+            repository, branch_id, path, template, grant.user_id, request.part_count
+        )
+        tokens = await self._tokens(grant, request)
+        return pb.GetPhysicalAddressResponse(
+            physical_address=issued.physical_address,
+            token=tokens.encode(issued.upload.upload_id),
+            expire_time=timestamp(issued.upload.record.link_until_us),
+            put_url=issued.write.put_url,
+            headers=dict(issued.write.headers),
+            part_urls=issued.write.part_urls,
+            complete_url=issued.write.complete_url,
+        )
+
+    async def LinkPhysicalAddress(
+        self, request: pb.LinkPhysicalAddressRequest, call: Call
+    ) -> pb.LinkPhysicalAddressResponse:
+        """Stages what was written to an issued address."""
+        rule = _RULES["LinkPhysicalAddress"]
+        grant = await self._guard.enter(call, rule, rule.resource.of(request))
+        repository = await self._guard.repository(request.repository_id)
+        resource = rule.also["if_match"].resource.of(request)
+        condition = await read_condition(self._guard, call, rule, request.condition, resource)
+        written = WrittenObject(request.size_bytes, request.etag)
+        upload = await self._issued(repository, grant, request)
+        await allow_step(self._guard, call, rule, repository, upload)
+        packed = await self._links.link(repository, upload, written, condition)
+        return pb.LinkPhysicalAddressResponse(entry=packed)
+
+    async def _issued(
+        self, repository: Repository, grant: Grant, request: pb.LinkPhysicalAddressRequest
+    ) -> OpenUpload:
+        """Returns the upload of a token.
+
+        Raises:
+            TarnError: INVALID: the token is not for this caller and path; UPLOAD_NOT_FOUND: it is days old.
+        """
+        tokens = await self._tokens(grant, request)
+        try:
+            upload_id = tokens.decode(request.token)
+        except TarnError as error:
+            if error.reason is not Reason.INVALID_PAGE_TOKEN:
+                raise
+            upload_id = ""
+        if upload_id:
+            upload = await self._uploads.get(repository, upload_id)
+            if is_link(upload):
+                return upload
+        text = (
+            "the token was not issued to this caller for this repository, branch and path; "
+            "call GetPhysicalAddress for one"
+        )
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="token")
+
+    async def _tokens(
+        self, grant: Grant, request: pb.GetPhysicalAddressRequest | pb.LinkPhysicalAddressRequest
+    ) -> PageTokens:
+        return await self._page_keys.tokens(
+            grant.user_id,
+            _PURPOSE,
+            repository_id=request.repository_id,
+            branch_id=request.branch_id,
+            path=request.path,
+        )

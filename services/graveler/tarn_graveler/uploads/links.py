@@ -1,0 +1,240 @@
+"""Objects that a client writes to the bucket itself, and then links to a path (docs/design/links.md).
+
+An issued address is an upload without parts: its record binds the address to a branch and a path, keeps the address
+from collections, lets only one completion proceed, and keeps the answer. So an object is linked once, and a repeated
+request never puts it over a newer one (docs/design/protocol.md, "Uploads").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from tarn.block.port import BlockKey, BlockNotFoundError, BlockStore, PresignedWrite, PresignsWrites
+from tarn.core.clock import Clock
+from tarn.core.condition import WriteCondition
+from tarn.core.entry import Entry, pack, unpack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, UserId, physical_path
+from tarn.kv.records import Repository
+from tarn_graveler.uploads.state import NewUpload, OpenUpload, Uploads
+from tarn_proto.store.v1 import graveler_pb2 as pb
+
+__all__ = ["LINK_SECONDS", "PARTS_MAX", "Issued", "Links", "WrittenObject", "is_link"]
+
+LINK_SECONDS: Final = 3600
+"""Life of an issued address and its URLs."""
+PARTS_MAX: Final = 1000
+"""Parts for which URLs are issued: an answer stays below 1 MiB."""
+SIZE_MAX: Final = 5 * 1024**4
+
+_FINISH_TRIES: Final = 3
+_FINISH_PAUSE_S: Final = 0.2
+_ETAG = re.compile(r"([0-9a-f]{32})(?:-([1-9][0-9]{0,4}))?")
+_UNCERTAIN: Final = frozenset(
+    {Kind.UNKNOWN_OUTCOME, Kind.DEADLINE, Kind.UNAVAILABLE, Kind.INTERNAL, Kind.CORRUPT}
+)
+"""After these kinds of error it is unknown whether the entry was staged, so the claim is kept."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """An issued address, and how to write to it."""
+
+    upload: OpenUpload
+    physical_address: str
+    write: PresignedWrite
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenObject:
+    """What the client says that it wrote.
+
+    Attributes:
+        size: bytes.
+        etag: the bucket's, without quotes: 32 hex digits, with `-N` appended for N parts.
+    """
+
+    size: int
+    etag: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.size <= SIZE_MAX:
+            raise _invalid("size_bytes", f"the size is 0 to {SIZE_MAX} bytes, not {self.size}")
+        if not _ETAG.fullmatch(self.etag):
+            text = f"the ETag {self.etag[:80]!r} is not 32 hex digits, with -N appended for N parts"
+            raise _invalid("etag", text)
+
+    @property
+    def digest(self) -> bytes:
+        """Identifies the claims of a request: 32 bytes."""
+        return hashlib.sha256(f"{self.size}:{self.etag}".encode()).digest()
+
+    def check(self, found_size: int, found_etag: str) -> None:
+        """Compares the claims with what is in the bucket.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION, LINK_MISMATCH.
+        """
+        is_other = found_etag not in ("", self.etag)
+        if found_size != self.size or is_other:
+            text = (
+                f"the bucket holds {found_size} bytes with ETag {found_etag or '(none)'}, not {self.size} bytes with "
+                f"ETag {self.etag}; nothing was linked"
+            )
+            raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_MISMATCH, text)
+
+    def entry(self, upload: OpenUpload, now_us: int) -> Entry:
+        """Returns the entry of the object."""
+        found = _ETAG.fullmatch(self.etag)
+        assert found is not None, "checked when it was made"
+        return replace(
+            unpack(upload.record.template),
+            size=self.size,
+            mtime_us=now_us,
+            address=upload.record.address,
+            md5=bytes.fromhex(found[1]),
+            etag_parts=int(found[2] or 0),
+            operation_id=upload.upload_id,
+        )
+
+
+def is_link(upload: OpenUpload) -> bool:
+    """Whether an upload is an issued address."""
+    return upload.record.link_until_us > 0
+
+
+class Links:
+    """Issues addresses, and links what was written to them."""
+
+    def __init__(self, uploads: Uploads, blocks: BlockStore, clock: Clock) -> None:
+        self._uploads = uploads
+        self._blocks = blocks
+        self._clock = clock
+
+    async def issue(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        path: str,
+        template: bytes,
+        user_id: UserId,
+        part_count: int,
+    ) -> Issued:
+        """Issues an address for an object.
+
+        Args:
+            repository: the repository.
+            branch_id: an existing branch.
+            path: the path of the object.
+            template: packed entry with content type and metadata.
+            user_id: who asks.
+            part_count: number of parts, at most `PARTS_MAX`; 0: one PUT.
+
+        Raises:
+            TarnError: NOT_IMPLEMENTED: the block store is no bucket; INVALID; UNAVAILABLE.
+        """
+        if not isinstance(self._blocks, PresignsWrites):
+            text = (
+                "the block store of this installation is no bucket to which clients can write; "
+                "write through the S3 endpoint"
+            )
+            raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
+        if not 0 <= part_count <= PARTS_MAX:
+            text = f"part_count is 0 to {PARTS_MAX}, not {part_count}"
+            raise _invalid("part_count", text)
+        until_us = self._clock.now_us() + LINK_SECONDS * 1_000_000
+        new = NewUpload(branch_id, path, template, user_id, link_until_us=until_us)
+        upload = await self._uploads.create(repository, new)
+        key = _block_of(repository, upload)
+        write = await self._blocks.presign_write(key, LINK_SECONDS, part_count)
+        return Issued(upload, f"{key.namespace.rstrip('/')}/{key.path}", write)
+
+    async def link(
+        self,
+        repository: Repository,
+        upload: OpenUpload,
+        written: WrittenObject,
+        condition: WriteCondition,
+    ) -> bytes:
+        """Stages the object that was written to an issued address, once; returns its packed entry.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: LINK_EXPIRED; LINK_USED: it is linked, as another object; LINK_MISMATCH;
+                BLOCK_NOT_FOUND: nothing was written; the errors of `Uploads.begin_complete` and `finish_complete`.
+        """
+        record, upload_id = upload.record, upload.upload_id
+        if record.state != pb.UPLOAD_STATE_COMPLETED:
+            self._check_time(record)
+            await self._check_block(repository, upload, written)
+        elif record.manifest_hash != written.digest:
+            text = "the address is linked already, as an object of another size or ETag"
+            raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_USED, text)
+        claim = await self._uploads.begin_complete(repository, upload_id, written.digest)
+        if claim.completed_entry:
+            return claim.completed_entry
+        packed = pack(written.entry(upload, self._clock.now_us()))
+        await self._finish(repository, upload_id, claim.op_id, packed, condition)
+        return packed
+
+    def _check_time(self, record: pb.UploadRecord) -> None:
+        # A completion that has begun may go on: it may be staged already.
+        is_open = record.state == pb.UPLOAD_STATE_OPEN
+        if is_open and self._clock.now_us() >= record.link_until_us:
+            text = f"the address was issued more than {LINK_SECONDS // 60} minutes ago; ask for a new one"
+            raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_EXPIRED, text)
+
+    async def _check_block(
+        self, repository: Repository, upload: OpenUpload, written: WrittenObject
+    ) -> None:
+        key = _block_of(repository, upload)
+        try:
+            info = await self._blocks.stat(key)
+        except BlockNotFoundError as error:
+            text = f"nothing was written to {key.namespace}/{key.path}; nothing was linked"
+            raise TarnError(Kind.NOT_FOUND, Reason.BLOCK_NOT_FOUND, text) from error
+        written.check(info.size, info.etag)
+
+    async def _finish(
+        self,
+        repository: Repository,
+        upload_id: str,
+        claim: bytes,
+        packed: bytes,
+        condition: WriteCondition,
+    ) -> None:
+        """Stages under the claim. It is repeated, because a claim that nobody finishes blocks the next for minutes."""
+        for attempt in range(1, _FINISH_TRIES + 1):
+            try:
+                await self._uploads.finish_complete(repository, upload_id, claim, packed, condition)
+            except TarnError as error:
+                if error.kind not in _UNCERTAIN:
+                    await self._reopen(repository, upload_id, claim)
+                    raise
+                if error.reason is Reason.UPLOAD_BUSY or attempt == _FINISH_TRIES:
+                    raise
+                _log.info("link repeated", upload_id=upload_id, error=error.message)
+            else:
+                return
+            await self._clock.sleep(_FINISH_PAUSE_S * attempt)
+
+    async def _reopen(self, repository: Repository, upload_id: str, claim: bytes) -> None:
+        try:
+            await self._uploads.reopen(repository, upload_id, claim)
+        except TarnError as error:
+            # The claim expires by itself; the client must see the original failure.
+            _log.warning("link not reopened", upload_id=upload_id, error=error.message)
+
+
+def _block_of(repository: Repository, upload: OpenUpload) -> BlockKey:
+    return BlockKey(repository.storage_namespace, physical_path(upload.record.address))
+
+
+def _invalid(field: str, text: str) -> TarnError:
+    return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field=field)

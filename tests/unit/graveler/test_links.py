@@ -1,0 +1,258 @@
+"""Addresses that clients write to themselves: who may link what, when, and how often."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from graveler_service import Service, reason_of, running_service
+from lake_rules import WRITE, protect
+
+from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockInfo, BlockKey, PresignedWrite
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
+from tarn.core.entry import Entry, pack, unpack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.wire.call import Call
+from tarn_graveler.uploads.links import LINK_SECONDS, WrittenObject
+from tarn_proto.graveler.v1 import link_service_pb2 as pb
+from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
+
+BODY = b"written by the client"
+ETAG = hashlib.md5(BODY, usedforsecurity=False).hexdigest()
+PATH = "raw/a"
+
+
+class Bucket(MemBlockStore):
+    """A store with ETags, to which clients write by URLs."""
+
+    asked: list[tuple[BlockKey, int, int]]
+
+    async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
+        self.asked = [*getattr(self, "asked", []), (key, seconds, part_count)]
+        return PresignedWrite(f"memory:{key.path}", (("If-None-Match", "*"),))
+
+    async def stat(self, key: BlockKey) -> BlockInfo:
+        info = await super().stat(key)
+        body = await self.read(key)
+        return replace(info, etag=hashlib.md5(body, usedforsecurity=False).hexdigest())
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    async with running_service(tmp_path, store=Bucket) as service:
+        yield service
+
+
+async def issue(
+    service: Service, path: str = PATH, **options: object
+) -> pb.GetPhysicalAddressResponse:
+    return await service.graveler.get_physical_address(
+        service.admin,
+        "lake",
+        "main",
+        path,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+async def written(
+    service: Service, issued: pb.GetPhysicalAddressResponse, body: bytes = BODY
+) -> None:
+    namespace, _, path = issued.physical_address.rpartition("/data/")
+    await service.replicas.blocks.put(BlockKey(namespace, f"data/{path}"), body)
+
+
+async def link(
+    service: Service,
+    token: str,
+    *,
+    path: str = PATH,
+    branch: str = "main",
+    size: int = len(BODY),
+    etag: str = ETAG,
+    call: Call | None = None,
+    condition: WriteCondition = UNCONDITIONAL,
+) -> bytes:
+    return await service.graveler.link_physical_address(
+        call or service.admin,
+        "lake",
+        branch,
+        path,
+        token=token,
+        size_bytes=size,
+        etag=etag,
+        condition=condition,
+    )
+
+
+async def test_an_object_is_written_past_tarn_and_linked(service: Service) -> None:
+    none = bytes(16)
+    metadata = (("by", "client"),)
+    template = pack(Entry(0, 0, none, none, content_type="text/csv", metadata=metadata))
+    issued = await issue(service, template=template)
+    bucket = service.replicas.blocks
+    assert isinstance(bucket, Bucket)
+    ((key, seconds, parts),) = bucket.asked
+    assert issued.physical_address == f"{key.namespace}/{key.path}"
+    assert (seconds, parts) == (LINK_SECONDS, 0)
+    assert dict(issued.headers) == {"If-None-Match": "*"}
+    await written(service, issued)
+    assert await reason_of(service.graveler.lookup(service.admin, "lake", "main", PATH)) is (
+        Reason.ENTRY_NOT_FOUND
+    )
+    packed = await link(service, issued.token)
+    found = await service.graveler.lookup(service.admin, "lake", "main", PATH)
+    assert found.entry == packed
+    made = unpack(packed)
+    assert (made.size, made.etag, made.content_type) == (len(BODY), ETAG, "text/csv")
+    assert made.metadata == metadata
+    assert key.path.endswith(made.address.hex())
+
+
+async def test_a_token_is_used_once_and_its_answer_is_repeated(service: Service) -> None:
+    issued = await issue(service)
+    await written(service, issued)
+    first = await link(service, issued.token)
+    await service.put(PATH, 7)  # another client overwrites it
+    assert await link(service, issued.token) == first
+    assert await service.size("main", PATH) == 7, "the newer object stays"
+    other = link(service, issued.token, size=1)
+    assert await reason_of(other) is Reason.LINK_USED
+
+
+@pytest.mark.parametrize("other", ["path", "branch", "caller", "damaged", "empty", "page token"])
+async def test_a_token_is_bound_to_its_caller_and_path(service: Service, other: str) -> None:
+    issued = await issue(service)
+    await written(service, issued)
+    await service.graveler.create_branch(service.admin, "lake", "dev", "main")
+    token = issued.token
+    options: dict[str, object] = {}
+    if other == "path":
+        options["path"] = "raw/b"
+    elif other == "branch":
+        options["branch"] = "dev"
+    elif other == "caller":
+        options["call"] = await service.as_user("bob", "Developer")
+    elif other == "damaged":
+        token = token[:-2] + ("AA" if token[-2:] != "AA" else "BB")
+    elif other == "empty":
+        token = ""
+    else:
+        listed = await service.graveler.list_branches(service.admin, "lake", page_size=1)
+        token = listed.next_page_token
+        assert token
+    with pytest.raises(TarnError) as raised:
+        await link(service, token, **options)  # type: ignore[arg-type]
+    assert raised.value.kind is Kind.INVALID
+    assert raised.value.metadata["field"] == "token"
+    await link(service, issued.token)  # the token itself is still good
+
+
+@pytest.mark.parametrize(
+    ("size", "etag"), [(len(BODY) + 1, ETAG), (len(BODY), "0" * 32), (len(BODY), ETAG + "-1")]
+)
+async def test_another_size_or_etag_is_refused(service: Service, size: int, etag: str) -> None:
+    issued = await issue(service)
+    await written(service, issued)
+    assert (
+        await reason_of(link(service, issued.token, size=size, etag=etag)) is Reason.LINK_MISMATCH
+    )
+    await link(service, issued.token)  # nothing was claimed
+
+
+@pytest.mark.parametrize(
+    ("size", "etag"),
+    [(-1, ETAG), (5 * 1024**4 + 1, ETAG), (1, ""), (1, "x" * 32), (1, f"{ETAG}-0")],
+)
+async def test_claims_without_sense_are_refused(service: Service, size: int, etag: str) -> None:
+    issued = await issue(service)
+    refused = link(service, issued.token, size=size, etag=etag)
+    assert await reason_of(refused) is Reason.INVALID_ARGUMENT
+
+
+async def test_nothing_is_linked_before_it_is_written(service: Service) -> None:
+    issued = await issue(service)
+    assert await reason_of(link(service, issued.token)) is Reason.BLOCK_NOT_FOUND
+    await written(service, issued)
+    await link(service, issued.token)
+
+
+async def test_an_address_ends_with_its_time(service: Service) -> None:
+    late, used = await issue(service), await issue(service, "raw/b")
+    for each in (late, used):
+        await written(service, each)
+    first = await link(service, used.token, path="raw/b")
+    service.clock.advance(LINK_SECONDS + 1)
+    assert await reason_of(link(service, late.token)) is Reason.LINK_EXPIRED
+    assert await link(service, used.token, path="raw/b") == first, "an answer may be repeated"
+
+
+async def test_a_condition_is_kept(service: Service) -> None:
+    await service.put(PATH, 7)
+    issued = await issue(service)
+    await written(service, issued)
+    absent = WriteCondition(if_none_match=True)
+    assert (
+        await reason_of(link(service, issued.token, condition=absent)) is Reason.PRECONDITION_FAILED
+    )
+    assert await service.size("main", PATH) == 7
+    await link(service, issued.token)  # the claim was given up
+    assert await service.size("main", PATH) == len(BODY)
+
+
+async def test_a_protected_branch_takes_no_link(service: Service) -> None:
+    issued = await issue(service)
+    await written(service, issued)
+    await protect(service, settings_pb.Protection(pattern="main", blocked=WRITE))
+    assert await reason_of(link(service, issued.token)) is Reason.BRANCH_PROTECTED
+    await protect(service)
+    await link(service, issued.token)
+
+
+async def test_an_issued_address_is_no_multipart_upload(service: Service) -> None:
+    issued = await issue(service)
+    uploads = service.graveler
+    page = await uploads.list_uploads(service.admin, "lake", "main")
+    assert list(page.uploads) == []
+    upload_id = base64.urlsafe_b64decode(issued.token + "==")[17:].decode()
+    for step in (
+        uploads.get_upload(service.admin, "lake", "main", PATH, upload_id),
+        uploads.begin_complete_upload(service.admin, "lake", upload_id, bytes(32)),
+        uploads.abort_upload(service.admin, "lake", upload_id),
+    ):
+        assert await reason_of(step) is Reason.UPLOAD_NOT_FOUND
+    await written(service, issued)
+    await link(service, issued.token)
+
+
+async def test_readers_and_strangers_get_no_address(service: Service) -> None:
+    reader = await service.as_user("eve", "Analyst")
+    for caller in (reader, service.anonymous):
+        with pytest.raises(TarnError) as raised:
+            await service.graveler.get_physical_address(caller, "lake", "main", PATH)
+        assert raised.value.kind in (Kind.DENIED, Kind.UNAUTHENTICATED)
+    for branch, reason in (("nope", Reason.BRANCH_NOT_FOUND), ("main~1", Reason.REF_NOT_WRITABLE)):
+        asked = service.graveler.get_physical_address(service.admin, "lake", branch, PATH)
+        assert await reason_of(asked) is reason
+
+
+@pytest.mark.parametrize("part_count", [-1, 1001])
+async def test_the_number_of_parts_is_bounded(service: Service, part_count: int) -> None:
+    assert await reason_of(issue(service, part_count=part_count)) is Reason.INVALID_ARGUMENT
+
+
+async def test_a_store_that_is_no_bucket_issues_nothing(tmp_path: Path) -> None:
+    async with running_service(tmp_path) as service:
+        with pytest.raises(TarnError) as raised:
+            await issue(service)
+        assert raised.value.kind is Kind.UNIMPLEMENTED
+        assert "S3 endpoint" in raised.value.message
+
+
+def test_the_etag_of_parts_is_kept() -> None:
+    assert WrittenObject(5, f"{ETAG}-3").digest != WrittenObject(5, ETAG).digest
