@@ -225,6 +225,8 @@ class GrpcTransport:
         """
         others = (peer for address, peer in self._peers.items() if address not in failed)
         if peer := _least_busy(others) or _least_busy(self._peers.values()):
+            # Among equally busy peers the first is chosen, so the last used one goes to the end.
+            self._peers[peer.address] = self._peers.pop(peer.address)
             return peer
         try:
             async with asyncio.timeout(min(_CONNECT_SECONDS, call.remaining(self._clock))):
