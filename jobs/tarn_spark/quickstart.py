@@ -145,6 +145,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--tarn", default="tarn", help="the command to run")
     parser.add_argument("--repository", default="lake")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark"
+    )
     return parser.parse_args()
 
 
@@ -156,7 +159,8 @@ def main() -> None:
     tarn, repository = Tarn(arguments.tarn, arguments.settings), arguments.repository
     tarn("repo", "create", repository, "--if-absent")
     branch = next_branch(tarn, repository)
-    spark = spark_session("tarn quickstart", lake, arguments.jars)
+    settings = dict(each.split("=", 1) for each in arguments.conf)
+    spark = spark_session("tarn quickstart", lake, arguments.jars, settings=settings)
     try:
         load_main(spark, tarn, repository)
         fix_on_branch(spark, tarn, repository, branch)

@@ -8,6 +8,7 @@ Tarn does without copying bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,14 +52,22 @@ def spark_settings(lake: Lake) -> dict[str, str]:
     return {f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()}
 
 
-def spark_session(name: str, lake: Lake, jars: Path, *, magic: bool = True) -> SparkSession:
-    """A session on this machine, with two threads.
+def spark_session(
+    name: str,
+    lake: Lake,
+    jars: Path,
+    *,
+    magic: bool = True,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session on this machine, with two threads, unless `settings` name another master.
 
     Args:
         name: name of the Spark application.
         lake: endpoint and key pair.
         jars: the folder that `tools/jars-dir` prints; holds `s3` and `cloud`.
         magic: True: commit with the magic committer. False: with the classic file committer.
+        settings: further settings by their full names; they replace those of this function.
     """
     folders = [jars / "s3", jars / "cloud"] if magic else [jars / "s3"]
     class_path = [str(jar) for folder in folders for jar in sorted(folder.glob("*.jar"))]
@@ -73,7 +82,7 @@ def spark_session(name: str, lake: Lake, jars: Path, *, magic: bool = True) -> S
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.hadoop.fs.s3a.committer.name", "magic" if magic else "file")
     )
-    for key, value in spark_settings(lake).items():
+    for key, value in {**spark_settings(lake), **(settings or {})}.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
     return session

@@ -1,93 +1,140 @@
 """Tarn on the Kubernetes cluster that kubectl reaches (`make k8s-test`): no acknowledged write is lost.
 
-The images are on its nodes (`make images`). The dev overlay is applied, and used from inside the cluster by pods of its
-own. The tests run in this order, on one installation.
+The images are on its nodes (`make images`). The test overlay is applied, and used from inside the cluster by pods of
+its own. The tests run in this order, on one installation.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 import time
 
 import pytest
-from cluster import SERVICES, Cluster, Load
+from cluster import JOBS, SERVICES, STORES, VERSION, Cluster, Load
 
 pytestmark = [
     pytest.mark.skipif("TARN_K8S_TEST" not in os.environ, reason="make k8s-test runs it"),
     pytest.mark.timeout(1800),
     pytest.mark.xdist_group("cluster"),
 ]
-LOST = re.compile(r"50[0-9] .*|.*(Connection|Timeout|Endpoint|Closed|Incomplete).*")
-"""What a client may see while pods end: an answer 503, or a connection that broke."""
+NEXT = os.environ.get("TARN_K8S_NEXT", f"{VERSION}-next")
+"""Tag of the images to which the rollout goes."""
+
+REFUSED = re.compile(r"503 \w+")
+BROKEN = re.compile(r"\w*(Connection|Timeout|Endpoint|Closed|Incomplete|Disconnected|Pipe)\w*")
+PAUSE_SECONDS = 5
+SPREAD_SECONDS = 20
+"""Callers look a name up again every 8 to 15 s."""
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Cluster:
     found = Cluster()
+    began = time.monotonic()
     found.deploy()
+    sys.stderr.write(f"\nready after {time.monotonic() - began:.0f} s\n")
     return found
 
 
 @pytest.fixture
 def repository(cluster: Cluster, request: pytest.FixtureRequest) -> str:
     """A new repository for each test."""
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:40].strip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:30].strip("-")
     name += f"-{os.urandom(3).hex()}"
     cluster.run("create", f"tarn repo create {name}")
     return name
 
 
-def judge(load: Load) -> None:
-    """Prints what happened; fails if a promise was broken."""
-    failed = sum(load.failures.values())
-    counts = f"{sum(load.counts.values())} operations, {failed} failed: {dict(load.failures)}"
-    sys.stderr.write(f"\n{counts}\n{dict(load.counts)}, {len(load.log)} commits\n")
+def judge(load: Load, *, is_broken_allowed: bool = True) -> None:
+    """Prints what happened; fails if a promise was broken.
+
+    Clients may see an answer 503, and a broken connection if a gateway was killed.
+    """
+    failed, total = sum(load.failures.values()), sum(load.counts.values())
+    share = f"{failed} of {total} operations failed ({failed / total:.2%}): {dict(load.failures)}"
+    sys.stderr.write(f"\n{share}\n{dict(load.counts)}, {len(load.log)} commits\n")
     assert load.problems() == []
     assert load.counts["put ok"] > 20
     assert load.counts["commit ok"] > 0
-    assert [note for note in load.failures if not LOST.fullmatch(note)] == []
+    strange = [
+        note
+        for note in load.failures
+        if not REFUSED.fullmatch(note) and not (is_broken_allowed and BROKEN.fullmatch(note))
+    ]
+    assert strange == []
 
 
 def test_everything_works_inside_the_cluster(cluster: Cluster, repository: str) -> None:
-    cluster.start_load(repository, 15)
+    cluster.start_load(repository)
+    time.sleep(3 * PAUSE_SECONDS)
     load = cluster.end_load(repository)
     judge(load)
     assert load.failures == {}
 
 
-def test_a_killed_pod_of_each_service_loses_nothing(cluster: Cluster, repository: str) -> None:
-    cluster.start_load(repository, 75)
-    for service in SERVICES:
-        time.sleep(5)
-        victim = cluster.pods_of(service)[0]
-        cluster.kubectl("delete", "pod", victim, "--grace-period=0", "--force")
-        cluster.until_ready(service)
-    judge(cluster.end_load(repository))
+def kill(cluster: Cluster, name: str) -> None:
+    """Kills a pod without a warning, and waits until another one has replaced it."""
+    (victim, *_) = cluster.pods_of(name)
+    before = cluster.uid_of(victim)
+    cluster.kubectl("delete", "pod", victim, "--grace-period=0", "--force")
+    deadline = time.monotonic() + 120
+    while before in {cluster.uid_of(pod) for pod in cluster.pods_of(name)}:
+        assert time.monotonic() < deadline, f"{victim} does not go"
+        time.sleep(0.5)
+    cluster.until_ready(name)
 
 
-def test_a_rollout_of_everything_loses_nothing(cluster: Cluster, repository: str) -> None:
-    cluster.start_load(repository, 90)
-    before = {service: set(cluster.pods_of(service)) for service in SERVICES}
+@pytest.mark.parametrize("name", [*SERVICES, *STORES])
+def test_a_killed_pod_loses_nothing(cluster: Cluster, repository: str, name: str) -> None:
+    cluster.start_load(repository)
+    time.sleep(PAUSE_SECONDS)
+    for _ in range(2):
+        kill(cluster, name)
+        time.sleep(2 * PAUSE_SECONDS)
+    judge(cluster.end_load(repository), is_broken_allowed=name == "gateway")
+
+
+def test_a_rollout_to_other_images_loses_nothing(cluster: Cluster, repository: str) -> None:
+    """All services at once get images of the next version; slow uploads that run meanwhile are answered."""
+    cluster.start_load(repository)
+    time.sleep(PAUSE_SECONDS)
     for service in SERVICES:
-        cluster.kubectl("rollout", "restart", f"deployment/{service}")
+        image = f"tarn=localhost/tarn/{service}:{NEXT}"
+        cluster.kubectl("set", "image", f"deployment/{service}", image)
     cluster.until_ready(*SERVICES)
-    judge(cluster.end_load(repository))
+    time.sleep(2 * PAUSE_SECONDS)
+    load = cluster.end_load(repository)
+    judge(load, is_broken_allowed=False)
+    slow = [op for op in load.ops if op["kind"] == "put" and op["key"].startswith("slow/")]
+    assert len(slow) > 4
+    assert [op for op in slow if op["outcome"] != "ok"] == []
     for service in SERVICES:
-        assert not before[service] & set(cluster.pods_of(service))
+        assert set(cluster.images_of(service)) == {f"localhost/tarn/{service}:{NEXT}"}
 
 
 def test_graveler_scales_up_and_down(cluster: Cluster, repository: str) -> None:
-    cluster.start_load(repository, 75)
-    for count in (4, 2):
-        cluster.kubectl("scale", "deployment/graveler", f"--replicas={count}")
-        cluster.until_ready("graveler")
-        time.sleep(20)  # callers look the name up again every 8 to 15 s
-        if count == 4:
-            logs = [cluster.kubectl("logs", pod) for pod in cluster.pods_of("graveler")]
-            assert all('"event": "rpc"' in log for log in logs), "a replica gets no calls"
-    judge(cluster.end_load(repository))
+    cluster.start_load(repository)
+    cluster.kubectl("scale", "deployment/graveler", "--replicas=4")
+    cluster.until_ready("graveler")
+    time.sleep(SPREAD_SECONDS)
+    pods = cluster.pods_of("graveler")
+    assert len(pods) == 4
+    before = {pod: cluster.served_calls(pod) for pod in pods}
+    time.sleep(SPREAD_SECONDS)
+    served = {pod: cluster.served_calls(pod) - before[pod] for pod in pods}
+    sys.stderr.write(f"\ncalls of each replica in {SPREAD_SECONDS} s: {sorted(served.values())}\n")
+    cluster.kubectl("scale", "deployment/graveler", "--replicas=2")
+    cluster.until_ready("graveler")
+    deadline = time.monotonic() + 120
+    while len(cluster.pods_of("graveler")) != 2:
+        assert time.monotonic() < deadline
+        time.sleep(1)
+    time.sleep(SPREAD_SECONDS)
+    judge(cluster.end_load(repository), is_broken_allowed=False)
+    assert min(served.values()) > sum(served.values()) / 20, "a replica gets no load"
 
 
 @pytest.mark.parametrize(
@@ -95,32 +142,72 @@ def test_graveler_scales_up_and_down(cluster: Cluster, repository: str) -> None:
     [
         (True, "auth", 8101, True),
         (True, "graveler", 8102, True),
+        (True, "gateway", 8000, True),
+        (True, "compactor", 8103, True),
         (True, "cassandra", 9042, False),
         (True, "bucket", 8000, False),
         (False, "auth", 8101, False),
         (False, "graveler", 8102, False),
         (False, "gateway", 8000, False),
+        (False, "cassandra", 9042, False),
     ],
 )
 def test_the_network_allows_only_the_arrows(
     cluster: Cluster, is_client: bool, host: str, port: int, is_open: bool
 ) -> None:
-    code = f"import socket; socket.create_connection(('{host}', {port}), 5)"
-    command = f'python3 -c "{code}" && echo open || echo closed'
-    found = cluster.run("network", command, is_client=is_client)
-    assert found.splitlines()[-1] == ("open" if is_open else "closed")
+    """The name is resolved first, so that `closed` does not mean a name that is unknown."""
+    code = (
+        "import socket as s\n"
+        f"(*_, address), *_ = s.getaddrinfo('{host}', {port}, type=s.SOCK_STREAM)\n"
+        "try:\n"
+        "    s.create_connection(address, 5)\n"
+        "    print('open')\n"
+        "except OSError:\n"
+        "    print('closed')\n"
+    )
+    found = cluster.run("network", f'python3 -c "{code}"', is_client=is_client)
+    assert found.split() == ["open" if is_open else "closed"]
 
 
-def test_a_pod_ends_in_order(cluster: Cluster) -> None:
-    """Process 1 gets SIGTERM, and stops in order."""
-    pod = cluster.pods_of("compactor")[0]
-    cluster.kubectl("delete", "pod", pod, "--wait=false")
-    log = ""
-    for _ in range(120):
-        try:
-            log = cluster.kubectl("logs", pod) or log
-        except AssertionError:
-            break
-        time.sleep(0.5)
-    assert '"event": "stopping"' in log
-    cluster.until_ready("compactor")
+@pytest.mark.parametrize(
+    ("name", "code"), [*((each, 0) for each in SERVICES), ("cassandra", 143), ("bucket", 0)]
+)
+def test_process_1_drains_on_sigterm(
+    cluster: Cluster, repository: str, name: str, code: int
+) -> None:
+    """The container ends by itself, long before the limit of its pod, and starts again; nothing is lost."""
+    cluster.start_load(repository)
+    time.sleep(PAUSE_SECONDS)
+    pod = cluster.pods_of(name)[0]
+    restarts = cluster.container_of(pod)["restartCount"]
+    cluster.execute(pod, "/bin/sh", "-c", "kill -TERM 1")
+    deadline = time.monotonic() + 120
+    while (now := cluster.container_of(pod))["restartCount"] == restarts or not now["ready"]:
+        assert time.monotonic() < deadline, json.dumps(now)
+        time.sleep(1)
+    assert now["lastState"]["terminated"]["exitCode"] == code
+    if name in SERVICES:
+        lines = cluster.kubectl("logs", pod, "--previous").splitlines()
+        events = [json.loads(line)["event"] for line in lines if line.startswith("{")]
+        assert "stopping" in events
+        assert events[-1] == "stopped"
+    judge(cluster.end_load(repository), is_broken_allowed=name == "gateway")
+
+
+@pytest.mark.parametrize("name", ["quickstart", "executors"])
+def test_a_spark_job_runs_in_the_cluster(cluster: Cluster, name: str) -> None:
+    """The main job, in one pod, and with executors as pods of their own."""
+    job = "spark-quickstart" if name == "quickstart" else "spark-quickstart-executors"
+    cluster.kubectl("delete", "job", job, "--ignore-not-found")
+    began = time.monotonic()
+    cluster.kubectl("apply", "-k", str(JOBS / name))
+    executors: set[str] = set()
+    while not (end := cluster.end_of_job(job)):
+        executors |= set(cluster.pods_with("spark-role=executor"))
+        assert time.monotonic() < began + 900, "the job does not end"
+        time.sleep(1)
+    log = cluster.kubectl("logs", f"job/{job}")
+    assert end == "Complete", log[-4000:]
+    assert "days on main: 2026-05-01, 2026-05-02" in log
+    assert len(executors) == (2 if name == "executors" else 0)
+    sys.stderr.write(f"\n{job}: {time.monotonic() - began:.0f} s, executors {sorted(executors)}\n")

@@ -13,16 +13,17 @@ from cryptography.x509.oid import NameOID
 
 from tarn.rpc.process.tls import TlsFiles
 
-__all__ = ["Authority"]
+__all__ = ["Authority", "MountedSecret"]
 
 
 class Authority:
-    """Signs certificates for this machine."""
+    """Signs certificates for this machine. The folder is made."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        folder.mkdir(exist_ok=True)
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _name("authority")
+        self._name = _name(name)
         self.path = folder / "authority.pem"
         made = self._builder(self._name, self._key.public_key()).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
@@ -64,6 +65,37 @@ class Authority:
     def _write(self, path: Path, made: x509.CertificateBuilder) -> None:
         signed = made.sign(self._key, hashes.SHA256())
         path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+
+class MountedSecret:
+    """Files for TLS in a folder that is replaced as Kubernetes replaces a mounted Secret: all at once, by a link."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._count = 0
+        self.files = TlsFiles(folder / "tls.crt", folder / "tls.key", folder / "ca.crt")
+        for path in (self.files.certificate, self.files.key, self.files.authority):
+            assert path is not None
+            path.symlink_to(f"..data/{path.name}")
+
+    def put(self, issued: TlsFiles, *trusted: Authority) -> None:
+        """Replaces the files: by a certificate with its key, and the authorities to trust."""
+        assert issued.certificate is not None
+        assert issued.key is not None
+        self.put_bytes(issued.certificate.read_bytes(), issued.key.read_bytes(), *trusted)
+
+    def put_bytes(self, certificate: bytes, key: bytes, *trusted: Authority) -> None:
+        """Replaces the files by any contents."""
+        self._count += 1
+        content = self._folder / f"..{self._count}"
+        content.mkdir()
+        (content / "tls.crt").write_bytes(certificate)
+        (content / "tls.key").write_bytes(key)
+        (content / "ca.crt").write_bytes(b"".join(each.path.read_bytes() for each in trusted))
+        link = self._folder / "..new"
+        link.symlink_to(content.name)
+        link.replace(self._folder / "..data")
 
 
 def _name(text: str) -> x509.Name:

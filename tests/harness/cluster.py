@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,14 +17,19 @@ from typing import Any
 from tarn.testing.check.checker import check
 from tarn.testing.check.history import NEVER, History, Op, OpKind, Outcome
 
-__all__ = ["Cluster", "Load"]
+__all__ = ["ENDPOINT", "JOBS", "NAMESPACE", "SERVICES", "STORES", "VERSION", "Cluster", "Load"]
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "tarn"
 SERVICES = ("auth", "graveler", "gateway", "compactor")
-TOOLS = "localhost/tarn/tools:0.1.0"
+STORES = ("cassandra", "bucket")
+VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+TOOLS = f"localhost/tarn/tools:{VERSION}"
 ENDPOINT = f"http://gateway.{NAMESPACE}.svc:8000"
+JOBS = ROOT / "deploy" / "k8s" / "jobs"
 READY_SECONDS = 600
+LOAD_SECONDS_MAX = 1200
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 @dataclass
@@ -121,34 +127,80 @@ class Cluster:
         return done.stdout
 
     def deploy(self) -> None:
-        """Applies the dev overlay and waits until everything is ready."""
+        """Applies the test overlay and waits until everything is ready."""
         command = [str(ROOT / "deploy/k8s/secrets"), NAMESPACE]
         subprocess.run(
             command, check=True, env={**os.environ, "KUBECTL": shlex.join(self._kubectl)}
         )
+        self._provide_volumes()
         self.kubectl("delete", "job", "first-admin", "--ignore-not-found")
-        self.kubectl("apply", "-k", str(ROOT / "deploy/k8s/overlays/dev"))
+        self.kubectl("apply", "-k", str(ROOT / "deploy/k8s/overlays/test"))
         limit = f"--timeout={READY_SECONDS}s"
         self.kubectl(
-            *("wait", "--for=condition=Complete", "job/first-admin", limit), timeout=READY_SECONDS
+            *("wait", "--for=condition=Complete", "job/first-admin", limit),
+            timeout=READY_SECONDS + 10,
         )
         self.until_ready(*SERVICES)
 
+    def _provide_volumes(self) -> None:
+        """Makes volumes on a cluster that makes none by itself: in TARN_K8S_VOLUMES, a folder of its only node."""
+        classes = json.loads(self.kubectl("get", "storageclass", "-o", "json"))["items"]
+        notes = [each["metadata"].get("annotations", {}) for each in classes]
+        if any(each.get(_DEFAULT_CLASS) == "true" for each in notes):
+            return
+        place = os.environ.get("TARN_K8S_VOLUMES")
+        assert place, "the cluster has no default StorageClass; see deploy/k8s/README.md"
+        (node,) = json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
+        hostname = node["metadata"]["labels"]["kubernetes.io/hostname"]
+        for store in STORES:
+            folder = Path(place) / f"{NAMESPACE}-{store}"
+            folder.mkdir(parents=True, exist_ok=True)
+            if not self.kubectl("get", "pv", f"{NAMESPACE}-{store}", "--ignore-not-found"):
+                assert not any(folder.iterdir()), f"{folder} has the data of another cluster"
+            self.kubectl("apply", "-f", "-", stdin=json.dumps(_volume(store, folder, hostname)))
+
     def until_ready(self, *names: str) -> None:
-        """Waits until the Deployments have all their replicas, of the newest version."""
+        """Waits until workloads have all their replicas, of the newest version."""
         for name in names:
+            kind = "statefulset" if name in STORES else "deployment"
             limit = f"--timeout={READY_SECONDS}s"
-            self.kubectl(*("rollout", "status", f"deployment/{name}", limit), timeout=READY_SECONDS)
+            self.kubectl(
+                *("rollout", "status", f"{kind}/{name}", limit), timeout=READY_SECONDS + 10
+            )
 
     def pods_of(self, service: str) -> list[str]:
         """Returns the names of a service's pods that run and do not stop."""
-        label = f"app.kubernetes.io/name={service}"
+        return self.pods_with(f"app.kubernetes.io/name={service}")
+
+    def pods_with(self, label: str) -> list[str]:
+        """Returns the names of the pods with a label that run and do not stop."""
         found = json.loads(self.kubectl("get", "pods", "-l", label, "-o", "json"))["items"]
         return [
             each["metadata"]["name"]
             for each in found
             if "deletionTimestamp" not in each["metadata"] and each["status"]["phase"] == "Running"
         ]
+
+    def end_of_job(self, name: str) -> str:
+        """Returns `Complete` or `Failed`; empty while a Job runs."""
+        status = json.loads(self.kubectl("get", "job", name, "-o", "json"))["status"]
+        ends = [each["type"] for each in status.get("conditions", ()) if each["status"] == "True"]
+        return next((end for end in ("Complete", "Failed") if end in ends), "")
+
+    def uid_of(self, pod: str) -> str:
+        """Returns the uid of a pod; empty if it is gone. A pod of a StatefulSet keeps its name."""
+        path = "jsonpath={.metadata.uid}"
+        return self.kubectl("get", "pod", pod, "--ignore-not-found", "-o", path)
+
+    def container_of(self, pod: str) -> dict[str, Any]:
+        """Returns the status of a pod's only container."""
+        found = json.loads(self.kubectl("get", "pod", pod, "-o", "json"))
+        (status,) = found["status"]["containerStatuses"]
+        return dict(status)
+
+    def images_of(self, service: str) -> list[str]:
+        """Returns the images of a service's running pods."""
+        return [str(self.container_of(pod)["image"]) for pod in self.pods_of(service)]
 
     def start(self, name: str, command: Sequence[str], *, is_client: bool = True) -> None:
         """Starts a pod with the image `tools`, the first administrator's key and the scripts of a load."""
@@ -180,16 +232,35 @@ class Cluster:
         self.start(name, ["/bin/sh", "-ec", command], is_client=is_client)
         return self.end(name)
 
-    def start_load(self, repository: str, seconds: float) -> None:
+    def execute(self, pod: str, *command: str) -> str:
+        """Runs a command in a running container; returns its output."""
+        return self.kubectl("exec", pod, "--", *command)
+
+    def served_calls(self, pod: str) -> int:
+        """Returns how many calls a replica has served, from its metrics."""
+        port = 8112
+        code = (
+            "import urllib.request as u; "
+            f"print(u.urlopen('http://127.0.0.1:{port}/metrics', timeout=10).read().decode())"
+        )
+        page = self.execute(pod, "python3", "-c", code)
+        return sum(
+            int(float(line.rpartition(" ")[2]))
+            for line in page.splitlines()
+            if line.startswith("tarn_rpc_duration_seconds_count")
+        )
+
+    def start_load(self, repository: str) -> None:
         """Starts a load on the branch main of a repository."""
         script = "/opt/load/cluster_load.py"
-        command = ["python3", script, ENDPOINT, repository, str(seconds)]
+        command = ["python3", script, ENDPOINT, repository, str(LOAD_SECONDS_MAX)]
         self.start(f"load-{repository}", command)
         place = f"pod/load-{repository}"
         self.kubectl("wait", "--for=condition=Ready", place, "--timeout=120s", timeout=130)
 
     def end_load(self, repository: str) -> Load:
-        """Waits for the end of a load; returns what it saw."""
+        """Asks a load to end, and waits for it; returns what it saw."""
+        self.execute(f"load-{repository}", "touch", "/tmp/stop")
         return Load.of(self.end(f"load-{repository}").splitlines())
 
     def _pod(self, name: str, command: Sequence[str], is_client: bool) -> dict[str, Any]:
@@ -243,7 +314,7 @@ class Cluster:
                     }
                 ],
                 "volumes": [
-                    {"name": "tmp", "emptyDir": {}},
+                    {"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}},
                     {"name": "tls", "secret": {"secretName": "tarn-tls-client"}},
                     {"name": "scripts", "configMap": {"name": "cluster-test"}},
                 ],
@@ -252,3 +323,21 @@ class Cluster:
 
 
 _TLS = {"CA": "ca.crt", "CERT": "tls.crt", "KEY": "tls.key"}
+
+
+def _volume(store: str, folder: Path, hostname: str) -> dict[str, Any]:
+    """Returns a PersistentVolume in a folder of a node, for the one claim of a store."""
+    rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": [hostname]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"{NAMESPACE}-{store}"},
+        "spec": {
+            "capacity": {"storage": "8Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "claimRef": {"namespace": NAMESPACE, "name": f"data-{store}-0"},
+            "local": {"path": str(folder)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}},
+        },
+    }

@@ -12,10 +12,12 @@ from typing import Any
 
 import yaml
 
-__all__ = ["K8S", "OVERLAYS", "allowed", "named", "objects", "pod_specs", "pods", "selects"]
+__all__ = ["JOBS", "K8S", "OVERLAYS", "allowed", "named", "objects", "pod_specs", "pods", "selects"]
 
 K8S = Path(__file__).parents[2] / "deploy" / "k8s"
 OVERLAYS = sorted(path.name for path in (K8S / "overlays").iterdir())
+JOBS = sorted(f"jobs/{path.name}" for path in (K8S / "jobs").iterdir())
+"""What is applied beside an overlay; a name is a folder below `K8S`."""
 _POD_KINDS = ("Deployment", "StatefulSet", "Job", "CronJob", "DaemonSet")
 
 Object = dict[str, Any]
@@ -32,8 +34,9 @@ def kubectl() -> str:
 
 @functools.cache
 def objects(overlay: str) -> Sequence[Object]:
-    """Returns the objects of an overlay, rendered by kustomize."""
-    command = [kubectl(), "kustomize", str(K8S / "overlays" / overlay)]
+    """Returns the objects of an overlay, or of another folder below `K8S`, rendered by kustomize."""
+    folder = K8S / overlay if "/" in overlay else K8S / "overlays" / overlay
+    command = [kubectl(), "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr.lower(), done.stderr
@@ -55,8 +58,8 @@ def pods(overlay: str) -> dict[str, Object]:
 
 
 def pod_specs() -> Iterator[tuple[str, str, Object]]:
-    """Yields overlay, workload and pod of every workload."""
-    for overlay in OVERLAYS:
+    """Yields overlay, workload and pod of every workload, also of the jobs."""
+    for overlay in [*OVERLAYS, *JOBS]:
         for name, template in pods(overlay).items():
             yield overlay, name, template["spec"]
 

@@ -26,6 +26,10 @@ TABLE = ROOT / "deploy" / "images.toml"
 HOME = "/opt/tarn"
 """The virtual environment in the images."""
 
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+SPARK_LEFT_OUT = ("bin", "pyspark/jars/connect-repl", "pyspark/examples", "pyspark/data")
+"""Folders of PySpark that no job uses: scripts for shells, 60 MB of a shell for Spark Connect, examples."""
+
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 _LEFT_OUT = ("doc", "man", "locale", "info")
 
@@ -34,19 +38,25 @@ def main() -> int:
     """Builds the images; prints the archive's path."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the archive")
-    parser.add_argument("--tag", help="tag of the images; the project's version if not given")
+    parser.add_argument(
+        "--tag",
+        action="append",
+        default=[],
+        help="tag of the images; each image gets all that are given, or the project's version",
+    )
     parser.add_argument("--only", action="append", default=[], metavar="IMAGE", help="build these")
     options = parser.parse_args()
     table = tomllib.loads(TABLE.read_text())
-    tag = options.tag or version()
+    tags = options.tag or [version()]
     if shutil.which("mmdebstrap") is None:
         sys.stderr.write("mmdebstrap is missing: apt-get install mmdebstrap (Debian, Ubuntu)\n")
         return 1
     options.out.mkdir(parents=True, exist_ok=True)
-    out = options.out / f"tarn-images-{tag}.tar"
+    out = options.out / f"tarn-images-{tags[0]}.tar"
     with tempfile.TemporaryDirectory(dir=options.out) as work:
         images = [
             image_of(name, row, table, tag, Path(work))
+            for tag in tags
             for name, row in table["images"].items()
             if name in options.only or not options.only
         ]
@@ -69,11 +79,13 @@ def image_of(name: str, row: dict[str, Any], table: dict[str, Any], tag: str, wo
         layers.append(jars_layer(work))
     else:
         layers.append(python_layer(base, tag, work))
+    if row.get("spark"):
+        layers.append(spark_layer(base, tag, work))
     return Image(
         name=f"{table['prefix']}{name}:{tag}",
         layers=layers,
         entrypoint=row["entrypoint"],
-        environment=table["environment"],
+        environment={**table["environment"], **row.get("environment", {})},
         user=table["user"],
         labels={
             "org.opencontainers.image.title": f"tarn {name}",
@@ -110,8 +122,7 @@ def python_layer(base: Layer, tag: str, work: Path) -> Layer:
     if out.exists():
         return Layer.of(out)
     say("wheel")
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-    run(*pip, "wheel", "--no-deps", "--wheel-dir", str(work / "wheel"), str(ROOT))
+    run(*PIP, "wheel", "--no-deps", "--wheel-dir", str(work / "wheel"), str(ROOT))
     (wheel,) = (work / "wheel").glob("tarn-*.whl")
     say("Python packages")
     venv, notes = work / "venv", work / "notes"
@@ -120,7 +131,7 @@ def python_layer(base: Layer, tag: str, work: Path) -> Layer:
     notes.mkdir()
     platforms = [f"--platform={name}" for name in _PLATFORMS]
     run(
-        *(*pip, "install", "--no-compile", "--only-binary=:all:", "--target", str(site)),
+        *(*PIP, "install", "--no-compile", "--only-binary=:all:", "--target", str(site)),
         *("--implementation=cp", "--python-version=3.11", *platforms),
         *("--constraint", str(ROOT / "constraints.txt"), f"{wheel}[all]"),
     )
@@ -138,19 +149,65 @@ def python_layer(base: Layer, tag: str, work: Path) -> Layer:
     return write_layer(out, {HOME: venv, "/usr/share/tarn": notes})
 
 
+def spark_layer(base: Layer, tag: str, work: Path) -> Layer:
+    """Returns the layer of the PySpark image: PySpark, the jars that join it to S3, and the start of executors."""
+    out = work / "spark.tar"
+    if out.exists():
+        return Layer.of(out)
+    say("PySpark")
+    folder = work / "spark"
+    site, notes = folder / "site", folder / "notes"
+    for each in (site, notes, folder / "start"):
+        each.mkdir(parents=True)
+    run(*PIP, "install", "--no-compile", "--no-deps", f"--target={site}", str(spark_wheel()))
+    run(
+        *(*PIP, "install", "--no-compile", "--no-deps", f"--target={site}"),
+        *("--constraint", str(ROOT / "constraints.txt"), "py4j"),
+    )
+    for name in SPARK_LEFT_OUT:
+        shutil.rmtree(site / name)
+    jars = Path(output_of(str(ROOT / "tools" / "jars-dir")))
+    if not (jars / "complete").exists():
+        run(str(ROOT / "tools" / "setup"), "java", "jars")
+    shutil.copy(ROOT / "deploy" / "spark" / "start", folder / "start")
+    found = document(tag, debian_packages(base.path), python_packages(site))
+    (notes / "sbom-spark.json").write_text(found)
+    return write_layer(
+        out,
+        {
+            f"{HOME}/lib/python3.11/site-packages": site,
+            "/opt/spark": folder / "start",
+            "/opt/spark/jars/s3": jars / "s3",
+            "/opt/spark/jars/cloud": jars / "cloud",
+            "/usr/share/tarn": notes,
+        },
+    )
+
+
+def spark_wheel() -> Path:
+    """Returns the wheel of PySpark, which PyPI has as sources only; it is built once for each version."""
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    (pin,) = (line for line in pins if line.startswith("pyspark=="))
+    folder = cache() / pin.replace("==", "-")
+    if not (made := [*folder.glob("pyspark-*.whl")]):
+        partial = folder.with_suffix(".partial")
+        run(*PIP, "wheel", "--no-deps", f"--wheel-dir={partial}", pin)
+        partial.replace(folder)
+        made = [*folder.glob("pyspark-*.whl")]
+    return made[0]
+
+
 def jars_layer(work: Path) -> Layer:
     """Returns the layer with Cassandra's jars, for evaluation."""
     out = work / "jars.tar"
     if out.exists():
         return Layer.of(out)
     tool = ROOT / "tools" / "cassandra"
-    found = subprocess.run([str(tool / "jars")], check=True, stdout=subprocess.PIPE, text=True)
+    jars = output_of(str(tool / "jars"))
     notes = work / "cassandra"
     notes.mkdir()
     shutil.copy(tool / "logback.xml", notes)
-    return write_layer(
-        out, {"/opt/cassandra/jars": Path(found.stdout.strip()), "/opt/cassandra/conf": notes}
-    )
+    return write_layer(out, {"/opt/cassandra/jars": Path(jars), "/opt/cassandra/conf": notes})
 
 
 def revision() -> str:
@@ -170,6 +227,12 @@ def cache() -> Path:
 def run(*command: str) -> None:
     """Runs a command, which must succeed; its output goes to standard error."""
     subprocess.run(command, check=True, stdout=sys.stderr)
+
+
+def output_of(command: str) -> str:
+    """Returns what a command prints, which must succeed."""
+    done = subprocess.run([command], check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()
 
 
 def say(text: str) -> None:

@@ -19,7 +19,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.client.transport import Transport
 from tarn.rpc.process.system import SystemClock, SystemIds
-from tarn.rpc.process.tls import TlsFiles, channel_credentials
+from tarn.rpc.process.tls import ChannelTls, TlsFiles
 from tarn.rpc.wire.call import Call
 
 __all__ = ["AsyncClient"]
@@ -71,12 +71,12 @@ class AsyncClient(Operations):
         self._timeout_s = timeout_s
         self._name = name
         rng = random.Random(self._ids.nonce())  # noqa: S311 - jitter
-        credentials = None if tls is None else channel_credentials(tls)
+        credentials = None if tls is None else ChannelTls(tls)
 
         def connect(places: str | Sequence[str]) -> GrpcTransport:
             return GrpcTransport(
                 [places] if isinstance(places, str) else places,
-                credentials=credentials,
+                tls=credentials,
                 clock=self._clock,
                 rng=rng,
                 attempts_max=_ATTEMPTS_MAX,

@@ -9,7 +9,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-from manifests import K8S, OVERLAYS, allowed, named, objects, pod_specs, pods, selects
+from manifests import JOBS, K8S, OVERLAYS, allowed, named, objects, pod_specs, pods, selects
 
 from tarn.config import KEYS, Config, load
 from tarn.rpc.client.addresses import host_of
@@ -39,6 +39,9 @@ TO_STORES = {
     ("graveler", "bucket", 8000),
     ("cassandra", "cassandra", 7000),
 }
+DRIVER = "spark-executors"
+"""The account of the driver that starts executors."""
+
 every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
 
 
@@ -78,7 +81,7 @@ def configuration(overlay: str, name: str, tmp_path: Path) -> Config:
     return load(None, {"HOME": "/tmp", **variables})
 
 
-@every_overlay
+@pytest.mark.parametrize("overlay", [*OVERLAYS, *JOBS])
 def test_every_object_is_valid(overlay: str) -> None:
     for each in objects(overlay):
         kubernetes_validate.validate(each, KUBERNETES, strict=True)
@@ -109,7 +112,8 @@ def test_containers_have_no_rights(pod: dict[str, Any], container: dict[str, Any
     assert own["readOnlyRootFilesystem"] is True
     assert own["capabilities"] == {"drop": ["ALL"]}
     assert not own.get("privileged")
-    assert pod["automountServiceAccountToken"] is False
+    # Only the driver of Spark talks to the API server, as an account of its own.
+    assert pod["automountServiceAccountToken"] is (pod.get("serviceAccountName") == DRIVER)
     assert pod["enableServiceLinks"] is False
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
     assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
@@ -135,7 +139,7 @@ def test_images_are_those_that_are_built(overlay: str) -> None:
             assert image in IMAGES["images"]
             assert image in {name, "tools"}
             assert re.fullmatch(r"\d+\.\d+\.\d+", tag), tag
-            assert overlay != "dev" or f"{folder}/" == IMAGES["prefix"]
+            assert overlay == "prod" or f"{folder}/" == IMAGES["prefix"]
 
 
 @every_overlay
@@ -265,5 +269,7 @@ def test_headless_services_are_not_scaled_by_hand_and_by_machine(overlay: str) -
 
 def test_the_readme_names_every_folder() -> None:
     text = (K8S / "README.md").read_text()
-    for folder in [*(K8S / "components").iterdir(), *(K8S / "overlays").iterdir()]:
+    for folder in (
+        each for part in ("components", "overlays", "jobs") for each in (K8S / part).iterdir()
+    ):
         assert f"{folder.parent.name}/{folder.name}" in text

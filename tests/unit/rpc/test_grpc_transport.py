@@ -144,3 +144,30 @@ async def test_a_call_that_one_address_refuses_is_sent_to_another() -> None:
             assert error.reason is Reason.ENTRY_NOT_FOUND  # the answer of the good one
             assert (len(bad.toy.begun) <= 1, len(good.toy.begun)) == (True, 1)
         await transport.close()
+
+
+async def test_idle_replicas_take_turns() -> None:
+    """One call after the other, so that no replica is ever busy when the next call comes."""
+    async with serving() as one, serving() as two, serving() as three:
+        toys = [each.toy for each in (one, two, three)]
+        transport = transport_to(one.address, two.address, three.address)
+        request = pb.ListEntriesRequest(prefix="x")
+
+        async def list_once() -> None:
+            await transport.unary(SERVICE, "ListEntries", request, call_in())
+
+        async def look_up_once() -> None:
+            await transport.operate(SERVICE, lookup("a"), call_in(), read_only=True)
+
+        for call in (list_once, look_up_once):
+            for toy in toys:
+                toy.begun.clear()
+            async with asyncio.timeout(10):
+                while not all(toy.begun for toy in toys):  # until all are connected
+                    await call()
+            for toy in toys:
+                toy.begun.clear()
+            for _ in range(30):
+                await call()
+            assert [len(toy.begun) for toy in toys] == [10, 10, 10]
+        await transport.close()

@@ -16,6 +16,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.cassandra.cluster.checks import check_keyspace, check_name, check_nodes
 from tarn.kv.cassandra.cluster.connection import connect
 from tarn.kv.cassandra.cluster.outcomes import is_transient, read_error
+from tarn.kv.cassandra.cluster.rediscovery import Rediscovery
 from tarn.kv.cassandra.cluster.schema import ensure_schema
 from tarn.kv.cassandra.cluster.statements import Statements, prepare
 from tarn.kv.cassandra.components import Components
@@ -65,7 +66,8 @@ async def open_cassandra(
                 _log.warning("cassandra is not opened yet", error=said)
             await clock.sleep(_PAUSE_SECONDS)
     components = Components.of(found.session, found.statements, clock, ids, limits)
-    return CassandraKv(found.cluster, components, limits, found.advice)
+    rediscovery = Rediscovery(found.cluster, settings.contact_points, clock)
+    return CassandraKv(found.cluster, components, limits, found.advice, rediscovery)
 
 
 async def _attempt(

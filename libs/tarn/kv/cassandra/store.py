@@ -20,8 +20,10 @@ import pyarrow as pa
 from cassandra.cluster import Cluster
 
 from tarn.aio.close_guard import CloseGuard
+from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
 from tarn.kv.cassandra.cluster.outcomes import read_error, write_error
+from tarn.kv.cassandra.cluster.rediscovery import Rediscovery
 from tarn.kv.cassandra.cluster.session import Profile
 from tarn.kv.cassandra.cluster.statements import open_value, seal_value
 from tarn.kv.cassandra.components import Components
@@ -67,6 +69,7 @@ class CassandraKv:
         cluster: connected; closing the store shuts it down.
         parts: the components, made on the running event loop.
         limits: see `CassandraLimits`.
+        rediscovery: runs until the store is closed; None if another store of this cluster runs it.
 
     Attributes:
         advice: recommended changes of the cluster's settings, for the log at start.
@@ -78,6 +81,7 @@ class CassandraKv:
         parts: Components,
         limits: CassandraLimits,
         advice: Sequence[str],
+        rediscovery: Rediscovery | None = None,
     ) -> None:
         self.advice = tuple(advice)
         self._cluster = cluster
@@ -85,6 +89,9 @@ class CassandraKv:
         self._limits = limits
         self._guard = CloseGuard(closed_error)
         self._shut = asyncio.Lock()
+        self._tasks = TaskSet()
+        if rediscovery is not None:
+            self._tasks.spawn(rediscovery.run())
 
     async def get_many(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
@@ -262,6 +269,7 @@ class CassandraKv:
         """See `Kv.close`. New operations fail; running operations are finished and answered."""
         # Every operation ends by itself: its requests have a time-out and its attempts a bound.
         await self._guard.close()
+        await self._tasks.close()
         async with self._shut:
             if not self._cluster.is_shutdown:
                 await asyncio.to_thread(self._cluster.shutdown)

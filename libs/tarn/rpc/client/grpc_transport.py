@@ -24,6 +24,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.addresses import is_literal, resolve
 from tarn.rpc.client.operation_streams import OperationStreams
 from tarn.rpc.client.peer import Peer
+from tarn.rpc.process.tls import ChannelTls
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import unavailable_error
 from tarn.rpc.wire.methods import UnaryMethod, operate_method, unary_methods
@@ -34,6 +35,7 @@ _ATTEMPTS_MAX = 3
 _CONNECT_SECONDS = 5.0
 _RESOLVE_SECONDS = 15.0
 _RETIRE_SECONDS = 30.0
+_RENEW_SECONDS = 15.0
 
 _log = structlog.get_logger()
 
@@ -45,25 +47,29 @@ class GrpcTransport:
 
     Args:
         addresses: each `host:port` or `unix:/path`; a name may stand for many replicas.
-        credentials: TLS credentials; None for plain text.
+        tls: certificates, which may be renewed; None for plain text.
         clock: measures deadlines.
         rng: adds jitter.
         attempts_max: bound on sending one unary call.
+        renew_s: longest time after which renewed certificates are noticed, in seconds.
     """
 
     def __init__(
         self,
         addresses: Sequence[str],
         *,
-        credentials: grpc.ChannelCredentials | None = None,
+        tls: ChannelTls | None = None,
         clock: Clock,
         rng: random.Random,
         attempts_max: int = _ATTEMPTS_MAX,
+        renew_s: float = _RENEW_SECONDS,
     ) -> None:
         if not addresses:
             raise ValueError("a transport needs an address")
         self._addresses = tuple(addresses)
-        self._credentials = credentials
+        self._tls = tls
+        self._credentials: grpc.ChannelCredentials | None = None
+        self._renew_s = renew_s
         self._clock = clock
         self._rng = rng
         self._attempts_max = attempts_max
@@ -125,6 +131,9 @@ class GrpcTransport:
         if self._started:
             return
         self._started = True
+        if self._tls is not None:
+            self._credentials = self._tls.credentials()
+            self._tasks.spawn(self._keep_renewing(self._tls))
         literal = {address: "" for address in self._addresses if is_literal(address)}
         self._connect(literal)
         if len(literal) < len(self._addresses):
@@ -144,15 +153,48 @@ class GrpcTransport:
     def _connect(self, found: dict[str, str]) -> None:
         """Replaces the peers with those of `found`, which maps an address to the host name in its certificate."""
         for address in self._peers.keys() - found.keys():
-            peer = self._peers.pop(address)
-            for streams in self._streams.values():
-                streams.retire(address)
-            self._tasks.spawn(peer.channel.close(_RETIRE_SECONDS))
+            self._remove(address)
         for address in found.keys() - self._peers.keys():
-            self._peers[address] = peer = Peer(address, found[address], self._credentials)
-            for streams in self._streams.values():
-                streams.add(address, peer.channel)
+            self._add(Peer(address, found[address], self._credentials))
+
+    def _add(self, peer: Peer) -> None:
+        self._peers[peer.address] = peer
+        for streams in self._streams.values():
+            streams.add(peer.address, peer.channel)
         self._changed.set()
+
+    def _remove(self, address: str) -> None:
+        """Sends nothing more to an address; what was sent is still answered."""
+        peer = self._peers.pop(address)
+        for streams in self._streams.values():
+            streams.retire(address)
+        self._tasks.spawn(peer.channel.close(_RETIRE_SECONDS))
+        self._changed.set()
+
+    async def _keep_renewing(self, tls: ChannelTls) -> None:
+        """Connects again to every address after the certificates were renewed."""
+        while True:
+            await self._clock.sleep(self._renew_s * self._rng.uniform(0.5, 1.0))
+            self._credentials = tls.credentials()
+            for old in [*self._peers.values()]:
+                if old.credentials is not self._credentials:
+                    await self._renew(Peer(old.address, old.host, self._credentials), old)
+
+    async def _renew(self, new: Peer, old: Peer) -> None:
+        """Replaces a peer by one that is connected; keeps the old one if the new one does not connect in time."""
+        is_connected = False
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await new.channel.channel_ready()
+                is_connected = self._peers.get(old.address) is old
+        except TimeoutError:
+            _log.warning("cannot connect with the renewed certificates", address=old.address)
+        finally:
+            if not is_connected:
+                await new.channel.close()
+        if is_connected:
+            self._remove(old.address)
+            self._add(new)
 
     def _open_streams(self, service: ServiceDescriptor) -> OperationStreams:
         method = operate_method(service)
@@ -183,6 +225,8 @@ class GrpcTransport:
         """
         others = (peer for address, peer in self._peers.items() if address not in failed)
         if peer := _least_busy(others) or _least_busy(self._peers.values()):
+            # Among equally busy peers the first is chosen, so the last used one goes to the end.
+            self._peers[peer.address] = self._peers.pop(peer.address)
             return peer
         try:
             async with asyncio.timeout(min(_CONNECT_SECONDS, call.remaining(self._clock))):

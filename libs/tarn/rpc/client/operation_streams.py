@@ -43,7 +43,8 @@ OUTSTANDING_MAX = 4096
 class OperationStreams:
     """The client's end of a service's streams: one connection per address; the least loaded gets the next operation.
 
-    So the load follows the capacity of each address, and a slow or lost address gets less or none.
+    So the load follows the capacity of each address, and a slow or lost address gets less or none. Idle addresses take
+    turns.
     """
 
     def __init__(self, method: OperateMethod, clock: Clock, rng: random.Random) -> None:
@@ -111,6 +112,8 @@ class OperationStreams:
         elif connection is None:
             pending.wait_in(self._waiting)
         else:
+            # Among equally loaded connections the first is chosen, so the last used one goes to the end.
+            self._connections[connection.address] = self._connections.pop(connection.address)
             connection.submit(pending)
 
 

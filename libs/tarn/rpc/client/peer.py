@@ -42,6 +42,8 @@ class Peer:
     """One address with its connection.
 
     Attributes:
+        host: the name in its certificate; empty for none but the address.
+        credentials: the TLS credentials of the connection; None for plain text.
         channel: the gRPC channel, which reconnects by itself.
         in_flight: number of unary calls without an answer.
     """
@@ -50,6 +52,8 @@ class Peer:
         self, address: str, host: str, credentials: grpc.ChannelCredentials | None
     ) -> None:
         self.address = address
+        self.host = host
+        self.credentials = credentials
         self.in_flight = 0
         if credentials is None:
             self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)

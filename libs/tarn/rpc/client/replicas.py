@@ -17,6 +17,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.addresses import resolve
 from tarn.rpc.client.peer import Peer
 from tarn.rpc.client.transport import Transport
+from tarn.rpc.process.tls import ChannelTls
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import unary_methods
 
@@ -29,6 +30,11 @@ class PeerTransport:
     def __init__(self, peer: Peer, clock: Clock) -> None:
         self._peer = peer
         self._clock = clock
+
+    @property
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """The TLS credentials of its connection; None for plain text."""
+        return self._peer.credentials
 
     async def unary(
         self, service: ServiceDescriptor, method: str, request: Message, call: Call
@@ -59,7 +65,7 @@ class Replicas:
 
     Args:
         addresses: each `host:port` or `unix:/path`; a name may stand for many replicas.
-        credentials: TLS credentials; None for plain text.
+        tls: certificates, which may be renewed; None for plain text.
         clock: measures deadlines.
     """
 
@@ -67,11 +73,11 @@ class Replicas:
         self,
         addresses: Sequence[str],
         *,
-        credentials: grpc.ChannelCredentials | None = None,
+        tls: ChannelTls | None = None,
         clock: Clock,
     ) -> None:
         self._addresses = tuple(addresses)
-        self._credentials = credentials
+        self._tls = tls
         self._clock = clock
         self._transports: dict[str, PeerTransport] = {}
 
@@ -79,13 +85,17 @@ class Replicas:
         """Resolves the names again, and returns the transport of each replica by its address.
 
         Closes the transports of addresses that are gone. If no name resolves, nothing changes: the name service fails.
+        If the certificates were renewed, all connections are made anew.
         """
         found = await resolve(self._addresses)
         if found:
-            for address in self._transports.keys() - found.keys():
-                await self._transports.pop(address).close()
+            credentials = None if self._tls is None else self._tls.credentials()
+            for address, transport in [*self._transports.items()]:
+                if address not in found or transport.credentials is not credentials:
+                    del self._transports[address]
+                    await transport.close()
             for address in found.keys() - self._transports.keys():
-                peer = Peer(address, found[address], self._credentials)
+                peer = Peer(address, found[address], credentials)
                 self._transports[address] = PeerTransport(peer, self._clock)
         return dict(self._transports)
 

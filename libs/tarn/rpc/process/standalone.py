@@ -19,7 +19,7 @@ from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.client.replicas import Replicas
 from tarn.rpc.process.log import LogConfig
 from tarn.rpc.process.serve import AdminPort, Application, Runtime, ServeConfig, serve
-from tarn.rpc.process.tls import TlsFiles, channel_credentials
+from tarn.rpc.process.tls import ChannelTls, TlsFiles
 from tarn.rpc.server.grpc_server import ServerConfig
 from tarn.rpc.wire.methods import Endpoint
 
@@ -84,16 +84,16 @@ def connect(
     """Returns a transport to the replicas of a service; the caller closes it."""
     files = tls_files(config)
     addresses = (config.services.auth if service == "auth" else config.services.graveler).addresses
-    credentials = None if files is None else channel_credentials(files)
-    return GrpcTransport(addresses, credentials=credentials, clock=runtime.clock, rng=runtime.rng)
+    tls = None if files is None else ChannelTls(files)
+    return GrpcTransport(addresses, tls=tls, clock=runtime.clock, rng=runtime.rng)
 
 
 def connect_each(config: Config, runtime: Runtime) -> Replicas:
     """Returns the transports to each replica of graveler; the caller closes them."""
     files = tls_files(config)
-    credentials = None if files is None else channel_credentials(files)
+    tls = None if files is None else ChannelTls(files)
     addresses = config.services.graveler.addresses
-    return Replicas(addresses, credentials=credentials, clock=runtime.clock)
+    return Replicas(addresses, tls=tls, clock=runtime.clock)
 
 
 def run(

@@ -42,7 +42,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # Despite its name, this limits one attempt, TLS handshake included: 100 ms were too short on a busy machine.
+    ("grpc.min_reconnect_backoff_ms", 2000),
     ("grpc.max_reconnect_backoff_ms", 2000),
     # One connection per channel: two transports of one process do not share a broken one.
     ("grpc.use_local_subchannel_pool", 1),

@@ -183,6 +183,13 @@ class CassandraNodes:
         process.kill()
         process.wait(_STOP_SECONDS)
 
+    def move(self, index: int, address: str) -> None:
+        """Gives a killed node another address, as a pod of Kubernetes gets at each start."""
+        self._addresses = [address if n == index else old for n, old in enumerate(self._addresses)]
+        self._advertised = [
+            address if n == index else old for n, old in enumerate(self._advertised)
+        ]
+
     def pause(self, index: int) -> None:
         """Sends SIGSTOP: connections stay open without answers, as during a long garbage collection."""
         self._processes[index].send_signal(signal.SIGSTOP)

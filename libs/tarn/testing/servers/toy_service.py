@@ -11,6 +11,7 @@ from dataclasses import replace
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.rpc.process.tls import TlsFiles, server_credentials
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint
@@ -120,8 +121,9 @@ class Served:
         address: its current or last address.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, tls: TlsFiles | None = None) -> None:
         self.toy = Toy()
+        self._tls = tls
         self._clock = SystemClock()
         self.meters = Meters()
         self._config = config
@@ -137,6 +139,7 @@ class Served:
             ids=SystemIds(self._clock),
             meters=self.meters,
             tracing=Tracing(None, 0, random.Random(1)),  # noqa: S311 - sampling, not a secret
+            credentials=None if self._tls is None else server_credentials(self._tls),
         )
         self.address = await self.server.start()
         return self.server

@@ -23,6 +23,7 @@ from cassandra.policies import (
 from cassandra.query import dict_factory, tuple_factory
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.cassandra.cluster.rediscovery import contact_point
 from tarn.kv.cassandra.cluster.session import Profile
 from tarn.kv.cassandra.settings import CassandraLimits, CassandraSettings, CassandraTls
 
@@ -104,11 +105,10 @@ def _profiles(settings: CassandraSettings, limits: CassandraLimits) -> dict[Any,
 
 
 def _contact_point(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
-        message = f"a contact point must be host:port, not {text!r}"
-        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, message)
-    return host.strip("[]"), int(port)
+    try:
+        return contact_point(text)
+    except ValueError as error:
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, str(error)) from error
 
 
 def _auth_provider(settings: CassandraSettings) -> PlainTextAuthProvider | None:

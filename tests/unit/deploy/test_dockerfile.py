@@ -1,0 +1,160 @@
+"""The Dockerfile has the images of `deploy/images.toml`, which `make images` builds. Nothing builds it here."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FILE = ROOT / "deploy" / "docker" / "Dockerfile"
+TABLE = tomllib.loads((ROOT / "deploy" / "images.toml").read_text())
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LABEL = "org.opencontainers.image."
+# DL3008: exact versions of Debian's packages disappear with each security update; the base image is pinned instead.
+IGNORED = ("DL3008",)
+
+
+@dataclass
+class Stage:
+    """A stage with what it inherits from its parents."""
+
+    name: str
+    parent: str
+    instructions: list[tuple[str, str]] = field(default_factory=list)
+
+
+def stages() -> dict[str, Stage]:
+    """Returns the stages by name; instructions of parents come first."""
+    text = re.sub(r"^\s*#.*\n", "", FILE.read_text(), flags=re.MULTILINE)
+    found: dict[str, Stage] = {}
+    stage = Stage("", "")
+    for line in text.replace("\\\n", " ").splitlines():
+        instruction, _, rest = line.strip().partition(" ")
+        if instruction == "FROM":
+            parent, _, name = rest.partition(" AS ")
+            stage = found[name] = Stage(name, parent)
+            if parent in found:
+                stage.instructions += found[parent].instructions
+        elif instruction:
+            stage.instructions.append((instruction, rest.strip()))
+    return found
+
+
+def values(stage: Stage, instruction: str) -> dict[str, str]:
+    """Returns the variables or labels of a stage; later ones replace earlier ones."""
+    pairs = (
+        pair
+        for name, rest in stage.instructions
+        if name == instruction
+        for pair in shlex.split(rest)
+    )
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def last(stage: Stage, instruction: str) -> str:
+    return [rest for name, rest in stage.instructions if name == instruction][-1]
+
+
+def debian_packages(stage: Stage) -> set[str]:
+    """Returns the packages that a stage installs."""
+    lists = (
+        re.search(r"--no-install-recommends ([a-z0-9 .-]+?) +&&", rest)
+        for name, rest in stage.instructions
+        if name == "RUN"
+    )
+    return {package for found in lists if found for package in found[1].split()}
+
+
+every_image = pytest.mark.parametrize("name", TABLE["images"])
+
+
+@every_image
+def test_each_image_has_a_target_with_its_entry_point(name: str) -> None:
+    stage, row = stages()[name], TABLE["images"][name]
+    assert json.loads(last(stage, "ENTRYPOINT")) == row["entrypoint"]
+    assert values(stage, "ENV") == {**TABLE["environment"], **row.get("environment", {})}
+    assert debian_packages(stage) == {*TABLE["debian"], *row.get("debian", ())}
+    assert last(stage, "USER") == TABLE["user"]
+    assert last(stage, "STOPSIGNAL") == "SIGTERM"
+    assert last(stage, "WORKDIR") == "/"
+
+
+@every_image
+def test_labels_say_what_an_image_is(name: str) -> None:
+    labels = values(stages()[name], "LABEL")
+    assert labels == {
+        f"{LABEL}title": f"tarn {name}",
+        f"{LABEL}description": TABLE["images"][name]["description"],
+        f"{LABEL}version": "${VERSION}",
+        f"{LABEL}revision": "${REVISION}",
+        f"{LABEL}licenses": PROJECT["license"],
+    }
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    found = set(re.findall(r"^ARG VERSION=(.+)$", FILE.read_text(), flags=re.MULTILINE))
+    assert found == {PROJECT["version"]}
+
+
+def test_every_stage_comes_from_one_base_that_is_pinned() -> None:
+    text = FILE.read_text()
+    (base,) = re.findall(r"^ARG BASE=(.+)$", text, flags=re.MULTILINE)
+    assert re.fullmatch(r"debian:\d+\.\d+-slim", base)
+    made = stages()
+    assert {stage.parent for stage in made.values()} - made.keys() == {"${BASE}"}
+
+
+def test_python_packages_are_pinned() -> None:
+    """Those of the wheel and of PySpark: without a constraint, a build would take what is newest."""
+    for install in re.findall(r"pip --python [^&]+", FILE.read_text().replace("\\\n", " ")):
+        assert "--constraint constraints.txt" in install
+
+
+@every_image
+def test_copied_files_exist(name: str) -> None:
+    """Those of the checkout exist and are let through by the list of ignored files."""
+    lines = (FILE.parent / "Dockerfile.dockerignore").read_text().splitlines()
+    let_through = [line[1:] for line in lines if line.startswith("!")]
+    for stage in stages().values():
+        for instruction, rest in stage.instructions:
+            if instruction == "COPY" and not rest.startswith("--from"):
+                source = rest.split()[0]
+                assert (ROOT / source).exists()
+                assert source == "." or any(
+                    source == each or source.startswith(f"{each}/") for each in let_through
+                )
+            elif instruction == "COPY":
+                source = re.match(r"--from=(\S+)", rest)[1]  # type: ignore[index]  # it starts so
+                assert source in stages()
+    assert name in stages()
+
+
+def test_what_the_wheel_is_made_of_is_let_through() -> None:
+    lines = (FILE.parent / "Dockerfile.dockerignore").read_text().splitlines()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {path.split("/")[0] for path in wheel["packages"]}
+    needed |= {"pyproject.toml", "constraints.txt", project["project"]["readme"]}
+    assert needed <= {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert lines[1] == "*"
+
+
+def test_a_linter_finds_nothing() -> None:
+    """hadolint, whose wheel the development environment brings along; it also checks the shell commands."""
+    folder = str(Path(sys.executable).parent)
+    hadolint = shutil.which("hadolint", path=folder) or shutil.which("hadolint")
+    assert hadolint, "hadolint is missing: run make setup"
+    ignored = [f"--ignore={rule}" for rule in IGNORED]
+    command = [hadolint, "--no-color", *ignored, str(FILE)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout + done.stderr == ""
+    assert done.returncode == 0
