@@ -37,7 +37,7 @@ from tarn.testing.sim.swept_blocks import SweptBlockLink
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import GravelerSettings, assemble
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
-from tarn_graveler.collection.fences import Fences, MadeT
+from tarn_graveler.collection.fences import Fences, Made, ResultT
 
 __all__ = ["SALT", "Replica", "World"]
 
@@ -99,15 +99,21 @@ class _ReplicaLink(KvLink):
             self._world.problem(f"a row of the staging token {partition.name} is removed")
 
 
+async def _always(_: set[str]) -> bool:
+    return True
+
+
 class _NoFences(Fences):
     """No collector runs in these worlds: the reads of the collection record would only move the recorded seeds."""
 
     def __init__(self) -> None:
         pass
 
-    async def built(self, repository: Repository, build: Callable[[], Awaitable[MadeT]]) -> MadeT:
+    async def rooted(
+        self, repository: Repository, make: Callable[[Made], Awaitable[ResultT]]
+    ) -> ResultT:
         """Returns the result of a build."""
-        return await build()
+        return await make(Made(_always, is_beside_sweep=False))
 
 
 class Replica(Machine):
