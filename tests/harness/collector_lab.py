@@ -12,7 +12,6 @@ from graveler_service import Service, running_service
 
 from tarn.block.port import BlockKey
 from tarn.client.collections import CollectionClient
-from tarn.core.collection import LIMITS
 from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import TarnError
 from tarn.core.ids import physical_path
@@ -88,9 +87,8 @@ class Lab:
 @asynccontextmanager
 async def collector_lab(tmp_path: Path, kv: Kv | None = None) -> AsyncIterator[Lab]:
     """Yields a graveler that serves sweeps; without a `kv`, in memory."""
-    limits = replace(LIMITS, sweeps=True)
     (tmp_path / "temporary").mkdir()
-    async with running_service(tmp_path / "service", kv, limits) as service:
+    async with running_service(tmp_path / "service", kv) as service:
         repository = await service.graveler.get_repository(service.admin, "lake")
         ids = SeededIds(service.clock, seed=77)
         collector = Collector(

@@ -14,7 +14,12 @@ from __future__ import annotations
 import sys
 
 from tests.models.collection_addresses import ADDRESS_GUARDS, AddressModel, Lake
-from tests.models.collection_fences import FENCE_GUARDS, FenceModel
+from tests.models.collection_fences import (
+    FENCE_GUARDS,
+    FENCE_SCENARIO_OF,
+    FENCE_SCENARIOS,
+    FenceModel,
+)
 from tests.models.exploring import Explored
 
 __all__ = ["GUARDS", "SCENARIOS", "explored"]
@@ -63,7 +68,8 @@ _ORDER = {"uploads first", "sealed tokens", "compacted after tokens", "commits l
 def explored(guard: str) -> Explored:
     """Explores the scenario of a guard, with the guard off."""
     if guard in FENCE_GUARDS:
-        return FenceModel(guard).check()
+        scenario = FENCE_SCENARIO_OF.get(guard, next(iter(FENCE_SCENARIOS)))
+        return FenceModel(scenario, guard).check()
     lake, processes = SCENARIOS[_SCENARIO_OF[guard]]
     return AddressModel(lake, processes, guard, looks=1 if guard in _ORDER else 2).check()
 
@@ -77,9 +83,10 @@ def main(names: list[str]) -> int:
                 found = AddressModel(lake, processes, looks=looks).check()
                 failed |= found.broken is not None
                 print(f"{name}, {looks} looks: {found.states:,} states: {found.broken or 'holds'}")
-        found = FenceModel(sweeps=3).check()
-        failed |= found.broken is not None
-        print(f"a build beside three sweeps: {found.states:,} states: {found.broken or 'holds'}")
+        for name in FENCE_SCENARIOS:
+            found = FenceModel(name).check()
+            failed |= found.broken is not None
+            print(f"{name}: {found.states:,} states: {found.broken or 'holds'}")
     for guard in names or GUARDS:
         found = explored(guard)
         failed |= found.broken is None

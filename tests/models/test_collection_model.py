@@ -2,7 +2,7 @@
 
 import pytest
 from tests.models.collection_addresses import AddressModel
-from tests.models.collection_fences import FenceModel
+from tests.models.collection_fences import FENCE_SCENARIOS, FenceModel
 from tests.models.collection_model import GUARDS, SCENARIOS, explored
 
 LARGE = "a put, a commit and a compaction"
@@ -26,8 +26,9 @@ def test_nothing_live_is_deleted_beside_a_put_a_commit_and_a_compaction() -> Non
     assert found.states > 30_000
 
 
-def test_a_build_beside_three_sweeps_keeps_its_ranges() -> None:
-    found = FenceModel(sweeps=3).check()
+@pytest.mark.parametrize("scenario", FENCE_SCENARIOS)
+def test_builds_beside_sweeps_keep_their_ranges(scenario: str) -> None:
+    found = FenceModel(scenario).check()
     assert found.broken is None, found.steps
     assert found.is_complete
     assert found.states > 2_000

@@ -4,6 +4,7 @@ python -m tests.sim --seeds 200 [--first 0]     every seed must keep the promise
 python -m tests.sim --seed 7 [--trace]          one run, its log on stdout
 python -m tests.sim --mutate [--guard NAME]     searches and records seeds that detect each missing guard
     --compact       with compactors in every plan, not only in some
+    --collect       with garbage collections
     --salt TEXT     the same plans with other injected faults: runs that are independent of the recorded ones
     --processes N   how many processes play; 2 by default
 """
@@ -30,15 +31,19 @@ _SHOWN_MAX = 20
 _PROGRESS_SECONDS = 30.0
 
 
-def play_many(first: int, count: int, *, salt: str, processes: int, compacts: bool) -> int:
+def play_many(
+    first: int, count: int, *, salt: str, processes: int, compacts: bool, collects: bool
+) -> int:
     """Plays all seeds of a range; returns how many broke a promise."""
-    words = (["--salt", shlex.quote(salt)] if salt != SALT else []) + ["--compact"] * compacts
+    words = ["--salt", shlex.quote(salt)] if salt != SALT else []
+    words += ["--compact"] * compacts + ["--collect"] * collects
     args = f" ARGS={shlex.quote(' '.join(words))}" if words else ""
     began, broken, total = time.perf_counter(), 0, Counter[str]()
     told = began
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         seeds = range(first, first + count)
-        results = pool.imap_unordered(partial(play, salt=salt, compacts=compacts), seeds, 4)
+        how = partial(play, salt=salt, compacts=compacts, collects=collects)
+        results = pool.imap_unordered(how, seeds, 4)
         for played, (seed, stories, statistics) in enumerate(results, 1):
             total += statistics
             if (now := time.perf_counter()) - told > _PROGRESS_SECONDS:
@@ -62,9 +67,9 @@ def play_many(first: int, count: int, *, salt: str, processes: int, compacts: bo
     return broken
 
 
-def play_one(seed: int, *, is_traced: bool, salt: str, compacts: bool) -> int:
+def play_one(seed: int, *, is_traced: bool, salt: str, compacts: bool, collects: bool) -> int:
     """Plays one seed and prints its log; returns the number of failures."""
-    run = run_seed(seed, is_traced=is_traced, salt=salt, compacts=compacts)
+    run = run_seed(seed, is_traced=is_traced, salt=salt, compacts=compacts, collects=collects)
     print("\n".join(run.history.log))
     found = [*map(str, run.violations), *run.shortfalls]
     print(*found, sep="\n")
@@ -100,13 +105,16 @@ def main() -> int:
     parser.add_argument("--guard", action="append", default=[], help="only this guard")
     parser.add_argument("--salt", default=SALT, help="of the injected faults; default: %(default)s")
     parser.add_argument("--compact", action="store_true", help="with compactors in every plan")
+    parser.add_argument("--collect", action="store_true", help="with garbage collections")
     parser.add_argument("--processes", type=int, default=_PROCESSES, help="that play seeds")
     given = parser.parse_args()
     if given.mutate and given.salt != SALT:
         parser.error("--salt does not apply to --mutate: seeds of guards are recorded for one salt")
-    if given.mutate and given.compact:
-        parser.error("--compact does not apply to --mutate: seeds of guards are those of the plans")
-    how = {"salt": given.salt, "compacts": given.compact}
+    if given.mutate and (given.compact or given.collect):
+        parser.error(
+            "--compact and --collect do not apply to --mutate: a guard says which plans it needs"
+        )
+    how = {"salt": given.salt, "compacts": given.compact, "collects": given.collect}
     if given.seed is not None:
         return play_one(given.seed, is_traced=given.trace, **how)
     if given.mutate:

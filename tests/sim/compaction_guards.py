@@ -11,12 +11,12 @@ import tarn_graveler.branch.head_moves
 from tarn.core.branch import (
     AfterLostFinish,
     Branch,
+    Pin,
     Token,
     after_lost_finish,
     finish_compaction,
     seal,
 )
-from tarn.core.ids import MetarangeId
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.committing import Committing
 from tarn_graveler.branch.compacting import Compacting, CompactionResult
@@ -34,7 +34,7 @@ def _without_compacted(record: Branch) -> Branch:
     return replace(record, compacted_metarange_id=None)
 
 
-def _reuse(built_from: Branch, current: Branch) -> AfterLostFinish:
+def _reuse(built_from: Branch, current: Branch, pin: Pin | None) -> AfterLostFinish:
     """Publishes its listing whatever has changed."""
     return AfterLostFinish.REUSE
 
@@ -42,16 +42,16 @@ def _reuse(built_from: Branch, current: Branch) -> AfterLostFinish:
 def _over_any(
     built_from: Branch,
     current: Branch,
-    compacted: MetarangeId | None,
+    compacted: Pin | None,
     op_id: bytes,
     *,
     now_us: int,
 ) -> Branch:
     """Removes those of its tokens that are left."""
     ours = replace(built_from, sealed=tuple(t for t in built_from.sealed if t in current.sealed))
-    after = finish_compaction(
-        ours, replace(current, sealed=ours.sealed), compacted, op_id, now_us=now_us
-    )
+    pins = () if compacted is None else (compacted,)
+    over = replace(current, sealed=ours.sealed, pins=pins)
+    after = finish_compaction(ours, over, compacted, op_id, now_us=now_us)
     return replace(after, sealed=tuple(t for t in current.sealed if t not in ours.sealed))
 
 

@@ -15,7 +15,6 @@ from tests.sim.transport import EVERYTHING, SimTransport
 from tarn.client.auth import SigningGrant
 from tarn.client.graveler import GravelerClient
 from tarn.core.errors import TarnError
-from tarn.testing.sim.blocks import BlockLink
 from tarn_gateway.backend import Backend, Bounds
 from tarn_gateway.http import BodyReader, Headers, Request, Response
 from tarn_gateway.operation import Operation
@@ -60,10 +59,11 @@ class Gateway(Machine):
         world, plan = self.world, self.world.plan
         rng = random.Random(f"gateway {plan.seed} {self.name} {self._life}")
         self._transport = SimTransport(world, rng)
+        self.blocks = world.block_link(self.wire)
         graveler = GravelerClient(self._transport)
         self._backend = Backend(
             graveler,
-            BlockLink(world.blocks, self.wire, world.faults),
+            self.blocks,
             RepositoryCache(graveler, self.clock),
             self.clock,
             self.ids,

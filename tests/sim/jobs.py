@@ -29,10 +29,10 @@ _KEPT = 1
 
 
 def play(
-    seed: int, salt: str = SALT, *, compacts: bool = False
+    seed: int, salt: str = SALT, *, compacts: bool = False, collects: bool = False
 ) -> tuple[int, list[str], Counter[str]]:
     """Plays a seed; returns the broken promises, the shortfalls, and the statistics."""
-    run = run_seed(seed, salt=salt, compacts=compacts)
+    run = run_seed(seed, salt=salt, compacts=compacts, collects=collects)
     stories = [*map(str, run.violations), *run.shortfalls]
     return seed, stories, run.report.statistics
 
@@ -62,7 +62,8 @@ def _order(guard: Guard) -> Iterator[int]:
 def detected_at(guard: Guard, seed: int) -> set[str]:
     """Returns the guard's invariants that a seed breaks without it; none if it breaks any with it, too."""
     broken = broken_without(guard, seed)
-    return broken if broken and not run_seed(seed).violations else set()
+    kept = run_seed(seed, collects=guard.is_collecting)
+    return broken if broken and not kept.violations else set()
 
 
 def broken_without(guard: Guard, seed: int) -> set[str]:
@@ -71,7 +72,8 @@ def broken_without(guard: Guard, seed: int) -> set[str]:
     Other invariants do not count: a weakening that no longer fits the code may break them.
     """
     with switched_off(guard):
-        return {each.invariant for each in run_seed(seed).violations} & set(guard.protects.split())
+        broken = run_seed(seed, collects=guard.is_collecting).violations
+    return {each.invariant for each in broken} & set(guard.protects.split())
 
 
 def guard_seeds() -> dict[str, list[int]]:

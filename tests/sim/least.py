@@ -16,9 +16,12 @@ from tarn.testing.check.history import GONE, History, Op, OpKind
 
 __all__ = [
     "ACKNOWLEDGED",
+    "DELETED",
     "DIFFERENCE",
     "KINDS",
+    "SWEPT",
     "acknowledged",
+    "collected_too_little",
     "least_acknowledged",
     "shortfalls",
 ]
@@ -40,6 +43,12 @@ _TURNS = 4.0
 
 ACKNOWLEDGED = "acknowledged under faults: "
 """Prefix of a kind: together they name its count in a run's statistics."""
+
+DELETED = "collection: blocks deleted"
+SWEPT = "collection: sweep"
+"""Counts of a run's statistics: the deleted blocks, and the sweeps that came to an end beside the clients."""
+_SWEEPS_EACH = 1
+"""Sweeps of a run on average; most runs have more."""
 
 DIFFERENCE = "difference"
 """The note of reads that are lines of uncommitted differences."""
@@ -163,4 +172,16 @@ def shortfalls(counts: Mapping[str, int], plans: Iterable[Plan]) -> list[str]:
         "the run proves nothing about them; find out who refused the others"
         for kind, least in least_acknowledged(plans).items()
         if counts.get(kind, 0) < least
+    ]
+
+
+def collected_too_little(statistics: Mapping[str, int], plans: Iterable[Plan]) -> list[str]:
+    """Describes runs with collections that deleted next to nothing, all together."""
+    runs = sum(plan.collecting is not None for plan in plans)
+    least = {DELETED: runs, SWEPT: _SWEEPS_EACH * runs if runs > 1 else 0}
+    return [
+        f"{statistics.get(what, 0)} times {what!r} in {runs} runs, {count} are the least: "
+        "they prove nothing about collections"
+        for what, count in least.items()
+        if statistics.get(what, 0) < count
     ]

@@ -13,6 +13,7 @@ from tests.sim.lost import LostError
 from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
 from tarn.testing.sim.clock import SimClock, SimIds
+from tarn.testing.sim.faults import FaultInjector
 from tarn.testing.sim.link import Wire
 from tarn.testing.sim.pauses import STRAND, Process, Strand
 
@@ -27,6 +28,11 @@ R = TypeVar("R")
 class Machine:
     """A machine that runs one process at a time; `crash` ends the process and `start` starts a new one.
 
+    Args:
+        world: the installation.
+        name: of the machine.
+        faults: decide when its process pauses; those of the world unless it has its own.
+
     Attributes:
         clock: clock of the machine; it outlives the process.
         ids: ids of the process.
@@ -34,9 +40,10 @@ class Machine:
         wire: connection of the process to the stores.
     """
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, faults: FaultInjector | None = None) -> None:
         self.name = name
         self.world = world
+        self._faults = world.faults if faults is None else faults
         skew = world.plan.skew_seconds
         self.clock = SimClock(world.loop, int(world.random.uniform(-skew, skew) * 1e6))
         self.is_up = False
@@ -48,7 +55,7 @@ class Machine:
         self._life += 1
         world.log(f"{self.name} starts")
         name = f"{self.name}.{self._life}"
-        self._process = Process(world.faults, random.Random(f"pauses {seed} {name}"))
+        self._process = Process(self._faults, random.Random(f"pauses {seed} {name}"))
         self.ids = SimIds(self.clock, random.Random(f"ids {seed} {name}"))
         self.tasks = TaskSet()
         self.wire = Wire(name, world.tasks, world.log if world.is_traced else None)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Narrowing",
     "clocks",
+    "collections",
     "contention",
     "hasty_drops",
     "late_conditions",
@@ -88,6 +89,52 @@ def uploads(plan: Plan, rng: random.Random) -> Plan:
         commit_weight=3 if is_sealed else 1,
         conditional_weight=rng.choice([0, 4]) if is_sealed else 0,
         think_seconds=0.1,
+        profile=profile,
+    )
+
+
+def collections(plan: Plan, rng: random.Random) -> Plan:
+    """Collections meet writes, builds and readers; processes pause for longer than a mark and its sweep take. In half
+    of these plans few objects change between many builds, most of which fail half-way: so later builds find the ranges
+    of earlier ones. (`plan.collecting` refuses the rows of their commits.)"""
+    is_steady = plan.seed % 2 == 0
+    has_side = rng.random() < 0.3 and not is_steady
+    profile = FaultProfile(
+        hop_seconds=0.001,
+        slow_seconds=rng.choice([0.3, 0.8]),
+        slow_what=frozenset(rng.sample(["write rows", "change record", "scan", "block"], 1)),
+        lost_rate=rng.choice([0.0, 0.02]),
+        pause_rate=rng.choice([0.0, 0.001, 0.003]),
+        pause_seconds=rng.choice([1.0, 3.0]),
+    )
+    return replace(
+        _narrow(plan, rng),
+        replicas=2,
+        gateways=1,
+        keys=6 if is_steady else rng.choice([2, 3]),
+        clients=3,
+        operations=40,
+        crash_seconds=0.0 if is_steady else rng.choice([0.0, 1.5]),
+        away_seconds=0.0 if is_steady else rng.choice([0.0, 0.0, 3.0]),
+        drop_delay_seconds=0.5,
+        claim_seconds=2.0,
+        hang_up_seconds=10.0,
+        think_seconds=0.3 if is_steady else 0.15,
+        rows_mean=1,
+        page_rows=1000,
+        put_weight=4 if is_steady else 12,
+        get_weight=4,
+        delete_weight=0 if is_steady else 1,
+        commit_weight=8 if is_steady else 3,
+        conditional_weight=0 if is_steady else rng.choice([0, 2]),
+        upload_weight=0 if is_steady else rng.choice([0, 2]),
+        reset_weight=0 if is_steady else rng.choice([0, 1]),
+        part_weight=0 if is_steady else rng.choice([0, 1]),
+        merge_weight=2 if has_side else 0,
+        tag_weight=0,
+        difference_weight=0,
+        compact_seconds=0.0 if is_steady else rng.choice([0.0, 0.3]),
+        has_side=has_side,
         profile=profile,
     )
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 import tarn.block.committed
 import tarn_graveler.branch.part_resets
-from tarn.core.branch import AfterLostFinish, Branch, Token, reset_part
-from tarn.core.ids import MetarangeId
+from tarn.core.branch import AfterLostFinish, Branch, Pin, Token, reset_part
 from tarn.core.listing.pages import PathSpan
 from tarn.testing.faults.guards import Guard, Weakening
+from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.branch.part_resets import PartResets
 from tarn_graveler.branch.records import BranchName
 
@@ -35,12 +35,12 @@ _remaining = PartResets._remaining
 
 async def _fold_nothing(
     self: PartResets, name: BranchName, record: Branch, span: PathSpan
-) -> MetarangeId | None:
+) -> BuildOrder:
     """Builds from the base only, so that the sealed rows outside the part are lost with their tokens."""
     return await _remaining(self, name, replace(record, sealed=()), span)
 
 
-def _reuse(built_from: Branch, current: Branch) -> AfterLostFinish:
+def _reuse(built_from: Branch, current: Branch, pin: Pin | None) -> AfterLostFinish:
     """Uses its result again, whatever has changed."""
     return AfterLostFinish.REUSE
 
@@ -48,7 +48,7 @@ def _reuse(built_from: Branch, current: Branch) -> AfterLostFinish:
 def _over_any(
     built_from: Branch,
     current: Branch,
-    compacted: MetarangeId | None,
+    compacted: Pin | None,
     token: Token,
     op_id: bytes,
     *,
@@ -56,7 +56,9 @@ def _over_any(
 ) -> Branch:
     """Removes those of its tokens that are left."""
     ours = replace(built_from, sealed=tuple(t for t in built_from.sealed if t in current.sealed))
-    return reset_part(ours, current, compacted, token, op_id, now_us=now_us)
+    pins = () if compacted is None else (compacted,)
+    over = replace(current, pins=pins)
+    return reset_part(ours, over, compacted, token, op_id, now_us=now_us)
 
 
 PART_GUARDS: Sequence[Guard] = (

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tests.sim import narrow
+from tests.sim.collecting import Collecting, draw_collecting
 from tests.sim.narrow import Narrowing
 
 from tarn.testing.sim.faults import HOPS, FaultProfile
 
-__all__ = ["Plan", "draw", "with_compactors"]
+__all__ = ["Plan", "draw", "with_collectors", "with_compactors"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Plan:
         compact_seconds: mean pause between the compactions of each of two compactors; 0: there are none.
         quiet_rate: share of turns in which a client waits for a while, so that caches grow old.
         has_leaps: whether listings leap over single hidden rows; otherwise they read them.
+        collecting: the collections of garbage; None: there are none, and blocks of objects are not placed.
     """
 
     seed: int
@@ -73,6 +75,7 @@ class Plan:
     is_narrow: bool = False
     compact_seconds: float = 0.0
     has_leaps: bool = False
+    collecting: Collecting | None = None
 
     @property
     def registered_seconds(self) -> float:
@@ -116,6 +119,7 @@ class Plan:
             f"branches {self.has_branch_turns}, repositories {self.has_repository_turns}, "
             f"slow: {sorted(self.profile.slow_what)}, "
             f"{replace(self.profile, slow_what=frozenset())}"
+            f"{'' if self.collecting is None else f', {self.collecting}'}"
         )
 
 
@@ -159,6 +163,10 @@ _COMPACTED_MOVES = {24, 36, 52, 64, 88, 96, 100, 116}
 """Remainders of the seed modulo 128 of the plans with merges, resets or hard moves that have compactors."""
 
 
+_AS_DRAWN = 1
+"""The remainder of the seed modulo 4 of the plans that stay as they are drawn when collectors are added."""
+
+
 def draw(seed: int) -> Plan:
     """Draws the plan of a seed: of 32, 28 are narrow, two are mixed, and two are races.
 
@@ -174,6 +182,20 @@ def with_compactors(plan: Plan) -> Plan:
     """Adds compactors to a plan. Their pause is drawn apart, so that everything else stays as it is."""
     rng = random.Random(f"compaction {plan.seed}")
     return replace(plan, compact_seconds=rng.choice([0.05, 0.05, 0.3]))
+
+
+def with_collectors(plan: Plan) -> Plan:
+    """Adds collectors to a plan. Three of four plans become narrow ones that are made for collections."""
+    if is_brisk := plan.seed % 4 != _AS_DRAWN:
+        plan = narrow.collections(plan, random.Random(f"collections {plan.seed}"))
+    collecting = draw_collecting(
+        plan.seed,
+        plan.skew_seconds,
+        plan.drop_delay_seconds,
+        is_brisk=is_brisk,
+        is_steady=is_brisk and plan.seed % 2 == 0,
+    )
+    return replace(plan, collecting=collecting)
 
 
 def _draw(seed: int) -> Plan:

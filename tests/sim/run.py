@@ -8,9 +8,11 @@ from unittest import mock
 
 from structlog.testing import capture_logs
 from tests.sim.admins import Admin, Namesakes
+from tests.sim.collecting import Collecting
+from tests.sim.collectors import collect_twice
 from tests.sim.compactors import Compactor
-from tests.sim.least import ACKNOWLEDGED, acknowledged, shortfalls
-from tests.sim.plan import Plan, draw, with_compactors
+from tests.sim.least import ACKNOWLEDGED, acknowledged, collected_too_little, shortfalls
+from tests.sim.plan import Plan, draw, with_collectors, with_compactors
 from tests.sim.reflogs import check_reflog
 from tests.sim.versioning import REPOSITORY
 from tests.sim.workload import Client
@@ -18,12 +20,21 @@ from tests.sim.world import SALT, Replica, World
 
 import tarn.aio.deadlines
 import tarn.kv.keys
+import tarn.lifecycle.canary
+import tarn.lifecycle.graveler_run
+import tarn.lifecycle.marking
+import tarn.lifecycle.references
+import tarn.lifecycle.spill
+import tarn.lifecycle.sweeping
 import tarn.rpc.server.inflight
 import tarn_gateway.operations.completing
 import tarn_graveler.branch.compacting
 import tarn_graveler.branch.records
+import tarn_graveler.collection.fences
+import tarn_graveler.handlers.collections
 import tarn_graveler.uploads.daily_partitions
 import tarn_graveler.uploads.state
+from tarn.core.collection import BATCH_IDS_MAX
 from tarn.core.commit import Commit as CommitContent
 from tarn.core.commit import commit_id_of
 from tarn.core.errors import TarnError
@@ -36,12 +47,21 @@ from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.history.commits import Commits
 
-__all__ = ["Run", "run_seed"]
+__all__ = ["Run", "run_plan", "run_seed"]
 
 _DAY_SECONDS = 5
 _OVERRUN_SECONDS = 2.0
 _SWEEP_SECONDS = 0.25
 _COMPACTORS = 2
+_PARTITIONS = 1
+_PARTITIONED = (
+    tarn.lifecycle.canary,
+    tarn.lifecycle.marking,
+    tarn.lifecycle.references,
+    tarn.lifecycle.spill,
+    tarn.lifecycle.sweeping,
+)
+"""Who knows the number of files of a join. A run has some hundred blocks, and joins them often."""
 _COMPACTION_EXPIRES_US = 500_000
 
 
@@ -55,8 +75,9 @@ class Run:
 
     @property
     def shortfalls(self) -> list[str]:
-        """The kinds of operations that were acknowledged too rarely."""
-        return shortfalls(acknowledged(self.history), [self.plan])
+        """The kinds of operations that were acknowledged too rarely, and collections that deleted nothing."""
+        told = shortfalls(acknowledged(self.history), [self.plan])
+        return [*told, *collected_too_little(self.report.statistics, [self.plan])]
 
     @property
     def violations(self) -> list[Violation]:
@@ -64,12 +85,28 @@ class Run:
 
 
 def run_seed(
-    seed: int, *, is_traced: bool = False, salt: str = SALT, compacts: bool = False
+    seed: int,
+    *,
+    is_traced: bool = False,
+    salt: str = SALT,
+    compacts: bool = False,
+    collects: bool = False,
 ) -> Run:
-    """One run; the same seed and salt give the same history, line by line. `compacts`: with compactors, whatever the
-    plan says.
+    """One run; the same seed and salt give the same history, line by line.
+
+    Args:
+        seed: draws the plan.
+        is_traced: log each operation of the stores.
+        salt: of the injected faults.
+        compacts: with compactors, whatever the plan says.
+        collects: with garbage collections.
     """
     plan = with_compactors(draw(seed)) if compacts else draw(seed)
+    return run_plan(with_collectors(plan) if collects else plan, is_traced=is_traced, salt=salt)
+
+
+def run_plan(plan: Plan, *, is_traced: bool = False, salt: str = SALT) -> Run:
+    """Plays a plan; see `run_seed`."""
     worlds: list[World] = []  # `main` returns nothing if the run gets stuck
 
     async def main(loop: SimLoop) -> None:
@@ -80,12 +117,13 @@ def run_seed(
 
     with _aggressive(plan), _built_commits(worlds), capture_logs() as logs:
         try:
-            simulate(main, seed)
+            simulate(main, plan.seed)
         except SimStuckError as error:
             worlds[0].problem(f"stuck: {error}")
     world = worlds[0]
     report = check(world.history)
     report.violations += [Violation("I0", text) for text in world.problems]
+    report.violations += [Violation("I9", text) for text in world.kept.violations()]
     report.violations += [Violation("I10", text) for text in world.reflog_problems]
     for entry in logs:
         if entry["log_level"] in {"error", "critical"}:
@@ -111,10 +149,27 @@ def _aggressive(plan: Plan) -> Iterator[None]:
         (tarn.aio.deadlines, "RESOLUTION_SECONDS", _SWEEP_SECONDS),
         (tarn_gateway.operations.completing, "PART_BYTES_MIN", 1),
     ]
+    if plan.collecting is not None:
+        instead += _of_collections(plan.collecting)
     with contextlib.ExitStack() as stack:
         for owner, name, value in instead:
             stack.enter_context(mock.patch.object(owner, name, value))
         yield
+
+
+def _of_collections(plan: Collecting) -> list[tuple[object, str, object]]:
+    lease = plan.lease_seconds
+    return [
+        (tarn.lifecycle.graveler_run, "_RENEW_S", lease / 4),
+        (tarn.lifecycle.graveler_run, "_FRESH_S", lease / 5),
+        (tarn.lifecycle.graveler_run, "_STOP_S", lease * 0.8),
+        (tarn.lifecycle.sweeping, "_SEND_S", plan.sending_seconds),
+        (tarn.lifecycle.sweeping, "_METADATA_DELETE_S", plan.valid_seconds / 2),
+        (tarn.lifecycle.sweeping, "BATCH_IDS_MAX", min(plan.batch_blocks, BATCH_IDS_MAX)),
+        *((module, "PARTITIONS", _PARTITIONS) for module in _PARTITIONED),
+        (tarn_graveler.collection.fences, "_WAIT_SECONDS", plan.batch_seconds / 8),
+        (tarn_graveler.handlers.collections, "_ROWS_DEFAULT", plan.page_rows),
+    ]
 
 
 @contextlib.contextmanager
@@ -125,6 +180,9 @@ def _built_commits(worlds: list[World]) -> Iterator[None]:
     def noted(self: Commits, repository: Repository, commit: CommitContent) -> Awaitable[CommitId]:
         if repository.repository_id == REPOSITORY:
             worlds[-1].built.add(commit_id_of(commit))
+        if worlds[-1].plan.collecting is not None:
+            place = (repository.storage_namespace, commit.metarange_id)
+            worlds[-1].kept.built(commit_id_of(commit), *place)
         return add(self, repository, commit)
 
     with mock.patch.object(Commits, "add", noted):
@@ -156,6 +214,8 @@ async def _play(world: World) -> None:
         admins.append(Namesakes(world, "namesakes", []))
     if plan.compact_seconds:
         admins += [Compactor(world, f"compactor-{n}", branches) for n in range(_COMPACTORS)]
+    repositories = sorted({branch.split("/")[0] for branch in branches})
+    world.start_collectors(repositories)
     world.start_faults()
     clients = [Client(world, f"c{n}", branches) for n in range(plan.clients)]
     async with asyncio.TaskGroup() as group:
@@ -177,33 +237,49 @@ async def _look(world: World, branches: list[str]) -> None:
     world.replicas = [last]
     client = Client(world, "last", branches)
     client.patience_seconds = 60.0
-    for step in ("uncommitted", "compacted", "committed", "dropped"):
+    repositories = sorted({branch.split("/")[0] for branch in branches})
+    for step in _steps(world.plan):
         world.log(f"look: {step}")
         if step == "compacted":
-            if not world.plan.compact_seconds:
-                continue
             for branch in branches:
                 await Compactor(world, "last compactor", branches).compact(branch)
+        elif step == "committed":
+            await _commit_all(world, client)
+        elif step == "dropped":
+            # Tokens are announced, checked against the record, and dropped.
+            await asyncio.sleep(3 * world.plan.registered_seconds + 2)
+        elif step == "collected":
+            await collect_twice(world, repositories)
         for branch in branches:
             gets = [await client.get(branch, key) for key in client.keys]
             lists = await client.list_keys(branch, "", 1000)
             for op in [*gets, *lists]:
                 if not op.is_ok:
                     world.problem(f"a read without injected faults failed: {op.line()}")
-            is_last = step == ("compacted" if world.plan.compact_seconds else "uncommitted")
-            if is_last and gets[0].value != GONE:
-                op = await client.commit(branch)
-                if not op.is_ok:
-                    world.problem(f"a commit without injected faults failed: {op.line()}")
-        if step == "committed":
-            # Tokens are announced, checked against the record, and dropped.
-            await asyncio.sleep(3 * world.plan.registered_seconds + 2)
+    if world.plan.collecting is not None:
+        await world.kept.compare(last, "lake")
     graveler = last.graveler
     for branch in branches:
         await _collect(world, graveler, branch)
         await check_reflog(world, graveler, branch)
     _check_tags(world)
     last.crash()
+
+
+def _steps(plan: Plan) -> list[str]:
+    """Returns what happens before each look at the quiet end."""
+    collected = ["collected"] if plan.collecting is not None else []
+    compacted = ["compacted"] if plan.compact_seconds else []
+    return ["uncommitted", *collected, *compacted, "committed", "dropped", *collected]
+
+
+async def _commit_all(world: World, client: Client) -> None:
+    for branch in client.branches:
+        read = await client.get(branch, client.keys[0])
+        if read.value != GONE:
+            op = await client.commit(branch)
+            if not op.is_ok:
+                world.problem(f"a commit without injected faults failed: {op.line()}")
 
 
 def _check_tags(world: World) -> None:
@@ -229,7 +305,6 @@ async def _collect(world: World, graveler: Graveler, branch: str) -> None:
     wanted = {op.commit_id for op in history.ops if op.commit_id and op.branch == branch}
     if branch == "lake/main":
         wanted |= {commit_id for _, commit_id, _, _ in world.commit_reads}
-        wanted |= world.built
     try:
         version = await graveler.branches.fresh(BranchName(repository, BranchId(branch_id)))
     except TarnError:
@@ -242,30 +317,44 @@ async def _collect(world: World, graveler: Graveler, branch: str) -> None:
         commit_id = left.pop()
         if commit_id not in history.commits:
             left += await _read_commit(world, graveler, repository, CommitId(commit_id))
+    if branch == "lake/main":
+        for commit_id in sorted(world.built - set(history.commits)):
+            await _read_commit(world, graveler, repository, CommitId(commit_id), is_published=False)
 
 
 async def _read_commit(
-    world: World, graveler: Graveler, repository: Repository, commit_id: CommitId
+    world: World,
+    graveler: Graveler,
+    repository: Repository,
+    commit_id: CommitId,
+    *,
+    is_published: bool = True,
 ) -> tuple[str, ...]:
-    """Adds a commit with its contents to the history; returns its parents. The checker reports a missing one."""
+    """Adds a commit with its contents to the history; returns its parents. The checker reports a missing one.
+
+    A collection may have taken the listing of a commit that was never published.
+    """
     history = world.history
     try:
         commit = await graveler.commits.get(repository, commit_id)
     except TarnError:
         return ()
+    paths: list[str] = []
+    entries: list[bytes] = []
     try:
         paths, entries = await graveler.committed.page(
             repository.storage_namespace, commit.metarange_id, "", 1000
         )
     except TarnError as error:
+        if not is_published:
+            return ()
         history.dangling.append(f"{commit_id}: {error.message}")
-        return ()
     lines = zip(paths, map(world.values.of, entries), strict=True)
     contents = history.lines(f"commit {commit_id}", lines)
     history.commits[commit_id] = Commit(
         commit_id, commit.message, commit.parents, contents, commit.create_time_us
     )
     for path, value in contents.items():
-        if not await world.values.has_block(value):
+        if not await world.values.has_block(value) and not world.kept.is_doubtful(value):
             history.dangling.append(f"{commit_id} {path}: no block of v{value}")
     return commit.parents

@@ -8,15 +8,9 @@ from tarn.core.entry import Entry, etag_of, is_tombstone, pack, unpack
 from tarn.core.errors import TarnError
 from tarn.core.ids import physical_path
 
-__all__ = ["Values", "packed_value"]
+__all__ = ["Values"]
 
 _PLACE = "local://data"
-
-
-def packed_value(value: int, operation_id: str = "", mtime_us: int = 0) -> bytes:
-    """Returns the entry of a value written by a PUT: its size, address and MD5 each encode the value."""
-    md5 = value.to_bytes(16, "big")
-    return pack(Entry(value, mtime_us, _address(value), md5, operation_id=operation_id))
 
 
 def _address(value: int) -> bytes:
@@ -33,6 +27,7 @@ class Values:
 
     blocks: MemBlockStore
     _count: int = 0
+    _placed: dict[int, tuple[str, bytes]] = field(default_factory=dict)
     _by_etag: dict[str, int] = field(default_factory=dict)
     _etags: dict[int, str] = field(default_factory=dict)
     _joined: dict[int, tuple[str, bytes, bytes]] = field(default_factory=dict)
@@ -42,6 +37,24 @@ class Values:
         self._count += 1
         await self.blocks.put(BlockKey(_PLACE, physical_path(_address(self._count))), b"x")
         return self._count
+
+    def placed(self, namespace: str, address: bytes) -> int:
+        """Returns a new value, whose block has this address; several values may share one."""
+        self._count += 1
+        self._placed[self._count] = (namespace, address)
+        return self._count
+
+    def place(self, value: int) -> tuple[str, bytes]:
+        """Returns the namespace and the address of the block of a value."""
+        if value in self._joined:
+            return self._joined[value][:2]
+        return self._placed.get(value) or (_PLACE, _address(value))
+
+    def packed(self, value: int, operation_id: str = "", mtime_us: int = 0) -> bytes:
+        """Returns the entry of a value written by a PUT: its size and MD5 each encode the value, and so does its
+        address, if it was not placed."""
+        address, md5 = self.place(value)[1], value.to_bytes(16, "big")
+        return pack(Entry(value, mtime_us, address, md5, operation_id=operation_id))
 
     def joined(self, etag: str, namespace: str, address: bytes, body: bytes) -> int:
         """Returns the value of an upload that is completed with these bytes."""
@@ -53,7 +66,7 @@ class Values:
 
     def etag(self, value: int) -> str:
         """Returns the ETag of a value."""
-        return self._etags.get(value) or etag_of(packed_value(value))
+        return self._etags.get(value) or etag_of(self.packed(value))
 
     def by_etag(self, etag: str) -> int:
         """Returns the value of an ETag."""
@@ -68,13 +81,20 @@ class Values:
             agrees = (entry.address, entry.size) == (address, len(body))
             return joined if agrees and not is_tombstone(packed) else -1000 - joined
         unnamed = pack(replace(entry, operation_id="", mtime_us=0, judged_move_us=0))
-        agrees = entry.address == _address(entry.size) and unnamed == packed_value(entry.size)
+        agrees = unnamed == self.packed(entry.size)
         return entry.size if agrees and not is_tombstone(packed) else -1000 - entry.size
 
+    def block(self, value: int) -> BlockKey:
+        """Returns the key of the block of a value."""
+        namespace, address = self.place(value)
+        return BlockKey(namespace, physical_path(address))
+
     async def has_block(self, value: int) -> bool:
-        """Whether the bytes of a value exist."""
-        namespace, address, body = self._joined.get(value, (_PLACE, _address(value), b"x"))
+        """Whether the bytes of a value exist. A copy has any bytes."""
         try:
-            return await self.blocks.read(BlockKey(namespace, physical_path(address))) == body
+            body = await self.blocks.read(self.block(value))
         except TarnError:
             return False
+        if value in self._placed:
+            return True
+        return body == (self._joined[value][2] if value in self._joined else b"x")

@@ -210,4 +210,5 @@ class Versioning:
         else:
             if op.kind in MERGES:
                 op.commit_id = answer.commit.commit_id  # type: ignore[attr-defined]
+                self._client.world.kept.acknowledged(op.commit_id)
             self._history.finish(op, Outcome.OK)

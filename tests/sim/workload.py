@@ -5,10 +5,10 @@ import random
 from collections.abc import Awaitable
 
 from tests.sim.least import DIFFERENCE
+from tests.sim.objects import Objects
 from tests.sim.outcomes import note_of, outcome_of
 from tests.sim.transport import SimTransport
 from tests.sim.uploading import Uploading
-from tests.sim.values import packed_value
 from tests.sim.versioning import Versioning
 from tests.sim.world import World
 
@@ -68,7 +68,7 @@ class Client:
         self.branches = branches
         self.keys = keys_of(world.plan.keys)
         self.patience_seconds = world.plan.hang_up_seconds
-        self._mine = [1]
+        self._objects = Objects(self)
         self._seen: dict[tuple[str, str], int] = {}
         self._tag = _Tag(f"{name}-1")
         self._uploading = Uploading(self)
@@ -98,19 +98,19 @@ class Client:
 
     async def put(self, branch: str, key: str) -> None:
         """Writes a new value, or sometimes an old one again."""
-        value = await self.world.values.new()
-        if self.random.random() < 0.05:
-            value = self.random.choice(self._mine)
-        self._mine.append(value)
+        value = await self._objects.new(branch)
+        if value is None:
+            return
         op = self.history.begin(self.name, OpKind.PUT, branch, key, value)
-        await self._finish(op, self._stage(branch, key, packed_value(value)))
+        await self._finish(op, self._stage(branch, key, self.world.values.packed(value)))
+        await self._objects.ended(op)
 
     async def _stage(
         self, branch: str, key: str, packed: bytes, condition: WriteCondition | None = None
     ) -> None:
         repository_id, branch_id = branch.split("/")
-        home = await self.repositories.get(self.call(), repository_id)
-        place = (repository_id, home.instance_uid, branch_id, key, packed)
+        instance_uid = await self._objects.home_of(repository_id, packed)
+        place = (repository_id, instance_uid, branch_id, key, packed)
         await self.graveler.stage(self.call(), *place, condition or WriteCondition())
 
     async def put_if(self, branch: str, key: str) -> None:
@@ -121,7 +121,9 @@ class Client:
         expected = self._seen.get((branch, key), ABSENT)
         if not looks and self.random.random() < 0.6:
             expected = ABSENT
-        value = await self.world.values.new()
+        value = await self._objects.new(branch, conditional=True)
+        if value is None:
+            return
         first: float | None = None
         condition = WriteCondition(if_none_match=True)
         if expected != ABSENT:
@@ -131,7 +133,7 @@ class Client:
             # have been evaluated by the first, so it begins with the first.
             op = self.history.begin(self.name, OpKind.PUT, branch, key, value, inv=first)
             op.expected, first = expected, op.inv
-            packed = packed_value(value, f"{self.name}-{value}", self._now_us())
+            packed = self.world.values.packed(value, f"{self.name}-{value}", self._now_us())
             try:
                 await self._stage(branch, key, packed, condition)
             except TarnError as error:
@@ -199,6 +201,7 @@ class Client:
         """Reads one key."""
         repository_id, branch_id = branch.split("/")
         op = self.history.begin(self.name, OpKind.GET, branch, key)
+        begun = self.world.loop.time()
         try:
             found = await self.graveler.lookup(self.call(), repository_id, branch_id, key)
         except TarnError as error:
@@ -206,6 +209,7 @@ class Client:
         else:
             op.value = self.world.values.of(found.entry)
             self.history.finish(op, Outcome.OK)
+            self._objects.looked_up(op, begun)
         if op.is_ok:
             self._seen[branch, key] = max(op.value or ABSENT, ABSENT)
         return op
@@ -247,6 +251,7 @@ class Client:
         matching = [k for k in [*self.keys, *scratches] if k.startswith(prefix)]
         covered = sorted(k for k in matching if k > after != _line(k, prefix, delimiter))
         ops = [self.history.begin(self.name, OpKind.LIST, branch, k) for k in covered]
+        begun = self.world.loop.time()
         try:
             page = await self.graveler.list_entries(
                 self.call(),
@@ -264,6 +269,8 @@ class Client:
         self._read_page(
             page, ops, prefix, delimiter, f"{branch} {prefix!r} {delimiter!r} {after!r}"
         )
+        for op in ops:
+            self._objects.looked_up(op, begun)
         return ops
 
     def _read_page(
@@ -371,6 +378,7 @@ class Client:
         else:
             op.commit_id = made.commit.commit_id
             self.history.finish(op, Outcome.OK)
+            self.world.kept.acknowledged(op.commit_id)
         return op
 
     async def merge(self, branch: str, key: str) -> None:

@@ -9,7 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from tests.sim.collecting import Collecting
+from tests.sim.collectors import CollectorProcess
 from tests.sim.gateways import Gateway
+from tests.sim.kept import Kept
 from tests.sim.machine import Machine
 from tests.sim.plan import Plan
 from tests.sim.transport import OPEN
@@ -18,27 +21,35 @@ from tests.sim.values import Values
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
 from tarn.core.collection import LIMITS
-from tarn.kv.port import Kv, Partition, Predicate
+from tarn.core.errors import TarnError
+from tarn.kv.port import Group, Kv, Partition, Predicate
 from tarn.kv.records import Repository
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.testing.check.history import History
 from tarn.testing.sim.blocks import BlockLink, committed_over
 from tarn.testing.sim.clock import SimClock
-from tarn.testing.sim.faults import CALM, FaultInjector
+from tarn.testing.sim.faults import CALM, FaultInjector, FaultProfile, refused
 from tarn.testing.sim.kv_cassandra import SimCassandra
 from tarn.testing.sim.kv_sqlite import SimSqlite
 from tarn.testing.sim.link import KvLink, Wire
 from tarn.testing.sim.loop import SimLoop
+from tarn.testing.sim.swept_blocks import SweptBlockLink
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import GravelerSettings, assemble
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
-from tarn_graveler.collection.fences import Fences, MadeT
+from tarn_graveler.collection.fences import Fences, Made, ResultT
 
 __all__ = ["SALT", "Replica", "World"]
 
 SALT = "sky"
 """Salt of the recorded seeds: with the seed, it determines the stream of injected faults. Another salt plays other
 runs of the same plans."""
+
+_COLLECTOR_HOP_SECONDS = 0.001
+_SLOW_RATE = 0.01
+_COLLECTOR_PAUSE_SECONDS = 2.0
+_CALM_SECONDS = 10.0
+_BRISK_CALM_SECONDS = 3.0
 
 NO_COLLECTION = replace(LIMITS, staging_us=1 << 62)
 """No collector runs in these worlds, and the addresses of values (`Values`) are older than every run."""
@@ -52,7 +63,7 @@ class _Store(Protocol):
     def open(self, clock: SimClock) -> _End: ...
 
 
-class _RowsStay(KvLink):
+class _ReplicaLink(KvLink):
     """The link of a replica, which must not remove single rows of a staging token.
 
     Listings remember which rows a token holds (docs/design/tombstones.md); only a whole token is dropped.
@@ -61,6 +72,17 @@ class _RowsStay(KvLink):
     def __init__(self, world: World, kv: Kv, wire: Wire, page_rows: int) -> None:
         super().__init__(kv, wire, page_rows)
         self._world = world
+
+    async def set_many(
+        self, partition: Partition, groups: Sequence[Group]
+    ) -> list[TarnError | None]:
+        """See `Kv.set_many`. Refuses rows of commits at a rate of the plan: a later build finds these ranges again."""
+        collecting, faults = self._world.plan.collecting, self._world.collector_faults
+        is_commit = partition.name.endswith("/commits") and self._world.has_faults
+        rate = collecting.refused_commit_rate if collecting is not None and is_commit else 0.0
+        if faults.happens(rate):
+            return [refused("row of a commit") for _ in groups]
+        return await super().set_many(partition, groups)
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
         """See `Kv.delete_many`."""
@@ -77,15 +99,21 @@ class _RowsStay(KvLink):
             self._world.problem(f"a row of the staging token {partition.name} is removed")
 
 
+async def _always(_: set[str]) -> bool:
+    return True
+
+
 class _NoFences(Fences):
     """No collector runs in these worlds: the reads of the collection record would only move the recorded seeds."""
 
     def __init__(self) -> None:
         pass
 
-    async def built(self, repository: Repository, build: Callable[[], Awaitable[MadeT]]) -> MadeT:
+    async def rooted(
+        self, repository: Repository, make: Callable[[Made], Awaitable[ResultT]]
+    ) -> ResultT:
         """Returns the result of a build."""
-        return await build()
+        return await make(Made(_always, is_beside_sweep=False))
 
 
 class Replica(Machine):
@@ -95,6 +123,7 @@ class Replica(Machine):
         server: the in-process server, which answers calls as production's server does.
         services: its services, by name.
         graveler: its parts, for the checks at the end.
+        kv: its link to the store.
     """
 
     def start(self) -> None:
@@ -102,7 +131,9 @@ class Replica(Machine):
         super().start()
         world, plan = self.world, self.world.plan
         self._end = world.store.open(self.clock)
-        blocks = BlockLink(world.blocks, self.wire, world.faults)
+        self.kv = _ReplicaLink(world, self._end, self.wire, plan.page_rows)
+        blocks = world.block_link(self.wire)
+        collecting = plan.collecting
         self.graveler = assemble(
             settings=GravelerSettings(
                 "sim",
@@ -110,15 +141,15 @@ class Replica(Machine):
                 cleanup_poll_seconds=plan.registered_seconds / 4,
                 clock_skew_seconds=2 * plan.skew_seconds,
                 leap_rows_min=1 if plan.has_leaps else LEAP_ROWS_MIN,
-                collection=NO_COLLECTION,
+                collection=NO_COLLECTION if collecting is None else collecting.limits,
             ),
-            kv=_RowsStay(world, self._end, self.wire, plan.page_rows),
+            kv=self.kv,
             blocks=blocks,
             committed=committed_over(blocks, plan.rows_mean),
             clock=self.clock,
             ids=self.ids,
             tasks=self.tasks,
-            fences=_NoFences(),
+            fences=_NoFences() if collecting is None else None,
         )
         endpoints = endpoints_of(self.graveler, OPEN)
         self.server = InProcessTransport(endpoints, self.clock)
@@ -130,6 +161,20 @@ class Replica(Machine):
         self._end.crash()
         super().crash()
         self.world.tasks.spawn(self.server.close())
+
+
+def _brisk(profile: FaultProfile, collecting: Collecting) -> FaultProfile:
+    """Returns the faults of a collector's own requests: one that is always slow would not come to an end."""
+    return replace(
+        profile,
+        hop_seconds=_COLLECTOR_HOP_SECONDS,
+        slow_rate=0.0 if collecting.slow_seconds else _SLOW_RATE,
+        slow_seconds=collecting.slow_seconds or profile.slow_seconds,
+        slow_what=frozenset({"block"} if collecting.slow_seconds else ()),
+        pause_rate=max(profile.pause_rate, collecting.pause_rate),
+        pause_seconds=max(profile.pause_seconds, _COLLECTOR_PAUSE_SECONDS),
+        late_deletion_rate=collecting.late_rate,
+    )
 
 
 class World:
@@ -147,6 +192,7 @@ class World:
         self.random = random.Random(f"world {plan.seed}")
         # Do not rename random streams: all recorded seeds would give other runs.
         self.faults = FaultInjector(CALM, random.Random(f"{salt} {plan.seed}"))
+        self.collector_faults = FaultInjector(CALM, random.Random(f"{salt} collectors {plan.seed}"))
         self.tasks = TaskSet()
         self.blocks = MemBlockStore(SimClock(loop))
         self.values = Values(self.blocks)
@@ -157,8 +203,10 @@ class World:
             self.store = self.cassandra = SimCassandra(self.faults, self.tasks)
         else:
             self.store = SimSqlite(self.faults)
+        self.kept = Kept(self, 0.0 if plan.collecting is None else plan.collecting.reading_seconds)
         self.replicas = [Replica(self, f"r{n}") for n in range(plan.replicas)]
         self.gateways = [Gateway(self, f"g{n}") for n in range(plan.gateways)]
+        self.collectors: list[CollectorProcess] = []
         # Reads through tags: tag, its commit, key, value.
         self.commit_reads: list[tuple[str, str, str, int]] = []
         # Ids of the commits that were built in the repository with merges, published or not.
@@ -188,20 +236,46 @@ class World:
         """Starts faults and crashes."""
         self.has_faults = True
         self.faults.profile = self.plan.profile
+        if self.plan.collecting is not None:
+            self.collector_faults.profile = _brisk(self.plan.profile, self.plan.collecting)
         if self.cassandra is not None and self.plan.profile.down_rate:
             self.tasks.spawn(self.cassandra.trouble())
         if self.plan.crash_seconds:
             for machine in [*self.replicas, *self.gateways]:
-                self.tasks.spawn(self._crashes(machine))
+                self.tasks.spawn(self._crashes(machine, self.plan.crash_seconds))
+        if self.plan.collecting is not None and self.plan.collecting.crash_seconds:
+            for collector in self.collectors:
+                self.tasks.spawn(self._crashes(collector, self.plan.collecting.crash_seconds))
         if self.plan.away_seconds:
             self.tasks.spawn(self._outages())
         if self.plan.skew_seconds:
             self.tasks.spawn(self._clock_jumps())
 
-    async def _crashes(self, machine: Machine) -> None:
+    def start_collectors(self, repositories: Sequence[str]) -> None:
+        """Starts the collectors of the plan."""
+        if self.plan.collecting is None:
+            return
+        for number in range(self.plan.collecting.collectors):
+            self.collectors.append(CollectorProcess(self, f"k{number}", repositories))
+            self.collectors[-1].start()
+
+    def block_link(self, wire: Wire, faults: FaultInjector | None = None) -> BlockLink:
+        """Returns the block store as a process sees it, with the faults of all or with its own."""
+        collecting = self.plan.collecting
+        if collecting is None:
+            return BlockLink(self.blocks, wire, self.faults)
+        return SweptBlockLink(
+            self.blocks,
+            wire,
+            faults or self.faults,
+            valid_seconds=collecting.valid_seconds,
+            deleted=self.kept.deleting,
+        )
+
+    async def _crashes(self, machine: Machine, mean_seconds: float) -> None:
         rng = random.Random(f"crashes {self.plan.seed} {machine.name}")
         while True:
-            await asyncio.sleep(rng.expovariate(1 / self.plan.crash_seconds))
+            await asyncio.sleep(rng.expovariate(1 / mean_seconds))
             if not self.has_faults:
                 return
             machine.crash()
@@ -222,21 +296,27 @@ class World:
         skew = self.plan.skew_seconds
         while self.has_faults:
             await asyncio.sleep(rng.expovariate(0.2))
-            rng.choice([*self.replicas, *self.gateways]).clock.skew_us = int(
-                rng.uniform(-skew, skew) * 1e6
-            )
+            rng.choice(self._machines).clock.skew_us = int(rng.uniform(-skew, skew) * 1e6)
+
+    @property
+    def _machines(self) -> list[Machine]:
+        return [*self.replicas, *self.gateways, *self.collectors]
 
     async def calm_down(self) -> None:
         """Ends all faults; waits until requests in flight have arrived and tokens are dropped."""
         self.has_faults = False
-        self.faults.profile = CALM
+        self.faults.profile = self.collector_faults.profile = CALM
         self.faults.are_blocks_away = False
         plan = self.plan
         profile = plan.profile
         late = 4 * profile.slow_seconds + profile.queue_seconds + 2 * profile.pause_seconds
-        await asyncio.sleep(10.0 + late)
+        is_brisk = plan.collecting is not None and plan.is_narrow
+        await asyncio.sleep((_BRISK_CALM_SECONDS if is_brisk else _CALM_SECONDS) + late)
         if self.cassandra is not None:
             self.cassandra.heal()
+        for collector in self.collectors:
+            if collector.is_up:
+                collector.crash()
         for machine in [*self.replicas, *self.gateways]:
             if not machine.is_up:
                 machine.start()

@@ -17,6 +17,7 @@ from tarn.core.ids import CommitId, MetarangeId, TokenId
 __all__ = [
     "AfterLostFinish",
     "Branch",
+    "Pin",
     "Settled",
     "Token",
     "TokenKind",
@@ -28,6 +29,7 @@ __all__ = [
     "finish_compaction",
     "forget_sealed",
     "move_head",
+    "pin_listing",
     "removed_tokens",
     "reset_part",
     "seal",
@@ -38,6 +40,8 @@ __all__ = [
 
 RECENT_OPS = 8
 """How many operation ids a record remembers; an unknown outcome is settled from these eight."""
+PINS_MAX = 8
+"""Most pins of a record: so many operations can build compacted listings of one branch at once."""
 
 
 class TokenKind(enum.Enum):
@@ -55,6 +59,19 @@ class Token:
     kind: TokenKind
     buckets: int
     create_time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A compacted listing that is about to be published: a root of collections (rule 13).
+
+    Attributes:
+        pin_id: a new one for each build: two may make the same listing, which may be unpinned in between.
+        metarange_id: the listing.
+    """
+
+    pin_id: bytes
+    metarange_id: MetarangeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +96,8 @@ class Branch:
         outbox: entries of the reflog whose rows may not be written yet, oldest first.
         head_sequence: the sequence of the newest entry of the reflog; 0 if the branch is older than its reflog.
         head_time_us: the time of that entry; 0 likewise.
+        pins: listings that operations are about to publish, newest first. One of an operation that failed stays until
+            another one publishes.
     """
 
     incarnation: bytes
@@ -96,6 +115,7 @@ class Branch:
     outbox: tuple[HeadChange, ...] = ()
     head_sequence: int = 0
     head_time_us: int = 0
+    pins: tuple[Pin, ...] = ()
 
     @property
     def tokens(self) -> tuple[Token, ...]:
@@ -128,6 +148,13 @@ class Branch:
 
 def _remember(branch: Branch, op_id: bytes) -> tuple[bytes, ...]:
     return (op_id, *branch.recent_op_ids)[:RECENT_OPS]
+
+
+def _newer(built_from: Branch, current: Branch) -> tuple[Token, ...]:
+    """The sealed tokens that came after those of `built_from`."""
+    newer = current.sealed[: len(current.sealed) - len(built_from.sealed)]
+    assert current.sealed[len(newer) :] == built_from.sealed, "our tokens must be the oldest ones"
+    return newer
 
 
 def _checked(branch: Branch) -> Branch:
@@ -171,15 +198,14 @@ def finish_commit(built_from: Branch, current: Branch, commit_id: CommitId, op_i
 
     `current` equals `built_from`, or differs from it only by newer seals (`after_lost_finish`).
     """
-    ours = len(built_from.sealed)
-    kept = current.sealed[: len(current.sealed) - ours]
-    assert current.sealed[len(kept) :] == built_from.sealed, "our tokens must be the oldest ones"
+    kept = _newer(built_from, current)
     return replace(
         current,
         sealed=kept,
         commit_id=commit_id,
         compacted_metarange_id=None,
         compaction_start_time_us=0,
+        pins=(),
         recent_op_ids=_remember(current, op_id),
     )
 
@@ -208,9 +234,7 @@ def move_head(
         now_us: the time of the caller.
         is_reset: the new head does not descend from the old one (rule 10).
     """
-    ours = len(built_from.sealed)
-    newer = current.sealed[: len(current.sealed) - ours]
-    assert current.sealed[len(newer) :] == built_from.sealed, "our tokens must be the oldest ones"
+    newer = _newer(built_from, current)
     after = replace(
         current,
         staging=token,
@@ -218,6 +242,7 @@ def move_head(
         commit_id=commit_id,
         compacted_metarange_id=None,
         compaction_start_time_us=0,
+        pins=(),
         recent_op_ids=_remember(current, op_id),
         reset_count=current.reset_count + is_reset,
         move_time_us=max(now_us, current.move_time_us + 1),
@@ -236,6 +261,7 @@ def discard_changes(
         commit_id=commit_id,
         compacted_metarange_id=None,
         compaction_start_time_us=0,
+        pins=(),
         recent_op_ids=_remember(branch, op_id),
         reset_count=branch.reset_count + 1,
         move_time_us=max(now_us, branch.move_time_us + 1),
@@ -246,7 +272,7 @@ def discard_changes(
 def reset_part(
     built_from: Branch,
     current: Branch,
-    compacted: MetarangeId | None,
+    compacted: Pin | None,
     token: Token,
     op_id: bytes,
     *,
@@ -260,26 +286,36 @@ def reset_part(
     Args:
         built_from: the record whose sealed tokens were folded; these are removed.
         current: equals `built_from`, or differs from it only by newer seals (`after_lost_finish`).
-        compacted: the listing of all that remains uncommitted of `built_from`, over its commit; None if nothing
-            remains.
+        compacted: the listing of all that remains uncommitted of `built_from`, over its commit, pinned in `current`;
+            None if nothing remains.
         token: a new one for each attempt.
         op_id: also new for each attempt.
         now_us: the time of the caller.
     """
-    ours = len(built_from.sealed)
-    newer = current.sealed[: len(current.sealed) - ours]
-    assert current.sealed[len(newer) :] == built_from.sealed, "our tokens must be the oldest ones"
+    newer = _newer(built_from, current)
     after = replace(
         current,
         staging=token,
         sealed=(current.staging, *newer),
-        compacted_metarange_id=compacted,
+        compacted_metarange_id=_pinned(current, compacted),
         compaction_start_time_us=0,
+        pins=(),
         recent_op_ids=_remember(current, op_id),
         reset_count=current.reset_count + 1,
         move_time_us=max(now_us, current.move_time_us + 1),
     )
     return _checked(after)
+
+
+def pin_listing(branch: Branch, pin: Pin, op_id: bytes) -> Branch:
+    """The record with a pin: its listing is a root of collections from now on (rule 13)."""
+    pins = (pin, *branch.pins)[:PINS_MAX]
+    return replace(branch, pins=pins, recent_op_ids=_remember(branch, op_id))
+
+
+def _pinned(branch: Branch, pin: Pin | None) -> MetarangeId | None:
+    assert pin is None or pin in branch.pins, "only a pinned listing may be published"
+    return None if pin is None else pin.metarange_id
 
 
 def with_oldest_of(built_from: Branch, current: Branch) -> Branch:
@@ -326,7 +362,7 @@ def end_compaction(begun: Branch, current: Branch, op_id: bytes) -> Branch:
 def finish_compaction(
     built_from: Branch,
     current: Branch,
-    compacted: MetarangeId | None,
+    compacted: Pin | None,
     op_id: bytes,
     *,
     now_us: int,
@@ -338,18 +374,17 @@ def finish_compaction(
     Args:
         built_from: the record whose sealed tokens were folded; these are removed.
         current: equals `built_from`, or differs from it only by newer seals (`after_lost_finish`).
-        compacted: the listing of those tokens over their base; None if it is the commit's.
+        compacted: the listing of those tokens over their base, pinned in `current`; None if it is the commit's.
         op_id: a new one for each attempt.
         now_us: the time of the caller.
     """
-    ours = len(built_from.sealed)
-    kept = current.sealed[: len(current.sealed) - ours]
-    assert current.sealed[len(kept) :] == built_from.sealed, "our tokens must be the oldest ones"
+    kept = _newer(built_from, current)
     return replace(
         current,
         sealed=kept,
-        compacted_metarange_id=compacted,
+        compacted_metarange_id=_pinned(current, compacted),
         compaction_start_time_us=0,
+        pins=(),
         compaction_end_time_us=now_us,
         recent_op_ids=_remember(current, op_id),
     )
@@ -360,14 +395,13 @@ def forget_sealed(built_from: Branch, current: Branch, op_id: bytes) -> Branch:
 
     A compacted metarange goes with them: without them it may differ from the commit. So no listing changes.
     """
-    ours = len(built_from.sealed)
-    kept = current.sealed[: len(current.sealed) - ours]
-    assert current.sealed[len(kept) :] == built_from.sealed, "our tokens must be the oldest ones"
+    kept = _newer(built_from, current)
     return replace(
         current,
         sealed=kept,
         compacted_metarange_id=None,
         compaction_start_time_us=0,
+        pins=(),
         recent_op_ids=_remember(current, op_id),
     )
 
@@ -391,9 +425,12 @@ class AfterLostFinish(enum.Enum):
     need contain their rows."""
 
 
-def after_lost_finish(built_from: Branch, current: Branch) -> AfterLostFinish:
+def after_lost_finish(
+    built_from: Branch, current: Branch, pin: Pin | None = None
+) -> AfterLostFinish:
     """Decides by comparing the record that a commit was built from with the current record.
 
+    A compacted listing is reused only while its pin is in the record: an unpinned one may be deleted.
     Because of REUSE, commits are lock-free: only a finished commit can make another commit build again.
     The "overlapping sealed tokens" rule of the KV proposal (docs/design/departures.md) is deliberately absent:
     once tokens are dropped, it loses acknowledged writes (guard `no overlap rule` of the model).
@@ -414,7 +451,7 @@ def after_lost_finish(built_from: Branch, current: Branch) -> AfterLostFinish:
         # of tokens that were sealed after the ones that it took.
         is_left = current.compacted_metarange_id is not None or set(ours) & set(current.sealed)
         return AfterLostFinish.RECOMPUTE if is_left else AfterLostFinish.RESET
-    if same_base and tail == ours:
+    if same_base and tail == ours and (pin is None or pin in current.pins):
         return AfterLostFinish.REUSE
     is_gone = current.commit_id != built_from.commit_id and not set(ours) & set(current.sealed)
     # Over a newer commit, a compaction may have folded our tokens: then no commit holds their rows yet.

@@ -22,16 +22,17 @@ __all__ = [
     "NEVER",
     "Collection",
     "CollectionLimits",
+    "Disturbance",
     "Phase",
     "Totals",
     "begin",
     "begin_batch",
     "check_address_age",
+    "disturbance",
     "end",
     "end_batch",
     "hold",
     "is_old",
-    "is_undisturbed",
     "renew",
     "require_run",
 ]
@@ -60,15 +61,13 @@ class CollectionLimits:
     """The times on which the safety of a collection rests. They are equal in all replicas of a version.
 
     Attributes:
-        staging_us: an entry is staged only while its block's address is younger than this (rule 11); a build that
-            takes longer is not published.
+        staging_us: an entry is staged only while its block's address is younger than this (rule 11).
         cutoff_us: blocks younger than this at the begin of a mark are not judged. Invariant: more than `staging_us`
             and all skew of clocks.
         grace_us: time between the end of a mark and its sweep. Invariant: more than the drop delay and the longest GET.
         lease_us: time for which a run that does not renew keeps others away.
         batch_us: time after which no deletion of a batch that was never ended can be under way. S3 refuses a request
             that was signed more than 15 minutes ago.
-        sweeps: whether runs may delete. False until writes and builds keep the rules that a sweep relies on.
     """
 
     staging_us: int = 6 * _HOUR_US
@@ -76,7 +75,6 @@ class CollectionLimits:
     grace_us: int = 6 * _HOUR_US
     lease_us: int = 300_000_000
     batch_us: int = 1_200_000_000
-    sweeps: bool = False
 
 
 LIMITS: Final = CollectionLimits()
@@ -114,6 +112,7 @@ class Collection:
         mark_end_us: when that mark ended.
         mark_cutoff_us: its cutoff.
         hold_until_us: until when no run may work.
+        sweep_count: number of sweeps that ever began. Invariant: never decreases.
         fence_count: number of batches that ever began. Invariant: never decreases.
         batch_until_us: when the deletions of the open batch are certainly over; 0: no batch is open.
         batch: the first 16 bytes of the id of each block of the open batch.
@@ -130,6 +129,7 @@ class Collection:
     mark_end_us: int = 0
     mark_cutoff_us: int = 0
     hold_until_us: int = 0
+    sweep_count: int = 0
     fence_count: int = 0
     batch_until_us: int = 0
     batch: frozenset[bytes] = frozenset()
@@ -145,22 +145,35 @@ class Collection:
         return self.is_batch_open(now_us) and not self.batch.isdisjoint(map(_short, block_ids))
 
 
-def is_undisturbed(
+class Disturbance(enum.Enum):
+    """What a collection may have done to a build (rule 13)."""
+
+    NONE = "none"
+    """No sweep takes a block of it: each one that has begun finds these young, each later one finds them referenced."""
+    BATCH = "batch"
+    """A batch of deletions overlapped it, and may have taken blocks. Those that are there when it has ended stay."""
+    SWEEP = "sweep"
+    """A sweep began meanwhile. It may have read the roots too early to see the build, and its blocks may be old."""
+
+
+def disturbance(
     before: Collection, after: Collection, block_ids: Sequence[str], now_us: int
-) -> bool:
-    """Whether no deletion of these blocks overlapped a build.
+) -> Disturbance:
+    """Returns what may have happened to the blocks of a build.
 
     Args:
         before: the record as it was read before the build.
-        after: the record as it was read after the blocks of the build were durable.
+        after: the record as it was read after the blocks of the build were durable, and roots referred to them.
         block_ids: the blocks that the build wrote, or found by their content.
         now_us: the time of the first read. An open batch counts as open as long as it was open then.
     """
+    if before.sweep_count != after.sweep_count:
+        return Disturbance.SWEEP
     known = {each.fence_count for each in (before, after) if each.batch_until_us}
     unseen = set(range(before.fence_count + 1, after.fence_count + 1)) - known
-    return not (
-        unseen or before.may_delete(block_ids, now_us) or after.may_delete(block_ids, now_us)
-    )
+    if unseen or before.may_delete(block_ids, now_us) or after.may_delete(block_ids, now_us):
+        return Disturbance.BATCH
+    return Disturbance.NONE
 
 
 NEVER: Final = Collection()
@@ -210,9 +223,6 @@ def begin(
     _check_id("run_id", run_id, _RUN_ID)
     if phase is Phase.IDLE:
         raise _invalid("phase", "a run is a mark or a sweep")
-    if phase is Phase.SWEEP and not limits.sweeps:
-        text = "this version of Tarn marks unreferenced blocks, and deletes none yet"
-        raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
     _refuse_hold(current, now_us)
     if current.run_id == run_id:
         if current.phase is not phase or (
@@ -256,7 +266,7 @@ def begin(
             text,
             not_before_us=str(not_before_us),
         )
-    return replace(begun, cutoff_us=current.mark_cutoff_us)
+    return replace(begun, cutoff_us=current.mark_cutoff_us, sweep_count=current.sweep_count + 1)
 
 
 def require_run(

@@ -21,6 +21,7 @@ _PLAIN = (
     "mark_end_us",
     "mark_cutoff_us",
     "hold_until_us",
+    "sweep_count",
     "fence_count",
     "batch_until_us",
 )

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from tarn.core.branch import Branch, Token, TokenKind
+from tarn.core.branch import Branch, Pin, Token, TokenKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange, HeadOperation
 from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId, TaskId, TokenId
@@ -242,6 +242,9 @@ def encode_branch(branch: Branch, *, is_pending: bool = False) -> bytes:
         outbox=[encode_head_change(entry) for entry in branch.outbox],
         head_sequence=branch.head_sequence,
         head_time_us=branch.head_time_us,
+        pins=[
+            pb.PinRecord(pin_id=each.pin_id, metarange_id=each.metarange_id) for each in branch.pins
+        ],
     ).SerializeToString()
 
 
@@ -302,6 +305,7 @@ def decode_branch(value: bytes) -> Branch:
         outbox=tuple(decode_head_change(entry) for entry in record.outbox),
         head_sequence=record.head_sequence,
         head_time_us=record.head_time_us,
+        pins=tuple(Pin(each.pin_id, MetarangeId(each.metarange_id)) for each in record.pins),
     )
 
 

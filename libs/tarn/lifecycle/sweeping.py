@@ -39,6 +39,9 @@ from tarn.lifecycle.spill import PARTITIONS, Spill
 __all__ = ["Lease", "SweepOptions", "sweep"]
 
 _METADATA_DELETE_S: Final = 60.0
+_SEND_S: Final = 120.0
+"""Deletions of a batch are sent within this time of its begin. With the 15 minutes for which S3 takes a signed request
+that is well below the time for which graveler keeps the batch open (`CollectionLimits.batch_us`)."""
 _ATTEMPTS: Final = 4
 _PAUSE_MAX_S: Final = 10.0
 _AT_ONCE: Final = 16
@@ -204,17 +207,38 @@ class _Sweeper:
             await self.lake.clock.sleep(max(0.0, due - self.lake.clock.monotonic()))
 
     async def _delete_metadata(self, kind: BlockKind, rows: Listed) -> None:
+        begun = self._times()
         await self.lease.begin_batch([key.tobytes().hex() for key in rows["key"]])
         is_young, is_gone = await self._looked_at(kind, rows)
         doomed = rows[~(is_young | is_gone)]
         # No attempt may outlive this call, and no failure ends the batch: graveler keeps it open for a while.
         async with _deadline(self.lake):
+            self._require_recent(begun)  # nothing waits between this look and the request
             await self.lake.blocks.delete_many(
                 self.lake.namespace, paths_of(kind, doomed["key"]).to_pylist()
             )
         await self.lease.end_batch()
         self.log.add(kind, rows[is_young], Outcome.RENEWED)
         self.log.add(kind, rows[~is_young], Outcome.DELETED)
+
+    def _times(self) -> tuple[float, float]:
+        """Returns two times in seconds: a monotonic clock may stand still while a machine sleeps, and a wall clock may
+        be set back."""
+        return self.lake.clock.now_us() / 1_000_000, self.lake.clock.monotonic()
+
+    def _require_recent(self, begun: tuple[float, float]) -> None:
+        """Refuses to delete by looks that are too old: graveler may keep the batch open no longer.
+
+        Raises:
+            TarnError: UNAVAILABLE.
+        """
+        passed_s = max(now - then for now, then in zip(self._times(), begun, strict=True))
+        if passed_s > _SEND_S:
+            text = (
+                f"this process stood still for {passed_s:.0f} s in a batch of deletions of {self.lake.repository}; "
+                "nothing of the batch was deleted. The run ends here and can be resumed"
+            )
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
 
     async def _delete_data(self, rows: Listed) -> None:
         paths = paths_of(BlockKind.DATA, rows["key"]).to_pylist()

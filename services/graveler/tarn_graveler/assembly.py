@@ -19,6 +19,7 @@ from tarn.telemetry.operations import Operations
 from tarn_graveler.branch.address_age import AddressAge
 from tarn_graveler.branch.building import Builder, InlineBuilder
 from tarn_graveler.branch.committing import Committing
+from tarn_graveler.branch.compacted_listings import CompactedListings
 from tarn_graveler.branch.compacting import Compacting
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.drop_list import DropList
@@ -35,7 +36,7 @@ from tarn_graveler.branch.staging import Staging
 from tarn_graveler.branch.staging_statistics import StagingStatistics
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.branch.uncommitted import UncommittedChanges
-from tarn_graveler.collection.fences import FencedBuilder, Fences
+from tarn_graveler.collection.fences import Fences
 from tarn_graveler.collection.records import Collections
 from tarn_graveler.handlers.page_keys import PageKeys
 from tarn_graveler.history.ancestry import History
@@ -209,7 +210,8 @@ def assemble(
     publications = Publications(branches, commits, blocks, clock)
     collections = Collections(kv, repositories, settings.collection)
     fences = fences or Fences(collections, blocks, clock)
-    fenced = FencedBuilder(builder or InlineBuilder(kv, committed), fences)
+    builder = builder or InlineBuilder(kv, committed)
+    listings = CompactedListings(branches, layers, builder, fences)
     operations = operations or Operations(clock)
     ending = publications, cleaning, clock, operations
     path_records = PathRecords(kv, repositories, tasks)
@@ -233,10 +235,10 @@ def assemble(
         staging=Staging(kv, branches, layers, tasks, age),
         conditional=ConditionalStaging(kv, branches, layers, age),
         cleaning=cleaning,
-        committing=Committing(branches, commits, path_records, layers, fenced, *ending),
+        committing=Committing(branches, commits, path_records, layers, builder, fences, *ending),
         moves=moves,
-        part_resets=PartResets(branches, layers, committed, fenced, cleaning, clock),
-        compacting=Compacting(branches, layers, fenced, cleaning, clock, tasks, operations),
+        part_resets=PartResets(branches, layers, committed, builder, listings, cleaning, clock),
+        compacting=Compacting(branches, layers, listings, cleaning, clock, tasks, operations),
         staging_statistics=StagingStatistics(kv, branches, layers, committed),
         merges=Merges(commits, committed, moves, clock, path_records, bases, fences),
         publications=publications,

@@ -16,6 +16,5 @@ if sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2] in _SERVERS:
         ("cutoff_us", int(float(os.environ["COLLECTION_CUTOFF_S"]) * 1e6)),
         ("grace_us", int(float(os.environ["COLLECTION_GRACE_S"]) * 1e6)),
         ("lease_us", int(float(os.environ["COLLECTION_LEASE_S"]) * 1e6)),
-        ("sweeps", True),
     ):
         object.__setattr__(LIMITS, _name, _value)

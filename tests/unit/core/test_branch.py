@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tarn.core.branch import (
+    PINS_MAX,
     AfterLostFinish,
     Branch,
+    Pin,
     Settled,
     Token,
     TokenKind,
@@ -18,6 +20,7 @@ from tarn.core.branch import (
     finish_compaction,
     forget_sealed,
     move_head,
+    pin_listing,
     removed_tokens,
     reset_part,
     seal,
@@ -30,6 +33,9 @@ from tarn.core.ids import CommitId, MetarangeId, TokenId
 
 def token(name: str) -> Token:
     return Token(TokenId(name), TokenKind.PLAIN, 4, 0)
+
+
+PIN = Pin(b"pin", MetarangeId("m"))
 
 
 def branch(*sealed: str, staging: str = "t0", commit: str = "c0") -> Branch:
@@ -198,7 +204,8 @@ def test_moving_the_head_refuses_a_token_that_the_record_names() -> None:
 def test_a_reset_of_a_part_replaces_the_staging_token_and_keeps_newer_rows() -> None:
     built_from = branch("a", "b")
     newer = seal(built_from, token("t1"), b"seal")
-    after = reset_part(built_from, newer, MetarangeId("m"), token("t2"), b"reset", now_us=9)
+    newer = pin_listing(newer, PIN, b"pins")
+    after = reset_part(built_from, newer, PIN, token("t2"), b"reset", now_us=9)
     assert [t.token_id for t in after.tokens] == ["t2", "t1", "t0"]
     assert (after.commit_id, after.compacted_metarange_id) == ("c0", "m")
     assert (after.reset_count, after.move_time_us, after.recent_op_ids[0]) == (1, 9, b"reset")
@@ -215,7 +222,8 @@ def test_a_reset_of_a_part_refuses_a_token_that_the_record_names() -> None:
 
 def test_a_commit_builds_again_on_what_the_reset_of_a_part_left() -> None:
     built_from = branch("a")
-    folded = reset_part(built_from, built_from, MetarangeId("m"), token("t1"), b"r", now_us=9)
+    pinned = pin_listing(built_from, PIN, b"pins")
+    folded = reset_part(built_from, pinned, PIN, token("t1"), b"r", now_us=9)
     assert after_lost_finish(built_from, folded) is AfterLostFinish.RECOMPUTE
     emptied = reset_part(built_from, built_from, None, token("t1"), b"r", now_us=9)
     assert after_lost_finish(built_from, emptied) is AfterLostFinish.RESET
@@ -232,8 +240,8 @@ def test_a_compaction_marks_the_record_and_replaces_only_what_it_folded() -> Non
     begun = begin_compaction(branch("a", "b"), token("t1"), b"begin", now_us=5)
     assert [t.token_id for t in begun.tokens] == ["t1", "t0", "a", "b"]
     assert (begun.compaction_start_time_us, begun.recent_op_ids) == (5, (b"begin",))
-    newer = seal(begun, token("t2"), b"seal")
-    after = finish_compaction(begun, newer, MetarangeId("m"), b"finish", now_us=9)
+    newer = pin_listing(seal(begun, token("t2"), b"seal"), PIN, b"pins")
+    after = finish_compaction(begun, newer, PIN, b"finish", now_us=9)
     assert [t.token_id for t in after.tokens] == ["t2", "t1"]
     assert (after.commit_id, after.compacted_metarange_id) == ("c0", "m")
     assert (after.compaction_start_time_us, after.compaction_end_time_us) == (0, 9)
@@ -296,3 +304,50 @@ def test_each_move_of_a_head_has_a_later_time_although_clocks_go_back() -> None:
     second = move_head(first, first, CommitId("c2"), token("t2"), b"m2", now_us=5)
     third = discard_changes(second, CommitId("c2"), token("t3"), b"r", now_us=5)
     assert [each.move_time_us for each in (first, second, third)] == [9, 10, 11]
+
+
+def test_a_pin_changes_nothing_but_the_pins() -> None:
+    pinned = pin_listing(branch("a"), PIN, b"op")
+    assert (pinned.pins, pinned.recent_op_ids) == ((PIN,), (b"op",))
+    assert replace(pinned, pins=(), recent_op_ids=()) == branch("a")
+    assert pinned.same_layers(branch("a"))
+    assert after_lost_finish(branch("a"), pinned) is AfterLostFinish.REUSE
+
+
+def test_newer_pins_push_the_oldest_out() -> None:
+    now = pin_listing(branch(), PIN, b"op")
+    for number in range(PINS_MAX - 1):
+        now = pin_listing(now, Pin(bytes([number]), MetarangeId("n")), b"op")
+    assert PIN in now.pins
+    now = pin_listing(now, Pin(b"last", MetarangeId("n")), b"op")
+    assert (len(now.pins), PIN in now.pins) == (PINS_MAX, False)
+
+
+def test_a_listing_is_reused_only_while_its_own_pin_is_in_the_record() -> None:
+    """The same listing under another pin may have been unpinned, and deleted, in between."""
+    built_from = branch("a")
+    pinned = pin_listing(built_from, PIN, b"op")
+    assert after_lost_finish(built_from, pinned, PIN) is AfterLostFinish.REUSE
+    for other in (built_from, pin_listing(built_from, replace(PIN, pin_id=b"other"), b"op")):
+        assert after_lost_finish(built_from, other, PIN) is AfterLostFinish.RECOMPUTE
+        with pytest.raises(AssertionError):
+            finish_compaction(built_from, other, PIN, b"op", now_us=9)
+        with pytest.raises(AssertionError):
+            reset_part(built_from, other, PIN, token("t1"), b"op", now_us=9)
+
+
+def test_whatever_is_published_clears_the_pins() -> None:
+    """No other operation can publish its listing over that; what the pins name may be deleted."""
+    at = pin_listing(branch("a"), PIN, b"op")
+    c1, t1 = CommitId("c1"), token("t1")
+    for after in (
+        finish_commit(at, at, c1, b"op"),
+        forget_sealed(at, at, b"op"),
+        move_head(at, at, c1, t1, b"op", now_us=9),
+        discard_changes(at, at.commit_id, t1, b"op", now_us=9),
+        finish_compaction(at, at, PIN, b"op", now_us=9),
+        reset_part(at, at, None, t1, b"op", now_us=9),
+    ):
+        assert after.pins == ()
+    for after in (seal(at, t1, b"op"), begin_compaction(at, t1, b"op", now_us=5)):
+        assert after.pins == (PIN,)

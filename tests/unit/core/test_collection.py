@@ -7,13 +7,16 @@ import pytest
 
 from tarn.core.collection import (
     BATCH_IDS_MAX,
+    LIMITS,
     NEVER,
     Collection,
+    Disturbance,
     Phase,
     Totals,
     begin,
     begin_batch,
     check_address_age,
+    disturbance,
     end,
     end_batch,
     hold,
@@ -21,13 +24,9 @@ from tarn.core.collection import (
     renew,
     require_run,
 )
-from tarn.core.collection import (
-    LIMITS as SHIPPED,
-)
 from tarn.core.errors import Reason, TarnError
 from tarn.kv.collection_records import decode_collection, encode_collection
 
-LIMITS = replace(SHIPPED, sweeps=True)
 A, B, C = "a" * 32, "b" * 32, "c" * 32
 RANGE, OTHER = "1" * 64, "2" * 64
 NOW = 1_790_000_000_000_000
@@ -109,9 +108,41 @@ def test_a_run_that_stopped_counts_for_nothing() -> None:
     assert (stopped.phase, stopped.mark_run_id, stopped.last_mark) == (Phase.IDLE, "", None)
 
 
-def test_nothing_is_deleted_before_the_rules_of_sweeps_are_kept() -> None:
-    late = NOW + SHIPPED.grace_us
-    assert refused(begin, marked(), B, Phase.SWEEP, A, late, SHIPPED) is Reason.NOT_IMPLEMENTED
+def test_sweeps_are_counted_for_ever() -> None:
+    """Once each: not when they continue, nor when they end. Marks do not count."""
+    assert marked().sweep_count == 0
+    record, now = sweeping()
+    assert record.sweep_count == 1
+    assert begin(record, B, Phase.SWEEP, A, now + SECOND, LIMITS).sweep_count == 1
+    stopped = end(record, B, Totals(B), now, is_complete=False)
+    taken = begin(stopped, C, Phase.SWEEP, A, now, LIMITS)
+    done = end(taken, C, Totals(C), now, is_complete=True)
+    assert (taken.sweep_count, done.sweep_count) == (2, 2)
+    assert begin(done, B, Phase.MARK, "", now, LIMITS).sweep_count == 2
+
+
+def test_a_build_is_disturbed_by_a_sweep_that_began_and_by_a_batch_that_may_name_its_blocks() -> (
+    None
+):
+    record, now = sweeping()
+    opened = begin_batch(record, B, [RANGE], now, LIMITS)
+    closed = end_batch(opened, B, now, LIMITS)
+    next_one = begin_batch(closed, B, [OTHER], now, LIMITS)
+    over = now + LIMITS.batch_us
+    for before, after, when, found in (
+        (record, record, now, Disturbance.NONE),
+        (marked(), record, now, Disturbance.SWEEP),
+        (marked(), opened, now, Disturbance.SWEEP),
+        (record, opened, now, Disturbance.BATCH),
+        (record, closed, now, Disturbance.BATCH),
+        (opened, opened, now, Disturbance.BATCH),
+        (opened, closed, now, Disturbance.BATCH),
+        (opened, opened, over, Disturbance.NONE),
+        (closed, closed, now, Disturbance.NONE),
+        (closed, next_one, now, Disturbance.NONE),
+        (record, next_one, now, Disturbance.BATCH),
+    ):
+        assert disturbance(before, after, [RANGE], when) is found
 
 
 def test_the_fence_count_outlives_its_run() -> None:

@@ -20,9 +20,8 @@ from tarn.core.listing.choice import REFUSE
 from tarn.kv.keys import RepositoryKeys
 from tarn_graveler.branch.building import BuildOrder, InlineBuilder
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.versioning.merges import Destination
+from tarn_graveler.versioning.merges import Destination, MergeRequest
 
-SWEEPS = replace(LIMITS, sweeps=True)
 MARK, SWEEP = "a" * 32, "b" * 32
 
 
@@ -42,14 +41,14 @@ class Sweeper:
         self.cutoff_us = clock.now_us() + 1
         clock.advance(LIMITS.cutoff_us / 1e6)
         now = clock.now_us()
-        await self.change(lambda record: core.begin(record, MARK, Phase.MARK, "", now, SWEEPS))
+        await self.change(lambda record: core.begin(record, MARK, Phase.MARK, "", now, LIMITS))
         await self.change(
             lambda record: core.end(record, MARK, Totals(MARK), now, is_complete=True)
         )
         clock.advance(LIMITS.grace_us / 1e6)
         later = clock.now_us()
         await self.change(
-            lambda record: core.begin(record, SWEEP, Phase.SWEEP, MARK, later, SWEEPS)
+            lambda record: core.begin(record, SWEEP, Phase.SWEEP, MARK, later, LIMITS)
         )
 
     async def ranges(self) -> list[BlockInfo]:
@@ -62,7 +61,7 @@ class Sweeper:
         """Begins a batch, then looks again; returns the blocks that are still old."""
         ids = [info.path.rpartition("/")[2].partition(".")[0] for info in infos]
         now = self.lake.clock.now_us()
-        await self.change(lambda record: core.begin_batch(record, SWEEP, ids, now, SWEEPS))
+        await self.change(lambda record: core.begin_batch(record, SWEEP, ids, now, LIMITS))
         again = {info.path: info for info in await self.ranges()}
         return [
             info
@@ -77,7 +76,7 @@ class Sweeper:
 
     async def end_batch(self) -> None:
         now = self.lake.clock.now_us()
-        await self.change(lambda record: core.end_batch(record, SWEEP, now, SWEEPS))
+        await self.change(lambda record: core.end_batch(record, SWEEP, now, LIMITS))
 
     async def batch(self, infos: list[BlockInfo]) -> int:
         """Deletes what is old; returns how many blocks that were."""
@@ -217,25 +216,50 @@ async def test_a_batch_of_other_ranges_disturbs_no_build(lake: Lake) -> None:
     sweeper = Sweeper(lake)
     await judged(lake, sweeper)
     now = lake.clock.now_us()
-    await sweeper.change(lambda record: core.begin_batch(record, SWEEP, ["0" * 64], now, SWEEPS))
+    await sweeper.change(lambda record: core.begin_batch(record, SWEEP, ["0" * 64], now, LIMITS))
     await publish(lake, "commit")
     assert not lake.clock.sleepers
     await assert_whole(lake)
 
 
-async def test_a_listing_that_took_hours_to_build_is_not_published(
-    lake: Lake, running: Running
+@OPERATIONS
+async def test_a_listing_that_takes_days_to_build_is_published(
+    lake: Lake, running: Running, operation: str
 ) -> None:
-    """Its ranges may be old again, and another collection may have judged them."""
+    """No sweep began meanwhile, so none has judged its ranges."""
     await leave_ranges(lake)
     first = lake.kv.hold("get_many", RepositoryKeys.COLLECTION, after=True)
-    publishing = running.start(publish(lake, "commit"))
+    publishing = running.start(publish(lake, operation))
     await reached(first)
-    lake.clock.advance(LIMITS.staging_us / 1e6)
+    lake.clock.advance(3 * LIMITS.cutoff_us / 1e6)
     first.open()
+    await publishing
+    await assert_whole(lake)
+
+
+@OPERATIONS
+async def test_builds_beside_which_sweeps_begin_again_and_again_are_given_up(
+    lake: Lake, running: Running, operation: str
+) -> None:
+    await leave_ranges(lake)
+    sweeper = Sweeper(lake)
+    before = (await lake.graveler.branches.fresh(lake.main)).branch
+    gate = lake.kv.hold("get_many", RepositoryKeys.COLLECTION, after=True)
+    publishing = running.start(publish(lake, operation))
+    for _ in range(3):
+        await reached(gate)
+        gate.open()
+        gate = lake.kv.hold("get_many", RepositoryKeys.COLLECTION)
+        await reached(gate)  # the last look
+        await sweeper.change(lambda at: replace(at, sweep_count=at.sweep_count + 1))
+        following = lake.kv.hold("get_many", RepositoryKeys.COLLECTION, after=True)
+        gate.open()
+        gate = following
     with pytest.raises(TarnError) as raised:
         await publishing
-    assert raised.value.reason is Reason.UNAVAILABLE
+    assert raised.value.reason is Reason.TOO_MANY_RETRIES
+    after = (await lake.graveler.branches.fresh(lake.main)).branch
+    assert (after.commit_id, after.compacted_metarange_id) == (before.commit_id, None)
 
 
 async def test_a_merge_notices_a_batch_between_its_two_looks(lake: Lake, running: Running) -> None:
@@ -253,14 +277,15 @@ async def test_a_merge_notices_a_batch_between_its_two_looks(lake: Lake, running
     base = await graveler.commits.get(repository, start)
     sides = MergeSides(base.metarange_id, source.commit.metarange_id, dest.metarange_id)
     before = {info.path for info in await Sweeper(lake).ranges()}
-    await graveler.merges.merged(repository, sides, REFUSE, Destination("branch", "main"))
+    await graveler.committed.merge(repository.storage_namespace, sides, REFUSE, limit=10)
     sweeper = Sweeper(lake)
     infos = [info for info in await judged(lake, sweeper) if info.path not in before]
     assert infos
     first = lake.kv.hold("get_many", RepositoryKeys.COLLECTION, after=True)
-    merging = running.start(
-        graveler.merges.merged(repository, sides, REFUSE, Destination("branch", "main"))
-    )
+    into = Destination("branch", "main")
+    request = MergeRequest(source.commit_id, "ann", "")
+    head = (await graveler.branches.fresh(lake.main)).branch.commit_id
+    merging = running.start(graveler.merges.propose(repository, head, into, request))
     await reached(first)
     old = await sweeper.open_batch(infos)
     assert len(old) == len(infos)

@@ -10,7 +10,6 @@ from tarn.block.committed import BuildResult
 from tarn.core.branch import TokenKind
 from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import Reason
-from tarn.kv.records import Repository
 from tarn.testing.clock import SeededIds
 from tarn_graveler.assembly import GravelerSettings, assemble
 from tarn_graveler.branch.building import BuildOrder, InlineBuilder
@@ -112,12 +111,12 @@ async def test_a_commit_after_a_compaction_holds_what_was_folded(lake: Lake) -> 
 
 
 async def test_the_build_of_a_compaction_leaves_room_for_commits(lake: Lake) -> None:
-    builder, orders = lake.graveler.compacting._builder, []
+    builder, orders = lake.graveler.committing._builder, []
     build = builder.build
 
-    async def noted(repository: Repository, order: BuildOrder) -> BuildResult:
+    async def noted(order: BuildOrder) -> BuildResult:
         orders.append(order.is_background)
-        return await build(repository, order)
+        return await build(order)
 
     builder.build = noted  # type: ignore[method-assign]
     await lake.put("a", 1)

@@ -328,15 +328,15 @@ async def test_a_mark_from_the_future_keeps_no_compaction_away(lake: Lake) -> No
 
 
 async def test_compactions_that_fail_pile_up_no_layers_and_block_nothing(lake: Lake) -> None:
-    build = lake.graveler.compacting._builder.build
-    lake.graveler.compacting._builder.build = failing  # type: ignore[method-assign,assignment]
+    build = lake.graveler.compacting._listings._builder.build
+    lake.graveler.compacting._listings._builder.build = failing  # type: ignore[method-assign,assignment]
     for number in range(20):
         await lake.put(f"{number}", 1)
         assert await refused(compact(lake)) is Reason.UNAVAILABLE
     after = await record(lake)
     assert len(after.sealed) == 8
     assert not after.compaction_start_time_us
-    lake.graveler.compacting._builder.build = build  # type: ignore[method-assign]
+    lake.graveler.compacting._listings._builder.build = build  # type: ignore[method-assign]
     done = await compact(lake)
     assert (done.rows_read, done.tokens_taken) == (20, 9)
     after = await record(lake)
@@ -348,7 +348,7 @@ async def test_compactions_that_fail_pile_up_no_layers_and_block_nothing(lake: L
 async def test_compactions_that_begin_together_add_one_layer(lake: Lake) -> None:
     """Each has read the record before another one sealed it; the seal of an empty token would be a layer more."""
     await lake.put("a", 1)
-    lake.graveler.compacting._builder.build = failing  # type: ignore[method-assign,assignment]
+    lake.graveler.compacting._listings._builder.build = failing  # type: ignore[method-assign,assignment]
     gate = lake.kv.hold("scan")
     async with asyncio.TaskGroup() as group:
         all_of_them = [group.create_task(refused(compact(lake, force=True))) for _ in range(12)]

@@ -15,6 +15,7 @@ from tarn.core.ids import BranchId, CommitId
 from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice
 from tarn.kv.port import Group
 from tarn_graveler.branch.committing import CommitRequest
+from tarn_graveler.collection.fences import Made
 from tarn_graveler.versioning import range_reverts
 from tarn_graveler.versioning.merges import (
     REVERT_OF,
@@ -351,6 +352,10 @@ async def test_a_range_that_changes_too_much_is_refused_and_names_a_part_that_is
     assert await content(lake) == {"a": 1, "b": 2, "c": 2}
 
 
+async def whole(_: set[str]) -> bool:
+    return True
+
+
 async def test_the_ranges_that_reverts_write_are_counted(lake: Lake) -> None:
     """Each revert of the range writes one: the listing without the commit's change has never existed."""
     await commit(lake, {"a": 1})
@@ -361,5 +366,7 @@ async def test_the_ranges_that_reverts_write_are_counted(lake: Lake) -> None:
     later = await commits.get(lake.main.repository, await commit(lake, {"a": 3}))
     sides = MergeSides(undone.metarange_id, parent.metarange_id, later.metarange_id)
     into = Destination("branch", MAIN)
-    _, written = await merges.merged(lake.main.repository, sides, REFUSE, into)
+    _, written = await merges.merged(
+        lake.main.repository, sides, REFUSE, into, Made(whole, is_beside_sweep=False)
+    )
     assert written == 1

@@ -6,6 +6,7 @@ import random
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest import mock
 
 import pytest
 from collected_lake import DAY_US, MARK, CollectedLake
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarn.block.local import open_local
-from tarn.block.port import BlockKey
+from tarn.block.port import BlockInfo, BlockKey
 from tarn.block.rangefile import metarange_path, range_path
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId, physical_path
@@ -238,6 +239,32 @@ async def test_a_run_that_lost_its_lease_deletes_nothing_more(collected: Collect
     with pytest.raises(TarnError, match="lost"):
         await collected.sweep(manifest)
     assert await collected.paths() == before
+
+
+async def test_a_process_that_stood_still_deletes_nothing_of_its_batch(
+    collected: CollectedLake,
+) -> None:
+    """The time of the batch may be over, and a build may have found the range and relied on it."""
+    path = metarange_path(await collected.listing([[await collected.object()]]))
+    collected.clock.advance(2 * 86_400)
+    manifest = await collected.mark()
+    look = collected.blocks.stat
+    is_asleep = True
+
+    async def stat(key: BlockKey) -> BlockInfo:
+        info = await look(key)
+        if is_asleep:
+            collected.clock.advance(1200)
+        return info
+
+    with mock.patch.object(collected.blocks, "stat", stat):
+        with pytest.raises(TarnError, match="stood still for 1200 s"):
+            await collected.sweep(manifest)
+        assert path in await collected.paths()
+        assert collected.lease.is_open
+        is_asleep = False
+        await collected.sweep(manifest)
+    assert path not in await collected.paths()
 
 
 async def test_a_run_that_lost_its_lease_deletes_no_data(collected: CollectedLake) -> None:

@@ -72,7 +72,7 @@ class Token(_message.Message):
     def __init__(self, token_id: _Optional[str] = ..., is_conditional: _Optional[bool] = ..., buckets: _Optional[int] = ..., create_time_us: _Optional[int] = ...) -> None: ...
 
 class BranchRecord(_message.Message):
-    __slots__ = ("incarnation", "staging", "sealed", "commit_id", "compacted_metarange_id", "compaction_start_time_us", "recent_op_ids", "outbox", "is_deleted", "create_time_us", "is_pending", "reset_count", "move_time_us", "head_sequence", "head_time_us", "compaction_end_time_us")
+    __slots__ = ("incarnation", "staging", "sealed", "commit_id", "compacted_metarange_id", "compaction_start_time_us", "recent_op_ids", "outbox", "is_deleted", "create_time_us", "is_pending", "reset_count", "move_time_us", "head_sequence", "head_time_us", "compaction_end_time_us", "pins")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STAGING_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,7 @@ class BranchRecord(_message.Message):
     HEAD_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     HEAD_TIME_US_FIELD_NUMBER: _ClassVar[int]
     COMPACTION_END_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    PINS_FIELD_NUMBER: _ClassVar[int]
     incarnation: bytes
     staging: Token
     sealed: _containers.RepeatedCompositeFieldContainer[Token]
@@ -105,7 +106,16 @@ class BranchRecord(_message.Message):
     head_sequence: int
     head_time_us: int
     compaction_end_time_us: int
-    def __init__(self, incarnation: _Optional[bytes] = ..., staging: _Optional[_Union[Token, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., commit_id: _Optional[str] = ..., compacted_metarange_id: _Optional[str] = ..., compaction_start_time_us: _Optional[int] = ..., recent_op_ids: _Optional[_Iterable[bytes]] = ..., outbox: _Optional[_Iterable[bytes]] = ..., is_deleted: _Optional[bool] = ..., create_time_us: _Optional[int] = ..., is_pending: _Optional[bool] = ..., reset_count: _Optional[int] = ..., move_time_us: _Optional[int] = ..., head_sequence: _Optional[int] = ..., head_time_us: _Optional[int] = ..., compaction_end_time_us: _Optional[int] = ...) -> None: ...
+    pins: _containers.RepeatedCompositeFieldContainer[PinRecord]
+    def __init__(self, incarnation: _Optional[bytes] = ..., staging: _Optional[_Union[Token, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., commit_id: _Optional[str] = ..., compacted_metarange_id: _Optional[str] = ..., compaction_start_time_us: _Optional[int] = ..., recent_op_ids: _Optional[_Iterable[bytes]] = ..., outbox: _Optional[_Iterable[bytes]] = ..., is_deleted: _Optional[bool] = ..., create_time_us: _Optional[int] = ..., is_pending: _Optional[bool] = ..., reset_count: _Optional[int] = ..., move_time_us: _Optional[int] = ..., head_sequence: _Optional[int] = ..., head_time_us: _Optional[int] = ..., compaction_end_time_us: _Optional[int] = ..., pins: _Optional[_Iterable[_Union[PinRecord, _Mapping]]] = ...) -> None: ...
+
+class PinRecord(_message.Message):
+    __slots__ = ("pin_id", "metarange_id")
+    PIN_ID_FIELD_NUMBER: _ClassVar[int]
+    METARANGE_ID_FIELD_NUMBER: _ClassVar[int]
+    pin_id: bytes
+    metarange_id: str
+    def __init__(self, pin_id: _Optional[bytes] = ..., metarange_id: _Optional[str] = ...) -> None: ...
 
 class HeadChangeRecord(_message.Message):
     __slots__ = ("entry_id", "sequence", "time_us", "operation", "user_id", "incarnation", "old_commit_id", "new_commit_id", "old_since_us")

@@ -35,6 +35,7 @@ class Guard:
         without: the behaviour without the guard.
         weakenings: replacements that disable it.
         runs: number of seeds within which its absence must be detected.
+        is_collecting: whether its seeds are played with garbage collections.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Guard:
     without: str
     weakenings: Sequence[Weakening]
     runs: int = 40
+    is_collecting: bool = False
 
 
 @contextmanager

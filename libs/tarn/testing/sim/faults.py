@@ -37,6 +37,7 @@ class FaultProfile:
         linger_rate: decided compare-and-sets that plain quorum reads may miss for a while (Cassandra).
         pause_rate: steps of a process before which it pauses (`pauses`).
         pause_seconds: longest pause.
+        late_deletion_rate: deletions of blocks whose answer is lost, and which are applied later.
         down_rate: how often one of three nodes is down (Cassandra).
     """
 
@@ -54,6 +55,7 @@ class FaultProfile:
     pause_rate: float = 0.0
     pause_seconds: float = 0.0
     down_rate: float = 0.0
+    late_deletion_rate: float = 0.0
 
 
 CALM = FaultProfile(hop_seconds=0.0001)

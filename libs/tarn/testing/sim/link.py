@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -33,21 +34,24 @@ class Wire:
     Args:
         tasks: tasks of the world, which outlive the replica.
         trace: called with each operation and its answer.
+
+    Attributes:
+        is_cut: whether the process is dead.
     """
 
     def __init__(self, name: str, tasks: TaskSet, trace: Trace | None) -> None:
         self._name = name
         self._tasks = tasks
         self._trace = trace
-        self._is_cut = False
+        self.is_cut = False
 
     def cut(self) -> None:
         """Cuts the wire: the process is dead and sends nothing more."""
-        self._is_cut = True
+        self.is_cut = True
 
     async def send(self, what: str, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Does the work in a separate task and waits for its answer."""
-        if self._is_cut:
+        if self.is_cut:
             raise refused(f"{what} of a dead process")
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
@@ -67,6 +71,15 @@ class Wire:
         # The task has no process in its context, so it continues while its sender pauses.
         contextvars.Context().run(self._tasks.spawn, run())
         return await answer
+
+    def leave(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Goes on with a request that nobody waits for any more."""
+
+        async def run() -> None:
+            with suppress(TarnError):
+                await work()
+
+        contextvars.Context().run(self._tasks.spawn, run())
 
     def _note(self, what: str, answer: object) -> None:
         if self._trace is not None:

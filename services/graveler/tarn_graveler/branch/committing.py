@@ -24,13 +24,13 @@ from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import BranchId, CommitId
 from tarn.kv.port import OutcomeUnknownError
 from tarn.telemetry.operations import Operations, phase
-from tarn_graveler.branch.building import BuildOrder
+from tarn_graveler.branch.building import Builder, BuildOrder
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.records import Branches, BranchName, BranchVersion
 from tarn_graveler.branch.token_cleanup import TokenCleanup
-from tarn_graveler.collection.fences import FencedBuilder
+from tarn_graveler.collection.fences import Fences, Made
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.history.path_records import PathRecords
 
@@ -84,7 +84,8 @@ class Committing:
         commits: Commits,
         path_records: PathRecords,
         layers: Layers,
-        builder: FencedBuilder,
+        builder: Builder,
+        fences: Fences,
         publications: Publications,
         cleaning: TokenCleanup,
         clock: Clock,
@@ -95,6 +96,7 @@ class Committing:
         self._path_records = path_records
         self._layers = layers
         self._builder = builder
+        self._fences = fences
         self._publications = publications
         self._cleaning = cleaning
         self._clock = clock
@@ -168,12 +170,25 @@ class Committing:
         head = await self._layers.head_beneath(name.repository, record)
         tokens = [self._layers.partition(name, token) for token in record.sealed]
         order = BuildOrder(name.repository.storage_namespace, base, tuple(tokens), head)
-        return await self._builder.build(name.repository, order)
+        return await self._builder.build(order)
 
     async def _build(self, name: BranchName, record: Branch, request: CommitRequest) -> _Built:
-        """Builds a commit of a record's sealed tokens; durable, and not yet named by a branch."""
+        """Builds a commit of a record's sealed tokens; durable, and not yet named by a branch.
+
+        Its row is a root of collections before the last look for sweeps (rule 13).
+        """
+
+        async def make(made: Made) -> _Built:
+            return await self._make(name, record, request, made)
+
+        return await self._fences.rooted(name.repository, make)
+
+    async def _make(
+        self, name: BranchName, record: Branch, request: CommitRequest, made: Made
+    ) -> _Built:
         head = await self._commits.get(name.repository, record.commit_id)
         result = await self._list(name, record)
+        made.add(result.made)
         if result.metarange_id == head.metarange_id and not request.allow_empty:
             return _Built(record, record.commit_id, head, result)
         commit = Commit(
@@ -185,6 +200,7 @@ class Committing:
             generation=head.generation + 1,
             metadata=request.metadata,
         )
+        await made.check()
         commit_id = await self._commits.add(name.repository, commit)
         # Else the build was compared with the compacted listing, not with the parent's.
         if record.compacted_metarange_id is None:

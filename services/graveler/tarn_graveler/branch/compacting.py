@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 import structlog
 
 from tarn.aio.task_set import TaskSet
-from tarn.block.committed import BuildResult
 from tarn.core.branch import (
     AfterLostFinish,
     Branch,
+    Pin,
     Token,
     after_lost_finish,
     begin_compaction,
@@ -33,11 +33,11 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
 from tarn.telemetry.operations import Operations, phase
 from tarn_graveler.branch.building import BuildOrder
+from tarn_graveler.branch.compacted_listings import CompactedListing, CompactedListings
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
 from tarn_graveler.branch.token_cleanup import TokenCleanup
-from tarn_graveler.collection.fences import FencedBuilder
 
 __all__ = ["Compacting", "CompactionOutcome", "CompactionResult", "running_since_us"]
 
@@ -103,7 +103,7 @@ class Compacting:
         self,
         branches: Branches,
         layers: Layers,
-        builder: FencedBuilder,
+        listings: CompactedListings,
         cleaning: TokenCleanup,
         clock: Clock,
         tasks: TaskSet,
@@ -111,7 +111,7 @@ class Compacting:
     ) -> None:
         self._branches = branches
         self._layers = layers
-        self._builder = builder
+        self._listings = listings
         self._cleaning = cleaning
         self._clock = clock
         self._tasks = tasks
@@ -155,9 +155,9 @@ class Compacting:
             return record
         try:
             with phase("build"):
-                built, compacted = await self._build(handle.name, record.branch)
+                built = await self._build(handle, record)
             with phase("publish"):
-                outcome = await self._publish(handle, record, compacted)
+                outcome = await self._publish(handle, built.record, record.branch, built.pin)
         except TarnError:
             await self._end(handle, record)
             raise
@@ -168,17 +168,17 @@ class Compacting:
             raise
         work = CompactionResult(
             CompactionOutcome.SUPERSEDED,
-            rows_read=built.rows_read,
-            rows_written=built.rows_written,
+            rows_read=built.result.rows_read,
+            rows_written=built.result.rows_written,
         )
         if isinstance(outcome, BranchVersion):
             return work
         return replace(
             work,
             outcome=CompactionOutcome.COMPACTED,
-            tombstones_removed=built.tombstones_read,
+            tombstones_removed=built.result.tombstones_read,
             tokens_taken=len(record.branch.sealed),
-            compacted=compacted,
+            compacted=None if built.pin is None else built.pin.metarange_id,
         )
 
     async def _begin(
@@ -214,13 +214,9 @@ class Compacting:
             return CompactionResult(CompactionOutcome.RUNNING, running_since_us=since_us)
         return CompactionResult(CompactionOutcome.SUPERSEDED)
 
-    async def _build(
-        self, name: BranchName, record: Branch
-    ) -> tuple[BuildResult, MetarangeId | None]:
-        """Builds the listing of a record's sealed tokens over its base; None if it is the commit's.
-
-        It is durable, and not yet named by the branch.
-        """
+    async def _build(self, handle: BranchHandle, version: BranchVersion) -> CompactedListing:
+        """Builds the listing of a record's sealed tokens over its base, and pins it."""
+        name, record = handle.name, version.branch
         repository = name.repository
         order = BuildOrder(
             repository.storage_namespace,
@@ -230,23 +226,22 @@ class Compacting:
             counts_changes=False,
             is_background=True,
         )
-        built = await self._builder.build(repository, order)
-        head = await self._layers.metarange_of(repository, record.commit_id)
-        return built, None if built.metarange_id == head else built.metarange_id
+        return await self._listings.build(handle, version, record, order)
 
     async def _publish(
-        self, handle: BranchHandle, record: BranchVersion, compacted: MetarangeId | None
+        self, handle: BranchHandle, record: BranchVersion, built_from: Branch, pin: Pin | None
     ) -> BranchChange | BranchVersion:
         """Makes the change; returns the newer record instead if the compaction gives up."""
-        built_from = record.branch
 
         def decide(current: Branch, op_id: bytes) -> Branch:
             now_us = self._clock.now_us()
-            return finish_compaction(built_from, current, compacted, op_id, now_us=now_us)
+            return finish_compaction(built_from, current, pin, op_id, now_us=now_us)
 
         def still_holds(current: Branch) -> bool:
-            return after_lost_finish(built_from, current) is AfterLostFinish.REUSE
+            return after_lost_finish(built_from, current, pin) is AfterLostFinish.REUSE
 
+        if not still_holds(record.branch):
+            return record
         return await handle.publish(
             record, decide, still_holds=still_holds, announce=self._cleaning.announce
         )

@@ -15,20 +15,20 @@ from tarn.block.committed import Committed
 from tarn.core.branch import (
     AfterLostFinish,
     Branch,
+    Pin,
     after_lost_finish,
     reset_part,
     with_oldest_of,
 )
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import MetarangeId
 from tarn.core.listing.pages import PathSpan
-from tarn_graveler.branch.building import BuildOrder
+from tarn_graveler.branch.building import Builder, BuildOrder
+from tarn_graveler.branch.compacted_listings import CompactedListings
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
 from tarn_graveler.branch.token_cleanup import TokenCleanup
-from tarn_graveler.collection.fences import FencedBuilder
 
 __all__ = ["PartResets"]
 
@@ -45,7 +45,8 @@ class PartResets:
         branches: Branches,
         layers: Layers,
         committed: Committed,
-        builder: FencedBuilder,
+        builder: Builder,
+        listings: CompactedListings,
         cleaning: TokenCleanup,
         clock: Clock,
     ) -> None:
@@ -53,6 +54,7 @@ class PartResets:
         self._layers = layers
         self._committed = committed
         self._builder = builder
+        self._listings = listings
         self._cleaning = cleaning
         self._clock = clock
 
@@ -70,8 +72,9 @@ class PartResets:
         built_from = record.branch
         for _ in range(_TRIES):
             if await self._is_changed(name, built_from, span):
-                compacted = await self._remaining(name, built_from, span)
-                outcome = await self._publish(handle, record, built_from, compacted)
+                order = await self._remaining(name, built_from, span)
+                built = await self._listings.build(handle, record, built_from, order)
+                outcome = await self._publish(handle, built.record, built_from, built.pin)
                 if isinstance(outcome, BranchChange):
                     return
             else:
@@ -98,7 +101,7 @@ class PartResets:
                 return verified
         elif len(branch.sealed) >= _TRIAL_BUILD_FROM:
             # Earlier builds failed. Add one more layer only if a build succeeds again.
-            await self._remaining(handle.name, branch, span)
+            await self._builder.build(await self._remaining(handle.name, branch, span))
         return await handle.seal()
 
     async def _is_changed(self, name: BranchName, record: Branch, span: PathSpan) -> bool:
@@ -114,43 +117,37 @@ class PartResets:
             name.repository.storage_namespace, head, base, span
         )
 
-    async def _remaining(
-        self, name: BranchName, record: Branch, span: PathSpan
-    ) -> MetarangeId | None:
-        """Builds the listing of what remains of a record's base and sealed tokens; None if it is the commit's.
-
-        It is durable, and not yet named by the branch.
-        """
+    async def _remaining(self, name: BranchName, record: Branch, span: PathSpan) -> BuildOrder:
+        """Orders the listing of what remains of a record's base and sealed tokens."""
         repository = name.repository
         tokens = tuple(self._layers.partition(name, token) for token in record.sealed)
-        order = BuildOrder(
+        return BuildOrder(
             repository.storage_namespace,
             await self._layers.base_of(repository, record),
             tokens,
             await self._layers.head_beneath(repository, record),
             span,
         )
-        built = (await self._builder.build(repository, order)).metarange_id
-        head = await self._layers.metarange_of(repository, record.commit_id)
-        return None if built == head else built
 
     async def _publish(
         self,
         handle: BranchHandle,
         record: BranchVersion,
         built_from: Branch,
-        compacted: MetarangeId | None,
+        pin: Pin | None,
     ) -> BranchChange | BranchVersion:
         """Makes the change; returns the newer record instead if the listing must be built again."""
 
         def decide(current: Branch, op_id: bytes) -> Branch:
             token = self._branches.new_token(current.staging.kind)
             now_us = self._clock.now_us()
-            return reset_part(built_from, current, compacted, token, op_id, now_us=now_us)
+            return reset_part(built_from, current, pin, token, op_id, now_us=now_us)
 
         def still_holds(current: Branch) -> bool:
-            return after_lost_finish(built_from, current) is AfterLostFinish.REUSE
+            return after_lost_finish(built_from, current, pin) is AfterLostFinish.REUSE
 
+        if not still_holds(record.branch):
+            return record
         return await handle.publish(
             record, decide, still_holds=still_holds, announce=self._cleaning.announce
         )

@@ -158,6 +158,8 @@ class Roots:
                 continue
             if branch.compacted_metarange_id is not None:
                 page.metarange_ids[branch.compacted_metarange_id] = None
+            for pin in branch.pins:
+                page.metarange_ids[pin.metarange_id] = None
             heads.append((key, branch.commit_id))
         await self._commits_of(keys, heads, page)
         return following

@@ -10,12 +10,13 @@ All three are three-way merges of listings into the head of a branch:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from tarn.block.committed import Committed
-from tarn.block.merging import ConflictPage, MergePreview, MergeResult, MergeSides
+from tarn.block.merging import ConflictPage, MergePreview, MergeSides
 from tarn.core.clock import Clock
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
@@ -27,7 +28,7 @@ from tarn.core.path_names import NAMED_PATHS_MAX, named_paths
 from tarn.kv.records import Repository
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.branch.records import BranchName
-from tarn_graveler.collection.fences import Fences
+from tarn_graveler.collection.fences import Fences, Made, ResultT
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.history.path_records import PathRecords
 from tarn_graveler.history.virtual_bases import MergeBases
@@ -168,8 +169,22 @@ class Merges:
         """Makes the commit that merges a commit into `dest`; durable, and not yet named by any branch.
 
         Raises:
-            TarnError: NOTHING_TO_MERGE; NOT_FAST_FORWARD; MERGE_CONFLICT; TOO_MANY_MERGE_BASES.
+            TarnError: NOTHING_TO_MERGE; NOT_FAST_FORWARD; MERGE_CONFLICT; TOO_MANY_MERGE_BASES; UNAVAILABLE.
         """
+
+        async def make(made: Made) -> NewHead:
+            return await self._propose(repository, dest, into, request, made)
+
+        return await self.rooted(repository, make)
+
+    async def _propose(
+        self,
+        repository: Repository,
+        dest: CommitId,
+        into: Destination,
+        request: MergeRequest,
+        made: Made,
+    ) -> NewHead:
         source = await self._commits.get(repository, request.source)
         bases = await self._bases.of(repository, dest, request.source)
         if bases == (request.source,) and not request.allow_empty:
@@ -179,13 +194,13 @@ class Merges:
                 raise _not_fast_forward(into, dest, request.source)
             return NewHead(request.source, source)
         sides = await self._sides(repository, dest, request.source, bases)
-        listing, _ = await self.merged(repository, sides, request.choice, into)
+        listing, _ = await self.merged(repository, sides, request.choice, into, made)
         head = await self._commits.get(repository, dest)
         if request.squash and listing == head.metarange_id and not request.allow_empty:
             # A squash does not record its source, so only the listing shows that it was made before.
             raise _nothing_to_squash(into, request.source)
         parents = (dest,) if request.squash else (dest, request.source)
-        return await self.commit(repository, request, parents, (head, source), listing)
+        return await self.commit(repository, request, parents, (head, source), listing, made)
 
     async def preview(
         self, repository: Repository, dest: CommitId, source: CommitId, choice: Choice, limit: int
@@ -274,7 +289,7 @@ class Merges:
         metadata = tuple(sorted(listed.items()))
         into = Destination("branch", name.branch_id)
 
-        async def propose(head_id: CommitId) -> NewHead:
+        async def make(head_id: CommitId, made: Made) -> NewHead:
             head = await self._commits.get(name.repository, head_id)
             sides = MergeSides(
                 base=None if base is None else base.metarange_id,
@@ -282,12 +297,15 @@ class Merges:
                 dest=head.metarange_id,
             )
             with naming_commit(note, request.commit_id):
-                listing, _ = await self.merged(name.repository, sides, request.choice, into)
+                listing, _ = await self.merged(name.repository, sides, request.choice, into, made)
             if listing == head.metarange_id and not request.allow_empty:
                 raise _nothing_to_apply(name, request, note)
             return await self.commit(
-                name.repository, request, (head_id,), (head,), listing, metadata
+                name.repository, request, (head_id,), (head,), listing, made, metadata
             )
+
+        async def propose(head_id: CommitId) -> NewHead:
+            return await self.rooted(name.repository, partial(make, head_id))
 
         cause = Cause(_OPERATIONS[note], request.committer)
         return await self._moves.move(name, propose, cause=cause)
@@ -306,21 +324,36 @@ class Merges:
             dest=(await self._commits.get(repository, dest)).metarange_id,
         )
 
+    async def rooted(
+        self, repository: Repository, make: Callable[[Made], Awaitable[ResultT]]
+    ) -> ResultT:
+        """Returns the commits that `make` makes by `merged` and `commit`, as `Fences.rooted` (rule 13)."""
+        return await self._fences.rooted(repository, make)
+
     async def merged(
-        self, repository: Repository, sides: MergeSides, choice: Choice, into: Destination
+        self,
+        repository: Repository,
+        sides: MergeSides,
+        choice: Choice,
+        into: Destination,
+        made: Made,
     ) -> tuple[MetarangeId, int]:
         """Returns the merged listing, durable, and how many of its ranges had to be written.
+
+        Args:
+            repository: the repository.
+            sides: the listings to merge.
+            choice: decides conflicts.
+            into: what takes the merge, for errors.
+            made: that of `rooted`; the blocks of the listing are added.
 
         Raises:
             TarnError: MERGE_CONFLICT: names the first paths and the number of all.
         """
-
-        async def merge() -> MergeResult:
-            return await self._committed.merge(
-                repository.storage_namespace, sides, choice, limit=NAMED_PATHS_MAX
-            )
-
-        result = await self._fences.built(repository, merge)
+        result = await self._committed.merge(
+            repository.storage_namespace, sides, choice, limit=NAMED_PATHS_MAX
+        )
+        made.add(result.made)
         if result.metarange_id is None:
             raise _conflict(into, result.conflicts.paths, result.conflict_count)
         return result.metarange_id, result.ranges_written
@@ -332,6 +365,7 @@ class Merges:
         parents: tuple[CommitId, ...],
         ancestors: tuple[Commit, ...],
         listing: MetarangeId,
+        made: Made,
         metadata: tuple[tuple[str, str], ...] | None = None,
     ) -> NewHead:
         """Makes a commit of a listing; durable, and not yet named by any branch.
@@ -342,6 +376,7 @@ class Merges:
             parents: its parents.
             ancestors: the commits of these parents, in the same order; perhaps more.
             listing: its listing, durable.
+            made: that of `rooted`, with the blocks of the listing.
             metadata: instead of that of the request.
         """
         commit = Commit(
@@ -353,6 +388,7 @@ class Merges:
             generation=1 + max(each.generation for each in ancestors[: len(parents)]),
             metadata=request.metadata if metadata is None else metadata,
         )
+        await made.check()
         commit_id = await self._commits.add(repository, commit)
         if len(parents) > 1:  # a merge takes every path from one of its parents
             self._path_records.remember(repository, {commit_id: NO_PATHS})

@@ -21,6 +21,7 @@ from tarn.core.ids import CommitId, MetarangeId
 from tarn.kv.records import Repository
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.branch.records import BranchName
+from tarn_graveler.collection.fences import Made
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.history.merge_base import is_ancestor
 from tarn_graveler.versioning.merges import (
@@ -98,7 +99,12 @@ class RangeReverts:
 
         async def propose(head_id: CommitId) -> NewHead:
             nonlocal undone
-            head, undone = await self._reverted(name, request, line, head_id)
+
+            async def make(made: Made) -> tuple[NewHead, tuple[CommitId, ...]]:
+                return await self._reverted(name, request, line, head_id, made)
+
+            # One look for the whole chain: each revert takes over ranges of those before it.
+            head, undone = await self._merges.rooted(name.repository, make)
             return head
 
         cause = Cause(HeadOperation.REVERT, request.each.committer)
@@ -157,6 +163,7 @@ class RangeReverts:
         request: RangeRevertRequest,
         line: Sequence[tuple[CommitId, MergeSides]],
         head_id: CommitId,
+        made: Made,
     ) -> tuple[NewHead, tuple[CommitId, ...]]:
         """Makes the reverts on a head; returns the last one, and which commits changed something."""
         repository, each = name.repository, request.each
@@ -169,7 +176,7 @@ class RangeReverts:
                 raise _too_many_changes(request, line[0][0], commit_id)
             with naming_commit(REVERT_OF, commit_id):
                 after, count = await self._merges.merged(
-                    repository, replace(sides, dest=listing), each.choice, into
+                    repository, replace(sides, dest=listing), each.choice, into, made
                 )
             if after == listing and not each.allow_empty:
                 continue
@@ -177,13 +184,13 @@ class RangeReverts:
             listing = after
             undone.append(commit_id)
             if not request.squash:
-                at = await self._commit(repository, each, at, after, commit_id)
+                at = await self._commit(repository, each, at, after, commit_id, made)
         is_same = request.squash and listing == at.commit.metarange_id
         if not undone or (is_same and not each.allow_empty):
             raise _nothing_to_revert(name, request)
         if request.squash:
             of = f"{request.since}..{each.commit_id}"
-            at = await self._commit(repository, each, at, listing, of)
+            at = await self._commit(repository, each, at, listing, of, made)
         return at, tuple(undone)
 
     async def _commit(
@@ -193,11 +200,12 @@ class RangeReverts:
         parent: NewHead,
         listing: MetarangeId,
         of: str,
+        made: Made,
     ) -> NewHead:
         metadata = tuple(sorted((dict(each.metadata) | {REVERT_OF: of}).items()))
         request = replace(each, message=each.message or f"Revert {of}")
         return await self._merges.commit(
-            repository, request, (parent.commit_id,), (parent.commit,), listing, metadata
+            repository, request, (parent.commit_id,), (parent.commit,), listing, made, metadata
         )
 
 

@@ -1,0 +1,208 @@
+"""What collections must keep (I9), and what they must not leave.
+
+The block store of the simulator calls `Kept.deleting` for each block that it deletes. An acknowledged commit refers to
+its blocks for ever, and a reader may read a block for a while after it has found its entry. At the quiet end
+everything that can be read must be there, and everything else must be gone: this module finds out by itself what the
+records, rows and listings refer to, without the code that reads roots.
+
+An entry whose writer was told that the outcome is unknown may name a deleted block: its row may land a day later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tests.sim.least import DELETED
+
+from tarn.block.port import BlockKey, BlockNotFoundError
+from tarn.block.rangefile import decode_metarange, decode_range, metarange_path, range_path
+from tarn.core.entry import address_of
+from tarn.core.ids import BranchId, MetarangeId, RepositoryId, physical_path
+from tarn.core.listing.metarange import EMPTY_METARANGE
+from tarn.kv.keys import PATHS_END, PATHS_START, RepositoryKeys, after_prefix
+from tarn.kv.records import Repository, decode_branch, parse_record
+from tarn.testing.check.history import OpKind, Outcome
+from tarn_graveler.history.commits import decode_commit
+from tarn_proto.store.v1 import graveler_pb2 as store_pb
+
+if TYPE_CHECKING:
+    from tests.sim.world import Replica, World
+
+__all__ = ["Kept"]
+
+_PREFIXES = ("data/", "_tarn/ranges/", "_tarn/metaranges/")
+_LATER_SHARE = 0.3
+_ALL = 10_000
+
+Listed = dict[BlockKey, set[int]]
+"""The blocks of a listing; of a block of data the values that name it, of others nothing."""
+
+
+class Kept:
+    """The blocks to which something refers that was acknowledged."""
+
+    def __init__(self, world: World, reading_seconds: float) -> None:
+        self._world = world
+        self._reading_seconds = reading_seconds
+        self._random = random.Random(f"kept {world.plan.seed}")
+        self._listings: dict[str, tuple[str, MetarangeId]] = {}
+        self._read: dict[tuple[str, MetarangeId], Listed] = {}
+        self._committed: dict[BlockKey, set[int]] = {}
+        self._found: list[tuple[set[int], str]] = []
+        self._problems: list[str] = []
+
+    # ---- while clients work
+
+    def built(self, commit_id: str, namespace: str, listing: MetarangeId) -> None:
+        """Notes the listing of a commit, published or not."""
+        self._listings[commit_id] = (namespace, listing)
+
+    def acknowledged(self, commit_id: str) -> None:
+        """Notes that a commit was acknowledged. All of its blocks must be there, and stay."""
+        if commit_id not in self._listings:
+            return
+        for key, values in self._listing(*self._listings[commit_id]).items():
+            self._committed.setdefault(key, set()).update(values)
+            if not self._exists(key):
+                self._missing(key, values, f"acknowledged commit {commit_id[:12]}")
+
+    def deleting(self, key: BlockKey) -> None:
+        """Notes that a block is about to be deleted."""
+        self._world.log(f"deletes {key.path}")
+        if self._exists(key):
+            self._world.statistics[DELETED] += 1
+        if key in self._committed:
+            self._missing(key, self._committed[key], "deletion, but an acknowledged commit has it")
+
+    def looked_up(self, value: int, since: float) -> None:
+        """Notes that a reader found a value, whose lookup began at `since`: for a while it can read the block."""
+        until = since + self._reading_seconds
+        now = self._world.loop.time()
+        self._look(value, until)
+        if now < until and self._random.random() < _LATER_SHARE:
+            self._world.tasks.spawn(self._look_later(value, self._random.uniform(now, until)))
+
+    async def _look_later(self, value: int, moment: float) -> None:
+        await asyncio.sleep(moment - self._world.loop.time())
+        self._look(value, moment + 1e-6)
+
+    def _look(self, value: int, until: float) -> None:
+        key = self._world.values.block(value)
+        if self._world.loop.time() <= until and not self._exists(key):
+            self._missing(key, {value}, "a reader")
+
+    def _missing(self, key: BlockKey, values: set[int], where: str) -> None:
+        text = f"{where}: {key.path} in {key.namespace} is missing"
+        self._world.log(f"MISSING {text}, v{sorted(values)}")
+        if values:
+            self._found.append((set(values), text))
+        else:
+            self._problems.append(text)
+
+    def _exists(self, key: BlockKey) -> bool:
+        try:
+            self._world.blocks.find(key)
+        except BlockNotFoundError:
+            return False
+        return True
+
+    def _listing(self, namespace: str, listing: MetarangeId) -> Listed:
+        """Returns the blocks of a listing; one that cannot be read has those that are known."""
+        known = self._read.get((namespace, listing))
+        if known is not None:
+            return known
+        found: Listed = {}
+        if listing != EMPTY_METARANGE.metarange_id:
+            key = BlockKey(namespace, metarange_path(listing))
+            found[key] = set()
+            if not self._exists(key):
+                return found
+            for info in decode_metarange(listing, self._world.blocks.find(key).body).ranges:
+                of_range = BlockKey(namespace, range_path(info.range_id))
+                found[of_range] = set()
+                if not self._exists(of_range):
+                    return found
+                body = self._world.blocks.find(of_range).body
+                for packed in decode_range(info.range_id, body).values.to_pylist():
+                    address = address_of(packed)
+                    if address is not None:
+                        of_data = BlockKey(namespace, physical_path(address))
+                        found.setdefault(of_data, set()).add(self._world.values.of(packed))
+        self._read[namespace, listing] = found
+        return found
+
+    # ---- at the quiet end
+
+    def is_doubtful(self, value: int) -> bool:
+        """Whether a write of the value has no certain outcome, so that a row of it may have landed at any time."""
+        return any(
+            op.kind is OpKind.PUT and op.value == value and op.outcome is Outcome.INFO
+            for op in self._world.history.ops
+        )
+
+    def violations(self) -> Iterator[str]:
+        """Yields what was missing although it was acknowledged."""
+        yield from self._problems
+        for values, text in self._found:
+            sure = [value for value in sorted(values) if not self.is_doubtful(value)]
+            if sure:
+                yield f"{text}: v{sure[0]}"
+
+    async def compare(self, replica: Replica, repository_id: str) -> None:
+        """Compares the blocks of a repository with what refers to them, after everything was collected."""
+        repository = await replica.graveler.repositories.get(RepositoryId(repository_id))
+        namespace = repository.storage_namespace
+        referenced, reserved = await self._referenced(replica, repository)
+        there = {
+            BlockKey(namespace, info.path)
+            for prefix in _PREFIXES
+            for info in await self._world.blocks.list_page(namespace, prefix, "", _ALL)
+        }
+        for key, values in referenced.items():
+            if key not in there:
+                self._missing(key, values, f"{repository_id} at the quiet end")
+        reserved.add(BlockKey(namespace, metarange_path(EMPTY_METARANGE.metarange_id)))
+        for key in sorted(there - set(referenced) - reserved, key=str):
+            self._problems.append(f"{key.path} of {repository_id} is garbage, and was not deleted")
+        self._world.statistics["collection: blocks at the quiet end"] += len(there)
+
+    async def _referenced(
+        self, replica: Replica, repository: Repository
+    ) -> tuple[Listed, set[BlockKey]]:
+        """Returns all blocks to which something refers, and the blocks of uploads, which need not exist."""
+        kv, keys = replica.kv, replica.graveler.repositories.keys_of(repository)
+        namespace = repository.storage_namespace
+        found: Listed = {}
+        reserved: set[BlockKey] = set()
+        listings: set[MetarangeId] = set()
+        prefix = RepositoryKeys.commit("")
+        for _, row in await kv.scan(keys.commits, prefix, after_prefix(prefix), _ALL):
+            listings.add(decode_commit(row).metarange_id)
+        prefix = RepositoryKeys.branch("")
+        for name, row in await kv.scan(keys.refs, prefix, after_prefix(prefix), _ALL):
+            branch = decode_branch(row)
+            if branch.is_deleted:
+                continue
+            if branch.compacted_metarange_id is not None:
+                listings.add(branch.compacted_metarange_id)
+            for token in branch.tokens:
+                partition = keys.token(BranchId(name[len(prefix) :].decode()), token)
+                for _, packed in await kv.scan(partition, PATHS_START, PATHS_END, _ALL):
+                    address = address_of(packed)
+                    if address is not None:
+                        key = BlockKey(namespace, physical_path(address))
+                        found.setdefault(key, set()).add(self._world.values.of(packed))
+        for listing in listings:
+            for key, values in self._listing(namespace, listing).items():
+                found.setdefault(key, set()).update(values)
+        prefix = RepositoryKeys.UPLOAD_DAYS
+        for name, _ in await kv.scan(keys.refs, prefix, after_prefix(prefix), _ALL):
+            day = keys.day_of(name)
+            assert day is not None, name
+            for _, row in await kv.scan(keys.uploads(day), b"multipart/", b"multipart0", _ALL):
+                record = parse_record(store_pb.UploadRecord(), row)
+                reserved.add(BlockKey(namespace, physical_path(record.address)))
+        return found, reserved

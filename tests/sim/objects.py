@@ -1,0 +1,119 @@
+"""The objects that one client writes: their blocks, before and after they are staged.
+
+In a run with collections a block is written by a gateway into the namespace of its repository, as a PutObject does: its
+address is as old as the request, and some bodies take longer than an address stays young (rule 11). Some objects
+are copies that share the block of an object that the client has seen. In other runs every block is there from the
+beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from tests.sim.lost import LostError
+
+from tarn.block.port import BlockKey
+from tarn.core.errors import TarnError
+from tarn.core.ids import physical_path
+from tarn.testing.check.history import Op, Outcome
+
+if TYPE_CHECKING:
+    from tests.sim.gateways import Gateway
+    from tests.sim.workload import Client
+
+__all__ = ["Objects"]
+
+_SAME_RATE: Final = 0.05
+_COPY_RATE: Final = 0.15
+_SLOW_RATE: Final = 0.2
+_SLOW_FACTOR: Final = 1.6
+"""Slow bodies take up to so many times the age that an address may have."""
+_SEEN_MAX: Final = 20
+
+
+class Objects:
+    """The objects of one client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._world = client.world
+        self._random = client.random
+        self._mine = [1]
+        self._seen: list[int] = []
+        self._homes: dict[int, str] = {}
+        self._copies: set[int] = set()
+
+    async def new(self, branch: str, *, conditional: bool = False) -> int | None:
+        """Returns a value to write, whose block is there; sometimes one that the client has written before."""
+        collecting = self._world.plan.collecting
+        if collecting is not None:
+            value = await self._placed(branch)
+            if value is not None and self._random.random() < _SLOW_RATE:
+                slow = _SLOW_FACTOR * collecting.staging_seconds
+                await asyncio.sleep(self._random.uniform(0.0, slow))
+            return value
+        value = await self._world.values.new()
+        if not conditional:
+            if self._random.random() < _SAME_RATE:
+                value = self._random.choice(self._mine)
+            self._mine.append(value)
+        return value
+
+    async def _placed(self, branch: str) -> int | None:
+        """Writes a block, or chooses one; None if that failed."""
+        client, values = self._client, self._world.values
+        repository_id = branch.split("/", maxsplit=1)[0]
+        try:
+            home = await client.repositories.get(client.call(), repository_id)
+        except TarnError:
+            return None
+        seen = [each for each in self._seen if values.place(each)[0] == home.namespace]
+        if seen and self._random.random() < _COPY_RATE:
+            value = values.placed(home.namespace, values.place(self._random.choice(seen))[1])
+            self._copies.add(value)
+        else:
+            gateway = self._world.some_gateway(self._random)
+            address = gateway.ids.uuid7()
+            key = BlockKey(home.namespace, physical_path(address))
+            try:
+                await gateway.ask(lambda: gateway.blocks.put(key, b"x"), client.patience_seconds)
+            except (TarnError, LostError):
+                return None
+            value = values.placed(home.namespace, address)
+        self._homes[value] = home.instance_uid
+        return value
+
+    async def home_of(self, repository_id: str, packed: bytes) -> str:
+        """Returns the instance of the repository to which an entry belongs.
+
+        Raises:
+            TarnError: it cannot be found out.
+        """
+        if self._world.plan.collecting is not None:
+            return self._homes[self._world.values.of(packed)]
+        home = await self._client.repositories.get(self._client.call(), repository_id)
+        return home.instance_uid
+
+    async def ended(self, op: Op) -> None:
+        """Removes the block of an object that was surely not staged, as gateways do."""
+        assert op.value is not None, "a put has a value"
+        if self._world.plan.collecting is None or op.outcome is not Outcome.FAIL:
+            return
+        if op.value not in self._copies:
+            key = self._world.values.block(op.value)
+            gateway: Gateway = self._world.some_gateway(self._random)
+            try:
+                await gateway.ask(
+                    lambda: gateway.blocks.delete_many(key.namespace, [key.path]),
+                    self._client.patience_seconds,
+                )
+            except (TarnError, LostError):
+                return
+
+    def looked_up(self, op: Op, begun: float) -> None:
+        """Notes that a read found a value; its lookup began at a time of the loop."""
+        if self._world.plan.collecting is None or not op.is_ok or not op.value or op.value < 0:
+            return
+        self._seen = [*self._seen, op.value][-_SEEN_MAX:]
+        self._world.kept.looked_up(op.value, begun)
