@@ -75,6 +75,25 @@ def test_everything_works_inside_the_cluster(cluster: Cluster, repository: str) 
     assert load.failures == {}
 
 
+@pytest.mark.parametrize("name", ["quickstart", "executors"])
+def test_a_spark_job_runs_in_the_cluster(cluster: Cluster, name: str) -> None:
+    """The main job, in one pod, and with executors as pods of their own."""
+    job = "spark-quickstart" if name == "quickstart" else "spark-quickstart-executors"
+    cluster.kubectl("delete", "job", job, "--ignore-not-found")
+    began = time.monotonic()
+    cluster.kubectl("apply", "-k", str(JOBS / name))
+    executors: set[str] = set()
+    while not (end := cluster.end_of_job(job)):
+        executors |= set(cluster.pods_with("spark-role=executor"))
+        assert time.monotonic() < began + 900, "the job does not end"
+        time.sleep(1)
+    log = cluster.kubectl("logs", f"job/{job}")
+    assert end == "Complete", log[-4000:]
+    assert "days on main: 2026-05-01, 2026-05-02" in log
+    assert len(executors) == (2 if name == "executors" else 0)
+    sys.stderr.write(f"\n{job}: {time.monotonic() - began:.0f} s, executors {sorted(executors)}\n")
+
+
 def kill(cluster: Cluster, name: str) -> None:
     """Kills a pod without a warning, and waits until another one has replaced it."""
     (victim, *_) = cluster.pods_of(name)
@@ -194,20 +213,14 @@ def test_process_1_drains_on_sigterm(
     judge(cluster.end_load(repository), is_broken_allowed=name == "gateway")
 
 
-@pytest.mark.parametrize("name", ["quickstart", "executors"])
-def test_a_spark_job_runs_in_the_cluster(cluster: Cluster, name: str) -> None:
-    """The main job, in one pod, and with executors as pods of their own."""
-    job = "spark-quickstart" if name == "quickstart" else "spark-quickstart-executors"
-    cluster.kubectl("delete", "job", job, "--ignore-not-found")
+def test_garbage_is_collected_in_the_cluster(cluster: Cluster) -> None:
+    """A run of the CronJob marks every repository. Nothing is a day old, so nothing is a candidate."""
+    cluster.kubectl("delete", "job", "collect", "--ignore-not-found")
+    cluster.kubectl("create", "job", "collect", "--from=cronjob/collection")
     began = time.monotonic()
-    cluster.kubectl("apply", "-k", str(JOBS / name))
-    executors: set[str] = set()
-    while not (end := cluster.end_of_job(job)):
-        executors |= set(cluster.pods_with("spark-role=executor"))
-        assert time.monotonic() < began + 900, "the job does not end"
+    while not (end := cluster.end_of_job("collect")):
+        assert time.monotonic() < began + 600, "the collection does not end"
         time.sleep(1)
-    log = cluster.kubectl("logs", f"job/{job}")
+    log = cluster.kubectl("logs", "job/collect")
     assert end == "Complete", log[-4000:]
-    assert "days on main: 2026-05-01, 2026-05-02" in log
-    assert len(executors) == (2 if name == "executors" else 0)
-    sys.stderr.write(f"\n{job}: {time.monotonic() - began:.0f} s, executors {sorted(executors)}\n")
+    assert len(re.findall(r"^did +mark$", log, flags=re.MULTILINE)) > 0, log[-4000:]

@@ -238,7 +238,7 @@ class Cluster:
 
     def served_calls(self, pod: str) -> int:
         """Returns how many calls a replica has served, from its metrics."""
-        port = 8112
+        port = 8110
         code = (
             "import urllib.request as u; "
             f"print(u.urlopen('http://127.0.0.1:{port}/metrics', timeout=10).read().decode())"

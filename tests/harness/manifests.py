@@ -51,7 +51,7 @@ def named(overlay: str, kind: str) -> dict[str, Object]:
 def pods(overlay: str) -> dict[str, Object]:
     """Returns the pod templates by the names of their workloads."""
     return {
-        each["metadata"]["name"]: each["spec"]["template"]
+        each["metadata"]["name"]: each["spec"].get("jobTemplate", each)["spec"]["template"]
         for each in objects(overlay)
         if each["kind"] in _POD_KINDS
     }

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 from pathlib import Path
@@ -29,6 +30,8 @@ HOME = "/opt/tarn"
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 SPARK_LEFT_OUT = ("bin", "pyspark/jars/connect-repl", "pyspark/examples", "pyspark/data")
 """Folders of PySpark that no job uses: scripts for shells, 60 MB of a shell for Spark Connect, examples."""
+
+PASSWD = b"tarn:x:65532:65532:Tarn:/tmp:/usr/sbin/nologin\n"
 
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 _LEFT_OUT = ("doc", "man", "locale", "info")
@@ -157,8 +160,10 @@ def spark_layer(base: Layer, tag: str, work: Path) -> Layer:
     say("PySpark")
     folder = work / "spark"
     site, notes = folder / "site", folder / "notes"
-    for each in (site, notes, folder / "start"):
+    for each in (site, notes, folder / "start", folder / "etc"):
         each.mkdir(parents=True)
+    # Java finds the name and the home of its user only here, and Hadoop needs a name.
+    (folder / "etc" / "passwd").write_bytes(file_of(base.path, "etc/passwd") + PASSWD)
     run(*PIP, "install", "--no-compile", "--no-deps", f"--target={site}", str(spark_wheel()))
     run(
         *(*PIP, "install", "--no-compile", "--no-deps", f"--target={site}"),
@@ -176,6 +181,7 @@ def spark_layer(base: Layer, tag: str, work: Path) -> Layer:
         out,
         {
             f"{HOME}/lib/python3.11/site-packages": site,
+            "/etc": folder / "etc",
             "/opt/spark": folder / "start",
             "/opt/spark/jars/s3": jars / "s3",
             "/opt/spark/jars/cloud": jars / "cloud",
@@ -208,6 +214,15 @@ def jars_layer(work: Path) -> Layer:
     notes.mkdir()
     shutil.copy(tool / "logback.xml", notes)
     return write_layer(out, {"/opt/cassandra/jars": Path(jars), "/opt/cassandra/conf": notes})
+
+
+def file_of(root: Path, name: str) -> bytes:
+    """Returns the content of a regular file in a root file system, given as a tar file."""
+    with tarfile.open(root) as tar:
+        (member,) = (each for each in tar if each.name.removeprefix("./") == name)
+        file = tar.extractfile(member)
+        assert file is not None, "a regular file"
+        return file.read()
 
 
 def revision() -> str:

@@ -226,6 +226,17 @@ def test_files_that_do_not_fit_prevent_the_start(tmp_path: Path) -> None:
             use(files)
 
 
+def test_comments_in_any_language_are_allowed(tmp_path: Path) -> None:
+    """Bundles of authorities name them in comments."""
+    files = Authority(tmp_path / "authority").issue("one")
+    assert files.authority is not None
+    files.authority.write_bytes(
+        "# Autoridade de Certificação\n".encode() + files.authority.read_bytes()
+    )
+    assert ChannelTls(files).credentials() is not None
+    assert server_credentials(files) is not None
+
+
 def test_files_that_are_being_replaced_are_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,155 @@
+"""The optional components of the manifests: garbage collection, metrics, alerts, a collector, an ingress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from manifests import K8S, allowed, named, objects, pods
+
+from tarn.config import load
+from tarn_cli.app import cli
+
+ROOT = K8S.parents[1]
+SERVICES = ("auth", "compactor", "gateway", "graveler")
+ADMIN_PORT = 8110
+with_collection = pytest.mark.parametrize("overlay", ["test", "full"])
+
+
+def container_of(overlay: str, name: str) -> dict[str, Any]:
+    (found,) = pods(overlay)[name]["spec"]["containers"]
+    return dict(found)
+
+
+@with_collection
+def test_collections_run_one_at_a_time_and_end(overlay: str) -> None:
+    spec = named(overlay, "CronJob")["collection"]["spec"]
+    assert spec["concurrencyPolicy"] == "Forbid"
+    assert spec["startingDeadlineSeconds"] > 100, "fewer than 100 missed runs are counted"
+    job = spec["jobTemplate"]["spec"]
+    assert 0 < job["activeDeadlineSeconds"] < 8 * 3600, "it ends before the next run"
+    assert job["backoffLimit"] == 0
+
+
+@with_collection
+def test_the_command_of_a_collection_is_understood(overlay: str) -> None:
+    arguments = container_of(overlay, "collection")["args"]
+    temporary = arguments[arguments.index("--temporary") + 1]
+    mounts = {each["mountPath"] for each in container_of(overlay, "collection")["volumeMounts"]}
+    assert temporary in mounts
+    known = [each if each != temporary else str(Path.cwd()) for each in arguments]
+    done = CliRunner().invoke(cli, [*known, "--help"])
+    assert done.exit_code == 0, done.output
+
+
+@with_collection
+def test_a_collection_has_the_configuration_of_the_services(overlay: str) -> None:
+    """The same block store, with the same credentials as graveler."""
+    found: list[Any] = []
+    for name in ("collection", "graveler"):
+        container = container_of(overlay, name)
+        (source,) = container["envFrom"]
+        variables = dict(named(overlay, "ConfigMap")[source["configMapRef"]["name"]]["data"])
+        variables |= {
+            each["name"]: str(each.get("valueFrom", each.get("value")))
+            for each in container["env"]
+            if each["name"].startswith("TARN_BLOCKSTORE")
+        }
+        found.append(load(None, {"HOME": "/tmp", **variables}).blockstore)
+    assert found[0] == found[1]
+
+
+def test_the_admin_port_is_open_only_with_the_component() -> None:
+    for overlay, is_open in (("prod", False), ("full", True), ("test", True)):
+        for service in SERVICES:
+            container = container_of(overlay, service)
+            ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+            assert (ports.get("admin") == ADMIN_PORT) is is_open
+            (source,) = container["envFrom"]
+            variables = named(overlay, "ConfigMap")[source["configMapRef"]["name"]]["data"]
+            config = load(None, {"HOME": "/tmp", **variables})
+            wanted = f"0.0.0.0:{ADMIN_PORT}" if is_open else None
+            assert config.telemetry.admin_address == wanted
+
+
+def test_only_scrapers_reach_the_admin_port() -> None:
+    labels = {name: template["metadata"]["labels"] for name, template in pods("full").items()}
+    labels |= {"client": {"tarn/client": "true"}, "stranger": {}}
+    found = {each for each in allowed("full", labels) if each[2] == ADMIN_PORT}
+    assert found == {("otel-collector", service, ADMIN_PORT) for service in SERVICES}
+
+
+def test_the_alerts_are_those_of_the_rule_file() -> None:
+    (rules,) = named("full", "PrometheusRule").values()
+    expected = yaml.safe_load((ROOT / "deploy/telemetry/alerts.yaml").read_text())
+    assert rules["spec"] == expected
+    assert rules["apiVersion"] == "monitoring.coreos.com/v1"
+
+
+def test_the_monitor_scrapes_the_admin_port_of_every_service() -> None:
+    (monitor,) = named("full", "PodMonitor").values()
+    spec = monitor["spec"]
+    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
+    assert spec.keys() == {"jobLabel", "selector", "podMetricsEndpoints"}
+    (endpoint,) = spec["podMetricsEndpoints"]
+    assert endpoint.keys() == {"port", "path", "interval", "scrapeTimeout"}
+    wanted = spec["selector"]["matchLabels"].items()
+    chosen = {
+        name
+        for name, template in pods("full").items()
+        if wanted <= template["metadata"]["labels"].items()
+    }
+    assert chosen == set(SERVICES)
+    for service in SERVICES:
+        template = pods("full")[service]
+        ports = {each["name"] for each in container_of("full", service)["ports"]}
+        assert endpoint["port"] in ports
+        # The alerts choose Tarn's processes by the label `job`.
+        assert template["metadata"]["labels"][spec["jobLabel"]].startswith("tarn")
+
+
+def test_the_collector_scrapes_the_service_of_all_pods() -> None:
+    container = container_of("full", "otel-collector")
+    (mount,) = container["volumeMounts"]
+    assert container["args"] == [f"--config={mount['mountPath']}/config.yaml"]
+    (volume,) = pods("full")["otel-collector"]["spec"]["volumes"]
+    text = named("full", "ConfigMap")[volume["configMap"]["name"]]["data"]["config.yaml"]
+    config = yaml.safe_load(text)
+    (job,) = config["receivers"]["prometheus"]["config"]["scrape_configs"]
+    (source,) = job["dns_sd_configs"]
+    service = named("full", "Service")["metrics"]["spec"]
+    assert source["names"] == ["metrics"]
+    assert source["port"] == ADMIN_PORT
+    assert service["clusterIP"] == "None"
+    assert {each["port"] for each in service["ports"]} == {ADMIN_PORT}
+    (pipeline,) = config["service"]["pipelines"].values()
+    for kind in ("receivers", "processors", "exporters"):
+        assert set(pipeline[kind]) <= set(config[kind])
+
+
+def test_the_ingress_leads_to_the_gateway_with_tls() -> None:
+    (ingress,) = named("full", "Ingress").values()
+    (rule,) = ingress["spec"]["rules"]
+    (tls,) = ingress["spec"]["tls"]
+    assert tls["hosts"] == [rule["host"]]
+    (path,) = rule["http"]["paths"]
+    service = path["backend"]["service"]
+    ports = {each["name"] for each in named("full", "Service")[service["name"]]["spec"]["ports"]}
+    assert service["name"] == "gateway"
+    assert service["port"]["name"] in ports
+    notes = ingress["metadata"]["annotations"]
+    assert notes["nginx.ingress.kubernetes.io/proxy-body-size"] == "0", "objects of any size"
+    assert notes["nginx.ingress.kubernetes.io/proxy-next-upstream"] == "off", (
+        "no write is sent twice"
+    )
+
+
+def test_every_optional_component_is_in_the_example() -> None:
+    kustomization = yaml.safe_load((K8S / "overlays/full/kustomization.yaml").read_text())
+    used = {Path(each).name for each in kustomization["components"]}
+    stores = {"cassandra", "bucket", "autoscaling"}
+    assert used | stores == {folder.name for folder in (K8S / "components").iterdir()}
+    assert objects("full")
