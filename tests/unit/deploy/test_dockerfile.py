@@ -148,6 +148,15 @@ def test_what_the_wheel_is_made_of_is_let_through() -> None:
     assert lines[1] == "*"
 
 
+def test_the_user_of_jobs_has_the_same_name_in_both_builds() -> None:
+    """Hadoop refuses to run for a user without a name."""
+    script = (ROOT / "tools" / "images" / "build.py").read_text()
+    (line,) = re.findall(r'^PASSWD = b"(.+)\\n"$', script, flags=re.MULTILINE)
+    assert line.split(":")[2:4] == TABLE["user"].split(":")
+    runs = [rest for name, rest in stages()["jobs"].instructions if name == "RUN"]
+    assert f"echo '{line}' >>/etc/passwd" in runs
+
+
 def test_a_linter_finds_nothing() -> None:
     """hadolint, whose wheel the development environment brings along; it also checks the shell commands."""
     folder = str(Path(sys.executable).parent)
