@@ -79,7 +79,7 @@ async def create(
 
 def _id_of(begin_us: int, ids: IdSource) -> str:
     time = datetime.fromtimestamp(begin_us // 1_000_000, UTC)
-    return f"{time:%Y%m%dT%H%M%SZ}-{ids.uuid7().hex()[-8:]}"
+    return f"{time:%Y%m%dT%H%M%SZ}-{begin_us % 1_000_000:06d}{ids.uuid7().hex()[-4:]}"
 
 
 async def _repositories(kv: ListingKv, installation_id: str) -> list[RepositoryKeys]:

@@ -32,8 +32,8 @@ __all__ = [
 VERSION: Final = 1
 INDEX_LINES_MAX: Final = 10_000
 """Chunks of one file of the index."""
-BACKUP_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
-"""Ids of backups: the time of the begin in UTC, and random digits."""
+BACKUP_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9]{6}[0-9a-f]{4}")
+"""Ids of backups, in order of time: the begin in UTC with microseconds, and four random digits."""
 _FORMAT: Final = "tarn backup"
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _INDEX_BYTES_MAX: Final = 256 << 20

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from backup_lab import INSTALLATION, BackupLab
-from lake import DELAY, MAIN, entry
+from lake import DELAY, MAIN, Running, entry, reached
 
 from tarn.core.collection import HOLD_SECONDS_MAX
 from tarn.core.condition import UNCONDITIONAL
@@ -19,6 +19,7 @@ from tarn.kv.collection_records import decode_collection
 from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition, PartitionKind
+from tarn.kv.records import decode_drop
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.uploads.state import NewUpload
 
@@ -101,25 +102,26 @@ async def test_a_branch_that_always_changes_ends_the_backup(lab: BackupLab) -> N
 
 
 async def test_an_upload_that_completes_between_the_reads_of_its_token(lab: BackupLab) -> None:
-    """The backup may have the row without the note, never the note alone: a repeated completion writes again."""
-    uploads, lake = lab.lake.graveler.uploads, lab.lake
+    """Its record names the token already. A note without the row would say that the object was overwritten."""
+    uploads, lake, running = lab.lake.graveler.uploads, lab.lake, Running()
     new = NewUpload(MAIN, "a", b"", "ann", "", is_full_object_checksum=False)
     made = await uploads.create(lake.repository, new)
     await lab.put("warm", 1)
+    packed = entry(7, made.upload_id)
     claim = await uploads.begin_complete(lake.repository, made.upload_id, bytes(32))
+    gate = lake.kv.hold("set_many", lake.row_key("a"), after=False)
+    completing = running.start(
+        uploads.finish_complete(lake.repository, made.upload_id, claim.op_id, packed, UNCONDITIONAL)
+    )
+    await reached(gate)
     reads: list[bytes] = []
 
     async def hook(partition: Partition, start: bytes) -> None:
         if is_token(partition, start):
             reads.append(start)
             if len(reads) == 2:
-                await uploads.finish_complete(
-                    lake.repository,
-                    made.upload_id,
-                    claim.op_id,
-                    entry(7, made.upload_id),
-                    UNCONDITIONAL,
-                )
+                gate.open()
+                await completing
 
     await lab.back_up(hook)
     assert len(reads) == 2
@@ -128,7 +130,7 @@ async def test_an_upload_that_completes_between_the_reads_of_its_token(lab: Back
         uploads = again.graveler.uploads
         claim = await uploads.begin_complete(again.repository, made.upload_id, bytes(32))
         await uploads.finish_complete(
-            again.repository, made.upload_id, claim.op_id, entry(7, made.upload_id), UNCONDITIONAL
+            again.repository, made.upload_id, claim.op_id, packed, UNCONDITIONAL
         )
         assert await again.get("a") == 7
 
@@ -169,6 +171,16 @@ async def test_an_upload_that_is_complete_has_its_object(lab: BackupLab) -> None
         assert await again.get("a") == 7
 
 
+async def drops(kv: MemKv) -> list[str]:
+    """Returns the partitions that a store's list of drops names, but for the expiry of reflogs."""
+    found = []
+    async for listed in kv.partitions(f"{INSTALLATION}/cleanup/"):
+        for _, value in await kv.scan(Partition(listed.name, listed.kind), b"", None, 100):
+            drop = decode_drop(value)
+            found += [drop.partition.name] if drop.reflog is None else []
+    return found
+
+
 async def test_a_registered_drop_of_a_token_that_the_backup_needs(lab: BackupLab) -> None:
     """The list of drops may be newer than the branch; it must not doom the branch's rows."""
     await lab.put("a", 1)
@@ -178,10 +190,14 @@ async def test_a_registered_drop_of_a_token_that_the_backup_needs(lab: BackupLab
         lab.lake.clock.advance(DELAY + 1)
         await lab.lake.graveler.cleaning.drop_due()
 
+    await commit_and_look()
+    assert await drops(lab.kv)
+    await lab.put("a", 2)
     # After the branch was read, before anything else is.
     await lab.back_up(once(lambda _, start: start == RepositoryKeys.tag(""), commit_and_look))
     kv = await lab.restored()
-    assert await cleaned(lab, kv) == {"a": 1, "b": None, "c": None}
+    assert await drops(kv) == []
+    assert await cleaned(lab, kv) == {"a": 2, "b": None, "c": None}
     assert await lab.fsck(kv) == []
 
 

@@ -136,7 +136,7 @@ async def test_a_prune_leaves_what_the_kept_backups_need(lab: BackupLab, target:
 async def test_a_prune_and_an_unfinished_backup_exclude_each_other(lab: BackupLab) -> None:
     await lab.back_up()
     ids, clock = SeededIds(lab.lake.clock), lab.lake.clock
-    unfinished = "20261123T090000Z-00000000"
+    unfinished = "20261123T090000Z-0000000000"
     await begin_backup(lab.target, unfinished, clock.now_us())
     with pytest.raises(TarnError, match="is being made"):
         await prune(lab.target, 1, clock, ids)

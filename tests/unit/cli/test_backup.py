@@ -67,7 +67,7 @@ def test_create_list_verify_and_prune(data: Path, tmp_path: Path) -> None:
     assert (first["installation"], first["rows"], first["new_chunks"]) == (INSTALLATION, 2, 1)
     second = tarn("create", target, "--data-dir", data)
     assert second["new_chunks"] == 0
-    assert {each["backup"] for each in tarn("list", target)} == {first["backup"], second["backup"]}
+    assert [each["backup"] for each in tarn("list", target)] == [first["backup"], second["backup"]]
     assert tarn("verify", target, "--files-only")["findings"] == 0
     assert tarn("prune", target, "--keep", 1)["kept"] == 1
     assert len(tarn("list", target)) == 1
