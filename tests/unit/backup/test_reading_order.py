@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from backup_lab import INSTALLATION, BackupLab
 from lake import DELAY, MAIN, Running, entry, reached
 
-from tarn.core.collection import HOLD_SECONDS_MAX
+from tarn.core.collection import HOLD_SECONDS_MAX, Collection, Phase
 from tarn.core.condition import UNCONDITIONAL
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, TagId
@@ -238,7 +239,8 @@ async def test_a_branch_that_is_created_later_leaves_no_entries(lab: BackupLab) 
     assert [key for key, _ in rows if b"/dev/" in key] == []
 
 
-async def test_a_commit_comes_with_its_parents(lab: BackupLab) -> None:
+@pytest.mark.parametrize("during", [1, 2])
+async def test_a_commit_comes_with_its_parents(lab: BackupLab, during: int) -> None:
     """Commits are made while they are read. Their ids are in no order, so the parent may be behind the scan."""
     made: list[str] = []
 
@@ -254,18 +256,18 @@ async def test_a_commit_comes_with_its_parents(lab: BackupLab) -> None:
         partition: Partition, start: bytes, end: bytes | None
     ) -> AsyncIterator[pa.RecordBatch]:
         nonlocal reads
-        is_first = partition == lab.keys.commits and not reads
-        reads += is_first
-        if is_first:
+        reads += partition == lab.keys.commits
+        is_now = partition == lab.keys.commits and reads == during
+        if is_now:
             await commit()
         # The scan goes on behind the smallest new id, so it misses that one.
-        missed = RepositoryKeys.commit(min(made[:-1])) if is_first else b""
+        missed = RepositoryKeys.commit(min(made[:-1])) if is_now else b""
         async for batch in real(partition, start, end):
             yield batch.filter(pc.not_equal(batch.column(0), missed))
 
     lab.kv.scan_arrow = scan_arrow  # type: ignore[method-assign]
     await lab.back_up()
-    assert reads == 1
+    assert reads == 2
     assert await lab.fsck(await lab.restored()) == []
 
 
@@ -312,6 +314,27 @@ async def test_collections_are_held_meanwhile_and_after_a_restore(lab: BackupLab
     (found,) = await kv.get_many(lab.keys.refs, [RepositoryKeys.COLLECTION])
     assert found is not None
     assert decode_collection(found.value).hold_until_us == now_us + HOLD_SECONDS_MAX * 1_000_000
+
+
+async def test_a_restore_ends_the_run_and_the_mark_of_a_collection(lab: BackupLab) -> None:
+    """A mark that was made before a restore must not be swept after it. The count of batches never restarts."""
+    running = Collection(
+        phase=Phase.MARK,
+        run_id="a" * 32,
+        lease_until_us=1 << 60,
+        mark_run_id="b" * 32,
+        fence_count=7,
+    )
+
+    def begin(_: Collection) -> Collection:
+        return running
+
+    await lab.lake.graveler.collections.change(lab.lake.repository, begin)
+    await lab.back_up()
+    kv = await lab.restored()
+    (found,) = await kv.get_many(lab.keys.refs, [RepositoryKeys.COLLECTION])
+    assert found is not None
+    assert replace(decode_collection(found.value), hold_until_us=0) == Collection(fence_count=7)
 
 
 async def test_partitions_of_an_unknown_kind_are_refused(lab: BackupLab) -> None:
