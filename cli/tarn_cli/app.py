@@ -61,6 +61,7 @@ _COMMANDS = {
     "auth": ("tarn_cli.commands.auth:auth", "Users, keys and logging in."),
     # The metadata store.
     "kv": ("tarn_cli.commands.kv:kv", "The metadata store: move a whole installation."),
+    "backup": ("tarn_cli.commands.backup:backup", "Back up all metadata, and restore it."),
     # The command line itself.
     "config": (
         "tarn_cli.commands.config:config",

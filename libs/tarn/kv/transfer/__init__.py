@@ -17,12 +17,13 @@ from tarn.kv.transfer.moving import (
     OpenStore,
     Transferred,
     dump,
+    fill,
     forget_agreed,
     load,
     migrate,
     reopen,
 )
-from tarn.kv.transfer.sources import DumpSource, Source, StoreSource
+from tarn.kv.transfer.sources import DumpSource, Source, StoreSource, Unit
 from tarn.kv.transfer.work import Progress, RateLimiter, TransferOptions
 
 __all__ = [
@@ -37,9 +38,11 @@ __all__ = [
     "Source",
     "StoreSource",
     "Transferred",
+    "Unit",
     "check_dump",
     "compare",
     "dump",
+    "fill",
     "forget_agreed",
     "load",
     "migrate",

@@ -11,7 +11,7 @@ what has been copied already.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,10 +34,10 @@ from tarn.kv.transfer.dump_folder import DumpFolder, DumpWriter
 from tarn.kv.transfer.dump_format import Begun, Finished
 from tarn.kv.transfer.dumping import dump_store
 from tarn.kv.transfer.layout import is_empty
-from tarn.kv.transfer.sources import DumpSource, StoreSource
+from tarn.kv.transfer.sources import DumpSource, Source, StoreSource
 from tarn.kv.transfer.work import TransferOptions
 
-__all__ = ["OpenStore", "Transferred", "dump", "forget_agreed", "load", "migrate", "reopen"]
+__all__ = ["OpenStore", "Transferred", "dump", "fill", "forget_agreed", "load", "migrate", "reopen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,24 +140,44 @@ async def load(
             f"the dump is of installation {begun.installation_id!r}, not {target.installation_id!r}"
         )
         raise _refused(text)
-    loading = Fence(
-        FenceState.LOADING,
-        begun.transfer_id,
-        ids.uuid7().hex(),
-        f"dump {dumped.path}",
-        options.clock.now_us(),
-    )
+    source = DumpSource(dumped)
+    return await fill(target, source, begun.transfer_id, f"dump {dumped.path}", ids, options)
+
+
+async def fill(
+    target: OpenStore,
+    source: Source,
+    transfer_id: str,
+    about: str,
+    ids: IdSource,
+    options: TransferOptions,
+    *,
+    before_opening: Callable[[ListingKv], Awaitable[None]] | None = None,
+) -> Transferred:
+    """Fills an empty store from a source that does not change, or continues an interrupted attempt.
+
+    Args:
+        target: the store.
+        source: the rows.
+        transfer_id: identifies the source: another one may not continue what this one began.
+        about: the source, for people.
+        ids: makes the id of the attempt.
+        options: see `TransferOptions`.
+        before_opening: called with the store when all rows are there; may be called again after an interruption.
+
+    Raises:
+        TarnError: FAILED_PRECONDITION: another transfer has closed the target. CONFLICT: the target is not empty.
+            Also the errors of the store and the source. After an error the target stays closed.
+    """
+    now_us = options.clock.now_us()
+    loading = Fence(FenceState.LOADING, transfer_id, ids.uuid7().hex(), about, now_us)
     await _begin_loading(target, loading, options)
-    progress, changed = await copy_into(
-        _behind(target, loading, options.clock),
-        target.installation_id,
-        DumpSource(dumped),
-        options,
-    )
+    behind = _behind(target, loading, options.clock)
+    progress, changed = await copy_into(behind, target.installation_id, source, options)
+    if before_opening is not None:
+        await before_opening(behind)
     await _change(target, loading, None)
-    return Transferred(
-        begun.transfer_id, progress.ranges, progress.rows, progress.size_bytes, changed
-    )
+    return Transferred(transfer_id, progress.ranges, progress.rows, progress.size_bytes, changed)
 
 
 async def migrate(

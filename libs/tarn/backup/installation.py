@@ -1,0 +1,141 @@
+"""Saves a whole installation: users, repositories, and what they share.
+
+Not in a backup, because it belongs to the running installation or can be made again: the fence and the settings of the
+store, the key of page tokens, tasks, and the list of partitions to drop. The list must not be copied: it was read at
+another time than the branches, and could name a token that a saved branch still needs. Only its entries about the
+expiry of reflogs are kept; they drop nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from tarn.backup.manifest import SavedRepository
+from tarn.backup.repository import save_repository
+from tarn.backup.writing import ChunkWriter, Lines
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.fence import fence_partition
+from tarn.kv.keys import AuthKeys, InstallationKeys, after_prefix
+from tarn.kv.paging import rows_of
+from tarn.kv.port import ListingKv, Row
+from tarn.kv.records import decode_drop, decode_repository
+
+__all__ = ["SavedInstallation", "save_installation", "served_repositories"]
+
+_PAGE: Final = 1000
+_REPOSITORIES: Final = InstallationKeys.repository("")
+_OF_REPOSITORY: Final = re.compile(
+    r"[^/]+-[0-9a-f]+(/(commits|changed|reflog|tasks/\d+|uploads/\d+|.+:[^:/]+))?", re.DOTALL
+)
+"""Names of a repository's partitions, without the installation."""
+
+
+@dataclass(slots=True)
+class SavedInstallation:
+    """What was saved.
+
+    Attributes:
+        lines: the index.
+        repositories: by name.
+        encryption_key_ids: ids of the keys of users' secrets.
+    """
+
+    lines: Lines = field(default_factory=list)
+    repositories: list[SavedRepository] = field(default_factory=list)
+    encryption_key_ids: tuple[str, ...] = ()
+
+
+async def save_installation(
+    writer: ChunkWriter, kv: ListingKv, installation_id: str
+) -> SavedInstallation:
+    """Saves everything that was acknowledged before the call, and perhaps later changes.
+
+    Raises:
+        TarnError: UNIMPLEMENTED: there are partitions of a kind that this version does not know. UNAVAILABLE: a branch
+            changes faster than it can be read. CORRUPT. Also the errors of the store and of the target.
+    """
+    keys, saved = InstallationKeys(installation_id), SavedInstallation()
+    hours = await _look_at_partitions(kv, keys)
+    saved.lines += await writer.copy(keys.cleanup)
+    for hour in hours:
+        saved.lines += await writer.copy(keys.drops(hour), keep=_is_reflog_expiry)
+    auth = AuthKeys(installation_id)
+    saved.lines += await writer.copy(auth.partition)
+    (secrets,) = await kv.get_many(auth.partition, [auth.secrets()])
+    if secrets is not None:
+        saved.encryption_key_ids = tuple(secrets.value.decode("ascii", "replace").split())
+    names = await served_repositories(kv, keys)
+    progress = writer.progress
+    progress.total = len(names)
+    shared: list[Row] = []
+    for name in names:
+        progress.phase = name
+        rows = await save_repository(writer, keys, name)
+        if rows is not None:
+            shared.append(rows.row)
+            saved.lines += rows.lines
+            saved.repositories.append(rows.about)
+        progress.done += 1
+    shared += await _namespaces(kv, keys)
+    saved.lines += await writer.save(keys.graveler, shared)
+    return saved
+
+
+async def served_repositories(kv: ListingKv, keys: InstallationKeys) -> list[str]:
+    """The names of the repositories in use, in order."""
+    return [
+        record.repository_id
+        async for _, value in rows_of(
+            kv, keys.graveler, _REPOSITORIES, after_prefix(_REPOSITORIES), _PAGE
+        )
+        if (record := decode_repository(value)).is_served
+    ]
+
+
+async def _look_at_partitions(kv: ListingKv, keys: InstallationKeys) -> list[int]:
+    """Returns the hours of the list of drops. Refuses partitions that nothing here would save.
+
+    Raises:
+        TarnError: UNIMPLEMENTED.
+    """
+    prefix = f"{keys.installation_id}/"
+    shared = {
+        each.name
+        for each in (
+            keys.graveler,
+            keys.cleanup,
+            AuthKeys(keys.installation_id).partition,
+            fence_partition(keys.installation_id),
+        )
+    }
+    hours = []
+    async for listed in kv.partitions(prefix):
+        hour = listed.name.removeprefix(f"{keys.cleanup.name}/")
+        if hour.isdigit():
+            hours.append(int(hour))
+        elif listed.name not in shared and not _OF_REPOSITORY.fullmatch(
+            listed.name.removeprefix(prefix)
+        ):
+            text = (
+                f"partition {listed.name!r} is of a kind that this version of Tarn does not know, so a backup would "
+                "lack it; use the `tarn` of the version that runs the installation"
+            )
+            raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
+    return sorted(hours)
+
+
+def _is_reflog_expiry(_: bytes, value: bytes) -> bool:
+    return decode_drop(value).reflog is not None
+
+
+async def _namespaces(kv: ListingKv, keys: InstallationKeys) -> list[Row]:
+    """The namespaces that are taken now, and rows that this version does not know.
+
+    Read last: the namespace of a repository that is newer than its part of the backup holds data, too.
+    """
+    rows = [
+        row async for row in rows_of(kv, keys.graveler, b"", None, _PAGE) if row[0] != keys.PAGE_KEY
+    ]
+    return [row for row in rows if not row[0].startswith(_REPOSITORIES)]

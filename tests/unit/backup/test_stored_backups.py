@@ -1,0 +1,254 @@
+"""The files of backups: chunks are stored once and checked, old backups are pruned, restores can be interrupted."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from backup_lab import INSTALLATION, BackupLab
+
+from tarn.backup.bucket import BucketTarget
+from tarn.backup.chunks import Chunker, pack, unpack_chunk
+from tarn.backup.manifest import Manifest, manifest_file
+from tarn.backup.marks import MARK_US, begin_backup, begun_file
+from tarn.backup.pruning import prune
+from tarn.backup.restoring import restore
+from tarn.backup.stored import backup_ids, check_files, open_backup
+from tarn.backup.target import FolderTarget, Target
+from tarn.block.mem import MemBlockStore
+from tarn.core.errors import Kind, TarnError
+from tarn.kv.fence import check_open
+from tarn.kv.mem import MemKv
+from tarn.kv.port import Group, Partition, PartitionKind
+from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions
+from tarn.kv.transfer.ranges import digest_of
+from tarn.testing.clock import ManualClock, SeededIds
+
+ROWS = Partition("test/rows", PartitionKind.PLAIN, 4)
+
+
+def cut(rows: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes | None, str]]:
+    chunker = Chunker(ROWS)
+    found = [chunk for row in rows if (chunk := chunker.add(*row)) is not None]
+    last = chunker.finish()
+    assert last is not None
+    return [(each.range.start, each.range.end, each.range.digest) for each in [*found, last]]
+
+
+def some_rows(count: int) -> list[tuple[bytes, bytes]]:
+    return [(b"key/%06d" % number, b"value %d" % number) for number in range(count)]
+
+
+def test_a_new_row_changes_one_chunk() -> None:
+    rows = some_rows(20_000)
+    before, after = cut(rows), cut([*rows[:9_000], (b"key/008999+", b"new"), *rows[9_000:]])
+    assert len(before) > 4
+    assert len({each[2] for each in after} - {each[2] for each in before}) <= 2
+
+
+def test_chunks_cover_all_keys_without_gaps() -> None:
+    chunks = cut(some_rows(20_000))
+    assert (chunks[0][0], chunks[-1][1]) == (b"", None)
+    assert [end for _, end, _ in chunks[:-1]] == [start for start, _, _ in chunks[1:]]
+
+
+async def test_the_name_of_a_chunk_is_the_digest_of_its_range_in_any_store() -> None:
+    kv, rows = MemKv(), some_rows(20_000)
+    await kv.set_many(ROWS, [Group(key, ((key, value),)) for key, value in rows])
+    for start, end, digest in cut(rows):
+        assert await digest_of(kv, ROWS, start, end) == digest
+
+
+@pytest.mark.parametrize("at", [0, 5, 9, 40, -1])
+def test_a_changed_byte_of_a_chunk_is_found(at: int) -> None:
+    chunker = Chunker(ROWS)
+    for row in some_rows(50):
+        chunker.add(*row)
+    chunk = chunker.finish()
+    assert chunk is not None
+    data = bytearray(pack(chunk.text))
+    assert unpack_chunk(bytes(data), chunk.range) == some_rows(50)
+    data[at] ^= 0x10
+    with pytest.raises(TarnError) as caught:
+        unpack_chunk(bytes(data), chunk.range)
+    assert caught.value.kind is Kind.CORRUPT
+    with pytest.raises(TarnError):
+        unpack_chunk(b"", chunk.range)
+
+
+async def test_a_folder_is_private_and_leaves_no_drafts(tmp_path: Path) -> None:
+    target = FolderTarget(tmp_path / "deep" / "place")
+    await target.put("chunks/ab/x.zst", b"1")
+    await target.put("chunks/ab/x.zst", b"1")
+    (tmp_path / "deep/place/chunks/ab/.draft-1-y").write_bytes(b"half")
+    assert [name async for name in target.files("chunks")] == ["chunks/ab/x.zst"]
+    file = tmp_path / "deep/place/chunks/ab/x.zst"
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (file, file.parent)]
+    assert modes == [0o600, 0o700]
+    await target.delete(["chunks/ab/x.zst", "chunks/none"])
+    assert not await target.has("chunks/ab/x.zst")
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    if request.param == "folder":
+        return FolderTarget(tmp_path / "target")
+    return BucketTarget(MemBlockStore(ManualClock()), "mem://backups")
+
+
+async def test_a_second_backup_writes_what_is_new(lab: BackupLab, target: Target) -> None:
+    lab.target = target
+    await lab.put("a", 1)
+    first = await lab.back_up()
+    lab.lake.clock.advance(1)
+    same = await lab.back_up()
+    await lab.put("b", 1)
+    lab.lake.clock.advance(1)
+    third = await lab.back_up()
+    assert (first.new_chunks, same.new_chunks, third.new_chunks) == (first.chunks, 0, 1)
+    assert await backup_ids(target) == [first.backup_id, same.backup_id, third.backup_id]
+    for manifest, size in ((first, None), (third, 1)):
+        async with lab.served(await lab.restored(manifest.backup_id)) as lake:
+            assert await lake.get("b") == size
+
+
+async def test_a_prune_leaves_what_the_kept_backups_need(lab: BackupLab, target: Target) -> None:
+    lab.target = target
+    made = []
+    for size in (1, 2, 3):
+        await lab.put("a", size)
+        lab.lake.clock.advance(1)
+        made.append((await lab.back_up()).backup_id)
+    done = await prune(target, 1, lab.lake.clock, SeededIds(lab.lake.clock))
+    assert (done.kept, done.removed) == ((made[2],), (made[0], made[1]))
+    assert done.chunks == 2
+    assert await backup_ids(target) == [made[2]]
+    left = [name async for name in target.files("backups")]
+    assert {name.split("/")[1] for name in left} == {made[2]}
+    assert await check_files(await open_backup(target), 2) == []
+    async with lab.served(await lab.restored()) as lake:
+        assert await lake.get("a") == 3
+
+
+async def test_a_prune_and_an_unfinished_backup_exclude_each_other(lab: BackupLab) -> None:
+    await lab.back_up()
+    ids, clock = SeededIds(lab.lake.clock), lab.lake.clock
+    unfinished = "20261123T090000Z-0000000000"
+    await begin_backup(lab.target, unfinished, clock.now_us())
+    with pytest.raises(TarnError, match="is being made"):
+        await prune(lab.target, 1, clock, ids)
+    assert [name async for name in lab.target.files("prunes")] == []
+    # A process that died does not keep prunes away for ever, and its files go.
+    clock.advance(MARK_US / 1_000_000)
+    await prune(lab.target, 1, clock, ids)
+    assert not await lab.target.has(begun_file(unfinished))
+
+    mark = json.dumps({"begin_time_us": clock.now_us()}).encode()
+    await lab.target.put("prunes/x.json", mark)
+    clock.advance(1)
+    with pytest.raises(TarnError, match="prune"):
+        await lab.back_up()
+    clock.advance(MARK_US / 1_000_000)
+    await lab.back_up()
+
+
+async def test_a_backup_that_takes_more_than_a_day_has_no_manifest(lab: BackupLab) -> None:
+    is_first = True
+
+    async def hook(_: Partition, __: bytes) -> None:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            lab.lake.clock.advance(MARK_US / 1_000_000)
+
+    with pytest.raises(TarnError, match="longer than a day"):
+        await lab.back_up(hook)
+    assert await backup_ids(lab.target) == []
+
+
+async def test_a_prune_removes_nothing_if_a_kept_backup_is_damaged(lab: BackupLab) -> None:
+    old = await lab.back_up()
+    lab.lake.clock.advance(1)
+    new = await lab.back_up()
+    (lab.target_path / new.index[0].name).write_bytes(b"damage")
+    with pytest.raises(TarnError):
+        await prune(lab.target, 1, lab.lake.clock, SeededIds(lab.lake.clock))
+    assert await backup_ids(lab.target) == [old.backup_id, new.backup_id]
+    assert await check_files(await open_backup(lab.target, old.backup_id), 2) == []
+
+
+async def test_damaged_and_missing_chunks_are_named(lab: BackupLab) -> None:
+    await lab.put("a", 1)
+    await lab.back_up()
+    chunks = sorted((lab.target_path / "chunks").rglob("*.zst"))
+    chunks[0].unlink()
+    chunks[1].write_bytes(chunks[1].read_bytes()[:-3])
+    wrong = await check_files(await open_backup(lab.target), 2)
+    assert len(wrong) == 2
+    assert any("is missing" in line for line in wrong)
+    with pytest.raises(TarnError) as caught:
+        await lab.restored()
+    assert caught.value.kind is Kind.CORRUPT
+
+
+async def test_a_changed_manifest_is_refused(lab: BackupLab) -> None:
+    manifest = await lab.back_up()
+    file = lab.target_path / manifest_file(manifest.backup_id)
+    assert Manifest.decode(file.read_bytes()) == manifest
+    file.write_bytes(file.read_bytes().replace(b'"rows": ', b'"rows": 1'))
+    with pytest.raises(TarnError) as caught:
+        await open_backup(lab.target)
+    assert caught.value.kind is Kind.CORRUPT
+    newer = json.dumps({"format": "tarn backup", "version": 2}).encode()
+    with pytest.raises(TarnError, match="version 2"):
+        Manifest.decode(newer)
+
+
+def options(clock: ManualClock) -> TransferOptions:
+    return TransferOptions(clock, RateLimiter(clock), 1)
+
+
+async def test_an_interrupted_restore_goes_on_and_nothing_opens_half_of_it(lab: BackupLab) -> None:
+    await lab.put("a", 1)
+    await lab.back_up()
+    clock, backup = lab.lake.clock, await open_backup(lab.target)
+    writes = 0
+
+    class Dying(MemKv):
+        async def set_many(
+            self, partition: Partition, groups: Sequence[Group]
+        ) -> list[TarnError | None]:
+            nonlocal writes
+            writes += 1
+            if writes == 4:
+                raise OSError("the process dies")
+            return await super().set_many(partition, groups)
+
+    kv = Dying()
+    place = OpenStore(kv, INSTALLATION, "mem", is_shared=False)
+    with pytest.raises(OSError, match="dies"):
+        await restore(backup, place, SeededIds(clock), options(clock))
+    with pytest.raises(TarnError):
+        await check_open(kv, INSTALLATION)
+    await restore(backup, place, SeededIds(clock), options(clock))
+    await check_open(kv, INSTALLATION)
+    assert await lab.fsck(kv) == []
+    with pytest.raises(TarnError, match="already holds"):
+        await restore(backup, place, SeededIds(clock), options(clock))
+
+
+async def test_a_restore_into_another_installation_is_refused(lab: BackupLab) -> None:
+    await lab.back_up()
+    place = OpenStore(MemKv(), "other", "mem", is_shared=False)
+    clock = lab.lake.clock
+    with pytest.raises(TarnError, match="installation"):
+        await restore(await open_backup(lab.target), place, SeededIds(clock), options(clock))
+
+
+async def test_a_target_without_backups_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TarnError) as caught:
+        await open_backup(FolderTarget(tmp_path / "none"))
+    assert caught.value.kind is Kind.NOT_FOUND

@@ -1,0 +1,110 @@
+"""`tarn backup` on embedded stores: the commands, their exit codes, and what they refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tarn.kv.embedded import open_embedded
+from tarn.kv.keys import AuthKeys
+from tarn.kv.port import Group
+from tarn_auth.secret_box import SecretBox
+from tarn_cli.app import cli
+from tarn_cli.exits import Exit, failure_of
+
+INSTALLATION = "tarn"
+SECRET = bytes(range(32))
+
+
+def tarn(*arguments: object, code: int = 0) -> Any:
+    """Returns the JSON output of a command that succeeds, or the error text of one that fails."""
+    done = CliRunner().invoke(
+        cli, ["--json", "backup", *map(str, arguments)], env={"HOME": "/nonexistent"}
+    )
+    if done.exception is None or (failure := failure_of(done.exception)) is None:
+        assert done.exit_code == code, done.output
+        return json.loads(done.stdout)
+    assert failure.exit_code == code, failure
+    return failure.message
+
+
+def put_secret(data: Path, secret: bytes) -> None:
+    data.mkdir(exist_ok=True)
+    file = data / "secret"
+    file.write_text(secret.hex() + "\n")
+    file.chmod(0o600)
+
+
+async def fill(data: Path) -> None:
+    """Writes a user, and the id of the key of the installation's secret."""
+    kv = await open_embedded(data / "kv" / "tarn.db", durability="os")
+    auth = AuthKeys(INSTALLATION)
+    (key_id,) = SecretBox((SECRET,), os.urandom).key_ids
+    rows = ((auth.user("ann"), b""), (auth.secrets(), key_id.encode()))
+    assert not any(await kv.set_many(auth.partition, [Group(row[0], (row,)) for row in rows]))
+    await kv.close()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    put_secret(folder, SECRET)
+    (folder / "kv").mkdir()
+    asyncio.run(fill(folder))
+    return folder
+
+
+def test_create_list_verify_and_prune(data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    first = tarn("create", target, "--data-dir", data)
+    assert (first["installation"], first["rows"], first["new_chunks"]) == (INSTALLATION, 2, 1)
+    second = tarn("create", target, "--data-dir", data)
+    assert second["new_chunks"] == 0
+    assert [each["backup"] for each in tarn("list", target)] == [first["backup"], second["backup"]]
+    assert tarn("verify", target, "--files-only")["findings"] == 0
+    assert tarn("prune", target, "--keep", 1)["kept"] == 1
+    assert len(tarn("list", target)) == 1
+
+
+def test_verify_names_what_is_damaged(data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    made = tarn("create", target, "--data-dir", data)
+    (chunk,) = (target / "chunks").rglob("*.zst")
+    chunk.unlink()
+    found = tarn("verify", target, "--files-only", "--backup", made["backup"], code=Exit.FINDINGS)
+    assert (found["findings"], chunk.name in found["details"][0]) == (1, True)
+
+
+def test_restore_needs_the_secret_and_an_empty_store(data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    made = tarn("create", target, "--data-dir", data)
+    restore = ("restore", target, "--data-dir")
+    assert "already holds" in tarn(*restore, data, code=Exit.CONFLICT)
+    new = tmp_path / "new"
+    assert "no backup holds it" in tarn(*restore, new, code=Exit.CONFLICT)
+    put_secret(new, SECRET[::-1])
+    assert "is not the one of the backup" in tarn(*restore, new, code=Exit.CONFLICT)
+    put_secret(new, SECRET)
+    done = tarn(*restore, new, "--backup", made["backup"])
+    assert (done["backup"], done["rows"], done["as_of"]) == (made["backup"], 2, made["begin"])
+    assert tarn("create", target, "--data-dir", new)["new_chunks"] == 0
+    other = tmp_path / "other"
+    assert tarn(*restore, other, "--without-secret")["rows"] == 2
+
+
+def test_what_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    shutil.rmtree(data / "kv")
+    assert "no metadata store" in tarn("create", target, "--data-dir", data, code=Exit.NOT_FOUND)
+    assert not target.exists()
+    assert "no finished backup" in tarn("verify", target, code=Exit.NOT_FOUND)
+    assert "no finished backup x" in tarn("verify", target, "--backup", "x", code=Exit.NOT_FOUND)
+    assert "names no S3 server" in tarn("list", "s3://bucket/x", code=Exit.USAGE)
+    assert "neither a folder" in tarn("list", "ftp://host/x", code=Exit.USAGE)
