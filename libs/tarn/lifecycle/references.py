@@ -29,11 +29,20 @@ from tarn.lifecycle.block_names import BlockKind, Bytes
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.spill import PARTITIONS, Spill
 
-__all__ = ["References", "RootBatch", "Roots", "collect_references"]
+__all__ = [
+    "EMPTY_KEY",
+    "References",
+    "RootBatch",
+    "Roots",
+    "addresses_of_range",
+    "collect_references",
+    "ranges_of_metarange",
+]
 
 _OPENED_AT_ONCE: Final = 4
 _KEYS_HELD_MAX: Final = 1 << 20
-_EMPTY_KEY: Final = bytes.fromhex(EMPTY_METARANGE.metarange_id)
+EMPTY_KEY: Final = bytes.fromhex(EMPTY_METARANGE.metarange_id)
+"""Key of the empty listing, which is always in use and need not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,7 @@ async def collect_references(
         TarnError: CORRUPT if a metarange or a range is missing or damaged; any error of the roots or the store.
     """
     references = References(folder)
-    references.add(BlockKind.METARANGE, np.frombuffer(_EMPTY_KEY, np.uint8).reshape(1, 32))
+    references.add(BlockKind.METARANGE, np.frombuffer(EMPTY_KEY, np.uint8).reshape(1, 32))
     async with aclosing(roots.read_roots()) as batches:
         async for batch in batches:
             for kind, keys in (
@@ -116,12 +125,10 @@ async def _open_metaranges(
     seen: set[bytes] = set()
 
     async def work(key: bytes) -> None:
-        if key == _EMPTY_KEY:
+        if key == EMPTY_KEY:
             return
-        metarange_id = MetarangeId(key.hex())
-        body = await _read(blocks, namespace, metarange_path(metarange_id))
-        metarange = await asyncio.to_thread(decode_metarange, metarange_id, body)
-        new = {bytes.fromhex(info.range_id) for info in metarange.ranges} - seen
+        found = await ranges_of_metarange(blocks, namespace, MetarangeId(key.hex()))
+        new = {range_key.tobytes() for range_key in found} - seen
         if len(seen) > _KEYS_HELD_MAX:
             seen.clear()
         seen.update(new)
@@ -136,9 +143,8 @@ async def _open_ranges(
     references: References, blocks: ReadBlocks, namespace: str, progress: Progress
 ) -> None:
     async def work(key: bytes) -> None:
-        range_id = RangeId(key.hex())
-        body = await _read(blocks, namespace, range_path(range_id))
-        references.add(BlockKind.DATA, await asyncio.to_thread(_addresses_of, range_id, body))
+        found = await addresses_of_range(blocks, namespace, RangeId(key.hex()))
+        references.add(BlockKind.DATA, found)
         progress.done += 1
 
     await for_each(_each_key(references, BlockKind.RANGE), work, _OPENED_AT_ONCE)
@@ -148,6 +154,30 @@ def _each_key(references: References, kind: BlockKind) -> Iterator[bytes]:
     for number in range(PARTITIONS):
         for key in references.partition(kind, number):
             yield key.tobytes()
+
+
+async def ranges_of_metarange(
+    blocks: ReadBlocks, namespace: str, metarange_id: MetarangeId
+) -> Bytes:
+    """Returns the keys of the ranges that a metarange names, shape (ranges, 32).
+
+    Raises:
+        TarnError: CORRUPT if it is missing or damaged.
+    """
+    body = await _read(blocks, namespace, metarange_path(metarange_id))
+    metarange = await asyncio.to_thread(decode_metarange, metarange_id, body)
+    keys = b"".join(bytes.fromhex(info.range_id) for info in metarange.ranges)
+    return np.frombuffer(keys, np.uint8).reshape(-1, 32)
+
+
+async def addresses_of_range(blocks: ReadBlocks, namespace: str, range_id: RangeId) -> Bytes:
+    """Returns the addresses of a range's entries, shape (entries, 16), without those outside the namespace.
+
+    Raises:
+        TarnError: CORRUPT if it is missing or damaged.
+    """
+    body = await _read(blocks, namespace, range_path(range_id))
+    return await asyncio.to_thread(_addresses_of, range_id, body)
 
 
 async def _read(blocks: ReadBlocks, namespace: str, path: str) -> bytes:
@@ -162,7 +192,6 @@ async def _read(blocks: ReadBlocks, namespace: str, path: str) -> bytes:
 
 
 def _addresses_of(range_id: RangeId, body: bytes) -> Bytes:
-    """Returns the addresses of a range's entries, shape (entries, 16), without those outside the namespace."""
     heads = heads_of(decode_range(range_id, body).values)
     heads = heads[(heads["flags"] & (FLAG_TOMBSTONE | FLAG_EXTERNAL)) == 0]
     return np.ascontiguousarray(heads["address"]).view(np.uint8).reshape(-1, 16)
