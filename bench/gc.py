@@ -165,7 +165,7 @@ async def run_on_spark(count: int, live: float, folder: Path) -> None:
     with ExitStack() as stack:
         progress = Progress()
         actions = SparkActions(spark, progress)
-        frames = Frames(spark.newSession(), actions, place, NAMESPACE_ON_DISK, stack)
+        frames = Frames(spark, actions, place, NAMESPACE_ON_DISK, stack)
 
         async def timed(what: str, work: Awaitable[T]) -> tuple[T, float]:
             began, began_cpu = time.monotonic(), processes_cpu()
