@@ -14,7 +14,7 @@ from tarn_cli.commands.completion import COMPLETE_VARIABLE
 from tarn_cli.exits import Exit, failure_of
 from tarn_cli.session import Session
 
-__all__ = ["main"]
+__all__ = ["main", "run_command"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -26,11 +26,16 @@ def run(arguments: Sequence[str]) -> int:
     """Runs one command and returns its exit code."""
     if instruction := os.environ.get(COMPLETE_VARIABLE):
         return shell_complete(cli, {}, "tarn", COMPLETE_VARIABLE, instruction)
+    return run_command(cli, "tarn", arguments)
+
+
+def run_command(command: click.Command, name: str, arguments: Sequence[str]) -> int:
+    """Runs a command line of its own, with the same errors and exit codes; returns the exit code."""
     context: click.Context | None = None
     try:
-        context = cli.make_context("tarn", list(arguments))
+        context = command.make_context(name, list(arguments))
         with context:
-            cli.invoke(context)
+            command.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as stop:
         return stop.exit_code

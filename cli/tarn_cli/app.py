@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from tarn_cli.session import Group, Session
 from tarn_cli.settings import Settings
 
-__all__ = ["cli"]
+__all__ = ["cli", "open_session", "session_options"]
 
 _COMMANDS = {
     # Running Tarn on this machine.
@@ -90,39 +92,47 @@ class _Root(Group):
             formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
 
 
-@click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--server", default="", help="Address of graveler's rpc port, host:port.")
-@click.option("--auth-server", default="", help="Address of auth, if it is a separate process.")
-@click.option("--compactor-server", default="", help="Address of the compactors, host:port.")
-@click.option("--endpoint", default="", help="URL of the S3 endpoint.")
-@click.option("--access-key-id", default="", help="Access key id of your key pair.")
-@click.option(
-    "--secret-access-key",
-    default="",
-    help="Secret of your key pair. Other users of this machine can see it in the process list; "
-    "prefer TARN_SECRET_ACCESS_KEY or `tarn auth login`.",
+_SESSION_OPTIONS = (
+    click.option("--server", default="", help="Address of graveler's rpc port, host:port."),
+    click.option("--auth-server", default="", help="Address of auth, if it is a separate process."),
+    click.option("--compactor-server", default="", help="Address of the compactors, host:port."),
+    click.option("--endpoint", default="", help="URL of the S3 endpoint."),
+    click.option("--access-key-id", default="", help="Access key id of your key pair."),
+    click.option(
+        "--secret-access-key",
+        default="",
+        help="Secret of your key pair. Other users of this machine can see it in the process list; "
+        "prefer TARN_SECRET_ACCESS_KEY or `tarn auth login`.",
+    ),
+    click.option(
+        "--settings",
+        "settings_file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="TARN_SETTINGS",
+        help="Read server and key from this file.",
+    ),
+    click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(0.1, 86_400),
+        default=60.0,
+        show_default=True,
+        help="Seconds that one call may take.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON for programs."),
+    click.option("--quiet", is_flag=True, help="Print no remarks and no progress bars."),
+    click.option("--debug", is_flag=True, help="Show tracebacks."),
 )
-@click.option(
-    "--settings",
-    "settings_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar="TARN_SETTINGS",
-    help="Read server and key from this file.",
-)
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(0.1, 86_400),
-    default=60.0,
-    show_default=True,
-    help="Seconds that one call may take.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-@click.option("--quiet", is_flag=True, help="Print no remarks and no progress bars.")
-@click.option("--debug", is_flag=True, help="Show tracebacks.")
-@click.version_option(package_name="tarn", prog_name="tarn")
-@click.pass_context
-def cli(
+
+
+def session_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that every command line has; `open_session` reads them."""
+    for option in reversed(_SESSION_OPTIONS):
+        command = option(command)
+    return command
+
+
+def open_session(
     context: click.Context,
     /,
     settings_file: Path | None,
@@ -131,7 +141,26 @@ def cli(
     quiet: bool,
     debug: bool,
     **flags: str,
-) -> None:
+) -> Session:
+    """Returns the session of the options of `session_options`, and makes it that of the context."""
+    context.obj = Session(
+        flags=Settings(**flags),
+        environment=os.environ,
+        settings_file=settings_file,
+        timeout_s=timeout_s,
+        as_json=as_json,
+        quiet=quiet,
+        debug=debug,
+    )
+    assert isinstance(context.obj, Session)
+    return context.obj
+
+
+@click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"]})
+@session_options
+@click.version_option(package_name="tarn", prog_name="tarn")
+@click.pass_context
+def cli(context: click.Context, /, **values: Any) -> None:  # noqa: ANN401 - click's values
     """Git for data lakes: branches, commits and tags over an object store.
 
     Name a repository as `lake`, a ref as `lake/main` and an object as `lake/main/raw/a.csv`. The prefix
@@ -153,12 +182,4 @@ def cli(
       0 ok   1 failure   2 usage   3 not found   4 denied   5 conflict   6 unavailable
       7 `tarn fsck` found lost or inconsistent data
     """
-    context.obj = Session(
-        flags=Settings(**flags),
-        environment=os.environ,
-        settings_file=settings_file,
-        timeout_s=timeout_s,
-        as_json=as_json,
-        quiet=quiet,
-        debug=debug,
-    )
+    open_session(context, **values)

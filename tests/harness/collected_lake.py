@@ -19,13 +19,14 @@ from tarn.block.rangefile import (
 from tarn.core.entry import Entry, pack
 from tarn.core.ids import MetarangeId, physical_path
 from tarn.core.listing.metarange import Metarange
+from tarn.lifecycle.engine import Engine, InProcess
 from tarn.lifecycle.limits import Limits
-from tarn.lifecycle.marking import Lake, Run, mark
+from tarn.lifecycle.marking import Lake, Run
 from tarn.lifecycle.outcomes import Report
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.quarantine import Manifest
 from tarn.lifecycle.references import RootBatch
-from tarn.lifecycle.sweeping import SweepOptions, sweep
+from tarn.lifecycle.sweeping import SweepOptions
 from tarn.testing.clock import RestlessClock, SeededIds
 from tarn.testing.listings import run_of
 
@@ -74,6 +75,7 @@ class CollectedLake:
     unneeded: set[MetarangeId] = field(default_factory=set)
     """Listings of commits to which no ref leads."""
     attempts: int = 0
+    engine: Engine = field(default_factory=InProcess)
 
     def __post_init__(self) -> None:
         self.ids = SeededIds(self.clock)
@@ -131,12 +133,13 @@ class CollectedLake:
         return Run(run_id, f"{self.attempts:032x}", cutoff_us)
 
     async def mark(self, *, dry_run: bool = False, run_id: str = MARK) -> Manifest:
-        return await mark(self.lake, self.run(run_id), self, self.progress, dry_run=dry_run)
+        run = self.run(run_id)
+        return await self.engine.mark(self.lake, run, self, self.progress, dry_run=dry_run)
 
     async def sweep(
         self, manifest: Manifest, options: SweepOptions | None = None, run_id: str = SWEEP
     ) -> Report:
-        return await sweep(
+        return await self.engine.sweep(
             self.lake,
             self.run(run_id, manifest.cutoff_us),
             manifest,

@@ -17,6 +17,7 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import physical_path
 from tarn.kv.port import Kv
 from tarn.lifecycle.collector import Collector
+from tarn.lifecycle.engine import Engine, InProcess
 from tarn.lifecycle.limits import Limits
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.sweeping import SweepOptions
@@ -85,13 +86,16 @@ class Lab:
 
 
 @asynccontextmanager
-async def collector_lab(tmp_path: Path, kv: Kv | None = None) -> AsyncIterator[Lab]:
-    """Yields a graveler that serves sweeps; without a `kv`, in memory."""
+async def collector_lab(
+    tmp_path: Path, kv: Kv | None = None, engine: Engine | None = None
+) -> AsyncIterator[Lab]:
+    """Yields a graveler that serves sweeps; without a `kv`, in memory. The engine: without one, that without Spark."""
     (tmp_path / "temporary").mkdir()
     async with running_service(tmp_path / "service", kv) as service:
         repository = await service.graveler.get_repository(service.admin, "lake")
         ids = SeededIds(service.clock, seed=77)
         collector = Collector(
+            engine or InProcess(),
             CollectionClient(service.transport),
             lambda: made_lab.admin,
             service.replicas.blocks,

@@ -6,37 +6,11 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from running_tarn import BIN, RunningTarn, clean_environment, launch, set_up, stop, wait_until_up
-
-EAGER = Path(__file__).parents[1] / "harness" / "eager_collections"
-GRACE_S = 1.0
-LEASE_S = 5.0
-
-
-@contextmanager
-def eager_tarn(folder: Path, form: str) -> Iterator[RunningTarn]:
-    """Starts a Tarn whose marks judge all blocks older than a second, and may be swept a second later."""
-    processes = ("--separate",) if form == "separate" else ("--workers", "2")
-    environment = {
-        "PYTHONPATH": str(EAGER),
-        "COLLECTION_CUTOFF_S": "1",
-        "COLLECTION_GRACE_S": str(GRACE_S),
-        "COLLECTION_LEASE_S": str(LEASE_S),
-    }
-    options = ("--port", "0", "--rpc-port", "0", *processes)
-    supervisor = launch(folder / "data", *options, environment=environment)
-    tarn = RunningTarn(form, folder / "data", folder / "credentials", supervisor)
-    try:
-        wait_until_up(tarn)
-        set_up(tarn)
-        yield tarn
-    finally:
-        stop(tarn)
+from eager_tarn import GRACE_S, eager_tarn, fsck
+from running_tarn import BIN, RunningTarn, clean_environment
 
 
 def gc(tarn: RunningTarn, *options: str) -> dict[str, object]:
@@ -45,15 +19,6 @@ def gc(tarn: RunningTarn, *options: str) -> dict[str, object]:
     (row,) = json.loads(done.out)
     assert isinstance(row, dict)
     return row
-
-
-def fsck(tarn: RunningTarn) -> list[str]:
-    """Returns the codes of the findings."""
-    done = tarn.cli(
-        "fsck", "--json", "--data-dir", str(tarn.data), "--verify-data", "--grace-hours", "0"
-    )
-    assert done.code == 0, done.err
-    return [finding["code"] for finding in json.loads(done.out)["findings"]]
 
 
 @pytest.mark.parametrize("form", ["single", "separate"])
@@ -123,6 +88,7 @@ def test_limits_holds_and_errors(tmp_path: Path) -> None:
         assert tarn.cli("gc", "hold", lake, "8d").code == 2
         assert tarn.cli("gc", "status", "no-such-lake").code == 3
         assert tarn.cli("gc", "run", "--dry-run", "--only", "sweep").code == 2
+        assert tarn.cli("gc", "run", lake, "--confirm", mark, "--only", "mark").code == 2
 
 
 def test_a_killed_sweep_is_taken_over(tmp_path: Path) -> None:

@@ -3,15 +3,51 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
+from typing import Literal
 
 from tarn.block.local import open_local
 from tarn.block.metered import metered
 from tarn.block.port import BlockStore, ReadBlocks
 from tarn.config import Config, Secret
+from tarn.config.sections import Blockstore
 from tarn.core.clock import Clock
 from tarn.telemetry.meters import Meters
 
-__all__ = ["open_blocks", "open_blocks_to_read"]
+__all__ = ["BlockPlace", "open_blocks", "open_blocks_to_read"]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlace:
+    """Where the blocks of an installation are: what other processes need to open the block store, and no more.
+
+    It can be pickled. It holds the key of the bucket, if the configuration does, and none of the other secrets.
+
+    Attributes:
+        blockstore: the section of the configuration.
+        durability: of a local store.
+    """
+
+    blockstore: Blockstore
+    durability: Literal["fsync", "os"]
+
+    @staticmethod
+    def of(config: Config) -> BlockPlace:
+        """Returns the place that a configuration names."""
+        return BlockPlace(config.blockstore, config.durability)
+
+    async def open(self, clock: Clock) -> BlockStore:
+        """Opens the block store; the caller closes it.
+
+        Raises:
+            TarnError: the store cannot be opened; the message gives the reason.
+        """
+        match self.blockstore.type:
+            case "local":
+                path = self.blockstore.local.path
+                return await open_local(path, clock=clock, durability=self.durability)
+            case "s3":
+                return await _open_s3(self.blockstore, clock)
 
 
 async def open_blocks(config: Config, clock: Clock, meters: Meters | None = None) -> BlockStore:
@@ -25,17 +61,8 @@ async def open_blocks(config: Config, clock: Clock, meters: Meters | None = None
     Raises:
         TarnError: the store cannot be opened; the message gives the reason.
     """
-    store = await _open(config, clock)
+    store = await BlockPlace.of(config).open(clock)
     return store if meters is None else metered(store, clock, meters)
-
-
-async def _open(config: Config, clock: Clock) -> BlockStore:
-    match config.blockstore.type:
-        case "local":
-            path = config.blockstore.local.path
-            return await open_local(path, clock=clock, durability=config.durability)
-        case "s3":
-            return await _open_s3(config, clock)
 
 
 async def open_blocks_to_read(config: Config, clock: Clock) -> ReadBlocks:
@@ -50,14 +77,14 @@ async def open_blocks_to_read(config: Config, clock: Clock) -> ReadBlocks:
     return await open_blocks(config, clock)
 
 
-async def _open_s3(config: Config, clock: Clock) -> BlockStore:
+async def _open_s3(blockstore: Blockstore, clock: Clock) -> BlockStore:
     # Imported only here: the clients take 0.3 s to import, and other installations may not have them.
     from tarn.block.s3 import S3Limits, S3Settings, open_s3
 
-    section = config.blockstore.s3
+    section = blockstore.s3
     keys = section.credentials
     settings = S3Settings(
-        config.blockstore.namespace_prefix.rstrip("/"),
+        blockstore.namespace_prefix.rstrip("/"),
         region=section.region,
         endpoint=section.endpoint.rstrip("/") if section.endpoint is not None else None,
         path_style=section.force_path_style,

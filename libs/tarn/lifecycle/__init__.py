@@ -1,4 +1,4 @@
-"""The lifecycle of blocks: garbage collection without Spark (docs/operate/gc.md).
+"""The lifecycle of blocks: garbage collection (docs/operate/gc.md). `tarn_spark` has another engine for large lakes.
 
 A collection has two phases. *Mark* lists a namespace, and writes the blocks that are older than the cutoff and
 that no root refers to into *quarantine*. *Sweep* reads the roots again, not before the grace time, and deletes

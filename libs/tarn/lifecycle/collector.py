@@ -16,12 +16,13 @@ from tarn.client.collections import CollectionClient
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.block_names import BlockKind
+from tarn.lifecycle.engine import Engine
 from tarn.lifecycle.graveler_run import GravelerRun
-from tarn.lifecycle.marking import Lake, Run, mark
+from tarn.lifecycle.marking import Lake, Run
 from tarn.lifecycle.outcomes import Outcome, Report
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.quarantine import Manifest, Tally, forget_runs, read_manifest
-from tarn.lifecycle.sweeping import SweepOptions, sweep
+from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
@@ -56,6 +57,7 @@ class Collector:
     """Collects repositories of one installation.
 
     Attributes:
+        engine: finds and deletes.
         client: of graveler's collections.
         call: makes the context of each call.
         blocks: the block store of the installation.
@@ -66,6 +68,7 @@ class Collector:
         progress: updated.
     """
 
+    engine: Engine
     client: CollectionClient
     call: Callable[[], Call]
     blocks: BlockStore
@@ -88,7 +91,7 @@ class Collector:
             TarnError: COLLECTION_RUNNING, COLLECTION_HELD; the errors of `marking.mark`.
         """
         async with self._run(repository_id, pb.COLLECTION_PHASE_MARK, "") as (lake, run, graveler):
-            manifest = await mark(lake, run, graveler, self.progress, dry_run=dry_run)
+            manifest = await self.engine.mark(lake, run, graveler, self.progress, dry_run=dry_run)
             if dry_run:
                 await self._give_up(lake, run)
             else:
@@ -121,7 +124,7 @@ class Collector:
         phase = pb.COLLECTION_PHASE_SWEEP
         async with self._run(repository_id, phase, mark_run_id) as (lake, run, graveler):
             manifest = await self._manifest(lake, run, mark_run_id)
-            report = await sweep(
+            report = await self.engine.sweep(
                 lake, run, manifest, graveler, graveler, self.progress, self.rng, options
             )
             await self._complete(lake, run, _totals_of_sweep(manifest, report))
@@ -155,7 +158,14 @@ class Collector:
         run = Run(run_id, self.ids.uuid7().hex(), record.cutoff_time.ToMicroseconds())
         lake = Lake(repository_id, record.storage_namespace, self.blocks, self.clock, self.folder)
         graveler = GravelerRun(
-            self.client, self.call, repository_id, run_id, begun, self.clock, self.rng
+            self.client,
+            self.call,
+            repository_id,
+            run_id,
+            begun,
+            record.lease_ms / 1000,
+            self.clock,
+            self.rng,
         )
         is_over = False
         try:

@@ -25,11 +25,12 @@ __all__ = ["GravelerRun"]
 
 T = TypeVar("T")
 
-_RENEW_S: Final = 30.0
-_FRESH_S: Final = 60.0
-"""Data may be deleted this long after the begin of the last call that confirmed the lease."""
-_STOP_S: Final = 240.0
-"""Work without a confirmation stops after this time; a lease lasts 300 s."""
+_RENEW_SHARE: Final = 0.1
+"""The lease is renewed after this share of its length: 30 s of 300 s."""
+_FRESH_SHARE: Final = 0.2
+"""Data may be deleted this long after the begin of the last call that confirmed the lease: 60 s of 300 s."""
+_STOP_SHARE: Final = 0.8
+"""Work without a confirmation stops after this time: 240 s of 300 s."""
 _ATTEMPTS: Final = 5
 _AGAIN: Final = (Kind.UNAVAILABLE, Kind.UNKNOWN_OUTCOME, Kind.DEADLINE, Kind.EXHAUSTED)
 """Failures after which a call is repeated: graveler allows each of them to be sent twice."""
@@ -44,6 +45,7 @@ class GravelerRun:
         repository_id: the repository.
         run_id: the run.
         begun: when the call that began the run was sent, by the monotonic clock.
+        lease_s: length of the lease.
         clock: measures the lease.
         rng: adds jitter to pauses.
     """
@@ -55,6 +57,7 @@ class GravelerRun:
         repository_id: str,
         run_id: str,
         begun: float,
+        lease_s: float,
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -62,6 +65,7 @@ class GravelerRun:
         self._call = call
         self._place = (repository_id, run_id)
         self._confirmed = begun
+        self._lease_s = lease_s
         self._clock = clock
         self._rng = rng
 
@@ -82,15 +86,16 @@ class GravelerRun:
 
     async def _keep_renewing(self) -> None:
         while True:
-            await self._clock.sleep(_RENEW_S)
+            await self._clock.sleep(_RENEW_SHARE * self._lease_s)
             try:
                 await self._renew()
             except TarnError as error:
                 if error.kind not in _AGAIN:
                     raise
-                if self._clock.monotonic() - self._confirmed > _STOP_S:
+                most_s = _STOP_SHARE * self._lease_s
+                if self._clock.monotonic() - self._confirmed > most_s:
                     text = (
-                        f"graveler did not confirm the collection of {self._place[0]} for {_STOP_S:.0f} s, so it "
+                        f"graveler did not confirm the collection of {self._place[0]} for {most_s:.0f} s, so it "
                         f"stops; begin it again: {error.message}"
                     )
                     raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
@@ -124,7 +129,7 @@ class GravelerRun:
 
     async def confirm(self) -> None:
         """See `Lease.confirm`."""
-        if self._clock.monotonic() - self._confirmed > _FRESH_S:
+        if self._clock.monotonic() - self._confirmed > _FRESH_SHARE * self._lease_s:
             await self._repeated(self._renew)
 
     async def begin_batch(self, block_ids: Sequence[str]) -> None:

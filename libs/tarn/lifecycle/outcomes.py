@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -23,7 +23,15 @@ from tarn.lifecycle.block_names import BlockKind, Listed, listed_of, paths_of
 from tarn.lifecycle.quarantine import Tally, run_folder
 from tarn.lifecycle.spill import Spill
 
-__all__ = ["Outcome", "OutcomeLog", "Report", "read_report", "write_report"]
+__all__ = [
+    "Outcome",
+    "OutcomeLog",
+    "Report",
+    "outcome_files",
+    "read_deleted",
+    "read_report",
+    "write_report",
+]
 
 
 class Outcome(enum.StrEnum):
@@ -45,6 +53,7 @@ _SCHEMA: Final = pa.schema(
         pa.field("outcome", pa.string(), nullable=False),
     ]
 )
+_FOLDER: Final = "sweep/"
 _FLUSH_ROWS: Final = 1 << 16
 _PAGE: Final = 1000
 _VERSION: Final = 1
@@ -97,7 +106,8 @@ class OutcomeLog:
     def __init__(self, blocks: BlockStore, namespace: str, mark_run_id: str, attempt: str) -> None:
         self._blocks = blocks
         self._namespace = namespace
-        self._folder = run_folder(mark_run_id) + "sweep/"
+        self._mark_run_id = mark_run_id
+        self._folder = run_folder(mark_run_id) + _FOLDER
         self._attempt = attempt
         self._files = 0
         self._held: list[pa.Table] = []
@@ -110,13 +120,17 @@ class OutcomeLog:
         """Records the outcome of some blocks; written by the next `flush`."""
         if not len(rows):
             return
-        self.tallies[kind.value][outcome.value].add(len(rows), int(rows["size"].sum()))
+        self.count(kind, rows, outcome)
         paths = paths_of(kind, np.ascontiguousarray(rows["key"]))
         told = pa.repeat(pa.scalar(outcome.value), len(rows))
         self._held.append(
             pa.Table.from_arrays([paths, pa.array(rows["size"]), told], schema=_SCHEMA)
         )
         self._held_count += len(rows)
+
+    def count(self, kind: BlockKind, rows: Listed, outcome: Outcome) -> None:
+        """Counts blocks whose outcome is in a file already."""
+        self.tallies[kind.value][outcome.value].add(len(rows), int(rows["size"].sum()))
 
     async def flush(self, *, always: bool = True) -> None:
         """Writes the buffered outcomes; unless `always`, only if there are many."""
@@ -130,37 +144,48 @@ class OutcomeLog:
         self._held, self._held_count = [], 0
 
     async def resume(self, deleted: Mapping[BlockKind, Spill]) -> None:
-        """Adds the blocks that earlier attempts deleted to `deleted`, and to the tallies.
+        """Adds the blocks that earlier attempts deleted to `deleted`; a block may come more than once.
 
         Raises:
             TarnError: CORRUPT if a file is damaged.
         """
-        after = ""
-        while page := await self._blocks.list_page(self._namespace, self._folder, after, _PAGE):
-            for info in page:
-                await self._read(info, deleted)
-            after = page[-1].path
+        async for path in outcome_files(self._blocks, self._namespace, self._mark_run_id):
+            for kind, rows in (await read_deleted(self._blocks, self._namespace, path)).items():
+                deleted[kind].add(rows)
 
-    async def _read(self, info: BlockInfo, deleted: Mapping[BlockKind, Spill]) -> None:
-        key = BlockKey(self._namespace, info.path)
-        body = await self._blocks.read(key)
-        try:
-            table = pq.read_table(pa.BufferReader(body), schema=_SCHEMA)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            text = (
-                f"{key.path} in {key.namespace}, a file of a garbage collection, cannot be read: "
-                f"{error}; begin another run"
-            )
-            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=key.path) from error
-        rows = table.filter(pc.equal(table.column("outcome"), Outcome.DELETED.value))
-        paths, sizes = rows.column("path").to_pylist(), rows.column("size").to_pylist()
-        infos = [BlockInfo(path, size, 0) for path, size in zip(paths, sizes, strict=True)]
-        for kind in BlockKind:
-            listed = listed_of(kind, [one for one in infos if one.path.startswith(kind.prefix)])
-            deleted[kind].add(listed)
-            self.tallies[kind.value][Outcome.DELETED.value].add(
-                len(listed), int(listed["size"].sum())
-            )
+
+async def outcome_files(blocks: ReadBlocks, namespace: str, mark_run_id: str) -> AsyncIterator[str]:
+    """Yields the paths of the files of outcomes of a mark's sweeps."""
+    folder = run_folder(mark_run_id) + _FOLDER
+    after = ""
+    while page := await blocks.list_page(namespace, folder, after, _PAGE):
+        for info in page:
+            yield info.path
+        after = page[-1].path
+
+
+async def read_deleted(blocks: ReadBlocks, namespace: str, path: str) -> dict[BlockKind, Listed]:
+    """Returns the blocks that were deleted according to one file of outcomes; their times are 0.
+
+    Raises:
+        TarnError: CORRUPT if the file is damaged.
+    """
+    body = await blocks.read(BlockKey(namespace, path))
+    try:
+        table = pq.read_table(pa.BufferReader(body), schema=_SCHEMA)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        text = (
+            f"{path} in {namespace}, a file of a garbage collection, cannot be read: "
+            f"{error}; begin another run"
+        )
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=path) from error
+    rows = table.filter(pc.equal(table.column("outcome"), Outcome.DELETED.value))
+    paths, sizes = rows.column("path").to_pylist(), rows.column("size").to_pylist()
+    infos = [BlockInfo(path, size, 0) for path, size in zip(paths, sizes, strict=True)]
+    return {
+        kind: listed_of(kind, [one for one in infos if one.path.startswith(kind.prefix)])
+        for kind in BlockKind
+    }
 
 
 def _report_key(namespace: str, mark_run_id: str) -> BlockKey:

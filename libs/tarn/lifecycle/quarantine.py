@@ -29,10 +29,14 @@ __all__ = [
     "Part",
     "QuarantineWriter",
     "Tally",
+    "damaged",
     "forget_runs",
     "read_manifest",
+    "read_part",
     "read_parts",
+    "read_verified",
     "run_folder",
+    "write_manifest",
 ]
 
 PART_ROWS: Final = 1 << 18
@@ -197,14 +201,27 @@ class QuarantineWriter:
         Raises:
             BlockExistsError: another process marked this run.
         """
-        parts = tuple(self._parts)
         made = Manifest(
-            self._run_id, repository, cutoff_us, marked_us, listed, parts, tuple(abandoned)
+            self._run_id, repository, cutoff_us, marked_us, listed, self.parts, tuple(abandoned)
         )
-        body = json.dumps({"version": _VERSION, **asdict(made)}, indent=1).encode()
         if self._blocks is not None:
-            await self._blocks.put(_manifest_key(self._namespace, self._run_id), body)
+            await write_manifest(self._blocks, self._namespace, made)
         return made
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The files that were written."""
+        return tuple(self._parts)
+
+
+async def write_manifest(blocks: BlockStore, namespace: str, manifest: Manifest) -> None:
+    """Writes the manifest, after which the run is marked. All of its files must have been written.
+
+    Raises:
+        BlockExistsError: another process marked this run.
+    """
+    body = json.dumps({"version": _VERSION, **asdict(manifest)}, indent=1).encode()
+    await blocks.put(_manifest_key(namespace, manifest.run_id), body)
 
 
 def _encoded(kind: BlockKind, rows: Listed) -> bytes:
@@ -242,7 +259,7 @@ async def read_manifest(blocks: ReadBlocks, namespace: str, run_id: str) -> Mani
         values["abandoned"] = tuple(values.get("abandoned", ()))
         return Manifest(**values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(key, str(error)) from error
+        raise damaged(key, str(error)) from error
 
 
 async def read_parts(
@@ -254,32 +271,50 @@ async def read_parts(
         TarnError: CORRUPT if a file is missing or is not the one that was written.
     """
     for part in manifest.parts:
-        if part.kind != kind.value:
-            continue
-        key = BlockKey(namespace, part.path)
-        try:
-            body = await blocks.read(key, 0, _PART_BYTES_MAX)
-        except BlockNotFoundError as error:
-            raise _damaged(key, "it is missing") from error
-        if hashlib.sha256(body).hexdigest() != part.sha256:
-            raise _damaged(key, "its SHA-256 is not the one in the manifest")
-        yield _decoded(key, kind, part, body)
+        if part.kind == kind.value:
+            yield await read_part(blocks, namespace, part)
+
+
+async def read_part(blocks: ReadBlocks, namespace: str, part: Part) -> Listed:
+    """Returns the candidates of one file.
+
+    Raises:
+        TarnError: CORRUPT if it is missing or is not the one that was written.
+    """
+    key = BlockKey(namespace, part.path)
+    return _decoded(key, BlockKind(part.kind), part, await read_verified(blocks, key, part.sha256))
+
+
+async def read_verified(blocks: ReadBlocks, key: BlockKey, sha256: str) -> bytes:
+    """Returns a file of a run.
+
+    Raises:
+        TarnError: CORRUPT if it is missing, or has another SHA-256.
+    """
+    try:
+        body = await blocks.read(key, 0, _PART_BYTES_MAX)
+    except BlockNotFoundError as error:
+        raise damaged(key, "it is missing") from error
+    if hashlib.sha256(body).hexdigest() != sha256:
+        raise damaged(key, "its SHA-256 is not the one that was noted")
+    return body
 
 
 def _decoded(key: BlockKey, kind: BlockKind, part: Part, body: bytes) -> Listed:
     table = pq.read_table(pa.BufferReader(body))
     if not table.schema.equals(_SCHEMA) or len(table) != part.count:
-        raise _damaged(key, f"it has {len(table)} rows of {table.schema.names}")
+        raise damaged(key, f"it has {len(table)} rows of {table.schema.names}")
     sizes = table.column("size").to_pylist()
     times = table.column("mtime").cast(pa.int64()).to_pylist()
     infos = map(BlockInfo, table.column("path").to_pylist(), sizes, times)
     rows = listed_of(kind, list(infos))
     if len(rows) != part.count:
-        raise _damaged(key, f"it names {part.count - len(rows)} files that are not {kind.value}s")
+        raise damaged(key, f"it names {part.count - len(rows)} files that are not {kind.value}s")
     return rows
 
 
-def _damaged(key: BlockKey, detail: str) -> TarnError:
+def damaged(key: BlockKey, detail: str) -> TarnError:
+    """Returns the error about a file of a run that cannot be used."""
     text = (
         f"{key.path} in {key.namespace}, a file of a garbage collection, cannot be used: {detail}; "
         "nothing was deleted; begin another run"

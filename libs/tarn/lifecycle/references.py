@@ -33,11 +33,20 @@ from tarn.lifecycle.block_names import BlockKind, Bytes
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.spill import PARTITIONS, Spill
 
-__all__ = ["References", "RootBatch", "Roots", "collect_references"]
+__all__ = [
+    "EMPTY_KEY",
+    "References",
+    "RootBatch",
+    "Roots",
+    "addresses_of_range",
+    "collect_references",
+    "ranges_of_metarange",
+]
 
 _OPENED_AT_ONCE: Final = 4
 _KEYS_HELD_MAX: Final = 1 << 20
-_EMPTY_KEY: Final = bytes.fromhex(EMPTY_METARANGE.metarange_id)
+EMPTY_KEY: Final = bytes.fromhex(EMPTY_METARANGE.metarange_id)
+"""Key of the empty listing, which is always in use and need not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +116,7 @@ async def collect_references(
             the roots or the store.
     """
     references = References(folder)
-    references.add(BlockKind.METARANGE, np.frombuffer(_EMPTY_KEY, np.uint8).reshape(1, 32))
+    references.add(BlockKind.METARANGE, np.frombuffer(EMPTY_KEY, np.uint8).reshape(1, 32))
     async with aclosing(roots.read_roots()) as batches:
         async for batch in batches:
             for kind, keys in (
@@ -159,11 +168,7 @@ class _Missing:
             raise self.error(path)
 
     def error(self, path: str) -> TarnError:
-        text = (
-            f"{path} in {self._namespace} is missing, so the collection cannot know which objects are in use; "
-            "nothing was deleted; run tarn fsck"
-        )
-        return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=path)
+        return _missing_error(self._namespace, path)
 
 
 async def _open_metaranges(
@@ -176,7 +181,7 @@ async def _open_metaranges(
     seen: set[bytes] = set()
 
     async def work(key: bytes) -> None:
-        if key == _EMPTY_KEY:
+        if key == EMPTY_KEY:
             return
         progress.done += 1
         metarange_id = MetarangeId(key.hex())
@@ -204,12 +209,11 @@ async def _open_ranges(
     async def work(key: bytes) -> None:
         progress.done += 1
         range_id = RangeId(key.hex())
-        try:
-            body = await blocks.read(BlockKey(namespace, range_path(range_id)))
-        except BlockNotFoundError:
+        addresses = await _read_range(blocks, namespace, range_id)
+        if addresses is None:
             missing.add_range(range_id)
-            return
-        references.add(BlockKind.DATA, await asyncio.to_thread(_addresses_of, range_id, body))
+        else:
+            references.add(BlockKind.DATA, addresses)
 
     await for_each(_each_key(references, BlockKind.RANGE), work, _OPENED_AT_ONCE)
 
@@ -226,7 +230,7 @@ async def _find_listings(
     async def work(key: bytes) -> None:
         progress.done += 1
         metarange_id = MetarangeId(key.hex())
-        if key == _EMPTY_KEY or metarange_id in missing.listings:
+        if key == EMPTY_KEY or metarange_id in missing.listings:
             return
         metarange = await _read_metarange(blocks, namespace, metarange_id)
         named = (
@@ -248,6 +252,42 @@ def _each_key(references: References, kind: BlockKind) -> Iterator[bytes]:
             yield key.tobytes()
 
 
+async def ranges_of_metarange(
+    blocks: ReadBlocks, namespace: str, metarange_id: MetarangeId
+) -> Bytes:
+    """Returns the keys of the ranges that a metarange names, shape (ranges, 32).
+
+    Raises:
+        TarnError: CORRUPT if it is missing or damaged.
+    """
+    metarange = await _read_metarange(blocks, namespace, metarange_id)
+    if metarange is None:
+        raise _missing_error(namespace, metarange_path(metarange_id))
+    keys = b"".join(bytes.fromhex(info.range_id) for info in metarange.ranges)
+    return np.frombuffer(keys, np.uint8).reshape(-1, 32)
+
+
+async def addresses_of_range(blocks: ReadBlocks, namespace: str, range_id: RangeId) -> Bytes:
+    """Returns the addresses of a range's entries, shape (entries, 16), without those outside the namespace.
+
+    Raises:
+        TarnError: CORRUPT if it is missing or damaged.
+    """
+    addresses = await _read_range(blocks, namespace, range_id)
+    if addresses is None:
+        raise _missing_error(namespace, range_path(range_id))
+    return addresses
+
+
+async def _read_range(blocks: ReadBlocks, namespace: str, range_id: RangeId) -> Bytes | None:
+    """Returns the addresses of a range; None if it is missing."""
+    try:
+        body = await blocks.read(BlockKey(namespace, range_path(range_id)))
+    except BlockNotFoundError:
+        return None
+    return await asyncio.to_thread(_addresses_of, range_id, body)
+
+
 async def _read_metarange(
     blocks: ReadBlocks, namespace: str, metarange_id: MetarangeId
 ) -> Metarange | None:
@@ -260,7 +300,14 @@ async def _read_metarange(
 
 
 def _addresses_of(range_id: RangeId, body: bytes) -> Bytes:
-    """Returns the addresses of a range's entries, shape (entries, 16), without those outside the namespace."""
     heads = heads_of(decode_range(range_id, body).values)
     heads = heads[(heads["flags"] & (FLAG_TOMBSTONE | FLAG_EXTERNAL)) == 0]
     return np.ascontiguousarray(heads["address"]).view(np.uint8).reshape(-1, 16)
+
+
+def _missing_error(namespace: str, path: str) -> TarnError:
+    text = (
+        f"{path} in {namespace} is missing, so the collection cannot know which objects are in use; "
+        "nothing was deleted; run tarn fsck"
+    )
+    return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,12 +11,13 @@ import pytest
 from collected_lake import DAY_US, MARK, CollectedLake
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_lakes import random_lake, without_runs
 
 from tarn.block.local import open_local
 from tarn.block.port import BlockInfo, BlockKey
-from tarn.block.rangefile import metarange_path, range_path
+from tarn.block.rangefile import metarange_path
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import MetarangeId, physical_path
+from tarn.core.ids import physical_path
 from tarn.lifecycle import references
 from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.limits import Limits
@@ -29,55 +29,6 @@ from tarn.lifecycle.sweeping import SweepOptions
 @pytest.fixture
 def collected(tmp_path: Path) -> CollectedLake:
     return CollectedLake(tmp_path)
-
-
-async def random_lake(lake: CollectedLake, seed: int) -> set[str]:
-    """Fills a lake; returns the paths that must survive, found one by one."""
-    rng = random.Random(seed)
-    live: set[str] = set()
-    for _ in range(rng.randint(1, 12)):
-        lake.clock.advance(rng.choice([60, 20_000, 90_000]))
-        parts = [
-            [await lake.object(bytes(rng.randint(0, 9))) for _ in range(rng.randint(1, 4))]
-            for _ in range(rng.randint(1, 3))
-        ]
-        metarange_id = await lake.listing(parts)
-        if rng.random() < 0.5:
-            lake.listings.append(metarange_id)
-        single = await lake.object()
-        if rng.random() < 0.5:
-            lake.addresses.append(single)
-    await lake.put(f"_tarn/commits/{'ab' * 32}.json")
-    await lake.put("data/2001010100/foreign")
-    lake.clock.advance(rng.choice([0, 3_600, 86_401]))
-    cutoff_us = lake.clock.now_us() - DAY_US
-    for info in await lake.infos():
-        is_collectable = info.path.startswith(("data/", "_tarn/ranges/", "_tarn/metaranges/"))
-        if info.mtime_us >= cutoff_us or not is_collectable or info.path.endswith("foreign"):
-            live.add(info.path)
-    live |= {physical_path(address) for address in lake.addresses}
-    for metarange_id in lake.listings:
-        live |= await closure_of(lake, metarange_id)
-    return live
-
-
-async def closure_of(lake: CollectedLake, metarange_id: MetarangeId) -> set[str]:
-    from tarn.block.rangefile import decode_metarange, decode_range
-    from tarn.core.entry import unpack
-
-    path = metarange_path(metarange_id)
-    found = {path}
-    body = await lake.blocks.read(BlockKey(lake.namespace, path))
-    for info in decode_metarange(metarange_id, body).ranges:
-        path = range_path(info.range_id)
-        found.add(path)
-        run = decode_range(info.range_id, await lake.blocks.read(BlockKey(lake.namespace, path)))
-        found |= {physical_path(unpack(value).address) for value in run.values.to_pylist()}
-    return found
-
-
-def without_runs(paths: set[str]) -> set[str]:
-    return {path for path in paths if not path.startswith("_tarn/collection/")}
 
 
 @settings(max_examples=25)

@@ -181,7 +181,14 @@ async def test_a_lost_lease_cancels_the_work(lab: Lab) -> None:
     await client.begin(lab.admin, "lake", "d" * 32, pb.COLLECTION_PHASE_MARK)
     clock = lab.service.clock
     run = GravelerRun(
-        client, lambda: lab.admin, "lake", "d" * 32, clock.monotonic(), clock, random.Random(1)
+        client,
+        lambda: lab.admin,
+        "lake",
+        "d" * 32,
+        clock.monotonic(),
+        300.0,
+        clock,
+        random.Random(1),
     )
 
     async def works_on() -> None:
@@ -204,7 +211,14 @@ async def test_work_stops_before_the_lease_ends_if_graveler_is_silent(lab: Lab) 
     client, clock = lab.collector.client, lab.service.clock
     await client.begin(lab.admin, "lake", "d" * 32, pb.COLLECTION_PHASE_MARK)
     run = GravelerRun(
-        client, lambda: lab.admin, "lake", "d" * 32, clock.monotonic(), clock, random.Random(1)
+        client,
+        lambda: lab.admin,
+        "lake",
+        "d" * 32,
+        clock.monotonic(),
+        300.0,
+        clock,
+        random.Random(1),
     )
 
     async def silent(*_: object) -> pb.Collection:

@@ -1,0 +1,318 @@
+"""What `tarn gc run` and the same in Spark share: their options, and the collection of some repositories."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tarn.core.errors import Kind, TarnError
+from tarn_cli.commands.up import config_option, data_dir_option
+from tarn_cli.objects.uri import parse_repository
+from tarn_cli.output import Output, shown_size, shown_time
+from tarn_cli.session import Session
+
+if TYPE_CHECKING:  # imported when a command runs
+    from tarn.config import Config
+    from tarn.lifecycle.collector import Collector
+    from tarn.lifecycle.engine import Engine
+    from tarn.lifecycle.outcomes import Report
+    from tarn.lifecycle.progress import Progress
+    from tarn.lifecycle.quarantine import Manifest
+    from tarn.lifecycle.sweeping import SweepOptions
+    from tarn_cli.connection import Connection
+
+__all__ = ["COLLECTION_NAMES", "CollectionPlan", "collect", "collection_options", "plan_of"]
+
+_TICK_S: Final = 0.25
+_TERMINATED: Final = 128 + signal.SIGTERM
+_PERCENT: Final = 100
+_FOR_ALL: Final = (Kind.UNAVAILABLE, Kind.DENIED, Kind.UNAUTHENTICATED, Kind.UNIMPLEMENTED)
+"""Failures that every other repository would meet, too."""
+
+_OPTIONS: Final = (
+    config_option,
+    data_dir_option,
+    click.option(
+        "--only",
+        type=click.Choice(["mark", "sweep"]),
+        help="Do only this phase.  [default: what is due]",
+    ),
+    click.option("--dry-run", is_flag=True, help="Mark, and only show what would be deleted."),
+    click.option(
+        "--confirm", default="", metavar="RUN", help="Sweep this mark although it exceeds a limit."
+    ),
+    click.option(
+        "--max-percent",
+        type=click.FloatRange(0, 100),
+        default=50,
+        show_default=True,
+        help="Do not sweep more than this share of the blocks, or of their bytes.",
+    ),
+    click.option(
+        "--max-gib",
+        type=click.FloatRange(0),
+        default=0,
+        help="Do not sweep more.  [default: no limit]",
+    ),
+    click.option(
+        "--rate",
+        type=click.FloatRange(0, 1_000_000),
+        default=0,
+        help="Most blocks deleted per second.  [default: no limit]",
+    ),
+    click.option(
+        "--batch",
+        type=click.IntRange(1, 10_000),
+        default=1000,
+        show_default=True,
+        help="Blocks deleted by one request.",
+    ),
+)
+
+
+COLLECTION_NAMES: Final = (
+    *("config_file", "data_dir", "only", "dry_run", "confirm"),
+    *("max_percent", "max_gib", "rate", "batch"),
+)
+"""Names of the values of these options."""
+
+
+def collection_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of a collection to a command; `plan_of` reads them."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionPlan:
+    """What a command was asked to do.
+
+    Attributes:
+        config: of the services; names the block store.
+        names: the repositories; empty: all.
+        phase: `mark`, `sweep`, `dry run`; empty: what is due.
+        options: of a sweep.
+        confirm: a mark that a person confirmed; or empty.
+    """
+
+    config: Config
+    names: tuple[str, ...]
+    phase: str
+    options: SweepOptions
+    confirm: str
+
+
+def plan_of(
+    session: Session, repositories: Sequence[str], values: Mapping[str, Any]
+) -> CollectionPlan:
+    """Returns the plan of the options of `collection_options`.
+
+    Raises:
+        UsageError: options that do not go together.
+        CliError: USAGE, the configuration is invalid.
+    """
+    from tarn.lifecycle.limits import Limits
+    from tarn.lifecycle.sweeping import SweepOptions
+    from tarn_cli.node.plan import read_config
+
+    dry_run, only, confirm = values["dry_run"], values["only"], values["confirm"]
+    if dry_run and (only == "sweep" or confirm):
+        raise click.UsageError("--dry-run marks; it does not go with --only sweep or --confirm")
+    if only == "mark" and confirm:
+        raise click.UsageError("--confirm sweeps; it does not go with --only mark")
+    if confirm and len(repositories) != 1:
+        raise click.UsageError("--confirm needs one REPOSITORY")
+    return CollectionPlan(
+        read_config(values["config_file"], session.environment, values["data_dir"]),
+        tuple(parse_repository(name) for name in repositories),
+        "dry run" if dry_run else "sweep" if confirm else only or "",
+        SweepOptions(
+            limits=Limits(values["max_percent"] / _PERCENT, int(values["max_gib"] * (1 << 30))),
+            deletes_per_second=values["rate"],
+            batch_blocks=values["batch"],
+        ),
+        confirm,
+    )
+
+
+def collect(
+    session: Session, plan: CollectionPlan, engine: Engine, temporary: Path | None = None
+) -> None:
+    """Collects, and prints what was done in each repository.
+
+    Args:
+        session: of the command.
+        plan: what to do.
+        engine: finds and deletes.
+        temporary: a folder for temporary files; None: that of the system.
+
+    Raises:
+        TarnError: the first error; the other repositories were done.
+    """
+    folder = temporary or Path(tempfile.gettempdir())
+
+    async def work(tarn: Connection) -> tuple[list[dict[str, object]], TarnError | None]:
+        return await _collected(session.output, tarn, plan, engine, folder)
+
+    try:
+        rows, failed = session.run(work)
+    except asyncio.CancelledError as stop:
+        session.output.remark("interrupted; the next run goes on")
+        raise click.exceptions.Exit(_TERMINATED) from stop
+    if session.output.as_json:
+        session.output.many(rows, ())
+    for row in () if session.output.as_json else rows:
+        session.output.one(row)
+        click.echo()
+    if failed is not None:
+        raise failed
+
+
+async def _collected(
+    output: Output, tarn: Connection, plan: CollectionPlan, engine: Engine, folder: Path
+) -> tuple[list[dict[str, object]], TarnError | None]:
+    """Collects one repository after the other, and shows the progress; SIGTERM cancels it.
+
+    Returns what was done in each, and the first error: a repository that is held must not keep the others.
+    """
+    import random
+
+    from tarn.block.opening import open_blocks
+    from tarn.lifecycle.collector import Collector
+    from tarn.lifecycle.progress import Progress
+    from tarn.rpc.process.system import SystemClock, SystemIds
+
+    clock, progress = SystemClock(), Progress()
+    task = asyncio.current_task()
+    assert task is not None, "runs in a task"
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    names = plan.names or [found.repository_id async for found in tarn.list_repositories()]
+    rows: list[dict[str, object]] = []
+    failed: TarnError | None = None
+    async with AsyncExitStack() as stack:
+        blocks = await open_blocks(plan.config, clock)
+        stack.push_async_callback(blocks.close)
+        collector = Collector(
+            engine,
+            tarn.collections,
+            tarn.call,
+            blocks,
+            clock,
+            SystemIds(clock),
+            random.SystemRandom(),
+            folder,
+            progress,
+        )
+        show = stack.enter_context(_bar(output, progress))
+
+        async def tick() -> None:
+            while True:
+                show()
+                await clock.sleep(_TICK_S)
+
+        async with asyncio.TaskGroup() as group:
+            ticking = group.create_task(tick())
+            for name in names:
+                try:
+                    rows.append(await _one(collector, name, plan))
+                except TarnError as error:
+                    if len(names) == 1 or error.kind in _FOR_ALL:
+                        raise
+                    failed = failed or error
+                    told: dict[str, object] = {
+                        "repository": name,
+                        "did": "nothing",
+                        "error": error.message,
+                    }
+                    rows.append(told)
+            ticking.cancel()
+    return rows, failed
+
+
+async def _one(collector: Collector, name: str, plan: CollectionPlan) -> dict[str, object]:
+    """Does what is asked, or else what is due, in one repository."""
+    from tarn.lifecycle.collector import Step, next_step
+
+    if plan.phase == "dry run":
+        return {
+            "repository": name,
+            "did": plan.phase,
+            **_marked(await collector.mark(name, dry_run=True)),
+        }
+    step = Step(plan.phase) if plan.phase else Step.WAIT
+    if not plan.phase:
+        record = await collector.record(name)
+        step = next_step(record, collector.clock.now_us())
+        if step is Step.WAIT:
+            due = shown_time(record.sweep_not_before_time)
+            return {
+                "repository": name,
+                "did": "nothing",
+                "mark": record.mark_run_id,
+                "sweep_from": due,
+            }
+    if step is Step.SWEEP:
+        return {
+            "repository": name,
+            "did": "sweep",
+            **_swept(await collector.sweep(name, plan.options, plan.confirm)),
+        }
+    return {"repository": name, "did": "mark", **_marked(await collector.mark(name))}
+
+
+def _marked(manifest: Manifest) -> dict[str, object]:
+    from tarn.lifecycle.block_names import BlockKind
+
+    shown: dict[str, object] = {"mark": manifest.run_id}
+    for kind in BlockKind:
+        found, listed = manifest.candidates(kind), manifest.listed[kind.value]
+        shown[f"{kind.value}_candidates"] = (
+            f"{found.count} of {listed.count} ({shown_size(found.size_bytes)} of "
+            f"{shown_size(listed.size_bytes)})"
+        )
+    if manifest.abandoned:
+        shown["abandoned_listings"] = len(manifest.abandoned)
+    return shown
+
+
+def _swept(report: Report) -> dict[str, object]:
+    from tarn.lifecycle.outcomes import Outcome
+
+    shown: dict[str, object] = {"mark": report.mark_run_id}
+    for outcome in Outcome:
+        total = report.total(outcome)
+        shown[outcome.value] = f"{total.count} ({shown_size(total.size_bytes)})"
+    shown["live_blocks_looked_at"] = report.sampled
+    return shown
+
+
+@contextmanager
+def _bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
+    """A progress bar of the present step; yields a function that updates it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Bar(*columns, console=output.progress_console, transient=True) as bar:
+        task = bar.add_task("begin", total=None)
+
+        def show() -> None:
+            bar.update(
+                task, description=progress.step, completed=progress.done, total=progress.total
+            )
+
+        yield show

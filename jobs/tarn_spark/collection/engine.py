@@ -1,0 +1,334 @@
+"""Mark and sweep with Spark: the same plan, the same files and the same guards as without (`tarn.lifecycle`).
+
+The order is a guard: first all roots, which the driver reads and writes as files; then the listing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from tarn.core.clock import Clock
+from tarn.core.collection import BATCH_IDS_MAX
+from tarn.core.errors import TarnError
+from tarn.lifecycle.block_names import BlockKind, Listed, listed_of, paths_of
+from tarn.lifecycle.canary import present_of
+from tarn.lifecycle.deleting import Deleter, Lease
+from tarn.lifecycle.limits import check_limits
+from tarn.lifecycle.marking import Lake, Run
+from tarn.lifecycle.outcomes import Outcome, OutcomeLog, Report, outcome_files, read_report
+from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.quarantine import PART_ROWS, Manifest, Part, write_manifest
+from tarn.lifecycle.references import Roots
+from tarn.lifecycle.root_files import delete_roots, write_roots
+from tarn.lifecycle.sweeping import SweepOptions, swept_report
+from tarn.rpc.process.system import SystemClock
+from tarn_spark.collection.actions import SparkActions
+from tarn_spark.collection.columns import KEYS, ascending, by_kind, kind_number
+from tarn_spark.collection.deletion import Rounds
+from tarn_spark.collection.executor import StorePlace
+from tarn_spark.collection.frames import Frames, Tallies, tallies_of
+from tarn_spark.collection.slices import Slice, data_slices, metadata_slices
+from tarn_spark.collection.tasks import (
+    OUTCOME_TALLIES,
+    PARTS,
+    ReadDeleted,
+    WriteOutcomes,
+    WriteQuarantine,
+)
+
+__all__ = ["SparkEngine", "write_quarantine"]
+
+_FIRST_PAGE: Final = 1000
+_SAMPLE_MORE: Final = 4
+"""A sample by share has this many times the rows that are wanted, because their number varies."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEngine:
+    """Implements `tarn.lifecycle.engine.Engine`.
+
+    Attributes:
+        spark: runs the jobs; its settings stay as they are.
+        place: opens the block store on executors: the same store as that of the lake.
+        clock: that of this machine, which executors share but for the skew of their clocks.
+    """
+
+    spark: SparkSession
+    place: StorePlace
+    clock: Clock = field(default_factory=SystemClock)
+
+    async def mark(
+        self, lake: Lake, run: Run, roots: Roots, progress: Progress, *, dry_run: bool = False
+    ) -> Manifest:
+        """See `tarn.lifecycle.marking.mark`. A dry run writes the roots to the block store, and deletes them again."""
+        async with self._work(lake, run, roots, progress) as work:
+            references, counts = await work.frames.references(work.roots)
+            listed, tallies = await work.frames.listed(await _slices_of(lake))
+            old = listed.where(listed.mtime < run.cutoff_us)
+            about = sum(counts.values()) + sum(tally.count for tally in tallies.values())
+            candidates, found = await work.frames.unreferenced(old, references, about)
+            count = sum(tally.count for tally in found.values())
+            parts = await write_quarantine(
+                work.frames, work.actions, candidates, count, run.run_id, dry_run=dry_run
+            )
+            manifest = Manifest(
+                run.run_id,
+                lake.repository,
+                run.cutoff_us,
+                lake.clock.now_us(),
+                {kind.value: tally for kind, tally in tallies.items()},
+                parts,
+            )
+            if not dry_run:
+                await write_manifest(lake.blocks, lake.namespace, manifest)
+        return manifest
+
+    async def sweep(
+        self,
+        lake: Lake,
+        run: Run,
+        manifest: Manifest,
+        roots: Roots,
+        lease: Lease,
+        progress: Progress,
+        rng: random.Random,
+        options: SweepOptions,
+    ) -> Report:
+        """See `tarn.lifecycle.sweeping.sweep`."""
+        ended = await read_report(lake.blocks, lake.namespace, manifest.run_id)
+        if ended is not None:  # the sweep ended, and only its last answer was lost
+            return ended
+        if not options.is_confirmed:
+            check_limits(manifest, options.limits)
+        log = OutcomeLog(lake.blocks, lake.namespace, manifest.run_id, run.attempt)
+        async with self._work(lake, run, roots, progress) as work:
+            left = await work.not_yet_deleted(manifest, log)
+            references, counts = await work.frames.references(work.roots)
+            sample = await work.sampled(references, counts[BlockKind.DATA], options.sample, rng)
+            about = sum(counts.values()) + sum(part.count for part in manifest.parts)
+            doomed, found = await work.frames.unreferenced(left, references, about)
+            await work.keep_referenced(left, doomed, manifest.run_id, log)
+            total = sum(tally.count for tally in found.values())
+            progress.begin("delete", total)
+            try:
+                deleter = Deleter(lake.blocks, lake.namespace, log, lake.clock, rng)
+                await work.delete_metadata(doomed, deleter, lease, options)
+                rounds = Rounds(
+                    work.actions,
+                    self.spark.sparkContext,
+                    self.place,
+                    lake.namespace,
+                    manifest.run_id,
+                    options,
+                    self.clock,
+                    lease,
+                    log,
+                    progress,
+                )
+                await work.delete_data(doomed, rounds)
+            finally:
+                await log.flush()
+        progress.begin("look at live blocks", len(sample))
+        return await swept_report(lake, run, manifest, log, sample)
+
+    @asynccontextmanager
+    async def _work(
+        self, lake: Lake, run: Run, roots: Roots, progress: Progress
+    ) -> AsyncIterator[_Work]:
+        """Reads the roots into files, and yields what works with them; the files are deleted at the end."""
+        actions = SparkActions(self.spark, progress)
+        with ExitStack() as stack:
+            spark = self.spark.newSession()
+            frames = Frames(spark, actions, self.place, lake.namespace, stack)
+            progress.begin("read what is in use")
+            try:
+                parts = await write_roots(
+                    roots, lake.blocks, lake.namespace, run.run_id, run.attempt, progress
+                )
+                yield _Work(lake, run, parts, frames, actions, progress)
+            finally:
+                await _delete_roots(lake, run)
+
+
+async def _delete_roots(lake: Lake, run: Run) -> None:
+    """Deletes the files of the roots. A failure does not hide that of the run: after a year they go with it."""
+    with suppress(TarnError):
+        await delete_roots(lake.blocks, lake.namespace, run.run_id, run.attempt)
+
+
+async def _slices_of(lake: Lake) -> list[Slice]:
+    slices = [
+        each for kind in (BlockKind.METARANGE, BlockKind.RANGE) for each in metadata_slices(kind)
+    ]
+    kind, after = BlockKind.DATA, ""
+    while page := await lake.blocks.list_page(lake.namespace, kind.prefix, after, _FIRST_PAGE):
+        found = listed_of(kind, page)
+        if len(found):
+            first = paths_of(kind, np.ascontiguousarray(found["key"][:1]))[0].as_py()
+            return slices + data_slices(first, lake.clock.now_us())
+        after = page[-1].path
+    return slices
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The steps of one run after its roots have been read.
+
+    Attributes:
+        lake: what is collected.
+        run: the run.
+        roots: files of the roots.
+        frames: the tables.
+        actions: runs jobs.
+        progress: updated.
+    """
+
+    lake: Lake
+    run: Run
+    roots: tuple[Part, ...]
+    frames: Frames
+    actions: SparkActions
+    progress: Progress
+
+    async def not_yet_deleted(self, manifest: Manifest, log: OutcomeLog) -> DataFrame:
+        """Returns the candidates that no earlier attempt deleted, and counts the others."""
+        candidates = await self.frames.parts("read the quarantine", manifest.parts, are_roots=False)
+        lake = self.lake
+        files = [
+            (path,) async for path in outcome_files(lake.blocks, lake.namespace, manifest.run_id)
+        ]
+        if not files:
+            return candidates
+        done = self.frames.kept(
+            self.frames.mapped(
+                self.frames.scatter(files, "path string"), ReadDeleted(lake.namespace), KEYS
+            )
+        )
+        deleted = candidates.join(done, ["kind", "key"], "left_semi")
+        told = await self.actions.run("read what was deleted", lambda: tallies_of(deleted))
+        _count(log, told, Outcome.DELETED)
+        return candidates.join(done, ["kind", "key"], "left_anti")
+
+    async def keep_referenced(
+        self, left: DataFrame, doomed: DataFrame, mark_run_id: str, log: OutcomeLog
+    ) -> None:
+        """Writes down which candidates are in use now."""
+        kept = left.join(doomed.select("kind", "key"), ["kind", "key"], "left_anti")
+        work = WriteOutcomes(self.lake.namespace, mark_run_id, Outcome.REFERENCED)
+        written = self.frames.mapped(
+            kept.select("kind", "key", "size", "mtime"), work, OUTCOME_TALLIES
+        )
+        for row in await self.actions.run("note what is in use", written.collect):
+            log.tallies[row["kind"]][Outcome.REFERENCED.value].add(row["count"], row["size_bytes"])
+
+    async def sampled(
+        self, references: DataFrame, total: int, count: int, rng: random.Random
+    ) -> list[str]:
+        """Returns the paths of some live blocks that are there."""
+        if not total or not count:
+            return []
+        share = min(1.0, _SAMPLE_MORE * count / total)
+        keys = references.where(references.kind == kind_number(BlockKind.DATA)).select("key")
+        drawn = keys.sample(share, rng.getrandbits(31)).limit(count)
+        rows = await self.actions.run("choose live blocks", drawn.collect)
+        found = np.frombuffer(b"".join(sorted({bytes(row["key"]) for row in rows})), np.uint8)
+        paths = paths_of(BlockKind.DATA, found.reshape(-1, BlockKind.DATA.key_bytes))
+        return await present_of(self.lake.blocks, self.lake.namespace, paths.to_pylist())
+
+    async def delete_metadata(
+        self, doomed: DataFrame, deleter: Deleter, lease: Lease, options: SweepOptions
+    ) -> None:
+        """Deletes metaranges, then ranges. In this process, because only one batch may be open at a time."""
+        own = doomed.where(doomed.kind != kind_number(BlockKind.DATA))
+        table = await self.actions.run_silently("delete", own.toArrow)
+        found: dict[BlockKind, list[Listed]] = {BlockKind.METARANGE: [], BlockKind.RANGE: []}
+        for batch in table.to_batches():
+            for kind, rows in by_kind(batch):
+                found[kind].append(rows)
+        clock = self.lake.clock
+        for kind, pieces in found.items():
+            rows = ascending(kind, np.concatenate([np.zeros(0, kind.listed_dtype), *pieces]))
+            for start in range(0, len(rows), BATCH_IDS_MAX):
+                began = clock.monotonic()
+                batch = rows[start : start + BATCH_IDS_MAX]
+                await deleter.delete_metadata(kind, batch, lease, self.run.cutoff_us)
+                self.progress.done += len(batch)
+                await deleter.log.flush(always=False)
+                if options.deletes_per_second:
+                    due = began + len(batch) / options.deletes_per_second
+                    await clock.sleep(max(0.0, due - clock.monotonic()))
+
+    async def delete_data(self, doomed: DataFrame, rounds: Rounds) -> None:
+        """Deletes the blocks of data, in rounds. One partition of the table at a time is in this process."""
+        kind = BlockKind.DATA
+        packed = _packed(doomed.where(doomed.kind == kind_number(kind)))
+        held: Listed = np.zeros(0, kind.listed_dtype)
+        rdd = await self.actions.run_silently("delete", lambda: packed.rdd)
+        for number in range(rdd.getNumPartitions()):
+            rows = await self.actions.run_silently("delete", partial(_rows_in, rdd, number))
+            arrived = [np.frombuffer(row["rows"], kind.listed_dtype) for row in rows]
+            held = np.concatenate([held, *arrived])
+            while len(held) >= rounds.rows:
+                held = await rounds.delete(held)
+        while len(held):
+            held = await rounds.delete(held)
+
+
+async def write_quarantine(
+    frames: Frames,
+    actions: SparkActions,
+    candidates: DataFrame,
+    count: int,
+    run_id: str,
+    *,
+    dry_run: bool,
+) -> tuple[Part, ...]:
+    """Writes candidates as files, each of one kind and sorted by path; returns the files.
+
+    Args:
+        frames: of the run.
+        actions: runs jobs.
+        candidates: `LISTED`.
+        count: number of candidates.
+        run_id: of the mark.
+        dry_run: write nothing, and only count.
+    """
+    if not count:
+        return ()
+    pieces = -(-count // (PART_ROWS // 2))
+    ordered = candidates.repartitionByRange(pieces, "kind", "key").sortWithinPartitions(
+        "kind", "key"
+    )
+    work = WriteQuarantine(frames.namespace, run_id, dry_run)
+    rows = await actions.run("write the quarantine", frames.mapped(ordered, work, PARTS).collect)
+    return tuple(Part(**row.asDict()) for row in rows)
+
+
+def _packed(data: DataFrame) -> DataFrame:
+    """Returns the rows of blocks of data as the bytes of their records, many in each row."""
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for _, rows in by_kind(batch):
+                yield pa.RecordBatch.from_pydict({"rows": [rows.tobytes()]})
+
+    return data.mapInArrow(pack, "rows binary")
+
+
+def _rows_in(rdd: Any, partition: int) -> list[Any]:  # noqa: ANN401 - Spark has no types
+    """Returns the rows of one partition. Blocks."""
+    return list(rdd.context.runJob(rdd, list, [partition]))
+
+
+def _count(log: OutcomeLog, tallies: Tallies, outcome: Outcome) -> None:
+    for kind, tally in tallies.items():
+        log.tallies[kind.value][outcome.value].add(tally.count, tally.size_bytes)

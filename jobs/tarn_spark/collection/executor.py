@@ -1,0 +1,159 @@
+"""What runs in the Python processes of executors: an open block store, and tasks over Arrow batches.
+
+Spark uses a Python process for many tasks. It keeps one event loop and one open store, because opening a bucket costs
+several requests. A `TarnError` crosses Spark, which knows only texts, as a token in the text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import pickle
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import aclosing
+from typing import Final, Protocol, TypeVar
+
+import pyarrow as pa
+
+from tarn.block.port import BlockStore
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.process.system import SystemClock
+
+__all__ = [
+    "BatchWork",
+    "ExecutorError",
+    "StorePlace",
+    "arrow_task",
+    "call_with_store",
+    "close_stores",
+    "error_in",
+]
+
+T = TypeVar("T")
+
+_TOKEN: Final = re.compile(r"tarn-error:([A-Za-z0-9+/=]+);")
+
+
+class StorePlace(Protocol):
+    """Opens the block store in any process. Can be pickled. `tarn.block.opening.BlockPlace` is one."""
+
+    async def open(self, clock: Clock) -> BlockStore:
+        """Opens the block store; the caller closes it."""
+        ...
+
+
+class BatchWork(Protocol):
+    """Work on one Arrow batch. Can be pickled."""
+
+    def __call__(self, blocks: BlockStore, batch: pa.RecordBatch) -> AsyncIterator[pa.RecordBatch]:
+        """Yields the batches that come from this one."""
+        ...
+
+
+class ExecutorError(RuntimeError):
+    """A `TarnError` on its way through Spark."""
+
+    def __init__(self, error: TarnError) -> None:
+        told = json.dumps([error.kind.value, error.reason.value, error.message]).encode()
+        super().__init__(f"{error.message} tarn-error:{base64.b64encode(told).decode()};")
+
+
+def error_in(text: str) -> TarnError | None:
+    """Returns the `TarnError` of an executor that a text of Spark holds; None if it holds none."""
+    found = _TOKEN.search(text)
+    if found is None:
+        return None
+    kind, reason, message = json.loads(base64.b64decode(found[1]))
+    return TarnError(Kind(kind), Reason(reason), message)
+
+
+class _Worker:
+    """The event loop of this process, and its store."""
+
+    def __init__(self, place: StorePlace) -> None:
+        self.runner = asyncio.Runner()
+        try:
+            self.blocks = self.runner.run(place.open(SystemClock()))
+        except BaseException:
+            self.runner.close()
+            raise
+
+    def close(self) -> None:
+        self.runner.run(self.blocks.close())
+        self.runner.close()
+
+
+# Module state, because Spark gives its tasks no other place that lives as long as the process. Invariant: only the
+# thread that runs tasks uses it.
+_workers: dict[bytes, _Worker] = {}
+
+
+def _worker(place: StorePlace) -> _Worker:
+    key = pickle.dumps(place)
+    if key not in _workers:
+        _workers[key] = _Worker(place)
+    return _workers[key]
+
+
+def close_stores() -> None:
+    """Closes the stores of this process. Executors do without: Spark kills their processes."""
+    while _workers:
+        _workers.popitem()[1].close()
+
+
+def call_with_store(place: StorePlace, work: Callable[[BlockStore], Awaitable[T]]) -> T:
+    """Runs `work` with the store of this process; for tasks of RDDs.
+
+    Raises:
+        ExecutorError: for a `TarnError`.
+    """
+    try:
+        worker = _worker(place)
+
+        async def run() -> T:
+            return await work(worker.blocks)
+
+        return worker.runner.run(run())
+    except TarnError as error:
+        raise ExecutorError(error) from error
+
+
+def arrow_task(
+    place: StorePlace, work: BatchWork
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    """Returns a function for `DataFrame.mapInArrow`.
+
+    Raises:
+        ExecutorError: in the task, for a `TarnError`.
+    """
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            worker = _worker(place)
+            for batch in batches:
+                yield from _stepped(worker, work(worker.blocks, batch))
+        except TarnError as error:
+            raise ExecutorError(error) from error
+
+    return task
+
+
+def _stepped(worker: _Worker, found: AsyncIterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields what an async generator yields, by running the event loop from one item to the next."""
+
+    async def following() -> pa.RecordBatch | None:
+        return await anext(found, None)
+
+    try:
+        while (batch := worker.runner.run(following())) is not None:
+            yield batch
+    finally:
+        worker.runner.run(_closed(found))
+
+
+async def _closed(found: AsyncIterator[pa.RecordBatch]) -> None:
+    async with aclosing(found):  # type: ignore[type-var]  # an async generator, which its type does not say
+        pass

@@ -1,0 +1,68 @@
+"""The engine of a collection: what finds candidates and deletes them, under a lease that its caller keeps.
+
+`InProcess` works in this process, in bounded memory. `tarn_spark` has one for large lakes. Both write the same files,
+so one may sweep what the other marked.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+from tarn.lifecycle.deleting import Lease
+from tarn.lifecycle.marking import Lake, Run, mark
+from tarn.lifecycle.outcomes import Report
+from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.quarantine import Manifest
+from tarn.lifecycle.references import Roots
+from tarn.lifecycle.sweeping import SweepOptions, sweep
+
+__all__ = ["Engine", "InProcess"]
+
+
+class Engine(Protocol):
+    """Marks and sweeps one repository at a time."""
+
+    async def mark(
+        self, lake: Lake, run: Run, roots: Roots, progress: Progress, *, dry_run: bool = False
+    ) -> Manifest:
+        """See `tarn.lifecycle.marking.mark`."""
+        ...
+
+    async def sweep(
+        self,
+        lake: Lake,
+        run: Run,
+        manifest: Manifest,
+        roots: Roots,
+        lease: Lease,
+        progress: Progress,
+        rng: random.Random,
+        options: SweepOptions,
+    ) -> Report:
+        """See `tarn.lifecycle.sweeping.sweep`."""
+        ...
+
+
+class InProcess:
+    """The engine without Spark."""
+
+    async def mark(
+        self, lake: Lake, run: Run, roots: Roots, progress: Progress, *, dry_run: bool = False
+    ) -> Manifest:
+        """See `tarn.lifecycle.marking.mark`."""
+        return await mark(lake, run, roots, progress, dry_run=dry_run)
+
+    async def sweep(
+        self,
+        lake: Lake,
+        run: Run,
+        manifest: Manifest,
+        roots: Roots,
+        lease: Lease,
+        progress: Progress,
+        rng: random.Random,
+        options: SweepOptions,
+    ) -> Report:
+        """See `tarn.lifecycle.sweeping.sweep`."""
+        return await sweep(lake, run, manifest, roots, lease, progress, rng, options)

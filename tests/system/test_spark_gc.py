@@ -1,0 +1,141 @@
+"""`tarn_spark.gc` as a process, on a real Tarn: killed, resumed, swept; on local blocks and on a real S3 server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from eager_tarn import GRACE_S, eager_tarn, fsck
+from running_tarn import RunningTarn, clean_environment
+from spark_lakes import SMALL_SESSION
+
+from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
+
+ROOT = Path(__file__).parents[2]
+CONFIG = """\
+blockstore:
+  type: s3
+  default_namespace_prefix: s3://tarn/lakes
+  s3:
+    endpoint: {endpoint}
+    force_path_style: true
+    credentials:
+      access_key_id: {key}
+      access_secret_key: {secret}
+"""
+JOB_S = 200
+LEASE_S = 10.0
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+class Job:
+    """Runs `tarn_spark.gc` on a Tarn."""
+
+    def __init__(self, tarn: RunningTarn, folder: Path, config: tuple[str, ...]) -> None:
+        self._tarn = tarn
+        self._folder = folder
+        self.config = ("--data-dir", str(tarn.data), *config)
+
+    @contextmanager
+    def started(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Starts a job; kills it and its Java at the end, if they still run."""
+        java = subprocess.run(
+            [str(ROOT / "tools" / "java-home")], capture_output=True, text=True, check=True
+        )
+        settings = [f"--conf={key}={value}" for key, value in SMALL_SESSION.items()]
+        with (self._folder / "spark.log").open("ab") as errors:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tarn_cli.node.lifeline", str(os.getpid())),
+                    *(sys.executable, "-m", "tarn_spark.gc", "--json"),
+                    *("--settings", str(self._tarn.settings), "--master", "local[2]"),
+                    *settings,
+                    *self.config,
+                    *options,
+                ],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=self._folder,
+                env=clean_environment(
+                    JAVA_HOME=java.stdout.strip(),
+                    SPARK_LOCAL_IP="127.0.0.1",
+                ),
+                start_new_session=True,
+            )
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+
+    def run(self, *options: str, code: int = 0) -> dict[str, object]:
+        """Runs a job to its end; returns what it did in the one repository, or {} if it failed."""
+        with self.started(*options) as process:
+            out, _ = process.communicate(timeout=JOB_S)
+        assert process.returncode == code, self.errors()
+        rows = json.loads(out) if out.strip() else [{}]
+        assert isinstance(rows[0], dict)
+        return rows[0]
+
+    def errors(self) -> str:
+        return (self._folder / "spark.log").read_text(errors="replace")[-6000:]
+
+
+@contextmanager
+def lake_on(blocks: str, folder: Path) -> Iterator[tuple[RunningTarn, Job, Path]]:
+    """Yields a Tarn, its job, and the folder below which its blocks are files."""
+    if blocks == "local":
+        with eager_tarn(folder, "single", lease_s=LEASE_S) as tarn:
+            yield tarn, Job(tarn, folder, ()), tarn.data / "blocks"
+        return
+    with S3Server(folder / "s3") as server:
+        config = folder / "tarn.yaml"
+        keys = {"key": ACCESS_KEY_ID, "secret": SECRET_ACCESS_KEY}
+        config.write_text(CONFIG.format(endpoint=server.endpoint, **keys))
+        options = ("--config", str(config))
+        with eager_tarn(folder, "single", *options, lease_s=LEASE_S) as tarn:
+            yield tarn, Job(tarn, folder, options), folder / "s3"
+
+
+@pytest.mark.parametrize("blocks", ["local", "s3"])
+def test_garbage_goes_although_a_mark_is_killed(tmp_path: Path, blocks: str) -> None:
+    """Bodies of 10 bytes are rows of the sqlite file, those of 100,000 bytes are files."""
+    with lake_on(blocks, tmp_path) as (tarn, job, files):
+        lake = tarn.new_repository()
+        bodies = {f"{size}/{name}": name.encode() * size for size in (10, 100_000) for name in "ab"}
+        for path, body in bodies.items():
+            tarn.ok("fs", "upload", "-", f"{lake}/main/{path}", stdin=b"x" * len(body))
+            tarn.ok("fs", "upload", "-", f"{lake}/main/{path}", stdin=body)
+        tarn.ok("commit", f"{lake}/main", "-m", "two sizes")
+        tarn.ok("fs", "upload", "-", f"{lake}/main/new", stdin=b"new")
+        time.sleep(1.5)
+
+        with job.started("--repository", lake) as mark:
+            deadline = time.monotonic() + JOB_S
+            while not list(files.rglob("collection/*/roots/*")):
+                assert mark.poll() is None, job.errors()
+                assert time.monotonic() < deadline, job.errors()
+                time.sleep(0.02)
+        assert not list(files.rglob("collection/*/manifest.json")), "it was killed too late"
+        time.sleep(LEASE_S + 0.5)
+
+        marked = job.run()
+        assert (marked["did"], str(marked["data_candidates"])[:6]) == ("mark", "4 of 9")
+        time.sleep(GRACE_S + 0.5)
+        swept = job.run("--only", "sweep", "--repository", lake)
+        assert str(swept["deleted"]).startswith("4 (195.3 KiB"), swept
+        assert fsck(tarn, *job.config) == []
+        for path, body in {**bodies, "new": b"new"}.items():
+            assert tarn.ok("fs", "cat", f"{lake}/main/{path}").out.encode() == body
+        status = tarn.ok("gc", "status", lake, "--json").json
+        assert (status["last_sweep"]["deleted"], status["phase"]) == (4, "idle")

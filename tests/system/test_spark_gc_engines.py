@@ -1,0 +1,203 @@
+"""The engine with Spark and the engine without, on the same random lakes, and both against a brute-force oracle.
+
+Each lake is made twice. One is marked by Spark and swept without it, the other the other way round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from collected_lake import MARK, NO_LIMITS, CollectedLake
+from pyspark.sql import functions as f
+from random_lakes import live_of, random_lake, without_runs
+from spark_lakes import local_lake, local_place, spark_session
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.lifecycle.block_names import BlockKind
+from tarn.lifecycle.engine import InProcess
+from tarn.lifecycle.outcomes import Outcome
+from tarn.lifecycle.quarantine import Manifest, Part, read_manifest
+from tarn.lifecycle.root_files import write_roots
+from tarn.lifecycle.sweeping import SweepOptions
+from tarn_spark.collection import frames
+from tarn_spark.collection.engine import SparkEngine
+
+LAKES = int(os.environ.get("SPARK_LAKES", "2"))
+"""Random lakes; more of them find more."""
+LARGE = bytes(70_000)
+"""A body that a local store keeps as a file; smaller ones are rows."""
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    # py4j leaves its sockets to Python's garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+async def spark_lake(stack: AsyncExitStack, folder: Path, spark: Any) -> CollectedLake:
+    """Returns a lake on local blocks that Spark collects."""
+    place = local_place(folder / "blocks")
+    lake = await stack.enter_async_context(local_lake(folder, place))
+    lake.engine = SparkEngine(spark, place)
+    return lake
+
+
+def shown(manifest: Manifest) -> tuple[object, ...]:
+    """Returns what a manifest says, without the names of files and the times."""
+    found = {kind: manifest.candidates(kind) for kind in BlockKind}
+    return (manifest.repository, manifest.cutoff_us, manifest.listed, found)
+
+
+async def grown(lake: CollectedLake, seed: int) -> set[str]:
+    """Fills a lake; returns its blocks that are old and unreferenced."""
+    await random_lake(lake, seed)
+    lake.addresses.append(await lake.object(LARGE))
+    await lake.object(LARGE)
+    lake.clock.advance(2 * 86_400)
+    await lake.object(LARGE)
+    return await lake.paths() - await live_of(lake)
+
+
+@pytest.mark.parametrize("seed", range(LAKES))
+async def test_both_engines_do_the_same(tmp_path: Path, spark: Any, seed: int) -> None:
+    async with AsyncExitStack() as stack:
+        one = await spark_lake(stack, tmp_path / "one", spark)
+        two = await spark_lake(stack, tmp_path / "two", spark)
+        garbage = await grown(one, seed)
+        assert await grown(two, seed) == garbage
+        everything = await one.paths()
+        spark_of_two, two.engine = two.engine, InProcess()
+        marks = [await one.mark(), await two.mark()]
+        one.engine, two.engine = InProcess(), spark_of_two
+        for lake, manifest in zip((one, two), marks, strict=True):
+            assert sorted(await lake.quarantined(manifest)) == sorted(garbage)
+            assert without_runs(await lake.paths()) == everything
+            assert not await lake.paths(f"_tarn/collection/{MARK}/roots/")
+        assert shown(marks[0]) == shown(marks[1])
+        # A block of the quarantine is in use again.
+        again = max(path for path in garbage if path.startswith("data/"))
+        reports = []
+        for lake, manifest in zip((one, two), marks, strict=True):
+            lake.addresses.append(bytes.fromhex(again.rsplit("/")[-1]))
+            reports.append(await lake.sweep(manifest))
+            assert without_runs(await lake.paths()) == everything - garbage | {again}
+            assert not lake.lease.is_open
+        assert (reports[0].listed, reports[0].outcomes) == (reports[1].listed, reports[1].outcomes)
+        assert [report.missing for report in reports] == [(), ()]
+        assert reports[1].sampled > 0
+        assert reports[1].total(Outcome.REFERENCED).count == 1
+        batches = [list(map(sorted, lake.lease.batches)) for lake in (one, two)]
+        assert batches[0] == batches[1]
+
+
+async def failure_of(marking: Awaitable[object]) -> TarnError:
+    with pytest.raises(TarnError) as raised:
+        await marking
+    return raised.value
+
+
+async def test_what_cannot_be_trusted_ends_a_mark(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        lake = await spark_lake(stack, tmp_path / "lake", spark)
+        lake.addresses.append(await lake.object())
+        lake.listings.append(await lake.listing([[await lake.object()]]))
+        lake.clock.advance(2 * 86_400)
+
+        async def incomplete(*arguments: Any) -> tuple[Part, ...]:
+            parts = await write_roots(*arguments)
+            await lake.blocks.delete_many(lake.namespace, [parts[-1].path])
+            return parts
+
+        with monkeypatch.context() as patch:
+            patch.setattr("tarn_spark.collection.engine.write_roots", incomplete)
+            error = await failure_of(lake.mark())
+        assert (error.kind, "roots/" in error.message) == (Kind.CORRUPT, True)
+        assert "is missing" in error.message
+
+        # The sides of the join hash their keys in different ways, so it finds everything unreferenced.
+        hashes = iter([f.xxhash64("key", "kind"), f.xxhash64("kind", "key")])
+        with monkeypatch.context() as patch:
+            patch.setattr(frames, "hash_of_key", lambda: next(hashes))
+            error = await failure_of(lake.mark())
+        assert "that are in use" in error.message
+
+        (path,) = await lake.paths("_tarn/ranges/")
+        await lake.blocks.delete_many(lake.namespace, [path])
+        error = await failure_of(lake.mark())
+        assert (error.kind, error.reason) == (Kind.CORRUPT, Reason.DATA_CORRUPT)
+        assert "cannot know which objects are in use" in error.message
+        assert await read_manifest(lake.blocks, lake.namespace, MARK) is None
+        assert not await lake.paths("_tarn/collection/")
+
+
+def wait_for_a_job(tracker: Any) -> None:
+    while not tracker.getActiveJobsIds():
+        time.sleep(0.01)
+
+
+async def test_a_mark_that_is_cancelled_leaves_nothing_that_runs(
+    tmp_path: Path, spark: Any
+) -> None:
+    async with AsyncExitStack() as stack:
+        lake = await spark_lake(stack, tmp_path / "lake", spark)
+        await lake.listing([[await lake.object()]])
+        lake.clock.advance(2 * 86_400)
+        marking = asyncio.ensure_future(lake.mark())
+        tracker = spark.sparkContext.statusTracker()
+        async with asyncio.timeout(60):
+            await asyncio.to_thread(wait_for_a_job, tracker)
+            marking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await marking
+        assert list(tracker.getActiveJobsIds()) == []
+        assert not await lake.paths("_tarn/collection/")
+
+
+async def test_a_sweep_stops_with_its_lease_and_another_goes_on(tmp_path: Path, spark: Any) -> None:
+    """The lease ends after the first round, which is short, because one block per second may be deleted."""
+    async with AsyncExitStack() as stack:
+        lake = await spark_lake(stack, tmp_path / "lake", spark)
+        count = 20
+        for _ in range(count):
+            await lake.object()
+        lake.clock.advance(2 * 86_400)
+        lake.engine, with_spark = InProcess(), lake.engine
+        manifest = await lake.mark()
+        lake.engine = with_spark
+        confirm, rounds = lake.lease.confirm, []
+
+        async def confirm_once() -> None:
+            rounds.append(await lake.paths("data/"))
+            if len(rounds) == 2:
+                raise TarnError(Kind.FAILED_PRECONDITION, Reason.COLLECTION_LOST, "another run")
+            await confirm()
+
+        lake.lease.confirm = confirm_once  # type: ignore[method-assign]
+        slow = SweepOptions(limits=NO_LIMITS, batch_blocks=1, deletes_per_second=1.0)
+        error = await failure_of(lake.sweep(manifest, slow))
+        assert error.reason is Reason.COLLECTION_LOST
+        left = await lake.paths("data/")
+        assert left == rounds[1]
+        assert 0 < len(left) < count
+        lake.lease.confirm = confirm  # type: ignore[method-assign]
+        report = await lake.sweep(manifest)
+        assert await lake.paths("data/") == set()
+        assert report.total(Outcome.DELETED).count == count
+        assert await lake.sweep(manifest) == report
