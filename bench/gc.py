@@ -14,7 +14,7 @@ import resource
 import tempfile
 import time
 from bisect import bisect_right
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from tarn.block.rangefile import (
     range_path,
 )
 from tarn.core.entry import Entry, pack
+from tarn.core.ids import MetarangeId
 from tarn.core.listing.metarange import Metarange
 from tarn.lifecycle.block_names import BlockKind, paths_of
 from tarn.lifecycle.marking import Lake, Run, mark
@@ -71,6 +72,9 @@ class ListedRoots:
 
     async def read_roots(self) -> AsyncGenerator[RootBatch, None]:
         yield RootBatch(metaranges=self._key)
+
+    async def in_use(self, listings: Sequence[MetarangeId]) -> set[MetarangeId]:
+        return set(listings)
 
 
 async def filled(count: int, live: float) -> tuple[ListedStore, ListedRoots]:

@@ -71,6 +71,8 @@ class CollectedLake:
     """Roots: addresses that uncommitted rows name."""
     listings: list[MetarangeId] = field(default_factory=list)
     """Roots: listings of commits."""
+    unneeded: set[MetarangeId] = field(default_factory=set)
+    """Listings of commits to which no ref leads."""
     attempts: int = 0
 
     def __post_init__(self) -> None:
@@ -114,6 +116,10 @@ class CollectedLake:
         for start in range(0, len(self.addresses), 3):
             yield RootBatch(addresses=b"".join(self.addresses[start : start + 3]))
         yield RootBatch(metaranges=b"".join(map(bytes.fromhex, self.listings)))
+
+    async def in_use(self, listings: Sequence[MetarangeId]) -> set[MetarangeId]:
+        """Which of these listings somebody needs."""
+        return set(listings) - self.unneeded
 
     @property
     def lake(self) -> Lake:

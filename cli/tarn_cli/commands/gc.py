@@ -266,6 +266,8 @@ def _marked(manifest: Manifest) -> dict[str, object]:
             f"{found.count} of {listed.count} ({shown_size(found.size_bytes)} of "
             f"{shown_size(listed.size_bytes)})"
         )
+    if manifest.abandoned:
+        shown["abandoned_listings"] = len(manifest.abandoned)
     return shown
 
 

@@ -88,6 +88,20 @@ class CollectionClient:
         answer = await self._transport.unary(_SERVICE, "ListRoots", request, call)
         return expect(answer, pb.ListRootsResponse)
 
+    async def listings_in_use(
+        self, call: Call, repository_id: str, run_id: str, metarange_ids: Sequence[str]
+    ) -> set[str]:
+        """Returns which of up to 1,000 listings a ref or a reflog leads to, or a branch builds on.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: COLLECTION_LOST, COLLECTION_HELD; CORRUPT; INVALID.
+        """
+        request = pb.FindListingsInUseRequest(
+            repository_id=repository_id, run_id=run_id, metarange_ids=metarange_ids
+        )
+        answer = await self._transport.unary(_SERVICE, "FindListingsInUse", request, call)
+        return set(expect(answer, pb.FindListingsInUseResponse).metarange_ids)
+
     async def begin_batch(
         self, call: Call, repository_id: str, run_id: str, block_ids: Sequence[str]
     ) -> pb.Collection:

@@ -19,6 +19,7 @@ __all__ = [
     "BATCH_IDS_MAX",
     "HOLD_SECONDS_MAX",
     "LIMITS",
+    "LISTING_IDS_MAX",
     "NEVER",
     "Collection",
     "CollectionLimits",
@@ -28,6 +29,7 @@ __all__ = [
     "begin",
     "begin_batch",
     "check_address_age",
+    "check_listing_ids",
     "disturbance",
     "end",
     "end_batch",
@@ -39,6 +41,8 @@ __all__ = [
 
 BATCH_IDS_MAX: Final = 500
 """Blocks of one batch of deletions: the record stays below 10 KiB."""
+LISTING_IDS_MAX: Final = 1000
+"""Listings that one call of a collector asks for."""
 HOLD_SECONDS_MAX: Final = 7 * 86_400
 _NOTE_CHARS_MAX: Final = 1000
 _ID_BYTES: Final = 16
@@ -290,6 +294,19 @@ def renew(current: Collection, run_id: str, now_us: int, limits: CollectionLimit
     """Renews the lease of a run. Raises as `require_run`."""
     require_run(current, run_id, now_us)
     return replace(current, lease_until_us=now_us + limits.lease_us)
+
+
+def check_listing_ids(listing_ids: Sequence[str]) -> None:
+    """Checks the ids of listings that a collector misses.
+
+    Raises:
+        TarnError: INVALID: there are more than `LISTING_IDS_MAX`, or one is malformed.
+    """
+    if len(listing_ids) > LISTING_IDS_MAX:
+        text = f"a call names at most {LISTING_IDS_MAX} listings, not {len(listing_ids)}"
+        raise _invalid("metarange_ids", text)
+    for listing_id in listing_ids:
+        _check_id("metarange_ids", listing_id, _BLOCK_ID)
 
 
 def begin_batch(

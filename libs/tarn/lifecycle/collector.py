@@ -188,7 +188,12 @@ def _totals_of_mark(manifest: Manifest) -> pb.CollectionTotals:
         listed.add(tally.count, tally.size_bytes)
         tally = manifest.candidates(kind)
         candidates.add(tally.count, tally.size_bytes)
+    note = ""
+    if manifest.abandoned:
+        noun = "listing" if len(manifest.abandoned) == 1 else "listings"
+        note = f"{len(manifest.abandoned)} incomplete {noun} of commits to which no ref leads; tarn fsck names them"
     return pb.CollectionTotals(
+        note=note,
         live_count=listed.count - candidates.count,
         live_bytes=listed.size_bytes - candidates.size_bytes,
         candidate_count=candidates.count,

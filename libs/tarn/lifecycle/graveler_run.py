@@ -17,6 +17,7 @@ from tarn.aio.first_error import collapse_error_groups
 from tarn.client.collections import CollectionClient
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import MetarangeId
 from tarn.lifecycle.references import RootBatch
 from tarn.rpc.wire.call import Call
 
@@ -113,6 +114,13 @@ class GravelerRun:
             token = page.next_page_token
             if not token:
                 return
+
+    async def in_use(self, listings: Sequence[MetarangeId]) -> set[MetarangeId]:
+        """See `Roots.in_use`."""
+        found = await self._repeated(
+            lambda: self._client.listings_in_use(self._call(), *self._place, listings)
+        )
+        return set(map(MetarangeId, found))
 
     async def confirm(self) -> None:
         """See `Lease.confirm`."""

@@ -99,7 +99,9 @@ async def mark(
             await writer.flush(kind)
             progress.done += old[kind].count
         now_us = lake.clock.now_us()
-        return await writer.finish(lake.repository, run.cutoff_us, now_us, listed)
+        return await writer.finish(
+            lake.repository, run.cutoff_us, now_us, listed, references.abandoned
+        )
 
 
 async def _list_old(

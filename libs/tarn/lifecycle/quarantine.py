@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -94,6 +94,7 @@ class Manifest:
         marked_us: when the roots had been read and the files were written.
         listed: all blocks of the namespace, by the value of their kind, younger ones included.
         parts: the files.
+        abandoned: listings of commits that nobody needs, and whose files are missing.
     """
 
     run_id: str
@@ -102,6 +103,7 @@ class Manifest:
     marked_us: int
     listed: Mapping[str, Tally]
     parts: tuple[Part, ...] = field(default=())
+    abandoned: tuple[str, ...] = field(default=())
 
     def candidates(self, kind: BlockKind) -> Tally:
         """Returns the blocks in quarantine."""
@@ -183,14 +185,22 @@ class QuarantineWriter:
         self._parts.append(Part(path, kind.value, len(rows), int(rows["size"].sum()), digest))
 
     async def finish(
-        self, repository: str, cutoff_us: int, marked_us: int, listed: Mapping[str, Tally]
+        self,
+        repository: str,
+        cutoff_us: int,
+        marked_us: int,
+        listed: Mapping[str, Tally],
+        abandoned: Sequence[str] = (),
     ) -> Manifest:
         """Writes the manifest, after which the run is marked, and returns it.
 
         Raises:
             BlockExistsError: another process marked this run.
         """
-        made = Manifest(self._run_id, repository, cutoff_us, marked_us, listed, tuple(self._parts))
+        parts = tuple(self._parts)
+        made = Manifest(
+            self._run_id, repository, cutoff_us, marked_us, listed, parts, tuple(abandoned)
+        )
         body = json.dumps({"version": _VERSION, **asdict(made)}, indent=1).encode()
         if self._blocks is not None:
             await self._blocks.put(_manifest_key(self._namespace, self._run_id), body)
@@ -229,6 +239,7 @@ async def read_manifest(blocks: ReadBlocks, namespace: str, run_id: str) -> Mani
             raise ValueError("it has another version or belongs to another run")
         values["listed"] = {kind.value: Tally(**values["listed"][kind.value]) for kind in BlockKind}
         values["parts"] = tuple(Part(**part) for part in values["parts"])
+        values["abandoned"] = tuple(values.get("abandoned", ()))
         return Manifest(**values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(key, str(error)) from error

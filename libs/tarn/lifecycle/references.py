@@ -4,12 +4,15 @@ graveler names addresses (staged rows, open uploads) and listings (of commits an
 opened here: its metarange names ranges, its ranges name addresses. Every file is opened once, whatever number of
 commits use it. Every file is verified against its id, because a damaged one that names too little would let
 live blocks go; a missing or damaged file ends the collection.
+
+Except if graveler tells that nobody needs the listing: a commit whose process paused for days, and that no branch was
+moved to, may have lost its files, and stays as a row for ever (docs/design/collection.md).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +23,11 @@ import numpy as np
 from tarn.aio.parallel import for_each
 from tarn.block.port import BlockKey, BlockNotFoundError, ReadBlocks
 from tarn.block.rangefile import decode_metarange, decode_range, metarange_path, range_path
+from tarn.core.collection import LISTING_IDS_MAX
 from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId, RangeId
-from tarn.core.listing.metarange import EMPTY_METARANGE
+from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
 from tarn.core.listing.run import heads_of
 from tarn.lifecycle.block_names import BlockKind, Bytes
 from tarn.lifecycle.progress import Progress
@@ -56,15 +60,23 @@ class Roots(Protocol):
         """Yields all roots. Raises if it could not read them completely; a normal end means that it did."""
         ...
 
+    async def in_use(self, listings: Sequence[MetarangeId]) -> set[MetarangeId]:
+        """Returns which of up to `LISTING_IDS_MAX` listings a ref or a reflog leads to, or a branch builds on."""
+        ...
+
 
 class References:
     """The blocks that something refers to.
 
     Args:
         folder: an empty or missing folder; the caller removes it.
+
+    Attributes:
+        abandoned: listings of roots that nobody needs, and of which files are missing.
     """
 
     def __init__(self, folder: Path) -> None:
+        self.abandoned: tuple[MetarangeId, ...] = ()
         self._spills = {kind: Spill(folder / kind.value, kind.key_dtype) for kind in BlockKind}
 
     def add(self, kind: BlockKind, keys: Bytes) -> None:
@@ -91,7 +103,8 @@ async def collect_references(
     """Reads the roots of a repository and opens their listings.
 
     Raises:
-        TarnError: CORRUPT if a metarange or a range is missing or damaged; any error of the roots or the store.
+        TarnError: CORRUPT if a metarange or a range is damaged, or missing although its listing is needed; any error of
+            the roots or the store.
     """
     references = References(folder)
     references.add(BlockKind.METARANGE, np.frombuffer(_EMPTY_KEY, np.uint8).reshape(1, 32))
@@ -103,45 +116,130 @@ async def collect_references(
             ):
                 references.add(kind, np.frombuffer(keys, np.uint8).reshape(-1, kind.key_bytes))
             progress.done += 1
+    missing = _Missing(namespace)
     progress.begin("open listings")
-    await _open_metaranges(references, blocks, namespace, progress)
+    await _open_metaranges(references, blocks, namespace, progress, missing)
     progress.begin("open ranges")
-    await _open_ranges(references, blocks, namespace, progress)
+    await _open_ranges(references, blocks, namespace, progress, missing)
+    if missing.ranges:
+        progress.begin("find the listings of missing ranges")
+        await _find_listings(references, blocks, namespace, progress, missing)
+    if missing.listings:
+        progress.begin("ask who needs incomplete listings")
+        needed = await roots.in_use(sorted(missing.listings))
+        for listing in sorted(needed):
+            raise missing.error(missing.listings[listing])
+        references.abandoned = tuple(sorted(missing.listings))
     return references
 
 
+class _Missing:
+    """Files that are not in the bucket.
+
+    Attributes:
+        ranges: ids of missing ranges.
+        listings: incomplete listings, each with the path of one of its missing files.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self.ranges: set[RangeId] = set()
+        self.listings: dict[MetarangeId, str] = {}
+
+    def add_range(self, range_id: RangeId) -> None:
+        self.ranges.add(range_id)
+        self._check(len(self.ranges), range_path(range_id))
+
+    def add_listing(self, listing: MetarangeId, path: str) -> None:
+        self.listings[listing] = path
+        self._check(len(self.listings), path)
+
+    def _check(self, count: int, path: str) -> None:
+        if count > LISTING_IDS_MAX:  # not some commits whose processes paused for days
+            raise self.error(path)
+
+    def error(self, path: str) -> TarnError:
+        text = (
+            f"{path} in {self._namespace} is missing, so the collection cannot know which objects are in use; "
+            "nothing was deleted; run tarn fsck"
+        )
+        return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=path)
+
+
 async def _open_metaranges(
-    references: References, blocks: ReadBlocks, namespace: str, progress: Progress
+    references: References,
+    blocks: ReadBlocks,
+    namespace: str,
+    progress: Progress,
+    missing: _Missing,
 ) -> None:
     seen: set[bytes] = set()
 
     async def work(key: bytes) -> None:
         if key == _EMPTY_KEY:
             return
+        progress.done += 1
         metarange_id = MetarangeId(key.hex())
-        body = await _read(blocks, namespace, metarange_path(metarange_id))
-        metarange = await asyncio.to_thread(decode_metarange, metarange_id, body)
+        metarange = await _read_metarange(blocks, namespace, metarange_id)
+        if metarange is None:
+            missing.add_listing(metarange_id, metarange_path(metarange_id))
+            return
         new = {bytes.fromhex(info.range_id) for info in metarange.ranges} - seen
         if len(seen) > _KEYS_HELD_MAX:
             seen.clear()
         seen.update(new)
         keys = np.frombuffer(b"".join(new), np.uint8).reshape(-1, 32)
         references.add(BlockKind.RANGE, keys)
-        progress.done += 1
 
     await for_each(_each_key(references, BlockKind.METARANGE), work, _OPENED_AT_ONCE)
 
 
 async def _open_ranges(
-    references: References, blocks: ReadBlocks, namespace: str, progress: Progress
+    references: References,
+    blocks: ReadBlocks,
+    namespace: str,
+    progress: Progress,
+    missing: _Missing,
 ) -> None:
     async def work(key: bytes) -> None:
-        range_id = RangeId(key.hex())
-        body = await _read(blocks, namespace, range_path(range_id))
-        references.add(BlockKind.DATA, await asyncio.to_thread(_addresses_of, range_id, body))
         progress.done += 1
+        range_id = RangeId(key.hex())
+        try:
+            body = await blocks.read(BlockKey(namespace, range_path(range_id)))
+        except BlockNotFoundError:
+            missing.add_range(range_id)
+            return
+        references.add(BlockKind.DATA, await asyncio.to_thread(_addresses_of, range_id, body))
 
     await for_each(_each_key(references, BlockKind.RANGE), work, _OPENED_AT_ONCE)
+
+
+async def _find_listings(
+    references: References,
+    blocks: ReadBlocks,
+    namespace: str,
+    progress: Progress,
+    missing: _Missing,
+) -> None:
+    """Finds the listings that name missing ranges, by reading all again."""
+
+    async def work(key: bytes) -> None:
+        progress.done += 1
+        metarange_id = MetarangeId(key.hex())
+        if key == _EMPTY_KEY or metarange_id in missing.listings:
+            return
+        metarange = await _read_metarange(blocks, namespace, metarange_id)
+        named = (
+            missing.ranges.intersection(each.range_id for each in metarange.ranges)
+            if metarange
+            else ()
+        )
+        if metarange is None:
+            missing.add_listing(metarange_id, metarange_path(metarange_id))
+        elif named:
+            missing.add_listing(metarange_id, range_path(min(named)))
+
+    await for_each(_each_key(references, BlockKind.METARANGE), work, _OPENED_AT_ONCE)
 
 
 def _each_key(references: References, kind: BlockKind) -> Iterator[bytes]:
@@ -150,15 +248,15 @@ def _each_key(references: References, kind: BlockKind) -> Iterator[bytes]:
             yield key.tobytes()
 
 
-async def _read(blocks: ReadBlocks, namespace: str, path: str) -> bytes:
+async def _read_metarange(
+    blocks: ReadBlocks, namespace: str, metarange_id: MetarangeId
+) -> Metarange | None:
+    """Returns a metarange; None if it is missing."""
     try:
-        return await blocks.read(BlockKey(namespace, path))
-    except BlockNotFoundError as error:
-        text = (
-            f"{path} in {namespace} is missing, so the collection cannot know which objects are in use; "
-            "nothing was deleted; run tarn fsck"
-        )
-        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=path) from error
+        body = await blocks.read(BlockKey(namespace, metarange_path(metarange_id)))
+    except BlockNotFoundError:
+        return None
+    return await asyncio.to_thread(decode_metarange, metarange_id, body)
 
 
 def _addresses_of(range_id: RangeId, body: bytes) -> Bytes:

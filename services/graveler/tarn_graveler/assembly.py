@@ -202,7 +202,7 @@ def assemble(
     reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
-    collections = Collections(kv, repositories, settings.collection)
+    collections = Collections(kv, repositories, commits, settings.collection)
     fences = fences or Fences(collections, blocks, clock)
     builder = builder or InlineBuilder(kv, committed)
     listings = CompactedListings(branches, layers, builder, fences)

@@ -130,6 +130,7 @@ def test_only_reads_are_sent_again_by_the_transport() -> None:
     assert {name for name, rule in rules.items() if rule.read_only} == {
         "GetCollection",
         "ListRoots",
+        "FindListingsInUse",
     }
 
 
@@ -150,6 +151,7 @@ async def test_only_an_admin_collects(service: Service, collector: CollectionCli
         collector.begin(dee, "lake", A, MARK),
         collector.renew(dee, "lake", A),
         collector.list_roots(dee, "lake", A),
+        collector.listings_in_use(dee, "lake", A, []),
         collector.begin_batch(dee, "lake", A, ["1" * 64]),
         collector.end_batch(dee, "lake", A),
         collector.end(dee, "lake", A, pb.CollectionTotals(), is_complete=True),

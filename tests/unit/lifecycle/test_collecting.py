@@ -18,6 +18,7 @@ from tarn.block.port import BlockInfo, BlockKey
 from tarn.block.rangefile import metarange_path, range_path
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId, physical_path
+from tarn.lifecycle import references
 from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.limits import Limits
 from tarn.lifecycle.outcomes import Outcome, read_report
@@ -189,6 +190,62 @@ async def test_a_listing_that_cannot_be_read_ends_the_run(
         await collected.mark()
     assert raised.value.kind is Kind.CORRUPT
     assert await read_manifest(collected.blocks, collected.namespace, MARK) is None
+
+
+@pytest.mark.parametrize("part", ["metarange", "range"])
+async def test_an_incomplete_listing_that_nobody_needs_keeps_no_collection_away(
+    collected: CollectedLake, part: str
+) -> None:
+    """It stays a root: what is left of it stays, too."""
+    kept = await collected.object()
+    collected.listings.append(await collected.listing([[kept]]))
+    whole = await collected.paths()
+    lost = await collected.listing([[kept], [await collected.object()]])
+    collected.listings.append(lost)
+    collected.unneeded.add(lost)
+    path = metarange_path(lost)
+    if part == "range":
+        (path,) = await collected.paths("_tarn/ranges/") - whole
+    await collected.blocks.delete_many(collected.namespace, [path])
+    garbage = physical_path(await collected.object())
+    collected.clock.advance(2 * 86_400)
+    manifest = await collected.mark()
+    assert manifest.abandoned == (lost,)
+    assert await read_manifest(collected.blocks, collected.namespace, MARK) == manifest
+    await collected.sweep(manifest)
+    left = await collected.paths()
+    assert garbage not in left
+    assert whole <= left
+    assert (metarange_path(lost) in left) is (part == "range")
+
+
+async def test_a_range_that_a_needed_listing_lacks_ends_the_run(collected: CollectedLake) -> None:
+    """Although one that nobody needs lacks it, too."""
+    shared = await collected.object()
+    needed = await collected.listing([[shared]])
+    (path,) = await collected.paths("_tarn/ranges/")
+    other = await collected.listing([[shared], [await collected.object()]])
+    collected.listings += [needed, other]
+    collected.unneeded.add(other)
+    await collected.blocks.delete_many(collected.namespace, [path])
+    with pytest.raises(TarnError, match=path) as raised:
+        await collected.mark()
+    assert raised.value.kind is Kind.CORRUPT
+    collected.unneeded.add(needed)
+    assert set((await collected.mark()).abandoned) == {needed, other}
+
+
+async def test_many_missing_files_are_no_abandoned_listings(
+    collected: CollectedLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(references, "LISTING_IDS_MAX", 1)
+    for _ in range(2):
+        lost = await collected.listing([[await collected.object()]])
+        collected.listings.append(lost)
+        collected.unneeded.add(lost)
+        await collected.blocks.delete_many(collected.namespace, [metarange_path(lost)])
+    with pytest.raises(TarnError, match="run tarn fsck"):
+        await collected.mark()
 
 
 @pytest.mark.parametrize("is_damaged", [False, True], ids=["missing", "damaged"])

@@ -12,7 +12,9 @@ from collector_lab import NO_LIMITS, Lab, check_history, collector_lab
 from graveler_service import reason_of
 
 from tarn.block.port import BlockKey
+from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import MetarangeId, RepositoryId
 from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.collector import Step, next_step
 from tarn.lifecycle.graveler_run import GravelerRun
@@ -137,6 +139,22 @@ async def test_a_lost_live_block_holds_collections(lab: Lab) -> None:
         await lab.collector.sweep("lake", NO_LIMITS)
     assert raised.value.kind is Kind.CORRUPT
     assert await reason_of(lab.collector.mark("lake")) is Reason.COLLECTION_HELD
+
+
+async def test_a_commit_that_lost_its_listing_matters_only_if_a_ref_leads_to_it(lab: Lab) -> None:
+    """Its process paused for days, and no branch was moved to it."""
+    async with lab.service.replicas.replica() as graveler:
+        repository, _ = await graveler.repositories.read(RepositoryId("lake"))
+        commit = Commit((), MetarangeId("f" * 64), "ann", "", 0, 0, ())
+        commit_id = await graveler.commits.add(repository, commit)
+    assert (await lab.collector.mark("lake")).abandoned == (commit.metarange_id,)
+    note = (await lab.collector.record("lake")).last_mark.note
+    assert note.startswith("1 incomplete listing")
+    await lab.service.graveler.create_tag(lab.admin, "lake", "v1", commit_id)
+    lab.service.clock.advance(301)
+    with pytest.raises(TarnError, match="is missing") as raised:
+        await lab.collector.mark("lake")
+    assert raised.value.kind is Kind.CORRUPT
 
 
 async def test_a_manifest_of_another_cutoff_ends_the_sweep(lab: Lab) -> None:

@@ -149,6 +149,22 @@ class ListRootsResponse(_message.Message):
     stage: str
     def __init__(self, addresses: _Optional[bytes] = ..., metarange_ids: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., stage: _Optional[str] = ...) -> None: ...
 
+class FindListingsInUseRequest(_message.Message):
+    __slots__ = ("repository_id", "run_id", "metarange_ids")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    run_id: str
+    metarange_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, repository_id: _Optional[str] = ..., run_id: _Optional[str] = ..., metarange_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class FindListingsInUseResponse(_message.Message):
+    __slots__ = ("metarange_ids",)
+    METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    metarange_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, metarange_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class BeginBatchRequest(_message.Message):
     __slots__ = ("repository_id", "run_id", "block_ids")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]

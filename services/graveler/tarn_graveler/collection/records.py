@@ -11,7 +11,9 @@ from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
 from tarn.kv.records import Repository
 from tarn_graveler.branch.attempts import unknown_if
+from tarn_graveler.collection.listings_in_use import ListingsInUse
 from tarn_graveler.collection.roots import Roots
+from tarn_graveler.history.commits import Commits
 from tarn_graveler.repository.records import Repositories
 
 __all__ = ["Collections"]
@@ -25,13 +27,17 @@ class Collections:
     Attributes:
         limits: the times of collections.
         roots: reads what is referenced.
+        in_use: looks for listings that are needed.
     """
 
-    def __init__(self, kv: Kv, repositories: Repositories, limits: CollectionLimits) -> None:
+    def __init__(
+        self, kv: Kv, repositories: Repositories, commits: Commits, limits: CollectionLimits
+    ) -> None:
         self._kv = kv
         self._repositories = repositories
         self.limits = limits
         self.roots = Roots(kv, repositories)
+        self.in_use = ListingsInUse(kv, repositories, commits)
 
     async def read(self, repository: Repository) -> Collection:
         """Returns the record, by a read that is sent now."""

@@ -10,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from tarn.core import collection as core
 from tarn.core.collection import Collection, Phase, Totals
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import MetarangeId
 from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
@@ -96,6 +97,19 @@ class CollectionHandler:
             next_page_token=tokens.encode(page.cursor) if page.cursor else "",
             stage=page.stage,
         )
+
+    async def FindListingsInUse(
+        self, request: pb.FindListingsInUseRequest, call: Call
+    ) -> pb.FindListingsInUseResponse:
+        """Returns which listings refs lead to."""
+        rule = _RULES["FindListingsInUse"]
+        repository, _ = await self._guard.enter_repository(call, rule, request)
+        core.check_listing_ids(request.metarange_ids)
+        current = await self._collections.read(repository)
+        core.require_run(current, request.run_id, self._clock.now_us())
+        wanted = frozenset(map(MetarangeId, request.metarange_ids))
+        found = await self._collections.in_use.among(repository, wanted)
+        return pb.FindListingsInUseResponse(metarange_ids=sorted(found))
 
     async def BeginBatch(self, request: pb.BeginBatchRequest, call: Call) -> pb.BeginBatchResponse:
         """Begins a batch of deletions of ranges and metaranges."""
