@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from functools import partial
 
+from tests.sim.collection_guards import RARE_COLLECTION_GUARDS
 from tests.sim.jobs import detect, keep_guard_seeds, play
 from tests.sim.lake_guards import GUARDS
 from tests.sim.least import ACKNOWLEDGED, KINDS, shortfalls
@@ -81,7 +82,8 @@ def mutate(names: list[str]) -> int:
 
     Records the seeds for CI, which plays only these (`tests/sim/guard_seeds.json`).
     """
-    guards = [guard for guard in GUARDS if not names or guard.name in names]
+    rare = [guard for guard in RARE_COLLECTION_GUARDS if guard.name in names]
+    guards = [*(guard for guard in GUARDS if not names or guard.name in names), *rare]
     found: dict[str, list[int]] = {}
     with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:
         for name, seeds, broken in pool.imap_unordered(detect, [g.name for g in guards]):

@@ -73,7 +73,6 @@ class Collecting:
             grace_us=_us(self.grace_seconds),
             lease_us=_us(self.lease_seconds),
             batch_us=_us(self.batch_seconds),
-            sweeps=True,
         )
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.sim.collection_guards import RARE_COLLECTION_GUARDS
 from tests.sim.lake_guards import GUARDS
 from tests.sim.run import run_seed
 from tests.sim.world import SALT
@@ -39,7 +40,7 @@ def play(
 
 def detect(name: str, wanted: int = _KEPT) -> Detection:
     """Plays seeds without a guard until `wanted` of them broke a promise that they keep with it."""
-    guard = next(guard for guard in GUARDS if guard.name == name)
+    guard = next(each for each in (*GUARDS, *RARE_COLLECTION_GUARDS) if each.name == name)
     seeds: list[int] = []
     broken: set[str] = set()
     for seed in _order(guard):

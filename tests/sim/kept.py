@@ -23,7 +23,7 @@ from tarn.core.entry import address_of
 from tarn.core.ids import BranchId, MetarangeId, RepositoryId, physical_path
 from tarn.core.listing.metarange import EMPTY_METARANGE
 from tarn.kv.keys import PATHS_END, PATHS_START, RepositoryKeys, after_prefix
-from tarn.kv.records import Repository, decode_branch, parse_record
+from tarn.kv.records import Repository, decode_branch, decode_tag, parse_record
 from tarn.testing.check.history import OpKind, Outcome
 from tarn_graveler.history.commits import decode_commit
 from tarn_proto.store.v1 import graveler_pb2 as store_pb
@@ -169,18 +169,59 @@ class Kept:
             self._problems.append(f"{key.path} of {repository_id} is garbage, and was not deleted")
         self._world.statistics["collection: blocks at the quiet end"] += len(there)
 
+    async def _committed_listings(
+        self, replica: Replica, repository: Repository
+    ) -> list[tuple[MetarangeId, bool]]:
+        """Returns the listing of each commit, and whether a branch, a tag or a reflog leads to the commit."""
+        kv, keys = replica.kv, replica.graveler.repositories.keys_of(repository)
+        prefix = RepositoryKeys.commit("")
+        rows = await kv.scan(keys.commits, prefix, after_prefix(prefix), _ALL)
+        commits = {key[len(prefix) :].decode(): decode_commit(row) for key, row in rows}
+        left: list[str] = []
+        prefix = RepositoryKeys.branch("")
+        for name, row in await kv.scan(keys.refs, prefix, after_prefix(prefix), _ALL):
+            left.append(decode_branch(row).commit_id)
+            branch_id = BranchId(name[len(prefix) :].decode())
+            changes = await replica.graveler.reflog.page(repository, branch_id, "", _ALL)
+            for entry in changes.entries:
+                left += [each for each in (entry.old_commit_id, entry.new_commit_id) if each]
+        prefix = RepositoryKeys.tag("")
+        for _, row in await kv.scan(keys.refs, prefix, after_prefix(prefix), _ALL):
+            left.append(decode_tag(row).commit_id)
+        reachable: set[str] = set()
+        while left:
+            commit_id = left.pop()
+            if commit_id not in reachable and commit_id in commits:
+                reachable.add(commit_id)
+                left += commits[commit_id].parents
+        return [(commit.metarange_id, each in reachable) for each, commit in commits.items()]
+
     async def _referenced(
         self, replica: Replica, repository: Repository
     ) -> tuple[Listed, set[BlockKey]]:
-        """Returns all blocks to which something refers, and the blocks of uploads, which need not exist."""
-        kv, keys = replica.kv, replica.graveler.repositories.keys_of(repository)
+        """Returns all blocks to which something refers, and others that may be there or not."""
         namespace = repository.storage_namespace
+        found, listings = await self._of_branches(replica, repository)
+        reserved = await self._of_uploads(replica, repository)
+        for listing, is_reachable in await self._committed_listings(replica, repository):
+            blocks = self._listing(namespace, listing)
+            if is_reachable or all(map(self._exists, blocks)):
+                listings.add(listing)
+            else:  # a build that was disturbed left its row, and was made again
+                reserved.update(blocks)
+                self._world.statistics["collection: unreachable commits that are damaged"] += 1
+        for listing in listings:
+            for key, values in self._listing(namespace, listing).items():
+                found.setdefault(key, set()).update(values)
+        return found, reserved
+
+    async def _of_branches(
+        self, replica: Replica, repository: Repository
+    ) -> tuple[Listed, set[MetarangeId]]:
+        """Returns the blocks of staged rows, and the compacted listings."""
+        kv, keys = replica.kv, replica.graveler.repositories.keys_of(repository)
         found: Listed = {}
-        reserved: set[BlockKey] = set()
         listings: set[MetarangeId] = set()
-        prefix = RepositoryKeys.commit("")
-        for _, row in await kv.scan(keys.commits, prefix, after_prefix(prefix), _ALL):
-            listings.add(decode_commit(row).metarange_id)
         prefix = RepositoryKeys.branch("")
         for name, row in await kv.scan(keys.refs, prefix, after_prefix(prefix), _ALL):
             branch = decode_branch(row)
@@ -188,21 +229,26 @@ class Kept:
                 continue
             if branch.compacted_metarange_id is not None:
                 listings.add(branch.compacted_metarange_id)
+            listings.update(pin.metarange_id for pin in branch.pins)
             for token in branch.tokens:
                 partition = keys.token(BranchId(name[len(prefix) :].decode()), token)
                 for _, packed in await kv.scan(partition, PATHS_START, PATHS_END, _ALL):
                     address = address_of(packed)
                     if address is not None:
-                        key = BlockKey(namespace, physical_path(address))
+                        key = BlockKey(repository.storage_namespace, physical_path(address))
                         found.setdefault(key, set()).add(self._world.values.of(packed))
-        for listing in listings:
-            for key, values in self._listing(namespace, listing).items():
-                found.setdefault(key, set()).update(values)
+        return found, listings
+
+    async def _of_uploads(self, replica: Replica, repository: Repository) -> set[BlockKey]:
+        """Returns the blocks of the uploads whose records are kept; some of them were never made."""
+        kv, keys = replica.kv, replica.graveler.repositories.keys_of(repository)
+        reserved: set[BlockKey] = set()
         prefix = RepositoryKeys.UPLOAD_DAYS
         for name, _ in await kv.scan(keys.refs, prefix, after_prefix(prefix), _ALL):
             day = keys.day_of(name)
             assert day is not None, name
             for _, row in await kv.scan(keys.uploads(day), b"multipart/", b"multipart0", _ALL):
                 record = parse_record(store_pb.UploadRecord(), row)
-                reserved.add(BlockKey(namespace, physical_path(record.address)))
-        return found, reserved
+                path = physical_path(record.address)
+                reserved.add(BlockKey(repository.storage_namespace, path))
+        return reserved

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.sim.collection_guards import COLLECTION_GUARDS
 from tests.sim.compaction_guards import COMPACTION_GUARDS
 from tests.sim.drop_guards import DROP_GUARDS
 from tests.sim.leap_guards import LEAP_GUARDS
@@ -409,6 +410,7 @@ GUARDS: Sequence[Guard] = (
     *UPLOAD_GUARDS,
     *MOVE_GUARDS,
     *PART_GUARDS,
+    *COLLECTION_GUARDS,
     *COMPACTION_GUARDS,
     *LEAP_GUARDS,
     *REFLOG_GUARDS,

@@ -27,7 +27,7 @@ __all__ = ["Objects"]
 _SAME_RATE: Final = 0.05
 _COPY_RATE: Final = 0.15
 _SLOW_RATE: Final = 0.2
-_SLOW_FACTOR: Final = 1.6
+_SLOW_FACTOR: Final = 4.0
 """Slow bodies take up to so many times the age that an address may have."""
 _SEEN_MAX: Final = 20
 
