@@ -278,4 +278,33 @@ GRAVELER: Final[Sequence[Written]] = (
         "if await self._is_ended(partition) and await",
         "if await",
     ),
+    # --- builds beside collections
+    Written(
+        "sweep-begins-unnoticed",
+        "tarn.core.collection",
+        "A build does not notice that a sweep began beside it.",
+        "    if before.sweep_count != after.sweep_count:\n        return Disturbance.SWEEP\n",
+        "",
+    ),
+    Written(
+        "no-look-after-the-root",
+        "tarn_graveler.collection.fences",
+        "A build looks for sweeps before its listing is a root, and not afterwards.",
+        "                await made.check_again()\n            except",
+        "            except",
+    ),
+    Written(
+        "pins-are-no-roots",
+        "tarn_graveler.collection.roots",
+        "A collection does not see listings that are about to be published.",
+        "            for pin in branch.pins:\n                page.metarange_ids[pin.metarange_id] = None\n",
+        "",
+    ),
+    Written(
+        "published-unpinned",
+        "tarn.core.branch",
+        "A compacted listing is published over a record that does not pin it any more.",
+        " and (pin is None or pin in current.pins):",
+        ":",
+    ),
 )
