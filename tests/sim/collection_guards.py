@@ -31,6 +31,7 @@ from tarn.core.collection import (
     disturbance,
     end,
 )
+from tarn.core.ids import MetarangeId
 from tarn.kv.records import decode_branch
 from tarn.lifecycle.block_names import BlockKind, Listed
 from tarn.lifecycle.collector import Step
@@ -96,6 +97,9 @@ class _Nothing:
 
     async def read_roots(self) -> AsyncGenerator[RootBatch, None]:
         yield RootBatch()
+
+    async def in_use(self, listings: Sequence[MetarangeId]) -> set[MetarangeId]:
+        return set(listings)
 
 
 async def _look_once(
@@ -212,9 +216,6 @@ COLLECTION_GUARDS: Sequence[Guard] = (
         "a build relies on an old range that it finds",
         Weakening(ListingWriter, "_put", _put_if_absent),
     ),
-)
-
-RARE_COLLECTION_GUARDS: Sequence[Guard] = (
     _of(
         "address-age",
         "an address of any age is staged",
@@ -223,17 +224,20 @@ RARE_COLLECTION_GUARDS: Sequence[Guard] = (
         rule="11",
     ),
     _of(
+        "cutoff-above-staging",
+        "a mark judges blocks that are younger than the staging limit",
+        Weakening(_CORE, "begin", _begin_hastily),
+        _ONE_LOOK,
+    ),
+)
+
+RARE_COLLECTION_GUARDS: Sequence[Guard] = (
+    _of(
         "address-age-when-durable",
         "the age of an address is checked only before its row is written",
         Weakening(AddressAge, "check", _age_before_only),
         _ONE_LOOK,
         rule="11",
-    ),
-    _of(
-        "cutoff-above-staging",
-        "a mark judges blocks that are younger than the staging limit",
-        Weakening(_CORE, "begin", _begin_hastily),
-        _ONE_LOOK,
     ),
     _of(
         "grace",

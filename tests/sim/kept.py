@@ -69,10 +69,10 @@ class Kept:
             if not self._exists(key):
                 self._missing(key, values, f"acknowledged commit {commit_id[:12]}")
 
-    def deleting(self, key: BlockKey) -> None:
-        """Notes that a block is about to be deleted."""
+    def deleting(self, key: BlockKey, *, is_swept: bool) -> None:
+        """Notes that a block is about to be deleted, by a sweep or by a gateway that could not stage its object."""
         self._world.log(f"deletes {key.path}")
-        if self._exists(key):
+        if is_swept and self._exists(key):
             self._world.statistics[DELETED] += 1
         if key in self._committed:
             self._missing(key, self._committed[key], "deletion, but an acknowledged commit has it")

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from tests.sim.collecting import Collecting
@@ -269,7 +270,7 @@ class World:
             wire,
             faults or self.faults,
             valid_seconds=collecting.valid_seconds,
-            deleted=self.kept.deleting,
+            deleted=partial(self.kept.deleting, is_swept=faults is not None),
         )
 
     async def _crashes(self, machine: Machine, mean_seconds: float) -> None:
