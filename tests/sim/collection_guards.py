@@ -35,10 +35,10 @@ from tarn.core.ids import MetarangeId
 from tarn.kv.records import decode_branch
 from tarn.lifecycle.block_names import BlockKind, Listed
 from tarn.lifecycle.collector import Step
+from tarn.lifecycle.deleting import Deleter
 from tarn.lifecycle.graveler_run import GravelerRun
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.references import References, RootBatch, Roots, collect_references
-from tarn.lifecycle.sweeping import _Sweeper
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.address_age import AddressAge
 from tarn_graveler.collection.fences import Made
@@ -143,7 +143,7 @@ async def _no_batch(self: GravelerRun, *block_ids: Sequence[str]) -> None:
 
 
 async def _trusts_the_mark(
-    self: _Sweeper, kind: BlockKind, rows: Listed
+    self: Deleter, kind: BlockKind, rows: Listed, cutoff_us: int
 ) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
 
@@ -188,7 +188,7 @@ def _end_batch_too(
     return replace(ended, batch_until_us=0, batch=frozenset())
 
 
-def _patient(self: _Sweeper, begun: tuple[float, float]) -> None:
+def _patient(self: Deleter, begun: tuple[float, float]) -> None:
     """Deletes however long ago it looked."""
 
 
@@ -269,12 +269,12 @@ RARE_COLLECTION_GUARDS: Sequence[Guard] = (
     _of(
         "sweep-looks-again",
         "a sweep does not look whether a range has become young",
-        Weakening(_Sweeper, "_looked_at", _trusts_the_mark),
+        Weakening(Deleter, "_looked_at", _trusts_the_mark),
     ),
     _of(
         "batch-is-recent",
         "a sweep that was stopped for long deletes by its old look",
-        Weakening(_Sweeper, "_require_recent", _patient),
+        Weakening(Deleter, "_require_recent", _patient),
     ),
     _of(
         "build-checks-the-fence",

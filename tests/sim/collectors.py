@@ -22,6 +22,7 @@ from tests.sim.transport import SimTransport
 from tarn.client.collections import CollectionClient
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.collector import Collector, Step, next_step
+from tarn.lifecycle.engine import InProcess
 from tarn.lifecycle.limits import Limits
 from tarn.lifecycle.outcomes import Outcome, Report
 from tarn.lifecycle.progress import Progress
@@ -82,6 +83,7 @@ class CollectorProcess(Machine):
         self._random = random.Random(seed)
         transport = _OwnTransport(self, self.world, random.Random(f"transport {seed}"))
         self._collector = Collector(
+            InProcess(),
             CollectionClient(transport),
             lambda: transport.call(_CALL_SECONDS),
             self.world.block_link(self.wire, self.world.collector_faults),
