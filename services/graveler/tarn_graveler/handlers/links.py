@@ -75,19 +75,26 @@ class LinkHandler:
         repository = await self._guard.repository(request.repository_id)
         resource = rule.also["if_match"].resource.of(request)
         condition = await read_condition(self._guard, call, rule, request.condition, resource)
-        written = WrittenObject(request.size_bytes, request.etag)
         upload = await self._issued(repository, grant, request)
+        if upload is None:
+            await self._guard.allow(rule, repository, request.branch_id, grant)
+            text = (
+                "the token was not issued to this caller for this repository, branch and path; "
+                "call GetPhysicalAddress for one"
+            )
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="token")
         await allow_step(self._guard, call, rule, repository, upload)
+        written = WrittenObject(request.size_bytes, request.etag)
         packed = await self._links.link(repository, upload, written, condition)
         return pb.LinkPhysicalAddressResponse(entry=packed)
 
     async def _issued(
         self, repository: Repository, grant: Grant, request: pb.LinkPhysicalAddressRequest
-    ) -> OpenUpload:
-        """Returns the upload of a token.
+    ) -> OpenUpload | None:
+        """Returns the upload of a token; None if the token is not for this caller and path.
 
         Raises:
-            TarnError: INVALID: the token is not for this caller and path; UPLOAD_NOT_FOUND: it is days old.
+            TarnError: UPLOAD_NOT_FOUND: it is days old.
         """
         tokens = await self._tokens(grant, request)
         try:
@@ -98,13 +105,8 @@ class LinkHandler:
             upload_id = ""
         if upload_id:
             upload = await self._uploads.get(repository, upload_id)
-            if is_link(upload):
-                return upload
-        text = (
-            "the token was not issued to this caller for this repository, branch and path; "
-            "call GetPhysicalAddress for one"
-        )
-        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="token")
+            return upload if is_link(upload) else None
+        return None
 
     async def _tokens(
         self, grant: Grant, request: pb.GetPhysicalAddressRequest | pb.LinkPhysicalAddressRequest
