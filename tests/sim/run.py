@@ -21,6 +21,7 @@ from tests.sim.world import SALT, Replica, World
 import tarn.aio.deadlines
 import tarn.kv.keys
 import tarn.lifecycle.canary
+import tarn.lifecycle.deleting
 import tarn.lifecycle.graveler_run
 import tarn.lifecycle.marking
 import tarn.lifecycle.references
@@ -158,13 +159,10 @@ def _aggressive(plan: Plan) -> Iterator[None]:
 
 
 def _of_collections(plan: Collecting) -> list[tuple[object, str, object]]:
-    lease = plan.lease_seconds
     return [
-        (tarn.lifecycle.graveler_run, "_RENEW_S", lease / 4),
-        (tarn.lifecycle.graveler_run, "_FRESH_S", lease / 5),
-        (tarn.lifecycle.graveler_run, "_STOP_S", lease * 0.8),
-        (tarn.lifecycle.sweeping, "_SEND_S", plan.sending_seconds),
-        (tarn.lifecycle.sweeping, "_METADATA_DELETE_S", plan.valid_seconds / 2),
+        (tarn.lifecycle.graveler_run, "_RENEW_SHARE", 0.25),
+        (tarn.lifecycle.deleting, "_SEND_S", plan.sending_seconds),
+        (tarn.lifecycle.deleting, "_METADATA_DELETE_S", plan.valid_seconds / 2),
         (tarn.lifecycle.sweeping, "BATCH_IDS_MAX", min(plan.batch_blocks, BATCH_IDS_MAX)),
         *((module, "PARTITIONS", _PARTITIONS) for module in _PARTITIONED),
         (tarn_graveler.collection.fences, "_WAIT_SECONDS", plan.batch_seconds / 8),
