@@ -47,7 +47,8 @@ async def holding(
         nonlocal until_us
         wanted_us = clock.now_us() + _HOLD_US
         for keys in repositories:
-            found_us = await hold_until(kv, keys, wanted_us)
+            # A record that is gone went with its repository: a renewal must not write it again.
+            found_us = await hold_until(kv, keys, wanted_us, create=keys.root not in before)
             before.setdefault(keys.root, found_us)
         until_us = wanted_us
 
@@ -70,8 +71,14 @@ async def holding(
             await _release(kv, keys, until_us, before.get(keys.root, 0))
 
 
-async def hold_until(kv: Kv, keys: RepositoryKeys, until_us: int) -> int:
+async def hold_until(kv: Kv, keys: RepositoryKeys, until_us: int, *, create: bool = True) -> int:
     """Holds collections of a repository at least until a time; returns until when they were held before.
+
+    Args:
+        kv: the store.
+        keys: of the repository. Nothing is done if its deletion has begun.
+        until_us: the time.
+        create: whether to write a record if there is none.
 
     Raises:
         TarnError: UNAVAILABLE: the record kept changing. CORRUPT. Also the store's errors.
@@ -83,7 +90,7 @@ async def hold_until(kv: Kv, keys: RepositoryKeys, until_us: int) -> int:
         before_us = found.hold_until_us
         return replace(found, hold_until_us=max(found.hold_until_us, until_us))
 
-    await _change(kv, keys, longer)
+    await _change(kv, keys, longer, create=create)
     return before_us
 
 
@@ -94,16 +101,25 @@ async def _release(kv: Kv, keys: RepositoryKeys, ours_us: int, before_us: int) -
         return replace(found, hold_until_us=before_us) if found.hold_until_us == ours_us else found
 
     try:
-        await _change(kv, keys, shorter)
+        await _change(kv, keys, shorter, create=False)
     except TarnError as error:
         _log.warning(
             "cannot release a hold of collections", repository=keys.root, error=error.message
         )
 
 
-async def _change(kv: Kv, keys: RepositoryKeys, decide: Callable[[Collection], Collection]) -> None:
+async def _change(
+    kv: Kv,
+    keys: RepositoryKeys,
+    decide: Callable[[Collection], Collection],
+    *,
+    create: bool,
+) -> None:
     for _ in range(_TRIES):
-        (found,) = await kv.get_many(keys.refs, [keys.COLLECTION], settle=True)
+        rows = [keys.COLLECTION, keys.CLOSED]
+        found, closed = await kv.get_many(keys.refs, rows, settle=True)
+        if closed is not None or (found is None and not create):
+            return
         current = NEVER if found is None else decode_collection(found.value)
         after = decide(current)
         if after == current:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from backup_lab import INSTALLATION, BackupLab
 
 from tarn.backup.bucket import BucketTarget
 from tarn.backup.chunks import Chunker, pack, unpack_chunk
-from tarn.backup.manifest import Manifest, manifest_file
+from tarn.backup.manifest import Manifest, encode_index, manifest_file
 from tarn.backup.marks import MARK_US, begin_backup, begun_file
 from tarn.backup.pruning import prune
 from tarn.backup.restoring import restore
@@ -77,6 +78,17 @@ def test_a_changed_byte_of_a_chunk_is_found(at: int) -> None:
     assert caught.value.kind is Kind.CORRUPT
     with pytest.raises(TarnError):
         unpack_chunk(b"", chunk.range)
+
+
+def test_a_chunk_with_the_rows_of_another_state_is_found() -> None:
+    """The file is intact, and has as many rows of the same size; only its name tells that it is the wrong one."""
+    chunker = Chunker(ROWS)
+    chunker.add(b"key/a", b"new")
+    chunk = chunker.finish()
+    assert chunk is not None
+    with pytest.raises(TarnError, match="digest") as caught:
+        unpack_chunk(pack(chunk.text.replace(b"new", b"old")), chunk.range)
+    assert caught.value.kind is Kind.CORRUPT
 
 
 async def test_a_folder_is_private_and_leaves_no_drafts(tmp_path: Path) -> None:
@@ -202,9 +214,24 @@ async def test_a_changed_manifest_is_refused(lab: BackupLab) -> None:
     with pytest.raises(TarnError) as caught:
         await open_backup(lab.target)
     assert caught.value.kind is Kind.CORRUPT
+    other = json.loads(manifest.encode())
+    other["begin_time_us"] += 1  # agrees with everything but the manifest's own digest
+    with pytest.raises(TarnError, match="sha256"):
+        Manifest.decode(json.dumps(other).encode())
     newer = json.dumps({"format": "tarn backup", "version": 2}).encode()
     with pytest.raises(TarnError, match="version 2"):
         Manifest.decode(newer)
+
+
+async def test_a_replaced_index_is_refused(lab: BackupLab) -> None:
+    """The other index can be read, and lists as many chunks and rows."""
+    manifest = await lab.back_up()
+    lines = (await open_backup(lab.target)).lines
+    moved = [replace(line, partition=replace(line.partition, buckets=99)) for line in lines]
+    (lab.target_path / manifest.index[0].name).write_bytes(encode_index(moved))
+    with pytest.raises(TarnError, match="was changed") as caught:
+        await open_backup(lab.target)
+    assert caught.value.kind is Kind.CORRUPT
 
 
 def options(clock: ManualClock) -> TransferOptions:
