@@ -179,9 +179,9 @@ def shortfalls(counts: Mapping[str, int], plans: Iterable[Plan]) -> list[str]:
 
 
 def collected_too_little(statistics: Mapping[str, int], plans: Iterable[Plan]) -> list[str]:
-    """Describes runs with collections that deleted next to nothing, all together."""
+    """Describes runs with collections that deleted next to nothing, all together. One alone may delete nothing."""
     runs = sum(plan.collecting is not None for plan in plans)
-    least = {DELETED: runs, SWEPT: _SWEEPS_EACH * runs if runs > 1 else 0}
+    least = {DELETED: runs, SWEPT: _SWEEPS_EACH * runs} if runs > 1 else {}
     return [
         f"{statistics.get(what, 0)} times {what!r} in {runs} runs, {count} are the least: "
         "they prove nothing about collections"
