@@ -192,7 +192,8 @@ async def compare(seconds: float) -> None:
     calm = (statistics.quantiles(more, n=10)[0] / statistics.quantiles(times, n=10)[0] - 1) * 100
     mean = (sum(more) / sum(times) - 1) * 100
     print(
-        f"with metrics, and 1 % traced: {middle} % (quartiles {low} to {high} %); of all batches together {mean:+.1f} %, "
+        f"with metrics, and 1 % traced: {middle} % (quartiles {low} to {high} %); "
+        f"of all batches together {mean:+.1f} %, "
         f"of the fastest tenth of each {calm:+.1f} %"
     )
 
