@@ -16,7 +16,7 @@ from tarn_cli.app import cli
 ROOT = K8S.parents[1]
 SERVICES = ("auth", "compactor", "gateway", "graveler")
 ADMIN_PORT = 8110
-with_collection = pytest.mark.parametrize("overlay", ["test", "full"])
+with_collection = pytest.mark.parametrize("overlay", ["test", "prod"])
 
 
 def container_of(overlay: str, name: str) -> dict[str, Any]:
@@ -150,6 +150,6 @@ def test_the_ingress_leads_to_the_gateway_with_tls() -> None:
 def test_every_optional_component_is_in_the_example() -> None:
     kustomization = yaml.safe_load((K8S / "overlays/full/kustomization.yaml").read_text())
     used = {Path(each).name for each in kustomization["components"]}
-    stores = {"cassandra", "bucket", "autoscaling"}
-    assert used | stores == {folder.name for folder in (K8S / "components").iterdir()}
+    elsewhere = {"cassandra", "bucket", "autoscaling", "collection"}
+    assert used | elsewhere == {folder.name for folder in (K8S / "components").iterdir()}
     assert objects("full")
