@@ -64,6 +64,10 @@ _COMMANDS = {
     # The metadata store.
     "kv": ("tarn_cli.commands.kv:kv", "The metadata store: move a whole installation."),
     "backup": ("tarn_cli.commands.backup:backup", "Back up all metadata, and restore it."),
+    "upgrade": (
+        "tarn_cli.commands.upgrade:upgrade",
+        "The feature level, and the releases that use an installation.",
+    ),
     # The command line itself.
     "config": (
         "tarn_cli.commands.config:config",

@@ -18,6 +18,7 @@ from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.config import Config
 from tarn.kv.opening import open_kv
+from tarn.kv.replicas import replica_of
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import run
@@ -62,6 +63,7 @@ async def _assemble(
     clock, ids = runtime.clock, runtime.ids
     kv = await open_kv(config, clock, ids, runtime.meters)
     stack.push_async_callback(kv.close)
+    replica = replica_of("node", config, kv, runtime.clock, runtime.ids, runtime.stop)
     blocks = await open_blocks(config, clock, runtime.meters)
     stack.push_async_callback(blocks.close)
     committed = await stack.enter_async_context(open_committed_of(config, blocks))
@@ -87,6 +89,7 @@ async def _assemble(
         ids=ids,
         builder=builder,
         stopped=runtime.stopped,
+        require_feature=replica.require,
         meters=runtime.meters,
     )
     graveler_calls = InProcessTransport(graveler.endpoints, clock)
@@ -102,7 +105,7 @@ async def _assemble(
         meters=runtime.meters,
         tracing=runtime.tracing,
     )
-    return [auth, _Calls(auth_calls), graveler, _Calls(graveler_calls), gateway]
+    return [replica, auth, _Calls(auth_calls), graveler, _Calls(graveler_calls), gateway]
 
 
 def main() -> int:

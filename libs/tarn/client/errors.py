@@ -79,6 +79,7 @@ __all__ = [
     "AddressTooOldError",
     "CollectionRunningError",
     "CollectionHeldError",
+    "FeatureLevelError",
     "CollectionLostError",
     "CollectionNoMarkError",
     "CollectionTooEarlyError",
@@ -321,6 +322,12 @@ class CollectionHeldError(FailedPreconditionError):
     """Garbage collections of the repository are held: release the hold, or wait for its end."""
 
     REASON = Reason.COLLECTION_HELD
+
+
+class FeatureLevelError(FailedPreconditionError):
+    """The installation's feature level is too low for it, because an upgrade is not finished."""
+
+    REASON = Reason.FEATURE_LEVEL
 
 
 class CollectionLostError(FailedPreconditionError):

@@ -1,14 +1,14 @@
 """The branch record and every decision about it (docs/design/protocol.md, "The numbered rules").
 
-The whole state of a branch is one record, which changes only by compare-and-set on the whole record. The
-functions here compute the next record; the services read, write and retry. `tests/models/branch_model.py` is an
-executable model of the rules behind these decisions. Change a rule there first.
+The whole state of a branch is one record, which changes only by compare-and-set on the whole record. The functions here
+compute the next record; the services read, write and retry. `tests/models/branch_model.py` is an executable model of
+these decisions; change a rule there first. `unknown_fields`: see `tarn.kv.unknown_fields`.
 """
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
@@ -59,6 +59,7 @@ class Token:
     kind: TokenKind
     buckets: int
     create_time_us: int
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class Pin:
 
     pin_id: bytes
     metarange_id: MetarangeId
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,7 @@ class Branch:
         sealed: tokens that take no writes and are not committed yet. Invariant: newest first.
         commit_id: the newest commit.
         compacted_metarange_id: the listing on which reads and commits build instead of the commit's (rule 6).
-        compaction_start_time_us: when the running compaction began; 0 if none runs. Only saves work: two compactions
-            at once do no harm.
+        compaction_start_time_us: when the running compaction began; 0 if none runs. Only saves work.
         compaction_end_time_us: when a compaction last ended; 0: never.
         recent_op_ids: operations that changed this record. Invariant: newest first, at most eight.
         is_deleted: the repository is being deleted; the branch is treated as absent.
@@ -116,6 +117,7 @@ class Branch:
     head_sequence: int = 0
     head_time_us: int = 0
     pins: tuple[Pin, ...] = ()
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def tokens(self) -> tuple[Token, ...]:
@@ -481,10 +483,9 @@ class Settled(enum.Enum):
 def settle(base: Branch, op_id: bytes, current: Branch | None) -> Settled:
     """Decides from a settling read of the record whether operation `op_id` on `base` was applied.
 
-    The record remembers the last eight operations. If the operation that made `base` is still among them, or
-    the record has not forgotten any yet, the absence of `op_id` proves that it was not applied. It may still
-    be applied later if the record is still `base`: no read can void a request that has reached no replica
-    yet. Only another change of the record can.
+    The record remembers the last eight operations. If the operation that made `base` is still among them, or the record
+    has not forgotten any yet, the absence of `op_id` proves that it was not applied. It may still be applied later if
+    the record is still `base`: no read can void a request that has reached no replica yet; another change can.
     """
     if current is None or current.incarnation != base.incarnation:
         return Settled.UNDECIDABLE

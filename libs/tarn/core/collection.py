@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
@@ -87,7 +87,11 @@ LIMITS: Final = CollectionLimits()
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a run counted; see `CollectionTotals` of the proto."""
+    """What a run counted; see `CollectionTotals` of the proto.
+
+    Attributes:
+        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
+    """
 
     run_id: str
     begin_us: int = 0
@@ -100,6 +104,7 @@ class Totals:
     deleted_bytes: int = 0
     failed_count: int = 0
     note: str = ""
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,7 @@ class Collection:
         batch: the first 16 bytes of the id of each block of the open batch.
         last_mark: what the last complete mark counted.
         last_sweep: what the last complete sweep counted.
+        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
     """
 
     phase: Phase = Phase.IDLE
@@ -139,6 +145,7 @@ class Collection:
     batch: frozenset[bytes] = frozenset()
     last_mark: Totals | None = None
     last_sweep: Totals | None = None
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
     def is_batch_open(self, now_us: int) -> bool:
         """Whether deletions of ranges or metaranges may be under way."""

@@ -93,6 +93,8 @@ class Reason(enum.StrEnum):
     """A run of a collection is over, or its lease is: it has to stop."""
     COLLECTION_NO_MARK = "COLLECTION_NO_MARK"
     COLLECTION_TOO_EARLY = "COLLECTION_TOO_EARLY"
+    FEATURE_LEVEL = "FEATURE_LEVEL"
+    """The store's feature level does not allow it, or this release does not support the level."""
     USER_NOT_FOUND = "USER_NOT_FOUND"
     USER_EXISTS = "USER_EXISTS"
     ROLE_NOT_FOUND = "ROLE_NOT_FOUND"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tarn.core.ids import CommitId
 
@@ -54,6 +54,8 @@ class HeadChange:
         old_commit_id: the head before; None for a creation.
         new_commit_id: the head after; None for a deletion.
         old_since_us: the time from which `old_commit_id` was the head; 0 if unknown.
+        unknown_operation: the name of an operation that only newer replicas know; `operation` is then OTHER.
+        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
     """
 
     entry_id: bytes
@@ -65,6 +67,8 @@ class HeadChange:
     old_commit_id: CommitId | None
     new_commit_id: CommitId | None
     old_since_us: int = 0
+    unknown_operation: str = ""
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def is_deletion(self) -> bool:

@@ -56,20 +56,32 @@ _WORDS: Mapping[ChangeKind, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ExemptUser:
-    """A user whom a protection does not bind; only this life of the user, not a later one of the same name."""
+    """A user whom a protection does not bind; only this life of the user, not a later one of the same name.
+
+    Attributes:
+        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
+    """
 
     user_id: str
     user_uid: bytes
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """Blocks kinds of changes of the branches that match `pattern` (`tarn.core.glob`)."""
+    """Blocks kinds of changes of the branches that match `pattern` (`tarn.core.glob`).
+
+    Attributes:
+        unknown_blocked: names of kinds of changes that only newer replicas know. They block nothing here.
+        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
+    """
 
     pattern: str
     blocked: frozenset[ChangeKind]
     exempt_users: tuple[ExemptUser, ...] = ()
     exempt_roles: frozenset[str] = frozenset()
+    unknown_blocked: frozenset[str] = frozenset()
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
     def binds(self, kind: ChangeKind, caller: Grant) -> bool:
         """Whether it blocks a kind of change for a caller."""
@@ -155,12 +167,14 @@ class Settings:
     Attributes:
         metadata: sorted by name.
         change_id: 16 random bytes, unique to the change that made this version; empty if there was none.
+        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
     """
 
     rules: Rules = NO_RULES
     metadata: tuple[tuple[str, str], ...] = ()
     change_id: bytes = b""
     change_time_us: int = 0
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 def _protected(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId, TaskId, UserId
@@ -96,12 +96,17 @@ class TaskState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """Why a task failed: the state of the `TarnError`."""
+    """Why a task failed: the state of the `TarnError`.
+
+    Attributes:
+        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
+    """
 
     kind: Kind
     reason: Reason
     message: str
     metadata: tuple[tuple[str, str], ...] = ()
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
     @classmethod
     def of(cls, error: TarnError) -> TaskFailure:
@@ -156,6 +161,7 @@ class Task:
         failure: why it failed.
         request_row: SHA-256 of a long request, which the store keeps in a row of its own; else empty.
         result_row: the same for a long response.
+        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
     """
 
     task_id: TaskId
@@ -182,6 +188,7 @@ class Task:
     failure: TaskFailure | None = None
     request_row: bytes = b""
     result_row: bytes = b""
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def start(self) -> Start:
@@ -197,10 +204,12 @@ class Quota:
         count: number of starts.
         open_ids: the tasks that had not ended at the last start, and that start. So each start looks only at tasks that
             are open, or ended since the start before. Invariant: at most `OPEN_MAX`.
+        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
     """
 
     count: int = 0
     open_ids: tuple[TaskId, ...] = ()
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
     def with_start(self, task_id: TaskId, ended: Collection[TaskId], open_elsewhere: int) -> Quota:
         """Returns the quota after a start; itself if it has the start already.
@@ -223,7 +232,7 @@ class Quota:
         if self.count >= STARTS_MAX:
             text = f"you had {self.count} tasks in this repository today, the most of one day; call the rpc itself"
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
-        return Quota(self.count + 1, (*still_open, task_id))
+        return replace(self, count=self.count + 1, open_ids=(*still_open, task_id))
 
 
 def days_of_open_tasks(now_us: int) -> range:

@@ -1,4 +1,7 @@
-"""Encodes and decodes the KV values of auth (`protos/tarn_proto/store/v1/auth.proto`)."""
+"""Encodes and decodes the KV values of auth (`protos/tarn_proto/store/v1/auth.proto`).
+
+`unknown_fields` of a value are those that only newer replicas know (`tarn.kv.unknown_fields`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tarn.core.ids import AccessKeyId, UserId
 from tarn.kv.records import parse_record
+from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import auth_pb2 as pb
 
 __all__ = [
@@ -35,6 +39,7 @@ class User:
     user_uid: bytes
     roles: tuple[str, ...]
     create_time_us: int
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class Credential:
     create_time_us: int
     sealed_secret: bytes = field(repr=False)
     encryption_key_id: str
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +67,31 @@ class Setup:
 
     setup_time_us: int
     user_id: UserId
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 def encode_user(user: User) -> bytes:
     """Encodes a user as a KV value."""
-    return pb.UserRecord(
+    record = pb.UserRecord(
         user_id=user.user_id,
         user_uid=user.user_uid,
         roles=user.roles,
         create_time_us=user.create_time_us,
-    ).SerializeToString()
+    )
+    return with_unknown(record, user.unknown_fields).SerializeToString()
 
 
 def decode_user(value: bytes) -> User:
     """Decodes a user from a KV value."""
     record = parse_record(pb.UserRecord(), value)
     user_id = UserId(record.user_id)
-    return User(user_id, record.user_uid, tuple(record.roles), record.create_time_us)
+    roles = tuple(record.roles)
+    return User(user_id, record.user_uid, roles, record.create_time_us, unknown_of(record))
 
 
 def encode_credential(credential: Credential) -> bytes:
     """Encodes a key pair as a KV value."""
-    return pb.CredentialRecord(
+    record = pb.CredentialRecord(
         access_key_id=credential.access_key_id,
         user_id=credential.user_id,
         user_uid=credential.user_uid,
@@ -90,7 +99,8 @@ def encode_credential(credential: Credential) -> bytes:
         create_time_us=credential.create_time_us,
         sealed_secret=credential.sealed_secret,
         encryption_key_id=credential.encryption_key_id,
-    ).SerializeToString()
+    )
+    return with_unknown(record, credential.unknown_fields).SerializeToString()
 
 
 def decode_credential(value: bytes) -> Credential:
@@ -104,16 +114,17 @@ def decode_credential(value: bytes) -> Credential:
         record.create_time_us,
         record.sealed_secret,
         record.encryption_key_id,
+        unknown_of(record),
     )
 
 
 def encode_setup(setup: Setup) -> bytes:
     """Encodes the record of a finished set-up as a KV value."""
     record = pb.SetupRecord(setup_time_us=setup.setup_time_us, user_id=setup.user_id)
-    return record.SerializeToString()
+    return with_unknown(record, setup.unknown_fields).SerializeToString()
 
 
 def decode_setup(value: bytes) -> Setup:
     """Decodes the record of a finished set-up from a KV value."""
     record = parse_record(pb.SetupRecord(), value)
-    return Setup(record.setup_time_us, UserId(record.user_id))
+    return Setup(record.setup_time_us, UserId(record.user_id), unknown_of(record))

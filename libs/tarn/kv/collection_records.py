@@ -7,6 +7,7 @@ from dataclasses import fields
 from tarn.core.collection import Collection, Phase, Totals
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.records import parse_record
+from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import collection_pb2 as pb
 
 __all__ = ["decode_collection", "encode_collection"]
@@ -27,6 +28,8 @@ _PLAIN = (
 )
 """Fields with the same name and the same value in the record."""
 
+_TOTALS = tuple(each.name for each in fields(Totals) if each.name != "unknown_fields")
+
 
 def encode_collection(collection: Collection) -> bytes:
     """Encodes a collection record as a KV value."""
@@ -38,9 +41,10 @@ def encode_collection(collection: Collection) -> bytes:
     for name in ("last_mark", "last_sweep"):
         totals = getattr(collection, name)
         if totals is not None:
-            counts = {each.name: getattr(totals, each.name) for each in fields(totals)}
-            getattr(record, name).CopyFrom(pb.CollectionTotalsRecord(**counts))
-    return record.SerializeToString(deterministic=True)
+            counts = {each: getattr(totals, each) for each in _TOTALS}
+            message = with_unknown(pb.CollectionTotalsRecord(**counts), totals.unknown_fields)
+            getattr(record, name).CopyFrom(message)
+    return with_unknown(record, collection.unknown_fields).SerializeToString(deterministic=True)
 
 
 def decode_collection(value: bytes) -> Collection:
@@ -59,9 +63,11 @@ def decode_collection(value: bytes) -> Collection:
         batch=frozenset(batch),
         last_mark=_totals(record.last_mark) if record.HasField("last_mark") else None,
         last_sweep=_totals(record.last_sweep) if record.HasField("last_sweep") else None,
+        unknown_fields=unknown_of(record),
         **{name: getattr(record, name) for name in _PLAIN},
     )
 
 
 def _totals(record: pb.CollectionTotalsRecord) -> Totals:
-    return Totals(**{each.name: getattr(record, each.name) for each in fields(Totals)})
+    counts = {each: getattr(record, each) for each in _TOTALS}
+    return Totals(**counts, unknown_fields=unknown_of(record))

@@ -4,6 +4,10 @@ While a transfer reads or fills a store, and after its data has moved elsewhere,
 such a write would be lost silently. The record is kept in the store itself, because the store is the one
 thing that every process of the installation reads.
 
+The same row records the store's feature level (`tarn.core.levels`), because the same processes have to obey it at the
+same moments. A row without a state says that the store is open. A release that knows no levels cannot read such a row
+and refuses the store.
+
 - On the embedded store the fence is checked at start only: a tool opens the file *alone*, so no other
   process has it open.
 - A Cassandra cluster does not show which processes use it. There every process answers on a *lease*
@@ -26,6 +30,7 @@ import pyarrow as pa
 
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.levels import StoreLevel, unsupported
 from tarn.kv.port import (
     Group,
     Kv,
@@ -36,6 +41,7 @@ from tarn.kv.port import (
     PartitionKind,
     Predicate,
     PredicateFailedError,
+    ReadKv,
     Row,
     SiftedPage,
     Versioned,
@@ -48,10 +54,14 @@ __all__ = [
     "Fence",
     "FenceState",
     "FencedKv",
+    "check_level",
     "check_open",
     "closed_by",
+    "decode_store",
     "fence_partition",
     "read_fence",
+    "read_level",
+    "read_store",
     "write_fence",
 ]
 
@@ -95,38 +105,55 @@ class Fence:
     about: str
     time_us: int
 
-    def encode(self) -> bytes:
-        """Encodes the fence as JSON."""
-        return json.dumps(
-            {
-                "state": self.state.value,
-                "transfer_id": self.transfer_id,
-                "run_id": self.run_id,
-                "about": self.about,
-                "time_us": self.time_us,
-            },
-            ensure_ascii=False,
-        ).encode()
+    def fields(self) -> dict[str, str | int]:
+        """The fence's part of the row."""
+        return {
+            "state": self.state.value,
+            "transfer_id": self.transfer_id,
+            "run_id": self.run_id,
+            "about": self.about,
+            "time_us": self.time_us,
+        }
 
-    @classmethod
-    def decode(cls, value: bytes) -> Fence:
-        """Decodes the fence of a row.
 
-        Raises:
-            TarnError: CORRUPT: the value is not a fence record.
-        """
-        try:
-            found = json.loads(value)
-            return cls(
-                FenceState(found["state"]),
-                str(found["transfer_id"]),
-                str(found["run_id"]),
-                str(found["about"]),
-                int(found["time_us"]),
-            )
-        except (ValueError, TypeError, KeyError) as error:
-            text = f"the fence record cannot be read: {value[:200]!r}"
-            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
+def _encode(fence: Fence | None, level: StoreLevel) -> bytes | None:
+    """The row for a fence and a level; None: no row."""
+    if fence is None and level == StoreLevel():
+        return None
+    fields: dict[str, str | int] = {} if fence is None else fence.fields()
+    if level != StoreLevel():
+        fields |= {"level": level.level, "next_level": level.next_level}
+    if fence is None:
+        fields["about"] = (
+            "open; a release that cannot read this row is too old for its feature level"
+        )
+    return json.dumps(fields, ensure_ascii=False).encode()
+
+
+def decode_store(value: bytes) -> tuple[Fence | None, StoreLevel]:
+    """Decodes the row: the fence, None if the store is open, and the level.
+
+    Raises:
+        TarnError: CORRUPT: the value is not such a row.
+    """
+    try:
+        found = json.loads(value)
+        first = StoreLevel()
+        level = int(found.get("level", first.level))
+        levels = StoreLevel(level, int(found.get("next_level", level)))
+        if "state" not in found and "level" in found:
+            return None, levels
+        fence = Fence(
+            FenceState(found["state"]),
+            str(found["transfer_id"]),
+            str(found["run_id"]),
+            str(found["about"]),
+            int(found["time_us"]),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        text = f"the fence record cannot be read: {value[:200]!r}"
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
+    return fence, levels
 
 
 def fence_partition(installation_id: str) -> Partition:
@@ -135,38 +162,63 @@ def fence_partition(installation_id: str) -> Partition:
 
 
 async def read_fence(kv: Kv, installation_id: str) -> tuple[Fence | None, Predicate | None]:
-    """Reads the fence and its version; (None, None) while the installation may be used.
+    """Reads the fence, None while the installation may be used, and the version of its row, None if there is none.
 
     Raises:
         TarnError: CORRUPT: the record cannot be read. Also the store's errors.
     """
+    fence, _, predicate = await read_store(kv, installation_id)
+    return fence, predicate
+
+
+async def read_level(kv: Kv, installation_id: str) -> StoreLevel:
+    """Reads the level of a store. Raises as `read_fence`."""
+    _, level, _ = await read_store(kv, installation_id)
+    return level
+
+
+async def read_store(
+    kv: Kv, installation_id: str
+) -> tuple[Fence | None, StoreLevel, Predicate | None]:
+    """Reads the fence, the level and the version of their row. Raises as `read_fence`."""
     (found,) = await kv.get_many(fence_partition(installation_id), [FENCE])
     if found is None:
-        return None, None
-    return Fence.decode(found.value), found.predicate
+        return None, StoreLevel(), None
+    return *decode_store(found.value), found.predicate
 
 
 async def write_fence(
-    kv: Kv, installation_id: str, fence: Fence | None, predicate: Predicate | None
+    kv: Kv,
+    installation_id: str,
+    fence: Fence | None,
+    predicate: Predicate | None,
+    *,
+    level: StoreLevel | None = None,
 ) -> None:
-    """Sets the fence, or removes it, if its version is still `predicate`.
+    """Sets the fence, or removes it, if the version of its row is still `predicate`.
 
-    After a lost race or an unknown outcome, the record is read again and decides the result.
+    The level stays as it is if `level` is None. After a lost race or an unknown outcome, the record is read again and
+    decides the result.
 
     Raises:
         TarnError: CONFLICT: another process changed the fence. Also the store's errors.
     """
     partition = fence_partition(installation_id)
+    if level is None:
+        level = await read_level(
+            kv, installation_id
+        )  # if it changes after this, so does the version
+    value = _encode(fence, level)
     try:
-        if fence is not None:
-            await kv.set_if(partition, FENCE, fence.encode(), predicate)
+        if value is not None:
+            await kv.set_if(partition, FENCE, value, predicate)
         elif predicate is not None:
             await kv.delete_if(partition, FENCE, predicate)
     except TarnError as error:
         if error.kind not in {Kind.CONFLICT, Kind.UNKNOWN_OUTCOME}:
             raise
         (found,) = await kv.get_many(partition, [FENCE], settle=True)
-        if (None if found is None else Fence.decode(found.value)) != fence:
+        if (None if found is None else found.value) != value:
             raise
 
 
@@ -183,8 +235,17 @@ def closed_by(fence: Fence | None, installation_id: str) -> str:
     return f"{text}; if that transfer is finished or was given up, `tarn kv reopen` opens it again"
 
 
+async def check_level(kv: Kv | ReadKv, installation_id: str) -> None:
+    """Raises `TarnError` FAILED_PRECONDITION if this release does not support the level of the store."""
+    (found,) = await kv.get_many(fence_partition(installation_id), [FENCE])
+    level = StoreLevel() if found is None else decode_store(found.value)[1]
+    if text := unsupported(level, installation_id):
+        raise TarnError(Kind.FAILED_PRECONDITION, Reason.FEATURE_LEVEL, text)
+
+
 async def check_open(kv: Kv, installation_id: str) -> None:
-    """Raises `TarnError` FAILED_PRECONDITION if the installation may not be used on this store."""
+    """Raises `TarnError` FAILED_PRECONDITION if the installation, or this release, may not be used on this store."""
+    await check_level(kv, installation_id)
     fence, _ = await read_fence(kv, installation_id)
     if fence is not None:
         text = closed_by(fence, installation_id)
@@ -212,6 +273,7 @@ class FencedKv:
         self._now = clock.monotonic
         self._open_until = float("-inf")
         self._found: Fence | None = None
+        self._too_old = ""
         self._is_closed = False
         self._look_after = float("-inf")
 
@@ -337,10 +399,11 @@ class FencedKv:
         """
         began = self._now()
         if not self._is_closed or began >= self._look_after:
-            self._found, _ = await read_fence(self._kv, self._installation_id)
-            self._is_closed = self._found != self._behind
+            self._found, level, _ = await read_store(self._kv, self._installation_id)
+            self._too_old = unsupported(level, self._installation_id)
+            self._is_closed = self._found != self._behind or bool(self._too_old)
             self._look_after = began + _AGAIN_SECONDS
         if self._is_closed:
-            text = closed_by(self._found, self._installation_id)
+            text = self._too_old or closed_by(self._found, self._installation_id)
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
         self._open_until = max(self._open_until, began + LEASE_SECONDS)

@@ -9,9 +9,10 @@ from tarn.core.clock import Clock, IdSource
 from tarn.kv.agreement import agree
 from tarn.kv.embedded import open_embedded
 from tarn.kv.embedded.reading import open_embedded_to_read
-from tarn.kv.fence import FencedKv, check_open
+from tarn.kv.fence import FencedKv, check_level, check_open
 from tarn.kv.metered import MeteredKv
 from tarn.kv.port import ListingKv, ReadKv, ScanKv
+from tarn.kv.upgrading import begin_level
 from tarn.telemetry.meters import Meters
 
 __all__ = ["open_kv", "open_kv_to_read", "open_scans", "open_store"]
@@ -22,7 +23,7 @@ _log = structlog.get_logger()
 async def open_kv(
     config: Config, clock: Clock, ids: IdSource, meters: Meters | None = None
 ) -> ListingKv:
-    """Opens the metadata store for a service; the caller closes it.
+    """Opens the metadata store for a service; the caller closes it. A new installation gets its feature level.
 
     Args:
         config: names the store.
@@ -37,6 +38,7 @@ async def open_kv(
     store = await open_store(config, clock, ids)
     try:
         await check_open(store, config.installation.id)
+        await begin_level(store, config.installation.id)
         if config.metadata.db.type == "cassandra":
             # Compare-and-sets are decided among the nodes of one data centre. Two processes with different
             # data centres could therefore both win the same one.
@@ -77,9 +79,15 @@ async def open_kv_to_read(config: Config, clock: Clock, ids: IdSource) -> ReadKv
     Raises:
         TarnError: the store cannot be opened or does not exist; the text gives the reason.
     """
-    if config.metadata.db.type == "embedded":
-        return await open_embedded_to_read(config.metadata.db.embedded.file)
-    return await open_store(config, clock, ids)
+    if config.metadata.db.type != "embedded":
+        return await open_store(config, clock, ids)
+    store = await open_embedded_to_read(config.metadata.db.embedded.file)
+    try:
+        await check_level(store, config.installation.id)
+    except BaseException:
+        await store.close()
+        raise
+    return store
 
 
 async def open_store(
@@ -95,14 +103,21 @@ async def open_store(
             this cannot be checked.
 
     Raises:
-        TarnError: the store cannot be opened; the text gives the reason.
+        TarnError: the store cannot be opened, or this release does not support its feature level.
     """
+    store: ListingKv
     match config.metadata.db.type:
         case "embedded":
             file = config.metadata.db.embedded.file
-            return await open_embedded(file, durability=config.durability, alone=alone)
+            store = await open_embedded(file, durability=config.durability, alone=alone)
         case "cassandra":
-            return await _open_cassandra(config, clock, ids)
+            store = await _open_cassandra(config, clock, ids)
+    try:
+        await check_level(store, config.installation.id)
+    except BaseException:
+        await store.close()
+        raise
+    return store
 
 
 async def _open_cassandra(config: Config, clock: Clock, ids: IdSource) -> ListingKv:

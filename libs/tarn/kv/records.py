@@ -1,6 +1,7 @@
 """Encodes graveler's records as KV values, and decodes them (`protos/tarn_proto/store/v1`).
 
-The functions take and return values of the core. No other module uses the protos of the store.
+The functions take and return values of the core. `unknown_fields` of a value are those that only newer replicas know;
+they are written back as they were (`tarn.kv.unknown_fields`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange, HeadOperation
 from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId, TaskId, TokenId
 from tarn.kv.port import Partition, PartitionKind
+from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = [
@@ -71,6 +73,7 @@ class Repository:
     is_deleted: bool = False
     is_pending: bool = False
     restore_id: str = ""
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def is_served(self) -> bool:
@@ -91,6 +94,7 @@ class Tag:
     create_time_us: int
     nonce: bytes = b""
     is_pending: bool = False
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 class RefKind(enum.Enum):
@@ -110,6 +114,7 @@ class RefName:
     kind: RefKind
     nonce: bytes
     create_time_us: int = field(default=0, compare=False)
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,7 @@ class Namespace:
     repository_id: RepositoryId
     instance_uid: str
     is_final: bool = False
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,7 @@ class TokenOwner:
     branch_id: BranchId
     token_id: TokenId
     look_count: int = 0
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +160,7 @@ class ReflogOwner:
 
     root: str
     branch_id: BranchId
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +173,7 @@ class TaskOwner:
 
     root: str
     task_id: TaskId
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +196,7 @@ class Drop:
     owner: TokenOwner | None = None
     reflog: ReflogOwner | None = None
     task: TaskOwner | None = None
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 def parse_record(message: M, value: bytes) -> M:
@@ -205,18 +215,20 @@ def parse_record(message: M, value: bytes) -> M:
 
 def token_to(token: Token) -> pb.Token:
     """Converts a token to its message, for use inside a record."""
-    return pb.Token(
+    record = pb.Token(
         token_id=token.token_id,
         is_conditional=token.kind is TokenKind.CONDITIONAL,
         buckets=token.buckets,
         create_time_us=token.create_time_us,
     )
+    return with_unknown(record, token.unknown_fields)
 
 
 def token_from(record: pb.Token) -> Token:
     """Converts the message of a token, taken from a record."""
     kind = TokenKind.CONDITIONAL if record.is_conditional else TokenKind.PLAIN
-    return Token(TokenId(record.token_id), kind, record.buckets, record.create_time_us)
+    token_id = TokenId(record.token_id)
+    return Token(token_id, kind, record.buckets, record.create_time_us, unknown_of(record))
 
 
 def encode_branch(branch: Branch, *, is_pending: bool = False) -> bytes:
@@ -225,7 +237,7 @@ def encode_branch(branch: Branch, *, is_pending: bool = False) -> bytes:
     A pending branch, whose creation has begun but not finished, reads as deleted for all callers that do
     not check `is_pending_branch`.
     """
-    return pb.BranchRecord(
+    record = pb.BranchRecord(
         incarnation=branch.incarnation,
         staging=token_to(branch.staging),
         sealed=[token_to(token) for token in branch.sealed],
@@ -242,25 +254,34 @@ def encode_branch(branch: Branch, *, is_pending: bool = False) -> bytes:
         outbox=[encode_head_change(entry) for entry in branch.outbox],
         head_sequence=branch.head_sequence,
         head_time_us=branch.head_time_us,
-        pins=[
-            pb.PinRecord(pin_id=each.pin_id, metarange_id=each.metarange_id) for each in branch.pins
-        ],
-    ).SerializeToString()
+        pins=[_pin_to(each) for each in branch.pins],
+    )
+    return with_unknown(record, branch.unknown_fields).SerializeToString()
+
+
+def _pin_to(pin: Pin) -> pb.PinRecord:
+    record = pb.PinRecord(pin_id=pin.pin_id, metarange_id=pin.metarange_id)
+    return with_unknown(record, pin.unknown_fields)
+
+
+def _pin_from(record: pb.PinRecord) -> Pin:
+    return Pin(record.pin_id, MetarangeId(record.metarange_id), unknown_of(record))
 
 
 def encode_head_change(entry: HeadChange) -> bytes:
     """Encodes an entry of a reflog, for a row or an outbox."""
-    return pb.HeadChangeRecord(
+    record = pb.HeadChangeRecord(
         entry_id=entry.entry_id,
         sequence=entry.sequence,
         time_us=entry.time_us,
-        operation=entry.operation.value,
+        operation=entry.unknown_operation or entry.operation.value,
         user_id=entry.user_id,
         incarnation=entry.incarnation,
         old_commit_id=entry.old_commit_id or "",
         new_commit_id=entry.new_commit_id or "",
         old_since_us=entry.old_since_us,
-    ).SerializeToString()
+    )
+    return with_unknown(record, entry.unknown_fields).SerializeToString()
 
 
 def decode_head_change(value: bytes) -> HeadChange:
@@ -277,6 +298,8 @@ def decode_head_change(value: bytes) -> HeadChange:
         old_commit_id=CommitId(record.old_commit_id) if record.old_commit_id else None,
         new_commit_id=CommitId(record.new_commit_id) if record.new_commit_id else None,
         old_since_us=record.old_since_us,
+        unknown_operation="" if record.operation in known else record.operation,
+        unknown_fields=unknown_of(record),
     )
 
 
@@ -305,13 +328,14 @@ def decode_branch(value: bytes) -> Branch:
         outbox=tuple(decode_head_change(entry) for entry in record.outbox),
         head_sequence=record.head_sequence,
         head_time_us=record.head_time_us,
-        pins=tuple(Pin(each.pin_id, MetarangeId(each.metarange_id)) for each in record.pins),
+        pins=tuple(_pin_from(each) for each in record.pins),
+        unknown_fields=unknown_of(record),
     )
 
 
 def encode_repository(repository: Repository) -> bytes:
     """Encodes a repository as a KV value."""
-    return pb.RepositoryRecord(
+    record = pb.RepositoryRecord(
         repository_id=repository.repository_id,
         instance_uid=repository.instance_uid,
         storage_namespace=repository.storage_namespace,
@@ -320,7 +344,8 @@ def encode_repository(repository: Repository) -> bytes:
         is_deleted=repository.is_deleted,
         is_pending=repository.is_pending,
         restore_id=repository.restore_id,
-    ).SerializeToString()
+    )
+    return with_unknown(record, repository.unknown_fields).SerializeToString()
 
 
 def decode_repository(value: bytes) -> Repository:
@@ -335,24 +360,27 @@ def decode_repository(value: bytes) -> Repository:
         record.is_deleted,
         record.is_pending,
         record.restore_id,
+        unknown_of(record),
     )
 
 
 def encode_tag(tag: Tag) -> bytes:
     """Encodes a tag as a KV value."""
-    return pb.TagRecord(
+    record = pb.TagRecord(
         commit_id=tag.commit_id,
         create_time_us=tag.create_time_us,
         nonce=tag.nonce,
         is_pending=tag.is_pending,
-    ).SerializeToString()
+    )
+    return with_unknown(record, tag.unknown_fields).SerializeToString()
 
 
 def decode_tag(value: bytes) -> Tag:
     """Decodes a tag from a KV value."""
     record = parse_record(pb.TagRecord(), value)
     commit_id = CommitId(record.commit_id)
-    return Tag(commit_id, record.create_time_us, record.nonce, record.is_pending)
+    unknown = unknown_of(record)
+    return Tag(commit_id, record.create_time_us, record.nonce, record.is_pending, unknown)
 
 
 _REF_KINDS = {
@@ -364,11 +392,12 @@ _REF_KIND_NUMBERS = {kind: number for number, kind in _REF_KINDS.items()}
 
 def encode_ref_name(name: RefName) -> bytes:
     """Encodes the owner of a name as a KV value."""
-    return pb.RefNameRecord(
+    record = pb.RefNameRecord(
         kind=_REF_KIND_NUMBERS[name.kind],
         nonce=name.nonce,
         create_time_us=name.create_time_us,
-    ).SerializeToString()
+    )
+    return with_unknown(record, name.unknown_fields).SerializeToString()
 
 
 def decode_ref_name(value: bytes) -> RefName:
@@ -382,27 +411,29 @@ def decode_ref_name(value: bytes) -> RefName:
     if kind is None:
         text = f"a name is of kind {record.kind}, neither branch nor tag"
         raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
-    return RefName(kind, record.nonce, record.create_time_us)
+    return RefName(kind, record.nonce, record.create_time_us, unknown_of(record))
 
 
 def encode_namespace(namespace: Namespace) -> bytes:
     """Encodes the owner of a storage namespace as a KV value."""
-    return pb.NamespaceRecord(
+    record = pb.NamespaceRecord(
         repository_id=namespace.repository_id,
         instance_uid=namespace.instance_uid,
         is_final=namespace.is_final,
-    ).SerializeToString()
+    )
+    return with_unknown(record, namespace.unknown_fields).SerializeToString()
 
 
 def decode_namespace(value: bytes) -> Namespace:
     """Decodes the owner of a storage namespace from a KV value."""
     record = parse_record(pb.NamespaceRecord(), value)
-    return Namespace(RepositoryId(record.repository_id), record.instance_uid, record.is_final)
+    repository_id = RepositoryId(record.repository_id)
+    return Namespace(repository_id, record.instance_uid, record.is_final, unknown_of(record))
 
 
 def encode_drop(drop: Drop) -> bytes:
     """Encodes a partition to drop as a KV value."""
-    return pb.CleanupRecord(
+    record = pb.CleanupRecord(
         partition=drop.partition.name,
         is_register=drop.partition.kind is PartitionKind.REGISTER,
         buckets=drop.partition.buckets,
@@ -411,32 +442,37 @@ def encode_drop(drop: Drop) -> bytes:
         owner=None if drop.owner is None else _owner_to(drop.owner),
         reflog=_reflog_to(drop.reflog),
         task=_task_to(drop.task),
-    ).SerializeToString()
+    )
+    return with_unknown(record, drop.unknown_fields).SerializeToString()
 
 
 def _reflog_to(reflog: ReflogOwner | None) -> pb.ReflogOwner | None:
     if reflog is None:
         return None
-    return pb.ReflogOwner(root=reflog.root, branch_id=reflog.branch_id)
+    record = pb.ReflogOwner(root=reflog.root, branch_id=reflog.branch_id)
+    return with_unknown(record, reflog.unknown_fields)
 
 
 def _task_to(task: TaskOwner | None) -> pb.TaskOwner | None:
-    return None if task is None else pb.TaskOwner(root=task.root, task_id=task.task_id)
+    if task is None:
+        return None
+    record = pb.TaskOwner(root=task.root, task_id=task.task_id)
+    return with_unknown(record, task.unknown_fields)
 
 
 def _owner_to(owner: TokenOwner) -> pb.TokenOwner:
-    return pb.TokenOwner(
+    record = pb.TokenOwner(
         root=owner.root,
         branch_id=owner.branch_id,
         token_id=owner.token_id,
         look_count=owner.look_count,
     )
+    return with_unknown(record, owner.unknown_fields)
 
 
 def _owner_from(record: pb.TokenOwner) -> TokenOwner:
-    return TokenOwner(
-        record.root, BranchId(record.branch_id), TokenId(record.token_id), record.look_count
-    )
+    branch_id, token_id = BranchId(record.branch_id), TokenId(record.token_id)
+    return TokenOwner(record.root, branch_id, token_id, record.look_count, unknown_of(record))
 
 
 def decode_drop(value: bytes) -> Drop:
@@ -447,8 +483,17 @@ def decode_drop(value: bytes) -> Drop:
     owner = _owner_from(record.owner) if record.HasField("owner") else None
     reflog = None
     if record.HasField("reflog"):
-        reflog = ReflogOwner(record.reflog.root, BranchId(record.reflog.branch_id))
+        found = record.reflog
+        reflog = ReflogOwner(found.root, BranchId(found.branch_id), unknown_of(found))
     task = None
     if record.HasField("task"):
-        task = TaskOwner(record.task.root, TaskId(record.task.task_id))
-    return Drop(partition, record.drop_time_us, record.drop_count, owner, reflog, task)
+        task = TaskOwner(record.task.root, TaskId(record.task.task_id), unknown_of(record.task))
+    return Drop(
+        partition,
+        record.drop_time_us,
+        record.drop_count,
+        owner,
+        reflog,
+        task,
+        unknown_of(record),
+    )

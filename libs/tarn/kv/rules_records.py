@@ -5,6 +5,7 @@ from __future__ import annotations
 from tarn.core.change_kind import PROTECTABLE
 from tarn.core.rules import ExemptUser, Protection, Rules, Settings
 from tarn.kv.records import parse_record
+from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import rules_pb2 as pb
 
 __all__ = ["decode_settings", "encode_settings"]
@@ -15,14 +16,15 @@ _KINDS = {kind.value: kind for kind in PROTECTABLE}
 def encode_settings(settings: Settings) -> bytes:
     """Encodes rules and metadata as a KV value."""
     rules = settings.rules
-    return pb.SettingsRecord(
+    record = pb.SettingsRecord(
         protections=[_protection_to(each) for each in rules.protections],
         hidden=rules.hidden,
         is_read_only=rules.is_read_only,
         metadata=dict(settings.metadata),
         change_id=settings.change_id,
         change_time_us=settings.change_time_us,
-    ).SerializeToString(deterministic=True)
+    )
+    return with_unknown(record, settings.unknown_fields).SerializeToString(deterministic=True)
 
 
 def decode_settings(value: bytes) -> Settings:
@@ -35,25 +37,34 @@ def decode_settings(value: bytes) -> Settings:
     protections = tuple(_protection_from(each) for each in record.protections)
     rules = Rules(protections, tuple(record.hidden), record.is_read_only)
     metadata = tuple(sorted(record.metadata.items()))
-    return Settings(rules, metadata, record.change_id, record.change_time_us)
+    unknown = unknown_of(record)
+    return Settings(rules, metadata, record.change_id, record.change_time_us, unknown)
 
 
 def _protection_to(protection: Protection) -> pb.ProtectionRecord:
-    return pb.ProtectionRecord(
+    record = pb.ProtectionRecord(
         pattern=protection.pattern,
-        blocked=sorted(protection.blocked),
-        exempt_users=[
-            pb.ExemptUserRecord(user_id=each.user_id, user_uid=each.user_uid)
-            for each in protection.exempt_users
-        ],
+        blocked=sorted({*protection.blocked, *protection.unknown_blocked}),
+        exempt_users=[_exempt_to(each) for each in protection.exempt_users],
         exempt_roles=sorted(protection.exempt_roles),
     )
+    return with_unknown(record, protection.unknown_fields)
+
+
+def _exempt_to(user: ExemptUser) -> pb.ExemptUserRecord:
+    record = pb.ExemptUserRecord(user_id=user.user_id, user_uid=user.user_uid)
+    return with_unknown(record, user.unknown_fields)
 
 
 def _protection_from(record: pb.ProtectionRecord) -> Protection:
     return Protection(
         record.pattern,
         frozenset(_KINDS[name] for name in record.blocked if name in _KINDS),
-        tuple(ExemptUser(each.user_id, each.user_uid) for each in record.exempt_users),
+        tuple(
+            ExemptUser(each.user_id, each.user_uid, unknown_of(each))
+            for each in record.exempt_users
+        ),
         frozenset(record.exempt_roles),
+        frozenset(record.blocked).difference(_KINDS),
+        unknown_of(record),
     )

@@ -6,6 +6,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId, TaskId, UserId
 from tarn.core.task import Progress, Quota, Task, TaskFailure, TaskState
 from tarn.kv.records import parse_record
+from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import tasks_pb2 as pb
 
 __all__ = ["decode_quota", "decode_task", "encode_quota", "encode_task"]
@@ -44,7 +45,8 @@ def encode_task(task: Task) -> bytes:
         record.error.reason = failure.reason.value
         record.error.message = failure.message
         record.error.metadata.update(failure.metadata)
-    return record.SerializeToString(deterministic=True)
+        with_unknown(record.error, failure.unknown_fields)
+    return with_unknown(record, task.unknown_fields).SerializeToString(deterministic=True)
 
 
 def decode_task(value: bytes) -> Task:
@@ -85,13 +87,15 @@ def decode_task(value: bytes) -> Task:
         request_row=record.request_row,
         result_row=record.result_row,
         failure=failure,
+        unknown_fields=unknown_of(record),
     )
 
 
 def encode_quota(quota: Quota) -> bytes:
     """Encodes the starts of a user on one day as a KV value."""
     ids = [bytes.fromhex(task_id) for task_id in quota.open_ids]
-    return pb.TaskQuotaRecord(start_count=quota.count, open_task_ids=ids).SerializeToString()
+    record = pb.TaskQuotaRecord(start_count=quota.count, open_task_ids=ids)
+    return with_unknown(record, quota.unknown_fields).SerializeToString()
 
 
 def decode_quota(value: bytes) -> Quota:
@@ -101,9 +105,11 @@ def decode_quota(value: bytes) -> Quota:
         TarnError: CORRUPT.
     """
     record = parse_record(pb.TaskQuotaRecord(), value)
-    return Quota(record.start_count, tuple(TaskId(each.hex()) for each in record.open_task_ids))
+    ids = tuple(TaskId(each.hex()) for each in record.open_task_ids)
+    return Quota(record.start_count, ids, unknown_of(record))
 
 
 def _failure(record: pb.TaskErrorRecord) -> TaskFailure:
     metadata = tuple(sorted(record.metadata.items()))
-    return TaskFailure(Kind(record.kind), Reason(record.reason), record.message, metadata)
+    kind, reason = Kind(record.kind), Reason(record.reason)
+    return TaskFailure(kind, reason, record.message, metadata, unknown_of(record))

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 
 from tarn.config import Config
 from tarn.kv.opening import open_kv
+from tarn.kv.replicas import replica_of
 from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import run
 from tarn_auth.application import AuthApplication
@@ -22,6 +23,7 @@ async def _assemble(
     settings = AuthConfig.of(config)
     kv = await open_kv(config, runtime.clock, runtime.ids, runtime.meters)
     stack.push_async_callback(kv.close)
+    replica = replica_of("auth", config, kv, runtime.clock, runtime.ids, runtime.stop)
     auth = AuthApplication(
         kv,
         settings.installation_id,
@@ -30,7 +32,7 @@ async def _assemble(
         runtime.ids,
         previous_secrets=settings.previous_secrets,
     )
-    return [auth]
+    return [replica, auth]
 
 
 def main() -> int:

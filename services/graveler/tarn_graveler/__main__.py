@@ -11,6 +11,7 @@ from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.config import Config
 from tarn.kv.opening import open_kv
+from tarn.kv.replicas import replica_of
 from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import connect, run
 from tarn_graveler.application import GravelerApplication
@@ -25,6 +26,7 @@ async def _assemble(
 ) -> Sequence[Application]:
     kv = await open_kv(config, runtime.clock, runtime.ids, runtime.meters)
     stack.push_async_callback(kv.close)
+    replica = replica_of("graveler", config, kv, runtime.clock, runtime.ids, runtime.stop)
     blocks = await open_blocks(config, runtime.clock, runtime.meters)
     stack.push_async_callback(blocks.close)
     committed = await stack.enter_async_context(open_committed_of(config, blocks))
@@ -41,9 +43,10 @@ async def _assemble(
         ids=runtime.ids,
         builder=builder,
         stopped=runtime.stopped,
+        require_feature=replica.require,
         meters=runtime.meters,
     )
-    return [graveler]
+    return [replica, graveler]
 
 
 def main() -> int:

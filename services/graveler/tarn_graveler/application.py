@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -16,7 +17,7 @@ from tarn.kv.port import Kv
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.operations import Operations
-from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
+from tarn_graveler.assembly import Graveler, GravelerSettings, RequireFeature, assemble
 from tarn_graveler.branch.building import Builder
 from tarn_graveler.handlers.branches import BranchHandler, TagHandler
 from tarn_graveler.handlers.collections import CollectionHandler
@@ -89,6 +90,7 @@ class GravelerApplication:
     """Serves refs, commits and staged entries over one KV and one block store; owns neither of them.
 
     `meters` gets its metrics; None: only for tests.
+    `require_feature` refuses what the store's feature level does not allow.
     `stopped` returns when the process is asked to stop; calls that only wait are then answered at once.
     """
 
@@ -107,11 +109,12 @@ class GravelerApplication:
         builder: Builder | None = None,
         stopped: Callable[[], Awaitable[None]] | None = None,
         meters: Meters | None = None,
+        require_feature: RequireFeature = lambda _: None,
     ) -> None:
         self._stopped = stopped
         self._tasks = TaskSet()
         self._agree = partial(agree, kv, settings.installation_id, settings.shared)
-        self._graveler = assemble(
+        graveler = assemble(
             settings=settings,
             kv=kv,
             blocks=blocks,
@@ -122,6 +125,7 @@ class GravelerApplication:
             builder=builder,
             operations=Operations(clock, meters, settings.slow_operation_seconds),
         )
+        self._graveler = replace(graveler, require_feature=require_feature)
         if meters is not None:
             register_replica(meters, clock, self._graveler.cleaning, committed, builder)
         self._endpoints = endpoints_of(self._graveler, access)

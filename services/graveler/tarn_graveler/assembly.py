@@ -5,6 +5,7 @@ The application serves these parts; tests and the simulator use the same objects
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
@@ -13,6 +14,7 @@ from tarn.block.committed import Committed
 from tarn.block.port import BlockStore
 from tarn.core.clock import Clock, IdSource
 from tarn.core.collection import LIMITS, CollectionLimits
+from tarn.core.levels import Feature
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
 from tarn.telemetry.operations import Operations
@@ -67,7 +69,11 @@ from tarn_graveler.versioning.merge_branches import MergeBranches
 from tarn_graveler.versioning.merges import Merges
 from tarn_graveler.versioning.range_reverts import RangeReverts
 
-__all__ = ["Graveler", "GravelerSettings", "assemble"]
+__all__ = ["Graveler", "GravelerSettings", "RequireFeature", "assemble"]
+
+
+RequireFeature = Callable[[Feature], None]
+"""Raises FEATURE_LEVEL for what may not be written yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +130,12 @@ class GravelerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Graveler:
-    """The parts of one replica."""
+    """The parts of one replica.
+
+    Attributes:
+        require_feature: refuses what the store's feature level does not allow (`tarn.kv.replicas`); the default
+            allows everything.
+    """
 
     repositories: Repositories
     branches: Branches
@@ -159,6 +170,7 @@ class Graveler:
     dumping: Dumping
     collections: Collections
     clock: Clock
+    require_feature: RequireFeature = lambda _: None
 
     @property
     def merge_branches(self) -> MergeBranches:

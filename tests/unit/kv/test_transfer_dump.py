@@ -15,7 +15,8 @@ import pytest
 from installation_rows import INSTALLATION, by_name, contents, sample_installation, write_rows
 
 from tarn.core.errors import Kind, TarnError
-from tarn.kv.fence import FenceState, check_open, read_fence
+from tarn.core.levels import LEVEL_MAX, StoreLevel
+from tarn.kv.fence import FenceState, check_open, read_fence, read_level, write_fence
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition, PartitionKind
 from tarn.kv.transfer import (
@@ -76,6 +77,14 @@ async def filled(staged: int = 40) -> Watched:
     return kv
 
 
+async def raised() -> Watched:
+    """A store of the highest feature level."""
+    kv = await filled()
+    level = StoreLevel(LEVEL_MAX, LEVEL_MAX)
+    await write_fence(kv, INSTALLATION, None, None, level=level)
+    return kv
+
+
 async def dumped(kv: MemKv, folder: Path) -> None:
     await dump(place(kv), folder, SeededIds(ManualClock(), 1), options())
 
@@ -102,6 +111,16 @@ async def test_a_dump_loads_to_what_it_was_made_of(tmp_path: Path) -> None:
     assert await contents(target) == rows
     await check_open(target, INSTALLATION)
     await check_open(kv, INSTALLATION)
+
+
+@pytest.mark.parametrize("level", [StoreLevel(), StoreLevel(LEVEL_MAX, LEVEL_MAX)])
+async def test_a_dump_carries_the_level(level: StoreLevel, tmp_path: Path) -> None:
+    kv = await (filled() if level == StoreLevel() else raised())
+    await dumped(kv, tmp_path / "dump")
+    assert await read_level(await loaded(tmp_path / "dump"), INSTALLATION) == level
+    assert await read_level(kv, INSTALLATION) == level
+    about = json.loads((tmp_path / "dump" / "manifest.json").read_text())
+    assert about["version"] == level.level  # the last release loads version 1 and refuses the other
 
 
 async def test_a_dump_is_for_its_owner_alone(tmp_path: Path) -> None:
@@ -370,14 +389,14 @@ async def test_a_newer_version_is_refused(
 ) -> None:
     folder = tmp_path / "dump"
     with monkeypatch.context() as patched:
-        patched.setattr("tarn.kv.transfer.dump_format.VERSION", 2)
-        await dumped(await filled(), folder)
+        patched.setattr("tarn.kv.transfer.dump_format.VERSION", 3)
+        await dumped(await raised(), folder)
     if name == "index.jsonl":  # an unfinished dump of a newer Tarn
         (folder / "manifest.json").unlink()
         read: Awaitable[object] = dumped(await filled(), folder)
     else:
         read = asyncio.to_thread(read_dump, folder)
-    with pytest.raises(TarnError, match="has format version 2, this Tarn reads version") as caught:
+    with pytest.raises(TarnError, match="has format version 3, this Tarn reads up to") as caught:
         await read
     assert caught.value.kind is Kind.FAILED_PRECONDITION
 

@@ -9,7 +9,8 @@ import pytest
 from installation_rows import INSTALLATION, by_name, contents, sample_installation, write_rows
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.fence import FenceState, check_open, read_fence
+from tarn.core.levels import LEVEL_MAX, StoreLevel
+from tarn.kv.fence import FenceState, check_open, read_fence, read_level, write_fence
 from tarn.kv.mem import MemKv
 from tarn.kv.port import (
     Group,
@@ -152,6 +153,15 @@ async def test_all_of_it_arrives_and_the_source_is_closed_for_good() -> None:
     await check_open(target, INSTALLATION)
     with pytest.raises(TarnError, match="has moved elsewhere"):
         await check_open(source, INSTALLATION)
+
+
+async def test_the_level_moves_with_the_data() -> None:
+    source, target = await filled(), Mortal()
+    level = StoreLevel(LEVEL_MAX, LEVEL_MAX)
+    await write_fence(source, INSTALLATION, None, None, level=level)
+    await migrate(place(source), place(target), IDS, options())
+    assert await read_level(target, INSTALLATION) == level
+    assert await read_level(source, INSTALLATION) == level
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.levels import LEVEL_FIRST, StoreLevel, unsupported
 from tarn.kv.port import Partition, PartitionKind
 from tarn.kv.transfer.ranges import Range
 
 __all__ = ["VERSION", "Begun", "Finished", "Part", "corrupt_error"]
 
-VERSION = 1
+VERSION = 2
+_VERSION_OF_LEVEL_1 = 1
+"""A dump of feature level 1 has no level, so that the last release can load it."""
 _FORMAT = "tarn kv dump"
 _FILE = re.compile(r"[0-9]{1,18}\.parquet")
 
@@ -38,18 +41,20 @@ class Begun:
         transfer_id: id of this dump.
         installation_id: the installation that is dumped.
         begin_time_us: when the dump began, in Unix microseconds.
+        level: the feature level of the store. Releases that do not know levels cannot read a dump of a later one.
     """
 
     transfer_id: str
     installation_id: str
     begin_time_us: int
+    level: int = LEVEL_FIRST
 
     def encode(self) -> bytes:
         """Encodes the header as a line."""
         return _line(
             {
                 "format": _FORMAT,
-                "version": VERSION,
+                **_version_of(self),
                 "transfer_id": self.transfer_id,
                 "installation_id": self.installation_id,
                 "begin_time_us": self.begin_time_us,
@@ -66,11 +71,7 @@ class Begun:
 
         def read(found: Mapping[str, object]) -> Begun:
             _check_version(found)
-            return cls(
-                _text(found["transfer_id"]),
-                _text(found["installation_id"]),
-                _number(found["begin_time_us"]),
-            )
+            return _begun(found)
 
         return _decoded(line, read)
 
@@ -162,13 +163,8 @@ class Finished:
 
         def read(found: Mapping[str, object]) -> Finished:
             _check_version(found)
-            begun = Begun(
-                _text(found["transfer_id"]),
-                _text(found["installation_id"]),
-                _number(found["begin_time_us"]),
-            )
             manifest = cls(
-                begun,
+                _begun(found),
                 end_time_us=_number(found["end_time_us"]),
                 parts=_number(found["parts"]),
                 partitions=_number(found["partitions"]),
@@ -185,7 +181,7 @@ class Finished:
     def _fields(self) -> dict[str, object]:
         return {
             "format": _FORMAT,
-            "version": VERSION,
+            **_version_of(self.begun),
             "transfer_id": self.begun.transfer_id,
             "installation_id": self.begun.installation_id,
             "begin_time_us": self.begun.begin_time_us,
@@ -202,9 +198,28 @@ def _check_version(found: Mapping[str, object]) -> None:
     if found.get("format") != _FORMAT:
         raise ValueError("format")
     version = _number(found["version"])
-    if version != VERSION:
-        text = f"the dump has format version {version}, this Tarn reads version {VERSION}"
+    if version not in (_VERSION_OF_LEVEL_1, VERSION):
+        text = f"the dump has format version {version}, this Tarn reads up to version {VERSION}"
         raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
+    level = LEVEL_FIRST if version == _VERSION_OF_LEVEL_1 else _number(found["level"])
+    if text := unsupported(StoreLevel(level, level), _text(found["installation_id"])):
+        raise TarnError(Kind.FAILED_PRECONDITION, Reason.FEATURE_LEVEL, f"the dump: {text}")
+
+
+def _version_of(begun: Begun) -> dict[str, int]:
+    if begun.level == LEVEL_FIRST:
+        return {"version": _VERSION_OF_LEVEL_1}
+    return {"version": VERSION, "level": begun.level}
+
+
+def _begun(found: Mapping[str, object]) -> Begun:
+    level = LEVEL_FIRST if found["version"] == _VERSION_OF_LEVEL_1 else _number(found["level"])
+    return Begun(
+        _text(found["transfer_id"]),
+        _text(found["installation_id"]),
+        _number(found["begin_time_us"]),
+        level,
+    )
 
 
 def _range_to(found: Range) -> list[object]:

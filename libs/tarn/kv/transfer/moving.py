@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.levels import LEVEL_MAX, StoreLevel
 from tarn.kv.agreement import forget_settings, read_settings
 from tarn.kv.fence import (
     QUIET_SECONDS,
@@ -26,6 +27,7 @@ from tarn.kv.fence import (
     FenceState,
     closed_by,
     read_fence,
+    read_level,
     write_fence,
 )
 from tarn.kv.port import ListingKv
@@ -101,7 +103,8 @@ async def dump(
         OSError: the files cannot be written.
     """
     clock = options.clock
-    begun = Begun(ids.uuid7().hex(), source.installation_id, clock.now_us())
+    level = await read_level(source.kv, source.installation_id)
+    begun = Begun(ids.uuid7().hex(), source.installation_id, clock.now_us(), level.level)
     with DumpWriter(folder, begun) as writer:
         held = Fence(
             FenceState.HELD,
@@ -141,7 +144,8 @@ async def load(
         )
         raise _refused(text)
     source = DumpSource(dumped)
-    return await fill(target, source, begun.transfer_id, f"dump {dumped.path}", ids, options)
+    about, level = f"dump {dumped.path}", StoreLevel(begun.level, begun.level)
+    return await fill(target, source, begun.transfer_id, about, ids, options, level=level)
 
 
 async def fill(
@@ -153,6 +157,7 @@ async def fill(
     options: TransferOptions,
     *,
     before_opening: Callable[[ListingKv], Awaitable[None]] | None = None,
+    level: StoreLevel | None = None,
 ) -> Transferred:
     """Fills an empty store from a source that does not change, or continues an interrupted attempt.
 
@@ -164,6 +169,7 @@ async def fill(
         ids: makes the id of the attempt.
         options: see `TransferOptions`.
         before_opening: called with the store when all rows are there; may be called again after an interruption.
+        level: the feature level of the source; None: it is unknown, so the target gets this release's highest.
 
     Raises:
         TarnError: FAILED_PRECONDITION: another transfer has closed the target. CONFLICT: the target is not empty.
@@ -176,7 +182,7 @@ async def fill(
     progress, changed = await copy_into(behind, target.installation_id, source, options)
     if before_opening is not None:
         await before_opening(behind)
-    await _change(target, loading, None)
+    await _change(target, loading, None, level or StoreLevel(LEVEL_MAX, LEVEL_MAX))
     return Transferred(transfer_id, progress.ranges, progress.rows, progress.size_bytes, changed)
 
 
@@ -195,6 +201,7 @@ async def migrate(
         raise _refused(text)
     before, _ = await read_fence(source.kv, source.installation_id)
     there, _ = await read_fence(target.kv, target.installation_id)
+    level = await read_level(source.kv, source.installation_id)
     transfer_id = _transfer_of(source, before, target, there) or ids.uuid7().hex()
     run_id, now_us = ids.uuid7().hex(), options.clock.now_us()
     about = f"migration from {source.about} to {target.about}"
@@ -213,7 +220,7 @@ async def migrate(
     )
     # In this order: at no moment may both stores be used.
     await _change(source, held, moved)
-    await _change(target, loading, None)
+    await _change(target, loading, None, level)
     return Transferred(
         transfer_id,
         progress.ranges,
@@ -321,8 +328,10 @@ async def _check_empty(target: OpenStore) -> None:
         raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
 
 
-async def _change(place: OpenStore, expected: Fence, fence: Fence | None) -> None:
-    """Replaces our own fence; does nothing if that was done before.
+async def _change(
+    place: OpenStore, expected: Fence, fence: Fence | None, level: StoreLevel | None = None
+) -> None:
+    """Replaces our own fence, and the level unless it is None; does nothing if that was done before.
 
     Raises:
         TarnError: CONFLICT: another process changed the fence meanwhile.
@@ -333,7 +342,7 @@ async def _change(place: OpenStore, expected: Fence, fence: Fence | None) -> Non
     if found != expected:
         text = f"another process opened or closed {place.about} during the transfer"
         raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
-    await write_fence(place.kv, place.installation_id, fence, predicate)
+    await write_fence(place.kv, place.installation_id, fence, predicate, level=level)
 
 
 def _transfer_of(

@@ -14,7 +14,7 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import parse_repository_id
 from tarn.kv.agreement import SETTINGS, decode_settings
 from tarn.kv.auth_records import decode_credential, decode_setup, decode_user
-from tarn.kv.fence import FENCE, Fence, fence_partition
+from tarn.kv.fence import FENCE, decode_store, fence_partition
 from tarn.kv.keys import AuthKeys, after_prefix
 from tarn.kv.port import Partition, Row
 from tarn.kv.records import (
@@ -26,6 +26,7 @@ from tarn.kv.records import (
     decode_namespace,
     decode_repository,
 )
+from tarn.kv.replicas import ReplicaRow
 from tarn_graveler.fsck.finding import Code, Finding
 from tarn_graveler.fsck.session import FsckSession, or_corrupt, shown, uuid_time_us
 from tarn_graveler.fsck.uploads import upload_partitions
@@ -161,10 +162,10 @@ class Installation:
     # ---- records of the store
 
     async def check_place(self) -> None:
-        """Checks that the fence and the shared settings of the replicas can be read."""
+        """Checks that the fence, the shared settings and the rows of the replicas can be read."""
         partition = fence_partition(self._keys.installation_id)
         async for row in self._reads.rows(partition):
-            check = _OF_THE_PLACE.get(row[0])
+            check = _OF_THE_PLACE.get(row[0].partition(b"/")[0])
             if check is None:
                 self._find(
                     Code.KEY_UNKNOWN, f"{partition.name} {shown(row[0])}", "unknown key layout"
@@ -313,14 +314,19 @@ def _check_drop(key: bytes, value: bytes) -> None:
 
 
 def _check_fence(_: bytes, value: bytes) -> None:
-    Fence.decode(value)
+    decode_store(value)
 
 
 def _check_settings(_: bytes, value: bytes) -> None:
     decode_settings(value)
 
 
-_OF_THE_PLACE = {FENCE: _check_fence, SETTINGS: _check_settings}
+def _check_replica(key: bytes, value: bytes) -> None:
+    if key != ReplicaRow.decode(value).key:
+        raise ValueError("the row belongs to another replica")
+
+
+_OF_THE_PLACE = {FENCE: _check_fence, SETTINGS: _check_settings, b"replicas": _check_replica}
 
 
 _AUTH = {b"setup", b"secrets", b"users", b"credentials", b"owned", b"deletions"}

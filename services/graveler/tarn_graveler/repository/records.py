@@ -271,10 +271,10 @@ class Repositories:
             return False
         repository = reservation.repository
         key = self._keys.namespace(repository.storage_namespace)
-        mine = encode_namespace(Namespace(repository.repository_id, repository.instance_uid))
+        mine = Namespace(repository.repository_id, repository.instance_uid)
         try:
             (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=True)
-            if found is not None and found.value == mine:
+            if found is not None and decode_namespace(found.value) == mine:
                 await self._kv.delete_if(self._keys.graveler, key, found.predicate)
         except TarnError:
             pass  # its holder is dead; the next creation that wants it finds this out
@@ -343,13 +343,14 @@ class Repositories:
     async def _keep_namespace(self, repository: Repository) -> None:
         """Marks the namespace as final: from now on its holder's record need not exist."""
         key = self._keys.namespace(repository.storage_namespace)
-        held = Namespace(repository.repository_id, repository.instance_uid)
-        final = encode_namespace(replace(held, is_final=True))
+        ours = Namespace(repository.repository_id, repository.instance_uid)
         for _ in range(_NAMESPACE_TRIES):
             (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=True)
             # A row of another holder is damage, which `tarn fsck` reports; it is not overwritten.
-            if found is None or found.value != encode_namespace(held):
+            held = None if found is None else decode_namespace(found.value)
+            if found is None or held is None or held != ours:
                 return
+            final = encode_namespace(replace(held, is_final=True))
             try:
                 await self._kv.set_if(self._keys.graveler, key, final, found.predicate)
             except (PredicateFailedError, OutcomeUnknownError):

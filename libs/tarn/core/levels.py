@@ -1,0 +1,95 @@
+"""Feature levels: which releases may use an installation together (docs/design/upgrades.md).
+
+A store has a level. A release supports a span of levels and writes only what every release of the store's level can
+read and keeps. So replicas of two releases can run side by side, and an upgrade can be undone, until an operator
+raises the level (`tarn upgrade finish`).
+
+A new field of a record, or a new kind of row, is written only behind a `Feature`. Reading needs no gate.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = [
+    "LEVEL_FIRST",
+    "LEVEL_MAX",
+    "LEVEL_MIN",
+    "Feature",
+    "StoreLevel",
+    "check_feature",
+    "unsupported",
+]
+
+LEVEL_FIRST: Final = 1
+"""The level of a store that records none: release 0.9.0 wrote it."""
+LEVEL_MIN: Final = 1
+"""The lowest level at which this release runs."""
+LEVEL_MAX: Final = 2
+"""The highest level that this release knows; that of a new installation."""
+
+
+class Feature(enum.Enum):
+    """What is written only from a level on. Each value: the level, and what an error calls it."""
+
+    NEW_FIELDS = (2, "records with fields that release 0.9.0 does not know")
+    """Release 0.9.0 removes a field that it does not know from each record that it changes."""
+
+    @property
+    def level(self) -> int:
+        """The level from which replicas may write it."""
+        return self.value[0]
+
+    @property
+    def text(self) -> str:
+        """What it is, for people."""
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLevel:
+    """The level of a store.
+
+    Attributes:
+        level: features up to this level may be written.
+        next_level: a greater number while the level is being raised. A release that does not support it stops, before
+            anyone writes at it. Invariant: at least `level`.
+    """
+
+    level: int = LEVEL_FIRST
+    next_level: int = LEVEL_FIRST
+
+
+def unsupported(found: StoreLevel, installation_id: str) -> str:
+    """Returns why this release must not use a store of this level; empty if it may."""
+    needed = max(found.level, found.next_level)
+    if needed > LEVEL_MAX:
+        return (
+            f"installation {installation_id!r} is at feature level {needed}, and this release supports at most "
+            f"{LEVEL_MAX}: it is too old. Run the release that raised the level, or a later one"
+        )
+    if found.level < LEVEL_MIN:
+        return (
+            f"installation {installation_id!r} is at feature level {found.level}, and this release supports "
+            f"{LEVEL_MIN} and later: it is too new. Run the release before it and `tarn upgrade finish` first"
+        )
+    return ""
+
+
+def check_feature(level: int, feature: Feature) -> None:
+    """Refuses to write something that replicas of the last release could damage.
+
+    Raises:
+        TarnError: FAILED_PRECONDITION, FEATURE_LEVEL: the store's level is lower than the feature's.
+    """
+    if level < feature.level:
+        text = (
+            f"{feature.text} need feature level {feature.level}; the installation is at {level}, so that the last "
+            "release can run beside this one. When no replica of it runs any more, `tarn upgrade finish` raises it"
+        )
+        metadata = {"level": str(level), "needed": str(feature.level)}
+        raise TarnError(Kind.FAILED_PRECONDITION, Reason.FEATURE_LEVEL, text, **metadata)
