@@ -123,7 +123,7 @@ class GravelerApplication:
             operations=Operations(clock, meters, settings.slow_operation_seconds),
         )
         if meters is not None:
-            register_replica(meters, clock, self._graveler.cleaning, committed, builder)
+            register_replica(meters, clock, self._graveler, committed, builder)
         self._endpoints = endpoints_of(self._graveler, access)
 
     @property
@@ -140,6 +140,8 @@ class GravelerApplication:
         """
         await self._agree()
         self._tasks.spawn(self._graveler.cleaning.run())
+        if self._graveler.online is not None:
+            self._tasks.spawn(self._graveler.online.run())
         if self._stopped is not None:
             self._tasks.spawn(self._answer_watchers(self._stopped))
         return self
