@@ -27,6 +27,7 @@ from tarn.rpc.wire.methods import Endpoint
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
+from tarn_graveler.branch.online_deletion import OFFLINE, OnlineSettings
 from tarn_graveler.handlers.requests import AccessGuard
 from tarn_graveler.repository.records import Repositories
 
@@ -100,9 +101,10 @@ async def running_service(
     kv: Kv | None = None,
     collection: CollectionLimits = LIMITS,
     store: type[MemBlockStore] = MemBlockStore,
+    online: OnlineSettings = OFFLINE,
 ) -> AsyncIterator[Service]:
     """Yields one replica with a repository `lake`, and its admin; without a `kv`, in memory."""
-    replicas = Replicas(folder, kv, collection, store)
+    replicas = Replicas(folder, kv, collection, store, online)
     auth_kv = MemKv()
     ids = SeededIds(replicas.clock, seed=99)
     anonymous = Call("test", "", 1e9)

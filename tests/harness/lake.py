@@ -25,6 +25,7 @@ from tarn.testing.clock import ManualClock, SeededIds
 from tarn.testing.faults.gates import GatedKv, HeldOperation
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.committing import CommitRequest, CommitResult
+from tarn_graveler.branch.online_deletion import OFFLINE, OnlineSettings
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.config import open_committed
 
@@ -135,15 +136,18 @@ class Replicas:
         kv: Kv | None = None,
         collection: CollectionLimits = LIMITS,
         store: type[MemBlockStore] = MemBlockStore,
+        online: OnlineSettings = OFFLINE,
     ) -> None:
         self.directory = directory
         self.collection = collection
+        self.online = online
         self.clock = ManualClock()
         self.kv = GatedKv(kv or MemKv())
         self.blocks = store(self.clock)
         self.tasks = TaskSet()
         self.meters = Meters()
         self.count = 0
+        self.made: list[Graveler] = []
 
     @asynccontextmanager
     async def replica(self) -> AsyncIterator[Graveler]:
@@ -151,9 +155,12 @@ class Replicas:
         async with open_committed(
             self.blocks, self.directory / f"cache{self.count}", rule=BreakRule(rows_mean=4)
         ) as committed:
-            yield assemble(
+            graveler = assemble(
                 settings=GravelerSettings(
-                    "test", drop_delay_seconds=DELAY, collection=self.collection
+                    "test",
+                    drop_delay_seconds=DELAY,
+                    collection=self.collection,
+                    online=self.online,
                 ),
                 kv=self.kv,
                 blocks=self.blocks,
@@ -163,6 +170,8 @@ class Replicas:
                 tasks=self.tasks,
                 operations=Operations(self.clock, self.meters),
             )
+            self.made.append(graveler)
+            yield graveler
 
 
 async def create_repository(graveler: Graveler, name: str = "lake") -> Repository:

@@ -10,6 +10,7 @@ users.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -18,6 +19,7 @@ from tarn.aio.ttl_cache import TtlCache
 from tarn.client.auth import AuthClient, SigningGrant
 from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant
+from tarn.core.access.service import Service
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
@@ -52,6 +54,7 @@ class Access:
             clock, grants_max
         )
         self._by_token: _Answers[str, Grant] = _Answers(clock, grants_max)
+        self._by_service: _Answers[Service, Grant] = _Answers(clock, len(Service))
 
     async def signing_grant(
         self, call: Call, access_key_id: str, date: str, region: str, service: str
@@ -111,6 +114,42 @@ class Access:
         grant = await self.grant(call)
         grant.require(action, resource)
         return grant
+
+    async def service_token(self, call: Call, service: Service) -> str:
+        """Returns a caller token of this process as a service; empty if auth does not know the service yet.
+
+        Raises:
+            TarnError: the transport's errors.
+        """
+
+        async def ask() -> tuple[Grant, int]:
+            answer = await self._auth.authorize_service(call, service)
+            return answer, answer.ttl_ms
+
+        try:
+            return (await self._by_service.load(call, service, ask)).caller_token
+        except TarnError as error:
+            if error.kind is Kind.INVALID:  # an auth of an earlier version
+                return ""
+            raise
+
+    async def is_service(self, call: Call, token: str, service: Service) -> bool:
+        """Whether a token is a caller token of a service.
+
+        Raises:
+            TarnError: the transport's errors.
+        """
+        if not token:
+            return False
+        if (found := self._by_token.get(token)) is not None:
+            return found.user_id == service.user_id
+        try:
+            grant = await self.grant(replace(call, caller_token=token))
+        except TarnError as error:
+            if error.kind is Kind.UNAUTHENTICATED:
+                return False
+            raise
+        return grant.user_id == service.user_id
 
     async def user_uid(self, call: Call, user_id: str) -> bytes:
         """Returns the uid of a user, which identifies this life of the user.

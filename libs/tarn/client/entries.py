@@ -37,10 +37,12 @@ class Located:
     Attributes:
         entry: packed (`tarn.core.entry`).
         storage_namespace: namespace of the repository, such as `local://lake`.
+        may_be_shared: whether the entry may be copied by reference; only asked for with `is_copy_source`.
     """
 
     entry: bytes
     storage_namespace: str
+    may_be_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,12 @@ class EntryClient:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def lookup(self, call: Call, repository_id: str, ref: str, path: str) -> Located:
+    async def lookup(
+        self, call: Call, repository_id: str, ref: str, path: str, *, is_copy_source: bool = False
+    ) -> Located:
         """Returns the entry of a path on any ref.
+
+        With `is_copy_source`, the caller may stage the address again if the answer says `may_be_shared`.
 
         Raises:
             TarnError: NOT_FOUND, with ENTRY_NOT_FOUND, REF_NOT_FOUND or REPOSITORY_NOT_FOUND.
@@ -82,9 +88,11 @@ class EntryClient:
         # Set field by field: a message that is passed to a constructor is copied by encoding it.
         lookup = operation.lookup
         lookup.repository_id, lookup.ref, lookup.path = repository_id, ref, path
+        if is_copy_source:
+            lookup.is_copy_source = True
         result = await self._operate(operation, call, "lookup")
         found = result.lookup
-        return Located(found.entry, found.storage_namespace)
+        return Located(found.entry, found.storage_namespace, found.may_be_shared)
 
     async def stage(
         self,
@@ -95,8 +103,14 @@ class EntryClient:
         path: str,
         entry: bytes,
         condition: WriteCondition = UNCONDITIONAL,
+        *,
+        gateway_token: str = "",
+        is_new_address: bool = False,
     ) -> bool:
         """Writes `entry` (packed) to a path of a branch. After it returns, the write is durable and visible.
+
+        Only gateways stage addresses in the namespace (`Stage.gateway_token` of the proto); `is_new_address`: the
+        gateway made the address for this call, and stages it nowhere else.
 
         With a condition, the entry must carry an operation id, the same in all attempts of the client's request.
 
@@ -113,6 +127,8 @@ class EntryClient:
         stage.branch_id, stage.path, stage.entry = branch_id, path, entry
         if (message := condition_message(condition)) is not None:
             stage.condition.CopyFrom(message)
+        if gateway_token:
+            stage.gateway_token, stage.is_new_address = gateway_token, is_new_address
         result = await self._operate(operation, call, "stage")
         return result.stage.is_repeat
 

@@ -312,6 +312,12 @@ class AddressTooOldError(FailedPreconditionError):
     REASON = Reason.ADDRESS_TOO_OLD
 
 
+class AddressNotIssuedError(DeniedError):
+    """Only gateways stage addresses in the storage namespace, if blocks are deleted online: write the object by S3."""
+
+    REASON = Reason.ADDRESS_NOT_ISSUED
+
+
 class CollectionRunningError(FailedPreconditionError):
     """Another run of a garbage collection works on the repository, or a batch of deletions was never ended."""
 

@@ -18,6 +18,7 @@ from typing import Literal
 
 from tarn.config.compactor_sections import Compactor, CompactorPlace
 from tarn.config.errors import ConfigError
+from tarn.config.lifecycle_sections import Lifecycle
 from tarn.config.rpc_sections import Rpc
 from tarn.config.setting import setting
 from tarn.config.telemetry_sections import Telemetry, Tracing
@@ -32,6 +33,7 @@ __all__ = [
     "Gateways",
     "Graveler",
     "Installation",
+    "Lifecycle",
     "Limits",
     "Logging",
     "Metadata",
@@ -435,6 +437,7 @@ class Config:
     services: Services
     graveler: Graveler
     compactor: Compactor
+    lifecycle: Lifecycle
     cache: Cache
     limits: Limits
     tracing: Tracing

@@ -87,6 +87,8 @@ class Reason(enum.StrEnum):
     """The id of a new task belongs to another task."""
     ADDRESS_TOO_OLD = "ADDRESS_TOO_OLD"
     """An entry names a block that a collection may have judged already (rule 11)."""
+    ADDRESS_NOT_ISSUED = "ADDRESS_NOT_ISSUED"
+    """Only gateways stage addresses in the storage namespace, if blocks are deleted online."""
     COLLECTION_RUNNING = "COLLECTION_RUNNING"
     COLLECTION_HELD = "COLLECTION_HELD"
     COLLECTION_LOST = "COLLECTION_LOST"

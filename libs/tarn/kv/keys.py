@@ -27,6 +27,7 @@ from tarn.core.ids import (
 from tarn.kv.port import Partition, PartitionKind
 
 __all__ = [
+    "COPIED",
     "PATHS_END",
     "PATHS_START",
     "STAGED_UPLOADS",
@@ -34,6 +35,7 @@ __all__ = [
     "InstallationKeys",
     "RepositoryKeys",
     "after_prefix",
+    "copied_note",
     "day_of_upload",
     "key_error",
     "path_key",
@@ -49,6 +51,8 @@ _DAY_MS = 86_400_000
 _UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 STAGED_UPLOADS = b"upload/"
 """Prefix of the notes of completed uploads in a staging token."""
+COPIED = b"copied/"
+"""Prefix of the notes of addresses of a staging token that copies refer to (docs/design/online-deletion.md)."""
 
 _PATH = b"key/"
 _BETWEEN_PATHS = "\nkey/"
@@ -74,6 +78,11 @@ def paths_of(keys: Sequence[bytes]) -> list[str]:
 def staged_upload(upload_id: str) -> bytes:
     """`upload/<upload id>`: the note that a completed upload writes in the staging token with its row."""
     return STAGED_UPLOADS + upload_id.encode()
+
+
+def copied_note(address: bytes) -> bytes:
+    """`copied/<address>`: the note that an entry of a staging token may be copied by reference."""
+    return COPIED + address.hex().encode()
 
 
 def after_prefix(prefix: bytes) -> bytes:

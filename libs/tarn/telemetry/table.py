@@ -217,6 +217,21 @@ TABLE: Final = (
     _counter(
         "cleanup.failed", "", "Passes of the cleaner that ended with an error.", of="graveler"
     ),
+    _gauge(
+        "online.waiting",
+        "",
+        "Replaced objects whose blocks wait to be deleted online (docs/operate/gc.md).",
+        of="graveler",
+    ),
+    _counter(
+        "online.rows",
+        "",
+        "Objects that were replaced in the staging token in which they were written: `queued`, and then `deleted`, or "
+        "left to the garbage collection: `copied`, `not-replaced`, `token-left` (a commit came), `failed` (an error), "
+        "`queue-full`.",
+        "outcome",
+        of="graveler",
+    ),
     _counter(
         "range.lookups",
         "",

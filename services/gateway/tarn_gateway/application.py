@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Self
 
 from tarn.block.port import BlockStore
 from tarn.client.access import Access
 from tarn.client.graveler import GravelerClient
+from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.meters import Meters
@@ -66,7 +68,14 @@ class GatewayApplication:
         self._listens = listens
         bounds = settings.bounds
         backend = self._backend = Backend(
-            graveler, blocks, RepositoryCache(graveler, clock), clock, ids, bounds, settings.region
+            graveler,
+            blocks,
+            RepositoryCache(graveler, clock),
+            clock,
+            ids,
+            bounds,
+            settings.region,
+            own_token=partial(access.service_token, service=Service.GATEWAY),
         )
         policy = SigV4Policy(settings.region)
         authenticator = Authenticator(access, clock, policy, timeout_s=bounds.call_timeout_s)

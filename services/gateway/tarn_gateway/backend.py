@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from tarn.aio.task_set import TaskSet
@@ -17,6 +18,11 @@ from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.s3request import S3Request
 
 __all__ = ["Backend", "Bounds"]
+
+
+async def no_token(_: Call) -> str:
+    """Returns no token: for installations that delete no block online."""
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class Backend:
     """The shared resources of all operations, which keep no state of their own.
 
     Attributes:
+        own_token: returns the caller token of this gateway as a service, which proves that it made an address.
         locks: locks of keys that are written conditionally.
         removals: blocks of refused writes that are being removed after the answers.
     """
@@ -60,6 +67,7 @@ class Backend:
     ids: IdSource
     bounds: Bounds
     region: str
+    own_token: Callable[[Call], Awaitable[str]] = no_token
     locks: KeyLocks = field(default_factory=KeyLocks)
     removals: TaskSet = field(default_factory=TaskSet)
 

@@ -127,7 +127,7 @@ class GravelerApplication:
         )
         self._graveler = replace(graveler, require_feature=require_feature)
         if meters is not None:
-            register_replica(meters, clock, self._graveler.cleaning, committed, builder)
+            register_replica(meters, clock, self._graveler, committed, builder)
         self._endpoints = endpoints_of(self._graveler, access)
 
     @property
@@ -144,6 +144,8 @@ class GravelerApplication:
         """
         await self._agree()
         self._tasks.spawn(self._graveler.cleaning.run())
+        if self._graveler.online is not None:
+            self._tasks.spawn(self._graveler.online.run())
         if self._stopped is not None:
             self._tasks.spawn(self._answer_watchers(self._stopped))
         return self

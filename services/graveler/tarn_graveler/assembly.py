@@ -24,10 +24,12 @@ from tarn_graveler.branch.committing import Committing
 from tarn_graveler.branch.compacted_listings import CompactedListings
 from tarn_graveler.branch.compacting import Compacting
 from tarn_graveler.branch.conditional import ConditionalStaging
+from tarn_graveler.branch.copy_sources import CopySources
 from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.branch.head_moves import HeadMoves
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
+from tarn_graveler.branch.online_deletion import OFFLINE, OnlineDeletion, OnlineSettings
 from tarn_graveler.branch.part_resets import PartResets
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
@@ -93,6 +95,7 @@ class GravelerSettings:
         leap_rows_min: hidden rows for which a listing makes a leap (`branch.leaps`); less in tests.
         collection: the times of garbage collections; shorter in tests, equal in all replicas.
         slow_operation_seconds: an operation on a branch that takes longer is logged with its phases.
+        online: of the deletion of private blocks.
     """
 
     installation_id: str
@@ -105,6 +108,7 @@ class GravelerSettings:
     leap_rows_min: int = LEAP_ROWS_MIN
     collection: CollectionLimits = LIMITS
     slow_operation_seconds: float = inf
+    online: OnlineSettings = OFFLINE
 
     @property
     def reflog_limits(self) -> ReflogLimits:
@@ -125,6 +129,7 @@ class GravelerSettings:
         return {
             "graveler.drop_delay": f"{round(self.drop_delay_seconds * 1000)}ms",
             "graveler.clock_skew": f"{round(self.clock_skew_seconds * 1000)}ms",
+            "lifecycle.online.enabled": str(self.online.is_enabled).lower(),
         }
 
 
@@ -169,6 +174,8 @@ class Graveler:
     restoring: Restoring
     dumping: Dumping
     collections: Collections
+    copy_sources: CopySources
+    online: OnlineDeletion | None
     clock: Clock
     require_feature: RequireFeature = lambda _: None
 
@@ -222,16 +229,15 @@ def assemble(
     publications = Publications(branches, commits, blocks, clock)
     collections = Collections(kv, repositories, commits, settings.collection)
     fences = fences or Fences(collections, blocks, clock)
-    builder = builder or InlineBuilder(kv, committed)
+    builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     listings = CompactedListings(branches, layers, builder, fences)
-    operations = operations or Operations(clock)
     ending = publications, cleaning, clock, operations
     path_records = PathRecords(kv, repositories, tasks)
     path_changes = PathChanges(path_records, commits, committed)
     changes = UncommittedChanges(layers, committed)
-    bases = MergeBases(commits)
+    bases, age = MergeBases(commits), AddressAge(clock, settings.collection)
     moves = HeadMoves(branches, layers, changes, *ending)
-    age = AddressAge(clock, settings.collection)
+    online = _online(settings, kv, branches, layers, collections, blocks, clock)
     return Graveler(
         repositories=repositories,
         branches=branches,
@@ -244,7 +250,7 @@ def assemble(
         layers=layers,
         reading=reading,
         iterators=Iterators(kv, keys, repositories, commits, layers, reading),
-        staging=Staging(kv, branches, layers, tasks, age),
+        staging=Staging(kv, branches, layers, tasks, age, None if online is None else online.rows),
         conditional=ConditionalStaging(kv, branches, layers, age),
         cleaning=cleaning,
         committing=Committing(branches, commits, path_records, layers, builder, fences, *ending),
@@ -265,6 +271,8 @@ def assemble(
         dumping=Dumping(kv, repositories, records.settings),
         restoring=_restoring(records, committed, blocks),
         collections=collections,
+        copy_sources=CopySources(kv, refs, reading, layers, tasks, is_noted=online is not None),
+        online=online,
         clock=clock,
     )
 
@@ -313,6 +321,20 @@ def _records(
         settings=RepositorySettings(kv, repositories, clock, ids),
         cleaning=TokenCleanup(kv, keys, repositories, clock, delay, poll, rows),
     )
+
+
+def _online(
+    settings: GravelerSettings,
+    kv: Kv,
+    branches: Branches,
+    layers: Layers,
+    collections: Collections,
+    blocks: BlockStore,
+    clock: Clock,
+) -> OnlineDeletion | None:
+    if not settings.online.is_enabled:
+        return None
+    return OnlineDeletion(kv, branches, layers, collections, blocks, clock, settings.online)
 
 
 def _restoring(records: _Records, committed: Committed, blocks: BlockStore) -> Restoring:

@@ -14,6 +14,7 @@ from tarn.block.rangecache import RangeCache
 from tarn.config import Config
 from tarn.core.listing.breaks import BreakRule
 from tarn_graveler.assembly import GravelerSettings
+from tarn_graveler.branch.online_deletion import OnlineSettings
 
 __all__ = ["open_committed", "open_committed_of", "settings_of"]
 
@@ -30,6 +31,10 @@ def settings_of(config: Config) -> GravelerSettings:
         reflog_retention_seconds=config.graveler.reflog_retention_ms / 1000,
         reflog_entries_max=config.graveler.reflog_entries_max,
         slow_operation_seconds=config.telemetry.slow_operation_ms / 1000,
+        online=OnlineSettings(
+            is_enabled=config.lifecycle.online.enabled,
+            delay_seconds=config.lifecycle.online.delay_ms / 1000,
+        ),
     )
 
 

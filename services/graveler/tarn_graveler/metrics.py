@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tarn.block.committed import Committed
 from tarn.core.clock import Clock
 from tarn.telemetry.meters import Meters
+from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.building import Builder
-from tarn_graveler.branch.token_cleanup import TokenCleanup
+from tarn_graveler.branch.online_deletion import OUTCOMES, OnlineDeletion
 from tarn_graveler.heavy.builder import ProcessBuilder
 
 __all__ = ["register_replica"]
@@ -15,12 +18,12 @@ __all__ = ["register_replica"]
 def register_replica(
     meters: Meters,
     clock: Clock,
-    cleaning: TokenCleanup,
+    graveler: Graveler,
     committed: Committed,
     builder: Builder | None,
 ) -> None:
     """Registers the gauges and counters of a replica; see `tarn.telemetry.table`."""
-    progress, cache = cleaning.progress, committed.cache
+    progress, cache = graveler.cleaning.progress, committed.cache
 
     def lag() -> float:
         done_us = progress.done_before_us
@@ -32,5 +35,13 @@ def register_replica(
     meters.sample("range.lookups", lambda: cache.hits, outcome="hit")
     meters.sample("range.lookups", lambda: cache.loads, outcome="load")
     meters.sample("range.lookups", lambda: cache.fetches, outcome="fetch")
+    online = graveler.online
+    meters.sample("online.waiting", lambda: 0 if online is None else online.waiting)
+    for outcome in OUTCOMES:
+        meters.sample("online.rows", partial(_count, online, outcome), outcome=outcome)
     if isinstance(builder, ProcessBuilder):
         meters.sample("heavy.running", lambda: int(builder.pid is not None))
+
+
+def _count(online: OnlineDeletion | None, outcome: str) -> int:
+    return 0 if online is None else online.outcomes[outcome]

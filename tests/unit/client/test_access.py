@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.core.access.actions import Action
+from tarn.core.access.service import Service
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
 from tarn.testing.clock import ManualClock
@@ -44,6 +45,8 @@ class FakeAuth:
         if operation.HasField("authorize_key"):
             key = pb.AuthorizeKeyResult(signing_key=b"k" * 32, grant=grant)
             return pb.OperationResult(authorize_key=key)
+        if operation.HasField("authorize_service"):
+            return pb.OperationResult(authorize_service=pb.AuthorizeServiceResult(grant=grant))
         return pb.OperationResult(authorize_token=pb.AuthorizeTokenResult(grant=grant))
 
     async def unary(
@@ -100,6 +103,37 @@ async def test_a_grants_time_runs_from_before_it_was_asked_for(world: World) -> 
     world.clock.advance(1)
     await world.access.grant(world.call())
     assert len(world.auth.requests) == 2
+
+
+async def test_a_service_gets_a_token_of_its_own(world: World) -> None:
+    call = world.call("")
+    assert await world.access.service_token(call, Service.GATEWAY) == "t1.x.y"
+    assert await world.access.service_token(call, Service.GATEWAY) == "t1.x.y"
+    assert [each.authorize_service.service for each in world.auth.requests] == ["gateway"]
+
+
+async def test_an_auth_that_does_not_know_the_service_gives_no_token(world: World) -> None:
+    world.fail(Kind.INVALID, Reason.INVALID_ARGUMENT)
+    assert await world.access.service_token(world.call(""), Service.GATEWAY) == ""
+    world.clock.advance(2)
+    world.fail(Kind.UNAVAILABLE, Reason.UNAVAILABLE)
+    with pytest.raises(TarnError):
+        await world.access.service_token(world.call(""), Service.GATEWAY)
+
+
+async def test_only_a_token_of_the_service_proves_it(world: World) -> None:
+    async def as_gateway(operation: pb.Operation) -> caller_pb2.Grant:
+        return caller_pb2.Grant(user_id=Service.GATEWAY.user_id, caller_token="g", ttl_ms=5000)
+
+    call = world.call("")
+    assert not await world.access.is_service(call, "", Service.GATEWAY)
+    assert not await world.access.is_service(call, "t1.x.y", Service.GATEWAY)
+    world.auth.answer = as_gateway
+    for _ in range(2):
+        assert await world.access.is_service(call, "g", Service.GATEWAY)
+        assert not await world.access.is_service(call, "g", Service.COMPACTOR)
+    world.fail(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID)
+    assert not await world.access.is_service(call, "forged", Service.GATEWAY)
 
 
 async def test_what_is_not_allowed_is_denied_on_both_paths(world: World) -> None:

@@ -90,6 +90,8 @@ class FakeGraveler:
         self.uploads: dict[str, Upload] = {}
         self.fail: dict[str, list[TarnError | None]] = {}
         self.calls: list[str] = []
+        self.staged: list[entry_pb.Stage] = []
+        self.is_old_version = False
         self.page_max = 1000
 
     def _enter(self, name: str, call: Call) -> None:
@@ -134,12 +136,14 @@ class FakeGraveler:
                 raise error_of(Kind.NOT_FOUND, Reason.ENTRY_NOT_FOUND)
             namespace = self._repo(request.repository_id).namespace
             found = entry_pb.LookupResult(entry=packed, storage_namespace=namespace)
+            found.may_be_shared = request.is_copy_source and not self.is_old_version
             return entry_pb.OperationResult(lookup=found)
         if name == "stage":
             put = operation.stage
             if self._repo(put.repository_id).instance_uid != put.instance_uid:
                 raise error_of(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND)
             branch = self._branch(put.repository_id, put.branch_id)
+            self.staged.append(put)
             is_repeat = _judge(put.condition, put.path, branch, put.entry)
             if not is_repeat:
                 branch[put.path] = put.entry

@@ -45,6 +45,33 @@ async def test_a_copy_inside_a_repository_moves_no_bytes(lake: Any) -> None:
     assert len(await lake.blocks_of("lake")) == 1
 
 
+async def test_a_copy_that_graveler_does_not_note_moves_bytes(lake: Any) -> None:
+    """A replica of an earlier version serves the lookup: the block may be deleted online."""
+    lake.graveler.is_old_version = True
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    copied = await lake.ask("PUT", "/lake/dev/b", headers=source("/lake/main/a"))
+    assert copied.status == 200
+    old, new = lake.entry("lake", "main", "a"), lake.entry("lake", "dev", "b")
+    assert old.address != new.address
+    assert len(await lake.blocks_of("lake")) == 2
+
+
+async def test_the_gateway_says_which_addresses_it_made(lake: Any) -> None:
+    """A copy by reference stages an address of another entry; a copy of bytes, one that was made for it."""
+
+    async def own_token(_: Any) -> str:
+        return "t1.gateway"
+
+    lake.backend = replace(lake.backend, own_token=own_token)
+    lake.handler._backend = lake.backend
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    await lake.ask("PUT", "/lake/dev/b", headers=source("/lake/main/a"))
+    lake.graveler.is_old_version = True
+    await lake.ask("PUT", "/lake/dev/c", headers=source("/lake/main/a"))
+    told = [(put.path, put.gateway_token, put.is_new_address) for put in lake.graveler.staged]
+    assert told == [(each, "t1.gateway", each != "b") for each in "abc"]
+
+
 async def test_a_copy_of_an_object_whose_block_is_old_moves_its_bytes(
     lake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ def values(meters: Meters, name: str) -> list[float]:
 
 async def test_the_cleaner_tells_its_drops_and_its_lag(lake: Lake) -> None:
     meters, graveler = Meters(), lake.graveler
-    register_replica(meters, lake.clock, graveler.cleaning, graveler.committed, None)
+    register_replica(meters, lake.clock, graveler, graveler.committed, None)
     assert values(meters, "cleanup.lag") == [0]
     await lake.put("a", 1)
     await lake.commit()
@@ -35,7 +35,7 @@ async def test_look_ups_of_ranges_are_counted_by_where_they_ended(lake: Lake, ot
     await lake.put("a", 1)
     await lake.commit()
     # The other replica has a folder of its own, so it fetches.
-    register_replica(meters, lake.clock, other.graveler.cleaning, other.graveler.committed, None)
+    register_replica(meters, lake.clock, other.graveler, other.graveler.committed, None)
     for _ in range(3):
         assert await other.get("a") == 1
     found = {labels["outcome"]: value for labels, value in meters.samples("range.lookups")}

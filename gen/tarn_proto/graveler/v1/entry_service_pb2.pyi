@@ -47,38 +47,46 @@ class OperationResult(_message.Message):
     def __init__(self, operation_id: _Optional[int] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ..., lookup: _Optional[_Union[LookupResult, _Mapping]] = ..., stage: _Optional[_Union[StageResult, _Mapping]] = ..., unstage: _Optional[_Union[UnstageResult, _Mapping]] = ...) -> None: ...
 
 class Lookup(_message.Message):
-    __slots__ = ("repository_id", "ref", "path")
+    __slots__ = ("repository_id", "ref", "path", "is_copy_source")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
+    IS_COPY_SOURCE_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     ref: str
     path: str
-    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+    is_copy_source: bool
+    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., path: _Optional[str] = ..., is_copy_source: _Optional[bool] = ...) -> None: ...
 
 class LookupResult(_message.Message):
-    __slots__ = ("entry", "storage_namespace")
+    __slots__ = ("entry", "storage_namespace", "may_be_shared")
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     STORAGE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    MAY_BE_SHARED_FIELD_NUMBER: _ClassVar[int]
     entry: bytes
     storage_namespace: str
-    def __init__(self, entry: _Optional[bytes] = ..., storage_namespace: _Optional[str] = ...) -> None: ...
+    may_be_shared: bool
+    def __init__(self, entry: _Optional[bytes] = ..., storage_namespace: _Optional[str] = ..., may_be_shared: _Optional[bool] = ...) -> None: ...
 
 class Stage(_message.Message):
-    __slots__ = ("repository_id", "instance_uid", "branch_id", "path", "entry", "condition")
+    __slots__ = ("repository_id", "instance_uid", "branch_id", "path", "entry", "condition", "gateway_token", "is_new_address")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
+    GATEWAY_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    IS_NEW_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     instance_uid: str
     branch_id: str
     path: str
     entry: bytes
     condition: WriteCondition
-    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., entry: _Optional[bytes] = ..., condition: _Optional[_Union[WriteCondition, _Mapping]] = ...) -> None: ...
+    gateway_token: str
+    is_new_address: bool
+    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., entry: _Optional[bytes] = ..., condition: _Optional[_Union[WriteCondition, _Mapping]] = ..., gateway_token: _Optional[str] = ..., is_new_address: _Optional[bool] = ...) -> None: ...
 
 class WriteCondition(_message.Message):
     __slots__ = ("if_none_match", "if_match")

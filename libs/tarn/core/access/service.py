@@ -18,13 +18,20 @@ __all__ = ["Service", "service_of"]
 _PREFIX = "service:"
 """Names of users contain no colon (`tarn.core.ids.parse_user_id`)."""
 
-_ACTIONS = {"compactor": (Action.MANAGE_COMPACTION, Action.COMPACT_REPO)}
+_ACTIONS: dict[str, tuple[Action, ...]] = {
+    "compactor": (Action.MANAGE_COMPACTION, Action.COMPACT_REPO),
+    "gateway": (),
+}
 
 
 class Service(enum.StrEnum):
-    """A service without a user."""
+    """A service without a user.
+
+    The gateway acts for users. Its own token says only that it made the addresses that it stages; it allows nothing.
+    """
 
     COMPACTOR = "compactor"
+    GATEWAY = "gateway"
 
     @property
     def user_id(self) -> UserId:
@@ -34,7 +41,8 @@ class Service(enum.StrEnum):
     @property
     def statements(self) -> tuple[Statement, ...]:
         """What the service may do."""
-        return (Statement(True, tuple(_ACTIONS[self.value]), (REPOSITORIES,)),)
+        actions = _ACTIONS[self.value]
+        return (Statement(True, actions, (REPOSITORIES,)),) if actions else ()
 
 
 def service_of(user_id: str) -> Service | None:

@@ -1,7 +1,8 @@
 """CopyObject, and the source half of UploadPartCopy.
 
 Inside a repository a copy of a young object is one staged entry that refers to the same block. Blocks are never
-changed and never reused, so sharing one is safe, and Spark's rename copies no byte. The bytes are copied if the block
+changed and never reused, so sharing one is safe, and Spark's rename copies no byte. The lookup of the source notes it
+as copied, so that its block is not deleted online (docs/design/online-deletion.md). The bytes are copied if the block
 is older than some hours, because a garbage collection may judge it meanwhile (rule 11 of docs/design/protocol.md), and
 between repositories, because each repository owns the blocks of its namespace.
 """
@@ -52,12 +53,14 @@ class Source:
         key: its whole key.
         entry: its current entry.
         namespace: of its block.
+        may_be_shared: whether an entry may be staged that refers to the same block.
     """
 
     bucket: str
     key: str
     entry: Entry
     namespace: str
+    may_be_shared: bool
 
     @property
     def block(self) -> BlockKey:
@@ -65,9 +68,13 @@ class Source:
         return block_key(self.namespace, self.entry)
 
 
-async def find_source(backend: Backend, request: S3Request) -> Source:
+async def find_source(
+    backend: Backend, request: S3Request, *, by_reference: bool = False
+) -> Source:
     """Returns the object that `x-amz-copy-source` names, if the caller may read it and the
     `x-amz-copy-source-if-*` conditions hold.
+
+    With `by_reference`, an object of the request's own bucket is looked up so that its block may be shared.
 
     Raises:
         S3Error: InvalidArgument, PreconditionFailed, NoSuchKey, NoSuchBucket.
@@ -75,13 +82,16 @@ async def find_source(backend: Backend, request: S3Request) -> Source:
     """
     address = parse_copy_source(request.headers.text(COPY_SOURCE))
     target = split_key(address.key)
+    is_shared = by_reference and address.bucket == request.bucket
     if not target.path:
         raise S3Error("NoSuchKey", f"The copy source {target.ref!r} names no object.")
     resource = ref_object_resource(address.bucket, readable_ref(target.ref), target.path)
     require(request, request.operation.source, resource)
     try:
         call = backend.call(request)
-        found = await backend.graveler.lookup(call, address.bucket, target.ref, target.path)
+        found = await backend.graveler.lookup(
+            call, address.bucket, target.ref, target.path, is_copy_source=is_shared
+        )
     except TarnError as error:
         if error.kind is not Kind.NOT_FOUND:
             raise
@@ -89,7 +99,8 @@ async def find_source(backend: Backend, request: S3Request) -> Source:
         raise from_tarn_error(error) from error
     entry = unpack(found.entry)
     copy_source_conditions(request.headers).check_copy_source(entry.etag, entry.mtime_us)
-    return Source(address.bucket, address.key, entry, found.storage_namespace)
+    namespace, may_be_shared = found.storage_namespace, found.may_be_shared
+    return Source(address.bucket, address.key, entry, namespace, may_be_shared)
 
 
 async def copy_object(backend: Backend, request: S3Request) -> Response:
@@ -105,7 +116,7 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     algorithm = parse_algorithm(named) if named else None
     # The repository first: if the repository is re-created after this, staging is refused.
     repository = await backend.repositories.get(backend.call(request), request.bucket)
-    source = await find_source(backend, request)
+    source = await find_source(backend, request, by_reference=True)
     if (source.bucket, source.key) == (request.bucket, request.address.key) and not replace:
         text = "A copy of an object onto itself must change its metadata (REPLACE)."
         raise S3Error("InvalidRequest", text)
@@ -116,7 +127,8 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
         text = "The repository was deleted and created again; please try again."
         raise S3Error("ServiceUnavailable", text)
     block = None
-    if is_here and not is_old(source.entry.address, backend.clock.now_us(), YOUNG):
+    is_young = is_here and not is_old(source.entry.address, backend.clock.now_us(), YOUNG)
+    if is_young and source.may_be_shared:
         entry = await _by_reference(backend, source, algorithm)
     else:
         await check_branch(backend, request, branch)

@@ -233,14 +233,17 @@ async def stage(
     """
     branch, path = request.branch, request.path
     try:
+        call = backend.call(request)
         is_repeat = await backend.graveler.stage(
-            backend.call(request),
+            call,
             request.bucket,
             repository.instance_uid,
             branch,
             path,
             pack(entry),
             condition,
+            gateway_token=await backend.own_token(call),
+            is_new_address=block is not None,
         )
     except TarnError as error:
         if block is not None and error.kind in _REFUSED:

@@ -6,12 +6,12 @@ that the row was written to. Then every commit that begins later seals a token t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tarn.aio.batcher import Batcher
 from tarn.aio.task_set import TaskSet
 from tarn.core.branch import Branch
-from tarn.core.entry import TOMBSTONE, is_tombstone
+from tarn.core.entry import TOMBSTONE, address_of, is_tombstone
 from tarn.core.errors import TarnError
 from tarn.kv.keys import path_key
 from tarn.kv.port import Group, Kv, OutcomeUnknownError, Partition, Row
@@ -19,18 +19,29 @@ from tarn_graveler.branch.address_age import AddressAge
 from tarn_graveler.branch.attempts import TRIES, unknown_if
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Found, Layers
+from tarn_graveler.branch.private_rows import PrivateRows
 from tarn_graveler.branch.records import Branches, BranchName
 
 __all__ = ["Staging"]
 
 
 class Staging:
-    """Writes entries and tombstones to staging tokens."""
+    """Writes entries and tombstones to staging tokens.
+
+    `private` learns of private rows and their ends; None: no block is deleted online.
+    """
 
     def __init__(
-        self, kv: Kv, branches: Branches, layers: Layers, tasks: TaskSet, age: AddressAge
+        self,
+        kv: Kv,
+        branches: Branches,
+        layers: Layers,
+        tasks: TaskSet,
+        age: AddressAge,
+        private: PrivateRows | None = None,
     ) -> None:
         self._age = age
+        self._private = private
         self._kv = kv
         self._branches = branches
         self._layers = layers
@@ -42,8 +53,16 @@ class Staging:
         groups = [Group(key, ((key, value),)) for key, value in rows]
         return await self._kv.set_many(partition, groups)
 
-    async def stage(self, name: BranchName, path: str, packed: bytes) -> None:
+    async def stage(
+        self, name: BranchName, path: str, packed: bytes, *, is_new: bool = False
+    ) -> None:
         """Stages an entry at a path (rule 1).
+
+        Args:
+            name: branch to write to.
+            path: path of the object.
+            packed: the entry.
+            is_new: whether its address was made for this call, and is staged nowhere else.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; ADDRESS_TOO_OLD (rule 11); OUTCOME_UNKNOWN when the row may be visible but
@@ -55,8 +74,9 @@ class Staging:
         branch = handle.cached()
         if branch is None:
             branch = await handle.fresh(written=False)
-        key = path_key(path)
+        key, private = path_key(path), self._private
         for attempt in range(TRIES):
+            before = None if private is None else private.address_at(branch.staging, path)
             with unknown_if(attempt > 0):
                 token = self._layers.partition(name, branch.staging)
                 await self._writes.submit(token, (key, packed))
@@ -64,6 +84,10 @@ class Staging:
             if fresh.takes_writes_as(branch):
                 self._age.check(packed, written=True)
                 self._count(name, branch, len(key) + len(packed))
+                if private is not None:
+                    # An earlier attempt left a row with this address in another token.
+                    born = address_of(packed) if is_new and not attempt else None
+                    private.acknowledged(name, branch.staging, path, before, born)
                 return
             branch = fresh
         raise OutcomeUnknownError(
@@ -99,6 +123,7 @@ class Staging:
             pending = [path for path in pending if path not in outcomes]
             if not pending:
                 return [outcomes[path] for path in paths]
+            before = self._private_addresses(record, pending)
             with unknown_if(written):
                 failed = await self._write_tombstones(name, record, pending)
             for path, error in failed.items():
@@ -112,6 +137,7 @@ class Staging:
                 count = len(pending) - len(failed)
                 size = sum(map(len, pending))  # failed ones are rare: counts are hints
                 self._count(name, record, size, rows=count, tombstones=count)
+                self._deleted(name, record, {p: a for p, a in before.items() if p not in failed})
                 return [outcomes.get(path) for path in paths]
             pending = [path for path in pending if path not in outcomes]
             record = fresh
@@ -119,6 +145,19 @@ class Staging:
             f"branch {name.branch_id} changed {TRIES} times during the deletion"
         )
         return [outcomes.get(path, unknown) for path in paths]
+
+    def _private_addresses(self, record: Branch, paths: Sequence[str]) -> dict[str, bytes]:
+        """Returns the addresses of the private rows of paths in the staging token."""
+        if self._private is None:
+            return {}
+        found = ((path, self._private.address_at(record.staging, path)) for path in paths)
+        return {path: address for path, address in found if address is not None}
+
+    def _deleted(self, name: BranchName, record: Branch, before: Mapping[str, bytes]) -> None:
+        """Tells of the private rows whose deletion is acknowledged."""
+        for path, address in before.items():
+            assert self._private is not None, "it knew their addresses"
+            self._private.acknowledged(name, record.staging, path, address, None)
 
     def _count(
         self, name: BranchName, record: Branch, size: int, *, rows: int = 1, tombstones: int = 0

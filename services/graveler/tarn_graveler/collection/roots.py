@@ -20,7 +20,7 @@ from tarn.core.branch import Token, TokenKind
 from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE, HEAD_BYTES, VERSION
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TokenId
-from tarn.kv.keys import PATHS_START, STAGED_UPLOADS, RepositoryKeys, after_prefix
+from tarn.kv.keys import COPIED, PATHS_START, STAGED_UPLOADS, RepositoryKeys, after_prefix
 from tarn.kv.port import Kv, Row
 from tarn.kv.records import Repository, decode_branch, decode_tag, parse_record
 from tarn_graveler.history.commits import decode_commit
@@ -231,10 +231,10 @@ _NEXT = dict(zip(_NAMES, [*_NAMES[1:], ""], strict=True))
 
 
 def _addresses(rows: Sequence[Row], partition: str) -> list[bytes]:
-    """Returns the addresses of staged rows, except for tombstones, external addresses and notes of uploads."""
+    """Returns the addresses of staged rows, except for tombstones, external addresses and notes."""
     addresses = []
     for key, value in rows:
-        if key.startswith(STAGED_UPLOADS):
+        if key.startswith((STAGED_UPLOADS, COPIED)):
             continue
         if not key.startswith(PATHS_START) or len(value) < HEAD_BYTES or value[0] != VERSION:
             raise _corrupt(f"row {key[:200]!r} of {partition} is no staged entry: run `tarn fsck`")

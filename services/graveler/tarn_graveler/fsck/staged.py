@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import cast
 
 import numpy as np
@@ -14,7 +15,7 @@ from tarn.core.entry import HEAD_BYTES, VERSION, is_tombstone, unpack
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn.core.listing.run import VALUE_END, data_of, offsets_of
-from tarn.kv.keys import STAGED_UPLOADS, after_prefix, day_of_upload, path_key
+from tarn.kv.keys import COPIED, STAGED_UPLOADS, after_prefix, day_of_upload, path_key
 from tarn.kv.records import decode_branch
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.references import Records, References, records_of
@@ -23,6 +24,7 @@ from tarn_graveler.fsck.session import Lake, or_corrupt, shown
 __all__ = ["branch_names", "gather_staged", "named_token", "read_branch", "token_of_source"]
 
 _PREFIX = path_key("")
+_ADDRESS = re.compile(rb"[0-9a-f]{32}")
 
 
 def source_of_token(branch_id: BranchId, token: Token) -> str:
@@ -183,11 +185,9 @@ def look_at(batch: pa.RecordBatch, source: int, *, with_md5: bool) -> tuple[Reco
 
 
 def _without_notes(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[bytes]]:
-    """Returns the rows without the notes of completed uploads, and the keys of damaged notes."""
+    """Returns the rows without the notes of uploads and copies, and the keys of damaged notes."""
     keys = batch.column("key")
-    are_notes = pc.equal(
-        pc.binary_slice(keys, 0, len(STAGED_UPLOADS)), pa.scalar(STAGED_UPLOADS, pa.binary())
-    )
+    are_notes = pc.or_(_start_with(keys, STAGED_UPLOADS), _start_with(keys, COPIED))
     if not pc.any(are_notes).as_py():
         return batch, []
     notes = batch.filter(are_notes)
@@ -199,6 +199,10 @@ def _without_notes(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[bytes]]:
         if _wrong(key, value) is not None
     ]
     return batch.filter(pc.invert(are_notes)), bad
+
+
+def _start_with(keys: pa.BinaryArray, prefix: bytes) -> pa.BooleanArray:
+    return pc.equal(pc.binary_slice(keys, 0, len(prefix)), pa.scalar(prefix, pa.binary()))
 
 
 def _are_paths(keys: pa.BinaryArray) -> bool:
@@ -241,6 +245,9 @@ def _wrong(key: bytes, value: bytes) -> str | None:
         upload_id = key.removeprefix(STAGED_UPLOADS).decode(errors="replace")
         is_note = not value and day_of_upload(upload_id) is not None
         return None if is_note else "not a note of a completed upload"
+    if key.startswith(COPIED):
+        is_note = not value and _ADDRESS.fullmatch(key.removeprefix(COPIED)) is not None
+        return None if is_note else "not a note of a copied address"
     why = _wrong_key(key) or _wrong_entry(value)
     if why is None and not is_tombstone(value):
         values = pa.array([value], pa.binary())

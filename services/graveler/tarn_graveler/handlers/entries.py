@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tarn.core.access.policy import Grant
 from tarn.core.condition import UNCONDITIONAL
+from tarn.core.entry import address_of
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.listing.pages import PageRequest
@@ -35,6 +36,8 @@ class EntryHandler:
         self._staging = graveler.staging
         self._conditional = graveler.conditional
         self._tags = graveler.tags
+        self._copy_sources = graveler.copy_sources
+        self._is_online = graveler.online is not None
         self._page_keys = graveler.page_keys
 
     async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
@@ -53,8 +56,12 @@ class EntryHandler:
     async def _lookup(self, request: pb.Lookup, call: Call) -> pb.OperationResult:
         repository, _ = await self._guard.enter_repository(call, _LOOKUP, request)
         path = parse_path(request.path)
-        packed = await self._reading.lookup(repository, request.ref, path)
         result = pb.OperationResult()
+        if request.is_copy_source:
+            packed = await self._copy_sources.find(repository, request.ref, path)
+            result.lookup.may_be_shared = True
+        else:
+            packed = await self._reading.lookup(repository, request.ref, path)
         # Set field by field: a constructor copies a message by serialising it.
         found = result.lookup
         found.entry, found.storage_namespace = packed, repository.storage_namespace
@@ -72,17 +79,37 @@ class EntryHandler:
         if request.HasField("condition"):
             resource = _STAGE.also["if_match"].resource.of(request)
             condition = await read_condition(self._guard, call, _STAGE, request.condition, resource)
+        is_new = self._is_online and await self._check_issued(request, entry, call)
         is_repeat = False
         try:
             if condition:
                 is_repeat = await self._conditional.stage(name, path, entry, condition)
             else:
-                await self._staging.stage(name, path, entry)
+                await self._staging.stage(name, path, entry, is_new=is_new)
         except TarnError as error:
             raise await self._not_writable(name, error) from error
         result = pb.OperationResult()
         result.stage.is_repeat = is_repeat
         return result
+
+    async def _check_issued(self, request: pb.Stage, entry: bytes, call: Call) -> bool:
+        """Whether the address of an entry was made for this call.
+
+        If blocks are deleted online, only gateways stage addresses in the namespace: they make them, or they found
+        them by a lookup for a copy. An address from elsewhere may be that of a block which is about to be deleted.
+
+        Raises:
+            TarnError: DENIED, ADDRESS_NOT_ISSUED.
+        """
+        if address_of(entry) is None:
+            return False
+        if await self._guard.is_gateway(call, request.gateway_token):
+            return request.is_new_address
+        text = (
+            f"{request.path}: the entry names an address in the storage namespace, which only gateways may stage; "
+            "write the object by S3, or ask for an address to write to (GetPhysicalAddress)"
+        )
+        raise TarnError(Kind.DENIED, Reason.ADDRESS_NOT_ISSUED, text, path=request.path)
 
     async def _unstage(self, request: pb.Unstage, call: Call) -> pb.OperationResult:
         repository, _ = await self._guard.enter_repository(call, _UNSTAGE, request)

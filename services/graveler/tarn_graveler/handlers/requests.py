@@ -9,6 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.client.access import Access
 from tarn.core.access.policy import Grant
+from tarn.core.access.service import Service
 from tarn.core.change_kind import ChangeKind
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import ENTRY_BYTES_MAX, Entry, unpack
@@ -201,6 +202,10 @@ class AccessGuard:
             TarnError: USER_NOT_FOUND, DENIED.
         """
         return await self._access.user_uid(call, user_id)
+
+    async def is_gateway(self, call: Call, token: str) -> bool:
+        """Whether a token is that of a gateway as a service."""
+        return await self._access.is_service(call, token, Service.GATEWAY)
 
     async def repository(self, repository_id: str) -> Repository:
         """Returns a repository, for a caller that was already checked.

@@ -23,7 +23,7 @@ from tarn.block.rangefile import metarange_path
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import TarnError
 from tarn.core.ids import RepositoryId, physical_path
-from tarn.kv.keys import staged_upload
+from tarn.kv.keys import copied_note, staged_upload
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.session import FsckOptions
 
@@ -174,15 +174,18 @@ def test_every_kind_of_damage_is_tested_here() -> None:
     assert [code.label for code in Code if f'"{code.label}"' not in text] == ["block-damaged"]
 
 
-async def test_the_notes_of_completed_uploads_are_known_and_damaged_ones_are_reported(
+async def test_the_notes_of_uploads_and_copies_are_known_and_damaged_ones_are_reported(
     lab: Lab,
 ) -> None:
     await lab.put("x", b"x")
     token = await lab.lake.staging_rows()
     note = staged_upload("01a19467e80070018000000000000003")
     await lab.set(token, note, b"")
+    await lab.set(token, copied_note(bytes(16)), b"")
     assert await lab.check() == []
     await lab.set(token, staged_upload("no id"), b"")
     await lab.set(token, note, b"not empty")
+    await lab.set(token, copied_note(bytes(16)), b"not empty")
+    await lab.set(token, copied_note(b"short"), b"")
     found = await lab.check(state="second.state")
-    assert [code for code, _ in found] == [Code.KEY_UNKNOWN.label] * 2
+    assert [code for code, _ in found] == [Code.KEY_UNKNOWN.label] * 4
