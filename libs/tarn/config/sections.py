@@ -21,17 +21,21 @@ from tarn.config.errors import ConfigError
 from tarn.config.rpc_sections import Rpc
 from tarn.config.setting import setting
 from tarn.config.telemetry_sections import Telemetry, Tracing
+from tarn.config.timer_sections import Backup, CollectionTimer, Lifecycle
 from tarn.config.values import Choice, Form, Number, Secret, Sort, Within
 
 __all__ = [
     "Api",
+    "Backup",
     "Blockstore",
     "Cache",
+    "CollectionTimer",
     "Compactor",
     "Config",
     "Gateways",
     "Graveler",
     "Installation",
+    "Lifecycle",
     "Limits",
     "Logging",
     "Metadata",
@@ -435,6 +439,8 @@ class Config:
     services: Services
     graveler: Graveler
     compactor: Compactor
+    lifecycle: Lifecycle
+    backup: Backup
     cache: Cache
     limits: Limits
     tracing: Tracing
