@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # imported when a command runs
 __all__ = ["COLLECTION_NAMES", "CollectionPlan", "collect", "collection_options", "plan_of"]
 
 _TICK_S: Final = 0.25
-_TERMINATED: Final = 128 + signal.SIGTERM
 _PERCENT: Final = 100
 _FOR_ALL: Final = (Kind.UNAVAILABLE, Kind.DENIED, Kind.UNAUTHENTICATED, Kind.UNIMPLEMENTED)
 """Failures that every other repository would meet, too."""
@@ -157,17 +156,20 @@ def collect(
 
     Raises:
         TarnError: the first error; the other repositories were done.
+        Exit: 130 after Ctrl-C, 143 after SIGTERM. The run has ended, or its lease ends within minutes.
     """
     folder = temporary or Path(tempfile.gettempdir())
+    stopped: list[signal.Signals] = []
 
     async def work(tarn: Connection) -> tuple[list[dict[str, object]], TarnError | None]:
+        _cancel_by_signals(stopped)
         return await _collected(session.output, tarn, plan, engine, folder)
 
     try:
         rows, failed = session.run(work)
     except asyncio.CancelledError as stop:
         session.output.remark("interrupted; the next run goes on")
-        raise click.exceptions.Exit(_TERMINATED) from stop
+        raise click.exceptions.Exit(128 + (stopped or [signal.SIGTERM])[0]) from stop
     if session.output.as_json:
         session.output.many(rows, ())
     for row in () if session.output.as_json else rows:
@@ -177,10 +179,26 @@ def collect(
         raise failed
 
 
+def _cancel_by_signals(stopped: list[signal.Signals]) -> None:
+    """Lets Ctrl-C and SIGTERM cancel this task, and adds them to `stopped`.
+
+    Ctrl-C, too: Spark replaces Python's own handler by one that raises wherever the event loop happens to be.
+    """
+    task = asyncio.current_task()
+    assert task is not None, "runs in a task"
+
+    def stop(number: signal.Signals) -> None:
+        stopped.append(number)
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+
+
 async def _collected(
     output: Output, tarn: Connection, plan: CollectionPlan, engine: Engine, folder: Path
 ) -> tuple[list[dict[str, object]], TarnError | None]:
-    """Collects one repository after the other, and shows the progress; SIGTERM cancels it.
+    """Collects one repository after the other, and shows the progress.
 
     Returns what was done in each, and the first error: a repository that is held must not keep the others.
     """
@@ -192,9 +210,6 @@ async def _collected(
     from tarn.rpc.process.system import SystemClock, SystemIds
 
     clock, progress = SystemClock(), Progress()
-    task = asyncio.current_task()
-    assert task is not None, "runs in a task"
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     names = plan.names or [found.repository_id async for found in tarn.list_repositories()]
     rows: list[dict[str, object]] = []
     failed: TarnError | None = None

@@ -51,6 +51,12 @@ def test_garbage_goes_and_everything_else_stays(tmp_path: Path, form: str) -> No
             assert tarn.ok("fs", "cat", f"{lake}/main/{path}").out.encode() == body
         status = tarn.ok("gc", "status", lake, "--json").json
         assert status["last_sweep"]["deleted"] == 4
+        page = tmp_path / "report.html"
+        places = ("--data-dir", str(tarn.data), "--html", str(page))
+        told = tarn.ok("gc", "report", lake, "--json", "--price", "1024", *places).json
+        assert (told["mark"], told["deleted"]) == (swept["mark"], "4 (195.3 KiB)")
+        assert told["saved_a_month"] == round(195.3 / 1024, 2)
+        assert "195.3 KiB" in page.read_text()
         assert gc(tarn)["did"] == "mark"
 
 

@@ -139,3 +139,27 @@ def test_garbage_goes_although_a_mark_is_killed(tmp_path: Path, blocks: str) -> 
             assert tarn.ok("fs", "cat", f"{lake}/main/{path}").out.encode() == body
         status = tarn.ok("gc", "status", lake, "--json").json
         assert (status["last_sweep"]["deleted"], status["phase"]) == (4, "idle")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_mark_releases_its_lease(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """The lease is longer than the test."""
+    with eager_tarn(tmp_path, "single", lease_s=600) as tarn:
+        lake, job = tarn.new_repository(), Job(tarn, tmp_path, ())
+        for body in (b"old", b"new"):
+            tarn.ok("fs", "upload", "-", f"{lake}/main/a", stdin=body)
+        tarn.ok("commit", f"{lake}/main", "-m", "one")
+        files = tarn.data / "blocks"
+        with job.started("--repository", lake) as mark:
+            deadline = time.monotonic() + JOB_S
+            while tarn.ok("gc", "status", lake, "--json").json["phase"] == "idle":
+                assert mark.poll() is None, job.errors()
+                assert time.monotonic() < deadline, job.errors()
+            mark.send_signal(number)
+            assert mark.wait(JOB_S) == code, job.errors()
+        assert not list(files.rglob("collection/*/*"))
+        assert tarn.ok("gc", "status", lake, "--json").json["phase"] == "idle"
+        done = tarn.ok("gc", "run", "--json", lake, "--data-dir", str(tarn.data), timeout=120)
+        assert json.loads(done.out)[0]["did"] == "mark"

@@ -23,10 +23,12 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.engine import InProcess
 from tarn.lifecycle.outcomes import Outcome
+from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.quarantine import Manifest, Part, read_manifest
 from tarn.lifecycle.root_files import write_roots
 from tarn.lifecycle.sweeping import SweepOptions
 from tarn_spark.collection import frames
+from tarn_spark.collection.actions import SparkActions
 from tarn_spark.collection.engine import SparkEngine
 
 LAKES = int(os.environ.get("SPARK_LAKES", "2"))
@@ -157,17 +159,59 @@ async def test_a_mark_that_is_cancelled_leaves_nothing_that_runs(
 ) -> None:
     async with AsyncExitStack() as stack:
         lake = await spark_lake(stack, tmp_path / "lake", spark)
-        await lake.listing([[await lake.object()]])
+        lake.listings.append(await lake.listing([[await lake.object()]]))
         lake.clock.advance(2 * 86_400)
         marking = asyncio.ensure_future(lake.mark())
         tracker = spark.sparkContext.statusTracker()
         async with asyncio.timeout(60):
             await asyncio.to_thread(wait_for_a_job, tracker)
+            assert await lake.paths("_tarn/collection/"), "the roots"
             marking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await marking
         assert list(tracker.getActiveJobsIds()) == []
         assert not await lake.paths("_tarn/collection/")
+
+
+async def test_an_action_that_is_cancelled_ends_its_jobs(spark: Any) -> None:
+    """Its tasks would take two minutes, and the end of an action is waited for."""
+    seconds, context = 120, spark.sparkContext
+    slow = context.parallelize([0, 1], 2).map(lambda _: time.sleep(seconds))
+    running = asyncio.ensure_future(SparkActions(spark, Progress()).run("sleep", slow.collect))
+    async with asyncio.timeout(60):
+        await asyncio.to_thread(wait_for_a_job, context.statusTracker())
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert list(context.statusTracker().getActiveJobsIds()) == []
+
+
+@pytest.mark.parametrize("lost", ["ReadRoots", "ReadQuarantine"])
+async def test_rows_that_spark_loses_end_the_run(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    reader: Any = getattr(frames, lost)
+
+    class Forgetful(reader):  # type: ignore[misc]
+        """Loses the first row of each file."""
+
+        async def __call__(self, blocks: Any, batch: Any) -> Any:
+            async for rows in reader.__call__(self, blocks, batch):
+                yield rows.slice(1)
+
+    async with AsyncExitStack() as stack:
+        lake = await spark_lake(stack, tmp_path / "lake", spark)
+        lake.addresses.append(await lake.object())
+        await lake.object()
+        lake.clock.advance(2 * 86_400)
+        everything = await lake.paths("data/")
+        lake.engine, with_spark = InProcess(), lake.engine
+        manifest = await lake.mark()
+        lake.engine = with_spark
+        monkeypatch.setattr(frames, lost, Forgetful)
+        error = await failure_of(lake.sweep(manifest))
+        assert (error.kind, "and Spark read 0 metarange" in error.message) == (Kind.CORRUPT, True)
+        assert await lake.paths("data/") == everything
 
 
 async def test_a_sweep_stops_with_its_lease_and_another_goes_on(tmp_path: Path, spark: Any) -> None:

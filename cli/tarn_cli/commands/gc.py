@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING
 import click
 
 from tarn_cli.collecting import collect, collection_options, plan_of
+from tarn_cli.commands.up import config_option, data_dir_option
+from tarn_cli.node.plan import read_config
 from tarn_cli.objects.uri import parse_repository
-from tarn_cli.output import shown_time
+from tarn_cli.output import shown_size, shown_time
 from tarn_cli.session import Group, Session, pass_session
 
 if TYPE_CHECKING:  # imported when a command runs
+    from tarn.config import Config
+    from tarn.lifecycle.quarantine import Tally
+    from tarn.lifecycle.run_summary import RunSummary
+    from tarn_cli.connection import Connection
     from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 __all__ = ["gc"]
@@ -35,6 +41,7 @@ def gc() -> None:
       tarn gc run --dry-run lake
       tarn gc run
       tarn gc status lake
+      tarn gc report lake --html gc.html
       tarn gc hold lake 2h
     """
 
@@ -104,6 +111,90 @@ def release(session: Session, repository: str) -> None:
     name = parse_repository(repository)
     session.run(lambda tarn: tarn.collections.hold(tarn.call(), name, 0))
     session.output.remark(f"collections of {name} may run again")
+
+
+@gc.command()
+@click.argument("repository")
+@click.option("--run", "run_id", default="", metavar="MARK", help="The mark.  [default: the last]")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write a page with plots to this file. It loads nothing from anywhere.",
+)
+@click.option(
+    "--price",
+    type=click.FloatRange(0, 1_000_000),
+    default=0.023,
+    show_default=True,
+    help="Price of a GiB for a month, in any currency.",
+)
+@config_option
+@data_dir_option
+@pass_session
+def report(
+    session: Session,
+    repository: str,
+    run_id: str,
+    page: Path | None,
+    price: float,
+    config_file: Path | None,
+    data_dir: Path | None,
+) -> None:
+    """Show what a mark found and what was deleted: bytes by age, day and size, and what they cost for a month.
+
+    It reads the files that runs leave in the bucket, those of `tarn gc run` and of Spark alike.
+
+    \b
+    Example:
+      tarn gc report lake --html gc.html
+    """
+    from tarn.lifecycle.report_page import render
+
+    config = read_config(config_file, session.environment, data_dir)
+    name = parse_repository(repository)
+    summary = session.run(lambda tarn: _summary(tarn, config, name, run_id))
+    if page is not None:
+        page.write_text(render(summary, price), encoding="utf-8")
+        session.output.remark(f"wrote {page}")
+    session.output.one(_reported(summary, price))
+
+
+async def _summary(tarn: Connection, config: Config, name: str, run_id: str) -> RunSummary:
+    from tarn.block.opening import open_blocks_to_read
+    from tarn.lifecycle.run_summary import summarize
+    from tarn.rpc.process.system import SystemClock
+
+    record = await tarn.collections.get(tarn.call(), name)
+    blocks = await open_blocks_to_read(config, SystemClock())
+    try:
+        return await summarize(blocks, record.storage_namespace, name, run_id)
+    finally:
+        await blocks.close()
+
+
+def _reported(summary: RunSummary, price: float) -> dict[str, object]:
+    from tarn.lifecycle.outcomes import Outcome
+    from tarn.lifecycle.report_page import cost_of
+
+    def shown(tally: Tally) -> str:
+        return f"{tally.count} ({shown_size(tally.size_bytes)})"
+
+    cost = cost_of(summary, price)
+    found: dict[str, object] = {
+        "repository": summary.manifest.repository,
+        "mark": summary.manifest.run_id,
+        "blocks": shown(summary.listed()),
+        "unreferenced": shown(summary.candidates()),
+    }
+    if summary.report is not None:
+        for outcome in Outcome:
+            found[outcome.value] = shown(summary.report.total(outcome))
+    found["costs_a_month"] = round(cost.all, 2)
+    found["unreferenced_a_month"] = round(cost.candidates, 2)
+    found["saved_a_month"] = round(cost.deleted, 2)
+    found["ages"] = {band.name: shown(band.tally) for band in summary.ages if band.tally.count}
+    return found
 
 
 def _status(record: pb.Collection) -> dict[str, object]:

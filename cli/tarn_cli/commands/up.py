@@ -24,6 +24,7 @@ from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.data_dir import DataDir, State
 from tarn_cli.node.plan import NodeFlags, NodePlan, read_config
 from tarn_cli.node.running import run_node
+from tarn_cli.node.timers import timers_record
 from tarn_cli.output import Record
 from tarn_cli.session import Command, Session, pass_session
 
@@ -153,6 +154,7 @@ def _record(where: DataDir, state: State) -> Record:
         "workers": state.processes,
         "admin_ports": state.admin_addresses,
         "restarts": state.restart_count,
+        **({"timers": timers} if (timers := timers_record(where)) else {}),
     }
 
 

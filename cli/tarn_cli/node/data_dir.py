@@ -2,8 +2,9 @@
 
     tarn.lock        held by the supervisor while it runs
     tarn.json        state file: addresses and processes, rewritten at each change
+    timers.json      last and next runs of timers (`tarn_cli.node.timers`)
     secret           the installation's secret, 64 hex digits, mode 0600, made once (`tarn.config`)
-    logs/tarn.log    output of a detached Tarn
+    logs/tarn.log    output of a detached Tarn; logs/<timer>.log: that of the last run of a timer
     kv/ blocks/      the embedded store and the local blocks (`tarn.kv.embedded`, `tarn.block.local`)
 
 A state file without a held lock was left behind by a killed supervisor and is ignored.
@@ -16,7 +17,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -95,6 +96,10 @@ class DataDir:
     def _state_file(self) -> Path:
         return self.path / "tarn.json"
 
+    @property
+    def _timers_file(self) -> Path:
+        return self.path / "timers.json"
+
     def create(self) -> None:
         """Creates the folder, closed to other users of the machine."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -154,6 +159,22 @@ class DataDir:
     def write_state(self, state: State) -> None:
         """Replaces the state file atomically."""
         self._write(self._state_file, json.dumps(asdict(state), indent=2) + "\n")
+
+    def timers(self) -> str:
+        """The text of the file of timers.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        return self._timers_file.read_text()
+
+    def write_timers(self, times: Mapping[str, object]) -> None:
+        """Replaces the file of timers atomically."""
+        self._write(self._timers_file, json.dumps(times, indent=2) + "\n")
+
+    def forget_timers(self) -> None:
+        """Removes the file of timers: no timer is on."""
+        self._timers_file.unlink(missing_ok=True)
 
     def settings(self) -> Settings:
         """Addresses of the running Tarn, for commands; empty if none runs."""

@@ -21,6 +21,8 @@ from tarn_cli.node.data_dir import DataDir, State
 from tarn_cli.node.kv_url import kv_variables
 from tarn_cli.node.ports import hold_port, with_port
 from tarn_cli.node.supervisor import WorkerSpec
+from tarn_cli.node.timer_plan import plan_timers
+from tarn_cli.node.timers import TimerSpec
 
 __all__ = ["NodeFlags", "NodePlan", "read_config"]
 
@@ -116,6 +118,7 @@ class NodePlan:
         compactor_server: `host:port` of the compactor's rpc; empty if none runs.
         stop_s: time for a process to drain; then it is killed.
         admin_addresses: `host:port` of the admin port of each process, by its name.
+        timers: what the node runs regularly.
     """
 
     specs: tuple[WorkerSpec, ...]
@@ -125,6 +128,7 @@ class NodePlan:
     compactor_server: str
     stop_s: float
     admin_addresses: dict[str, str]
+    timers: tuple[TimerSpec, ...]
     _ports: ExitStack
 
     @staticmethod
@@ -175,8 +179,9 @@ class NodePlan:
                 specs = (*specs, _compactor(flags, watched, environment, compactor))
             specs, admin = _with_admin_ports(flags, config, specs, held)
             stop_s = config.rpc.drain_timeout_ms / 1000 + _STOP_MARGIN_SECONDS
+            timers = plan_timers(config, flags.config_file, {**environment, **told}, graveler, auth)
             url, ports = _url(config, s3), stack.pop_all()
-            return NodePlan(specs, url, graveler, auth, compactor, stop_s, admin, ports)
+            return NodePlan(specs, url, graveler, auth, compactor, stop_s, admin, timers, ports)
 
     def state(self, processes: dict[str, int], restart_count: int) -> State:
         """The contents of the state file while these processes run (process id by name)."""

@@ -1,9 +1,10 @@
-"""Runs a planned node until a signal: runs the supervisor, writes the state file, limits the log."""
+"""Runs a planned node until a signal: its workers and timers; writes the state file, limits the log."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import signal
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from tarn.rpc.process.system import SystemClock
 from tarn_cli.node.data_dir import DataDir
 from tarn_cli.node.plan import NodePlan
 from tarn_cli.node.supervisor import Limits, Supervisor
+from tarn_cli.node.timers import Timers
 
 __all__ = ["run_node"]
 
@@ -28,24 +30,49 @@ def run_node(plan: NodePlan, where: DataDir, say: Callable[[str], None]) -> None
     """
     clock = SystemClock()
 
-    def changed(processes: dict[str, int], restart_count: int) -> None:
-        try:
-            where.write_state(plan.state(processes, restart_count))
-        except OSError as error:
-            # A full disk must not stop workers that can still answer reads.
-            say(f"cannot write the state file: {error.strerror}")
-
     async def run() -> None:
+        is_up, must_stop = asyncio.Event(), asyncio.Event()
+
+        def changed(processes: dict[str, int], restart_count: int) -> None:
+            is_up.set()
+            try:
+                where.write_state(plan.state(processes, restart_count))
+            except OSError as error:
+                # A full disk must not stop workers that can still answer reads.
+                say(f"cannot write the state file: {error.strerror}")
+
         supervisor = Supervisor(plan.specs, clock, changed, say, Limits(stop_s=plan.stop_s))
+        timers = Timers(plan.timers, where, clock, random.SystemRandom(), say)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, supervisor.stop)
+            loop.add_signal_handler(number, must_stop.set)
+
+        async def stop_in_order() -> None:
+            """The runs of timers end first: they tell the workers about their end."""
+            ticking = group.create_task(_run_timers(timers, is_up))
+            await must_stop.wait()
+            timers.stop()
+            if is_up.is_set():
+                await ticking
+            ticking.cancel()
+            supervisor.stop()
+
         async with asyncio.TaskGroup() as group:
-            trimming = group.create_task(_keep_log_short(where, clock))
+            beside = [
+                group.create_task(_keep_log_short(where, clock)),
+                group.create_task(stop_in_order()),
+            ]
             await supervisor.run()
-            trimming.cancel()
+            for each in beside:
+                each.cancel()
 
     asyncio.run(run())
+
+
+async def _run_timers(timers: Timers, is_up: asyncio.Event) -> None:
+    """Runs timers from the moment at which all workers serve."""
+    await is_up.wait()
+    await timers.run()
 
 
 async def _keep_log_short(where: DataDir, clock: Clock) -> None:

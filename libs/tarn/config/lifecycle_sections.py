@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tarn.config.setting import setting
+from tarn.config.timer_sections import CollectionTimer
 from tarn.config.values import Sort, Within
 
 __all__ = ["Lifecycle", "Online"]
@@ -32,3 +33,4 @@ class Lifecycle:
     """The life of objects."""
 
     online: Online
+    gc: CollectionTimer

@@ -212,6 +212,8 @@ def _contradictions(values: Mapping[str, object]) -> Iterator[str]:
         missing = [name for name in parts if values[name] is None]
         if missing and len(missing) < len(parts):
             yield f"{missing[0]} is missing: {', '.join(parts)} are set together or not at all"
+    if values["backup.interval"] and values["backup.place"] is None:
+        yield "backup.place is missing: backup.interval is set, so name a folder or s3://BUCKET/PREFIX"
     prefix = values["blockstore.default_namespace_prefix"]
     scheme = f"{values['blockstore.type']}://"
     if prefix is None:

@@ -22,12 +22,15 @@ from tarn.config.lifecycle_sections import Lifecycle
 from tarn.config.rpc_sections import Rpc
 from tarn.config.setting import setting
 from tarn.config.telemetry_sections import Telemetry, Tracing
+from tarn.config.timer_sections import Backup, CollectionTimer
 from tarn.config.values import Choice, Form, Number, Secret, Sort, Within
 
 __all__ = [
     "Api",
+    "Backup",
     "Blockstore",
     "Cache",
+    "CollectionTimer",
     "Compactor",
     "Config",
     "Gateways",
@@ -438,6 +441,7 @@ class Config:
     graveler: Graveler
     compactor: Compactor
     lifecycle: Lifecycle
+    backup: Backup
     cache: Cache
     limits: Limits
     tracing: Tracing

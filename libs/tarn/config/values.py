@@ -112,11 +112,13 @@ class Within:
         sort: `Sort.DURATION` or `Sort.SIZE`.
         minimum: as a user would write it; inclusive.
         maximum: likewise; None for no bound.
+        words: words that stand for a value, in lower case, each with that value; they need not be within the bounds.
     """
 
     sort: Sort
     minimum: str
     maximum: str | None = None
+    words: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +185,19 @@ def parse_value(kind: Kind, text: str, home: Path) -> object:
 
 def _within(kind: Within, text: str) -> int:
     parse = _duration if kind.sort is Sort.DURATION else _size
-    value = parse(text)
+    words = dict(kind.words)
+    value = parse(words.get(text.lower(), text))
+    if value in map(parse, words.values()):
+        return value
     if value < parse(kind.minimum) or (kind.maximum is not None and value > parse(kind.maximum)):
         raise ValueError(f"must be {_bounds(kind)}, not {text!r}")
     return value
 
 
 def _bounds(kind: Within) -> str:
-    return f"{kind.minimum} {'or more' if kind.maximum is None else f'to {kind.maximum}'}"
+    found = f"{kind.minimum} {'or more' if kind.maximum is None else f'to {kind.maximum}'}"
+    words = ", ".join(f"`{word}`" for word, _ in kind.words)
+    return f"{found}, or one of {words}" if words else found
 
 
 def _number(text: str, minimum: int, maximum: int) -> int:

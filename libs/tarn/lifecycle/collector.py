@@ -29,7 +29,8 @@ from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 __all__ = ["Collector", "Step", "next_step"]
 
 _HOLD_AFTER_LOSS_S: Final = 7 * 86_400
-_END_S: Final = 30.0
+_END_S: Final = 5.0
+"""A person who stops a run waits for no longer than this for the answer that it has ended."""
 _KEEP_FILES_US: Final = 365 * 86_400_000_000
 """The files of a run prove what was deleted."""
 

@@ -31,6 +31,7 @@ __all__ = [
     "Tally",
     "damaged",
     "forget_runs",
+    "marked_runs",
     "read_manifest",
     "read_part",
     "read_parts",
@@ -41,6 +42,7 @@ __all__ = [
 
 PART_ROWS: Final = 1 << 18
 _FOLDER: Final = "_tarn/collection/"
+_MANIFEST: Final = "manifest.json"
 _PAGE: Final = 1000
 _SCHEMA: Final = pa.schema(
     [
@@ -130,6 +132,19 @@ async def forget_runs(blocks: BlockStore, namespace: str, before_us: int) -> int
     return count
 
 
+async def marked_runs(blocks: ReadBlocks, namespace: str) -> list[str]:
+    """Returns the ids of the marks that ended and whose files are still there, oldest first."""
+    found = []
+    after = ""
+    while page := await blocks.list_page(namespace, _FOLDER, after, _PAGE):
+        for info in page:
+            run_id, _, name = info.path.removeprefix(_FOLDER).partition("/")
+            if name == _MANIFEST and _RUN.fullmatch(run_id):
+                found.append(run_id)
+        after = page[-1].path
+    return sorted(found)
+
+
 def run_folder(run_id: str) -> str:
     """Returns the folder of a run in the namespace, with `/` at its end.
 
@@ -143,7 +158,7 @@ def run_folder(run_id: str) -> str:
 
 
 def _manifest_key(namespace: str, run_id: str) -> BlockKey:
-    return BlockKey(namespace, run_folder(run_id) + "manifest.json")
+    return BlockKey(namespace, run_folder(run_id) + _MANIFEST)
 
 
 class QuarantineWriter:

@@ -326,6 +326,7 @@ VALID = {
     "TARN_BLOCKSTORE_DEFAULT_NAMESPACE_PREFIX": "s3://bucket/x",
     "TARN_BLOCKSTORE_S3_ENDPOINT": "https://s3.example.com",
     "TARN_GRAVELER_REFLOG_RETENTION": "7h",
+    "TARN_BACKUP_PLACE": "s3://bucket/backups",
 }
 
 
@@ -387,3 +388,28 @@ def test_every_setting_comes_back_from_variables() -> None:
     config = load(None, {"HOME": str(Path("/home/ann")), **given})
     assert set(variables_of(config)) == {key.variable for key in KEYS}
     assert load(None, {"HOME": "/", **variables_of(config)}) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "interval_ms"),
+    [("off", 0), ("0s", 0), ("Daily", 86_400_000), ("weekly", 604_800_000), ("8h", 28_800_000)],
+)
+def test_the_interval_of_a_timer_is_a_duration_or_a_word(text: str, interval_ms: int) -> None:
+    config = load(None, HOME | {"TARN_LIFECYCLE_GC_INTERVAL": text})
+    assert config.lifecycle.gc.interval_ms == interval_ms
+    assert str(config.lifecycle.gc.settings).endswith("/tarn/credentials")
+
+
+@pytest.mark.parametrize("text", ["999ms", "366d", "never", "-1s"])
+def test_other_intervals_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"lifecycle\.gc\.interval must be"):
+        load(None, HOME | {"TARN_LIFECYCLE_GC_INTERVAL": text})
+
+
+def test_a_backup_timer_needs_a_place() -> None:
+    every = {"TARN_BACKUP_INTERVAL": "daily"}
+    with pytest.raises(ConfigError, match=r"backup\.place is missing"):
+        load(None, HOME | every)
+    with pytest.raises(ConfigError, match=r"backup\.place must be an absolute path"):
+        load(None, HOME | every | {"TARN_BACKUP_PLACE": "backups"})
+    assert load(None, HOME | every | {"TARN_BACKUP_PLACE": "/b"}).backup.keep == 30
