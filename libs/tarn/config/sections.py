@@ -18,6 +18,7 @@ from typing import Literal
 
 from tarn.config.compactor_sections import Compactor, CompactorPlace
 from tarn.config.errors import ConfigError
+from tarn.config.quota_sections import Quotas
 from tarn.config.rpc_sections import Rpc
 from tarn.config.setting import setting
 from tarn.config.telemetry_sections import Telemetry, Tracing
@@ -35,6 +36,7 @@ __all__ = [
     "Limits",
     "Logging",
     "Metadata",
+    "Quotas",
     "Rpc",
     "ServiceName",
     "Services",
@@ -437,6 +439,7 @@ class Config:
     compactor: Compactor
     cache: Cache
     limits: Limits
+    quotas: Quotas
     tracing: Tracing
     telemetry: Telemetry
 

@@ -5,7 +5,7 @@ The application serves these parts; tests and the simulator use the same objects
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from tarn.aio.task_set import TaskSet
@@ -51,6 +51,9 @@ from tarn_graveler.history.resolving import Refs
 from tarn_graveler.history.tags import Tags
 from tarn_graveler.history.virtual_bases import MergeBases
 from tarn_graveler.iterators.opening import Iterators
+from tarn_graveler.quotas.admission import Admission
+from tarn_graveler.quotas.records import QuotaDefaults, QuotaRecords
+from tarn_graveler.quotas.usage import UsageCounter
 from tarn_graveler.repository.dumping import Dumping
 from tarn_graveler.repository.records import Repositories
 from tarn_graveler.repository.recovering import Recovering
@@ -87,6 +90,7 @@ class GravelerSettings:
         leap_rows_min: hidden rows for which a listing makes a leap (`branch.leaps`); less in tests.
         collection: the times of garbage collections; shorter in tests, equal in all replicas.
         slow_operation_seconds: an operation on a branch that takes longer is logged with its phases.
+        quotas: the limits of repositories and users for which none were set.
     """
 
     installation_id: str
@@ -99,6 +103,7 @@ class GravelerSettings:
     leap_rows_min: int = LEAP_ROWS_MIN
     collection: CollectionLimits = LIMITS
     slow_operation_seconds: float = inf
+    quotas: QuotaDefaults = field(default_factory=QuotaDefaults)
 
     @property
     def reflog_limits(self) -> ReflogLimits:
@@ -158,6 +163,7 @@ class Graveler:
     restoring: Restoring
     dumping: Dumping
     collections: Collections
+    admission: Admission
     clock: Clock
 
     @property
@@ -210,16 +216,16 @@ def assemble(
     publications = Publications(branches, commits, blocks, clock)
     collections = Collections(kv, repositories, commits, settings.collection)
     fences = fences or Fences(collections, blocks, clock)
-    builder = builder or InlineBuilder(kv, committed)
+    builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     listings = CompactedListings(branches, layers, builder, fences)
-    operations = operations or Operations(clock)
     ending = publications, cleaning, clock, operations
     path_records = PathRecords(kv, repositories, tasks)
     path_changes = PathChanges(path_records, commits, committed)
     changes = UncommittedChanges(layers, committed)
-    bases = MergeBases(commits)
+    age, bases = AddressAge(clock, settings.collection), MergeBases(commits)
     moves = HeadMoves(branches, layers, changes, *ending)
-    age = AddressAge(clock, settings.collection)
+    iterators = Iterators(kv, keys, repositories, commits, layers, reading)
+    counter = UsageCounter(kv, iterators, layers, committed, daily_uploads)
     return Graveler(
         repositories=repositories,
         branches=branches,
@@ -231,7 +237,7 @@ def assemble(
         reflog=records.reflog,
         layers=layers,
         reading=reading,
-        iterators=Iterators(kv, keys, repositories, commits, layers, reading),
+        iterators=iterators,
         staging=Staging(kv, branches, layers, tasks, age),
         conditional=ConditionalStaging(kv, branches, layers, age),
         cleaning=cleaning,
@@ -253,6 +259,7 @@ def assemble(
         dumping=Dumping(kv, repositories, records.settings),
         restoring=_restoring(records, committed, blocks),
         collections=collections,
+        admission=Admission(records.quotas, counter, clock, tasks),
         clock=clock,
     )
 
@@ -270,6 +277,7 @@ class _Records:
     commits: Commits
     refs: Refs
     settings: RepositorySettings
+    quotas: QuotaRecords
     cleaning: TokenCleanup
 
 
@@ -299,6 +307,7 @@ def _records(
         commits=commits,
         refs=Refs(kv, repositories, branches, commits, reflog),
         settings=RepositorySettings(kv, repositories, clock, ids),
+        quotas=QuotaRecords(kv, keys, clock, settings.quotas),
         cleaning=TokenCleanup(kv, keys, repositories, clock, delay, poll, rows),
     )
 

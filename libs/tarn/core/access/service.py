@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 
-from tarn.core.access.actions import REPOSITORIES, Action
+from tarn.core.access.actions import QUOTAS, REPOSITORIES, Action
 from tarn.core.access.policy import Statement
 from tarn.core.ids import UserId
 
@@ -18,13 +18,17 @@ __all__ = ["Service", "service_of"]
 _PREFIX = "service:"
 """Names of users contain no colon (`tarn.core.ids.parse_user_id`)."""
 
-_ACTIONS = {"compactor": (Action.MANAGE_COMPACTION, Action.COMPACT_REPO)}
+_STATEMENTS = {
+    "compactor": Statement(True, (Action.MANAGE_COMPACTION, Action.COMPACT_REPO), (REPOSITORIES,)),
+    "gateway": Statement(True, (Action.READ_QUOTAS,), (QUOTAS,)),
+}
 
 
 class Service(enum.StrEnum):
     """A service without a user."""
 
     COMPACTOR = "compactor"
+    GATEWAY = "gateway"
 
     @property
     def user_id(self) -> UserId:
@@ -34,7 +38,7 @@ class Service(enum.StrEnum):
     @property
     def statements(self) -> tuple[Statement, ...]:
         """What the service may do."""
-        return (Statement(True, tuple(_ACTIONS[self.value]), (REPOSITORIES,)),)
+        return (_STATEMENTS[self.value],)
 
 
 def service_of(user_id: str) -> Service | None:

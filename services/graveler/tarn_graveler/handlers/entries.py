@@ -35,6 +35,7 @@ class EntryHandler:
         self._staging = graveler.staging
         self._conditional = graveler.conditional
         self._tags = graveler.tags
+        self._admission = graveler.admission
         self._page_keys = graveler.page_keys
 
     async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
@@ -66,13 +67,14 @@ class EntryHandler:
             raise repository_not_found(request.repository_id)
         path, entry = request.path, request.entry
         parse_path(path)
-        entry_to_store(entry)
+        size_bytes = entry_to_store(entry).size
         name = BranchName(repository, branch_to_write(request.branch_id))
         condition = UNCONDITIONAL
         if request.HasField("condition"):
             resource = _STAGE.also["if_match"].resource.of(request)
             condition = await read_condition(self._guard, call, _STAGE, request.condition, resource)
         is_repeat = False
+        await self._admission.object(repository, size_bytes)
         try:
             if condition:
                 is_repeat = await self._conditional.stage(name, path, entry, condition)
