@@ -33,6 +33,7 @@ _DATA_DIR = "TARN_DATA_DIR"
 _GRAVELER = "TARN_SERVICES_GRAVELER_ADDRESSES"
 _REPLICA = "TARN_RPC_REPLICA_ADDRESS"
 _RPC = "TARN_RPC_LISTEN_ADDRESS"
+_GATEWAYS = "TARN_QUOTAS_GATEWAYS"
 _S3 = "TARN_GATEWAYS_S3_LISTEN_ADDRESS"
 _SECRET_FILE = "TARN_INSTALLATION_SECRET_FILE"  # noqa: S105 - the name of a variable
 
@@ -301,7 +302,10 @@ def _parts(
     if not flags.separate:
         count = flags.workers or config.workers or len(os.sched_getaffinity(0))
         workers = spec("worker", "tarn_cli.node.worker", gravelers[0], count)
-        return (replace(workers, own=tuple({_REPLICA: address} for address in own)),)
+        # Each worker is a gateway, and enforces its share of a rate.
+        shared = {**workers.environment, _GATEWAYS: str(count * config.quotas.gateways)}
+        addresses = tuple({_REPLICA: address} for address in own)
+        return (replace(workers, environment=shared, own=addresses),)
     names = ["graveler", *(f"graveler-{n}" for n in range(2, len(gravelers) + 1))]
     return (
         spec("auth", "tarn_auth", told[_AUTH]),

@@ -100,6 +100,7 @@ __all__ = [
     "TooManyRetriesError",
     "OutcomeUnknownError",
     "OverloadedError",
+    "QuotaExceededError",
     "ServiceUnavailableError",
     "DeadlineExceededError",
     "NotOfferedError",
@@ -458,6 +459,12 @@ class OverloadedError(TarnCallError):
 
     REASON = Reason.OVERLOADED
     KINDS = (Kind.EXHAUSTED, Kind.UNAVAILABLE)
+
+
+class QuotaExceededError(ExhaustedError):
+    """A limit of the repository is reached; nothing was done. The message says what to do."""
+
+    REASON = Reason.QUOTA_EXCEEDED
 
 
 class ServiceUnavailableError(TarnCallError):

@@ -14,6 +14,7 @@ from tarn.client.dumps import DumpClient
 from tarn.client.entries import EntryClient, ListingPage, Located
 from tarn.client.links import LinkClient
 from tarn.client.merges import MergeClient
+from tarn.client.quotas import QuotaClient
 from tarn.client.reflogs import ReflogClient
 from tarn.client.refs import RefClient
 from tarn.client.repositories import RepositoryClient
@@ -29,6 +30,7 @@ class GravelerClient(
     RepositoryClient,
     DumpClient,
     SettingsClient,
+    QuotaClient,
     RefClient,
     ReflogClient,
     CommitClient,

@@ -19,6 +19,7 @@ from typing import Literal
 from tarn.config.compactor_sections import Compactor, CompactorPlace
 from tarn.config.errors import ConfigError
 from tarn.config.lifecycle_sections import Lifecycle
+from tarn.config.quota_sections import Quotas
 from tarn.config.rpc_sections import Rpc
 from tarn.config.setting import setting
 from tarn.config.telemetry_sections import Telemetry, Tracing
@@ -40,6 +41,7 @@ __all__ = [
     "Limits",
     "Logging",
     "Metadata",
+    "Quotas",
     "Rpc",
     "ServiceName",
     "Services",
@@ -444,6 +446,7 @@ class Config:
     backup: Backup
     cache: Cache
     limits: Limits
+    quotas: Quotas
     tracing: Tracing
     telemetry: Telemetry
 

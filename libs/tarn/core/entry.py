@@ -60,6 +60,7 @@ METADATA_BYTES_MAX = 2048
 """S3's limit on user metadata: the sum of the UTF-8 bytes of names and values."""
 
 _HEAD = struct.Struct("<BBqq16s16s16s")
+_SIZE = struct.Struct("<q")
 _LISTED = struct.Struct("<Hqq16x16s")  # of the head; version and flags are read as one number
 _LISTED_MASK = FLAG_TOMBSTONE << 8 | 0xFF
 _FIELD = struct.Struct("<BH")
@@ -270,6 +271,12 @@ def judged_at(packed: bytes, move_time_us: int) -> bytes:
 def is_tombstone(packed: bytes | memoryview) -> bool:
     """Whether a packed entry is a tombstone."""
     return bool(packed[1] & FLAG_TOMBSTONE)
+
+
+def size_of(packed: bytes | memoryview) -> int:
+    """The size of the object, in bytes, read without unpacking the rest."""
+    size: int = _SIZE.unpack_from(packed, 2)[0]
+    return size
 
 
 def identity_of(packed: bytes | memoryview) -> bytes:

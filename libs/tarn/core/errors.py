@@ -111,6 +111,8 @@ class Reason(enum.StrEnum):
     METADATA_TOO_LARGE = "METADATA_TOO_LARGE"
     PRECONDITION_FAILED = "PRECONDITION_FAILED"
     """The condition of a write did not hold: there is another object, or an unexpected one."""
+    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
+    """A limit of the repository is reached; nothing was done, and trying again does not help by itself."""
     REF_MOVED = "REF_MOVED"
     TOO_MANY_RETRIES = "TOO_MANY_RETRIES"
     OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"

@@ -119,6 +119,9 @@ class InstallationKeys:
     PAGE_KEY: ClassVar[bytes] = b"secrets/page-tokens"
     """Key of the 32 random bytes that sign page tokens."""
 
+    QUOTAS: ClassVar[bytes] = b"quotas/"
+    """Prefix of the limits of repositories and users."""
+
     @property
     def graveler(self) -> Partition:
         """Repositories and the namespaces that they occupy."""
@@ -137,6 +140,11 @@ class InstallationKeys:
     def repository(repository_id: str) -> bytes:
         """`repos/<repository>`; with a prefix of a name, the start of a scan of the matching repositories."""
         return f"repos/{repository_id}".encode()
+
+    @classmethod
+    def quota(cls, kind: str, name: str) -> bytes:
+        """`quotas/<kind>/<name>`: the limits of a repository or user."""
+        return cls.QUOTAS + f"{kind}/{name}".encode()
 
     @staticmethod
     def namespace(storage_namespace: str) -> bytes:

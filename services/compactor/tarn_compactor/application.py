@@ -11,7 +11,9 @@ from tarn.aio.task_set import TaskSet
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.compactions import CompactionClient
+from tarn.client.service_calls import ServiceCalls
 from tarn.client.staging_events import StagingEventClient
+from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.methods import Endpoint
@@ -22,7 +24,6 @@ from tarn_compactor.config import CompactorSettings
 from tarn_compactor.counts import Counts
 from tarn_compactor.metrics import register_staging
 from tarn_compactor.sensor import Sensor
-from tarn_compactor.service_calls import ServiceCalls
 from tarn_proto.compactor.v1 import compactor_service_pb2
 
 __all__ = ["CompactorApplication"]
@@ -60,7 +61,7 @@ class CompactorApplication:
     ) -> None:
         self._failed = failed
         self._tasks = TaskSet()
-        calls = ServiceCalls(auth, clock, ids)
+        calls = ServiceCalls(auth, Service.COMPACTOR, clock, ids)
         staging = StagingEventClient(graveler)
         self.counts = Counts()
         self.sensor = Sensor(replicas, staging, calls, self.counts, clock, rng)

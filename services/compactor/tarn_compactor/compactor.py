@@ -18,6 +18,7 @@ import structlog
 
 from tarn.aio.task_set import TaskSet
 from tarn.client.compactions import CompactionClient
+from tarn.client.service_calls import ServiceCalls
 from tarn.client.staging_events import StagingEventClient
 from tarn.core.clock import Clock
 from tarn.core.errors import Reason, TarnError
@@ -25,7 +26,6 @@ from tarn.telemetry.meters import Meters
 from tarn_compactor.counts import BranchKey, Counts
 from tarn_compactor.policy import History, Thresholds, excess, pause_after_failures, wait
 from tarn_compactor.sensor import Sensor
-from tarn_compactor.service_calls import ServiceCalls
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
 
 __all__ = ["Compactor", "Totals", "Work"]

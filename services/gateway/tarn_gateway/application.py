@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Self
 
+from tarn.aio.task_set import TaskSet
 from tarn.block.port import BlockStore
 from tarn.client.access import Access
 from tarn.client.graveler import GravelerClient
+from tarn.client.service_calls import ServiceCalls
 from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.rpc.wire.methods import Endpoint
@@ -20,6 +22,7 @@ from tarn_gateway.config import GatewaySettings
 from tarn_gateway.grants import Authenticator
 from tarn_gateway.handler import S3Handler
 from tarn_gateway.http import HttpServer
+from tarn_gateway.rates import RateLimits
 from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.signing.sigv4 import SigV4Policy
 from tarn_gateway.trace import Traces
@@ -79,14 +82,20 @@ class GatewayApplication:
         )
         policy = SigV4Policy(settings.region)
         authenticator = Authenticator(access, clock, policy, timeout_s=bounds.call_timeout_s)
+        calls = ServiceCalls(access, Service.GATEWAY, clock, ids)
+        self._rates = RateLimits(graveler, calls, clock, gateways=settings.gateways)
+        self._tasks = TaskSet()
         traces = Traces(
             access_log=settings.access_log,
             meters=meters,
             slow_s=settings.slow_operation_s,
             tracing=tracing,
             clock=clock,
+            rates=self._rates,
         )
-        handler = S3Handler(authenticator, backend, traces, domains=settings.domains)
+        handler = S3Handler(
+            authenticator, backend, traces, domains=settings.domains, rates=self._rates
+        )
         self._server = HttpServer(
             handler,
             settings.limits,
@@ -118,6 +127,7 @@ class GatewayApplication:
         except BaseException:
             await self._server.__aexit__()
             raise
+        self._tasks.spawn(self._rates.run())
         self._meters.sample("gateway.connections", lambda: self._server.connection_count)
         if self._listens is not None:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -127,6 +137,7 @@ class GatewayApplication:
     async def __aexit__(self, *exc: object) -> None:
         """Aborts remaining requests; call `drain` first to lose none."""
         await self._server.__aexit__(*exc)
+        await self._tasks.close()
         await self._backend.removals.close()
 
     async def drain(self, timeout_s: float) -> None:

@@ -28,6 +28,7 @@ class GatewaySettings:
         slow_operation_s: a request that takes longer is logged with its phases.
         limits: limits of the HTTP server.
         bounds: limits of operations.
+        gateways: gateways among which the rates of quotas are divided.
     """
 
     host: str = "127.0.0.1"
@@ -39,6 +40,7 @@ class GatewaySettings:
     slow_operation_s: float = inf
     limits: HttpLimits = field(default_factory=HttpLimits)
     bounds: Bounds = field(default_factory=Bounds)
+    gateways: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
@@ -66,6 +68,7 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
         access_log=section.access_log,
         slow_operation_s=config.telemetry.slow_operation_ms / 1000,
         domains=(section.domain_name.lower(),) if section.domain_name else (),
+        gateways=config.quotas.gateways,
         limits=HttpLimits(connections_max=config.limits.connections),
         bounds=Bounds(payload=PayloadPolicy(object_bytes_max=config.limits.body_size_bytes)),
     )

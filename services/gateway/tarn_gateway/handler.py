@@ -19,6 +19,7 @@ from tarn_gateway.backend import Backend
 from tarn_gateway.grants import Authenticator, authorize
 from tarn_gateway.http import Request, Response
 from tarn_gateway.operation import MissingRef
+from tarn_gateway.rates import RateLimits
 from tarn_gateway.requests.address import Address, parse_address
 from tarn_gateway.requests.query import parse_query
 from tarn_gateway.requests.refused import refuse_headers, refuse_version
@@ -43,6 +44,7 @@ class S3Handler:
         backend: the resources of operations.
         traces: the access log.
         domains: lower-case host names whose subdomains are buckets.
+        rates: limits of requests; None: none.
     """
 
     def __init__(
@@ -52,12 +54,14 @@ class S3Handler:
         traces: Traces,
         *,
         domains: Sequence[str] = (),
+        rates: RateLimits | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._backend = backend
         self._traces = traces
         self._now = backend.clock.monotonic
         self._domains = tuple(domains)
+        self._rates = rates
 
     async def __call__(self, request: Request) -> Response:
         """Answers one request. `refuse` turns every exception into an answer."""
@@ -79,6 +83,8 @@ class S3Handler:
         s3_request = S3Request(request, operation, address, query, signed, granted)
         _note(trace, s3_request)
         authorize(s3_request)
+        if self._rates is not None:
+            self._rates.admit(trace.user, trace.repository)
         try:
             response = await operation.perform(self._backend, s3_request)
         finally:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.quota import is_quota_exceeded
 from tarn_gateway.http import BodyError, BodyStalledError, BodyTruncatedError, Request, Response
 from tarn_gateway.xml_text import escape
 
@@ -55,6 +56,7 @@ S3Code = Literal[
     "NotImplemented",
     "OperationAborted",
     "PreconditionFailed",
+    "QuotaExceeded",
     "RequestTimeTooSkewed",
     "RequestTimeout",
     "ServiceUnavailable",
@@ -102,6 +104,7 @@ CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
     "NotImplemented": (501, "This is not implemented."),
     "OperationAborted": (409, "A conflicting operation is in progress; try again."),
     "PreconditionFailed": (412, "A precondition does not hold."),
+    "QuotaExceeded": (403, "A limit of the repository is reached."),
     "RequestTimeTooSkewed": (403, "The request's time differs too much from the server's time."),
     "RequestTimeout": (400, "The body stopped arriving."),
     "ServiceUnavailable": (503, "The service is unavailable; please try again."),
@@ -194,6 +197,8 @@ _REASONS: Final[Mapping[Reason, S3Code]] = {
     Reason.INVALID_PAGE_TOKEN: "InvalidArgument",
     Reason.KEY_TOO_LONG: "KeyTooLongError",
     Reason.METADATA_TOO_LARGE: "MetadataTooLarge",
+    # S3 has no such code. 403 ends a job with the message; 503 would have S3A try in vain for minutes.
+    Reason.QUOTA_EXCEEDED: "QuotaExceeded",
     Reason.NOT_IMPLEMENTED: "NotImplemented",
     Reason.OVERLOADED: "SlowDown",
     Reason.DATA_CORRUPT: "InternalError",
@@ -245,7 +250,7 @@ def from_tarn_error(error: TarnError, *, write: bool = False) -> S3Error:
     if isinstance(error, BodyError):
         return _from_body_error(error)
     code = _KINDS[error.kind]
-    if error.kind not in _RETRIED:
+    if error.kind not in _RETRIED or is_quota_exceeded(error):
         code = _REASONS.get(error.reason, code)
         if error.reason in _REFS:
             code = "NoSuchBucket" if write else "NoSuchKey"

@@ -17,6 +17,7 @@ from tarn.telemetry.meters import Counter, Exemplar, Histogram, Meters
 from tarn.telemetry.tracing import RequestSpan, Tracing
 from tarn_gateway.http import Exchange, Request
 from tarn_gateway.operation import Operation
+from tarn_gateway.rates import RateLimits
 
 __all__ = ["Trace", "Traces"]
 
@@ -79,6 +80,7 @@ class Traces:
         slow_s: a request that takes longer is logged with its phases.
         tracing: makes the spans of sampled requests; None: of none.
         clock: the times of exemplars; only with `tracing`.
+        rates: are charged with the bytes of each request; None: none are limited.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Traces:
         slow_s: float = inf,
         tracing: Tracing | None = None,
         clock: Clock | None = None,
+        rates: RateLimits | None = None,
     ) -> None:
         log = structlog.get_logger().bind()
         self._access_log = access_log and log.is_enabled_for(logging.INFO)
@@ -98,6 +101,7 @@ class Traces:
         self._slow_s = slow_s
         self._tracing = tracing if tracing is not None and tracing.is_on else None
         self._clock = clock
+        self._rates = rates
         self._meters = meters = meters or Meters()
         # Operations are compared by identity, so the look-up is cheap.
         self._by_operation: dict[Operation | None, _OperationMeters] = {}
@@ -125,6 +129,9 @@ class Traces:
         self._ended.append((trace, exchange))
         if len(self._ended) >= _COUNTED_TOGETHER or trace.span is not None:
             self._count_ended()
+        if self._rates is not None and trace.operation is not None:
+            moved = exchange.received_bytes + exchange.sent_bytes
+            self._rates.charge(trace.user, trace.repository, moved)
         if exchange.seconds > self._slow_s and self._failures:
             self._log_slow(trace, exchange)
         try:

@@ -28,6 +28,7 @@ from tarn_graveler.handlers.dumps import DumpHandler
 from tarn_graveler.handlers.entries import EntryHandler
 from tarn_graveler.handlers.links import LinkHandler
 from tarn_graveler.handlers.merges import MergeHandler
+from tarn_graveler.handlers.quotas import QuotaHandler
 from tarn_graveler.handlers.reflogs import ReflogHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler
 from tarn_graveler.handlers.requests import AccessGuard
@@ -46,6 +47,7 @@ from tarn_proto.graveler.v1 import (
     entry_service_pb2,
     link_service_pb2,
     merge_service_pb2,
+    quota_service_pb2,
     reflog_service_pb2,
     repository_service_pb2,
     settings_service_pb2,
@@ -64,6 +66,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
     handlers = {
         repository_service_pb2: RepositoryHandler(guard, graveler),
         settings_service_pb2: SettingsHandler(guard, graveler),
+        quota_service_pb2: QuotaHandler(guard, graveler),
         branch_service_pb2: BranchHandler(guard, graveler),
         tag_service_pb2: TagHandler(guard, graveler),
         commit_service_pb2: CommitHandler(guard, graveler),
@@ -136,13 +139,15 @@ class GravelerApplication:
         return self._endpoints
 
     async def __aenter__(self) -> Self:
-        """Checks that its settings equal those of the other replicas, and starts the cleaner.
+        """Checks that its settings equal those of the other replicas, reads the quotas, and starts the cleaner.
 
         Raises:
             TarnError: FAILED_PRECONDITION if a setting differs (`tarn.kv.agreement`); errors of the
                 store.
         """
         await self._agree()
+        await self._graveler.admission.records.load()
+        self._tasks.spawn(self._graveler.admission.records.run())
         self._tasks.spawn(self._graveler.cleaning.run())
         if self._graveler.online is not None:
             self._tasks.spawn(self._graveler.online.run())

@@ -6,7 +6,7 @@ The application serves these parts; tests and the simulator use the same objects
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from tarn.aio.task_set import TaskSet
@@ -55,6 +55,9 @@ from tarn_graveler.history.resolving import Refs
 from tarn_graveler.history.tags import Tags
 from tarn_graveler.history.virtual_bases import MergeBases
 from tarn_graveler.iterators.opening import Iterators
+from tarn_graveler.quotas.admission import Admission
+from tarn_graveler.quotas.records import QuotaDefaults, QuotaRecords
+from tarn_graveler.quotas.usage import UsageCounter
 from tarn_graveler.repository.dumping import Dumping
 from tarn_graveler.repository.records import Repositories
 from tarn_graveler.repository.recovering import Recovering
@@ -96,6 +99,7 @@ class GravelerSettings:
         collection: the times of garbage collections; shorter in tests, equal in all replicas.
         slow_operation_seconds: an operation on a branch that takes longer is logged with its phases.
         online: of the deletion of private blocks.
+        quotas: the limits of repositories and users for which none were set.
     """
 
     installation_id: str
@@ -109,6 +113,7 @@ class GravelerSettings:
     collection: CollectionLimits = LIMITS
     slow_operation_seconds: float = inf
     online: OnlineSettings = OFFLINE
+    quotas: QuotaDefaults = field(default_factory=QuotaDefaults)
 
     @property
     def reflog_limits(self) -> ReflogLimits:
@@ -176,6 +181,7 @@ class Graveler:
     collections: Collections
     copy_sources: CopySources
     online: OnlineDeletion | None
+    admission: Admission
     clock: Clock
     require_feature: RequireFeature = lambda _: None
 
@@ -238,6 +244,8 @@ def assemble(
     bases, age = MergeBases(commits), AddressAge(clock, settings.collection)
     moves = HeadMoves(branches, layers, changes, *ending)
     online = _online(settings, kv, branches, layers, collections, blocks, clock)
+    iterators = Iterators(kv, keys, repositories, commits, layers, reading)
+    counter = UsageCounter(kv, iterators, layers, committed, daily_uploads)
     return Graveler(
         repositories=repositories,
         branches=branches,
@@ -249,7 +257,7 @@ def assemble(
         reflog=records.reflog,
         layers=layers,
         reading=reading,
-        iterators=Iterators(kv, keys, repositories, commits, layers, reading),
+        iterators=iterators,
         staging=Staging(kv, branches, layers, tasks, age, None if online is None else online.rows),
         conditional=ConditionalStaging(kv, branches, layers, age),
         cleaning=cleaning,
@@ -273,6 +281,7 @@ def assemble(
         collections=collections,
         copy_sources=CopySources(kv, refs, reading, layers, tasks, is_noted=online is not None),
         online=online,
+        admission=Admission(records.quotas, counter, clock, tasks),
         clock=clock,
     )
 
@@ -290,6 +299,7 @@ class _Records:
     commits: Commits
     refs: Refs
     settings: RepositorySettings
+    quotas: QuotaRecords
     cleaning: TokenCleanup
 
 
@@ -319,6 +329,7 @@ def _records(
         commits=commits,
         refs=Refs(kv, repositories, branches, commits, reflog),
         settings=RepositorySettings(kv, repositories, clock, ids),
+        quotas=QuotaRecords(kv, keys, clock, settings.quotas),
         cleaning=TokenCleanup(kv, keys, repositories, clock, delay, poll, rows),
     )
 

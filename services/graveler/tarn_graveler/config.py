@@ -13,8 +13,10 @@ from tarn.block.port import BlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.config import Config
 from tarn.core.listing.breaks import BreakRule
+from tarn.core.quota import Limits
 from tarn_graveler.assembly import GravelerSettings
 from tarn_graveler.branch.online_deletion import OnlineSettings
+from tarn_graveler.quotas.records import QuotaDefaults
 
 __all__ = ["open_committed", "open_committed_of", "settings_of"]
 
@@ -34,6 +36,24 @@ def settings_of(config: Config) -> GravelerSettings:
         online=OnlineSettings(
             is_enabled=config.lifecycle.online.enabled,
             delay_seconds=config.lifecycle.online.delay_ms / 1000,
+        ),
+        quotas=_quotas_of(config),
+    )
+
+
+def _quotas_of(config: Config) -> QuotaDefaults:
+    repository, user = config.quotas.repository, config.quotas.user
+    return QuotaDefaults(
+        Limits(
+            staged_objects=repository.staged_objects,
+            staged_bytes=repository.staged_size_bytes,
+            branches=repository.branches,
+            uploads=repository.uploads,
+            requests_per_second=repository.requests_per_second,
+            bytes_per_second=repository.bytes_per_second,
+        ),
+        Limits(
+            requests_per_second=user.requests_per_second, bytes_per_second=user.bytes_per_second
         ),
     )
 

@@ -10,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.client.graveler import GravelerClient, ListingPage, Located
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.quota import Limits, QuotaKind
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.process.system import SystemClock
 from tarn.rpc.wire.call import Call
@@ -22,6 +23,7 @@ from tarn_proto.graveler.v1 import (
     compaction_service_pb2,
     diff_service_pb2,
     merge_service_pb2,
+    quota_service_pb2,
     reflog_service_pb2,
     repository_service_pb2,
     settings_service_pb2,
@@ -65,6 +67,7 @@ FILES = [
     reflog_service_pb2,
     repository_service_pb2,
     settings_service_pb2,
+    quota_service_pb2,
     tag_service_pb2,
     task_service_pb2,
     upload_service_pb2,
@@ -342,6 +345,9 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.list_repositories(call, prefix="r", page_size=2, page_token="t")
     await client.delete_repository(call, "repo")
     await client.get_settings(call, "repo")
+    await client.set_quota(call, QuotaKind.USER, "ann", Limits(requests_per_second=1))
+    await client.get_quota(call, QuotaKind.USER, "ann")
+    await client.list_quotas(call, page_size=2, page_token="t")
     protection = settings_service_pb2.Protection(pattern="main", blocked=["CHANGE_KIND_WRITE"])
     await client.set_rules(
         call, "repo", protections=[protection], hidden_patterns=["t*"], if_match="e"

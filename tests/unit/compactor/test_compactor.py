@@ -6,12 +6,13 @@ from compactor_lab import LIMITS, Lab, running_mark, simulated
 from graveler_service import reason_of
 
 from tarn.client.graveler import GravelerClient
+from tarn.client.service_calls import ServiceCalls
 from tarn.core.access.policy import Grant
+from tarn.core.access.service import Service as ServiceName
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.table import TABLE
 from tarn.testing.clock import SeededIds
-from tarn_compactor.service_calls import ServiceCalls
 from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
 from tarn_proto.graveler.v1 import settings_service_pb2
 
@@ -408,7 +409,7 @@ async def test_branches_that_find_no_place_are_compacted_later(lab: Lab) -> None
 async def test_a_token_that_auth_refuses_is_asked_for_again(lab: Lab) -> None:
     """Another error does not make the compactor ask again."""
     clock = lab.service.clock
-    calls = ServiceCalls(lab.service.auth, clock, SeededIds(clock, seed=1))
+    calls = ServiceCalls(lab.service.auth, ServiceName.COMPACTOR, clock, SeededIds(clock, seed=1))
     await calls.call(1.0)
     asked = 0
 
@@ -418,7 +419,7 @@ async def test_a_token_that_auth_refuses_is_asked_for_again(lab: Lab) -> None:
             asked += 1
             return await lab.service.auth.authorize_service(call, service)
 
-    calls._auth = Counted()  # type: ignore[assignment]
+    calls._auth = Counted()
     calls.failed(TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "down"))
     await calls.call(1.0)
     assert asked == 0

@@ -131,6 +131,13 @@ async def test_failures_of_graveler_become_s3_codes(
     assert (reply.status, reply.code) == (status, code)
 
 
+async def test_a_write_beyond_a_quota_leaves_no_block(lake: Any, failure: Any) -> None:
+    lake.graveler.fail["stage"] = [failure(Kind.EXHAUSTED, Reason.QUOTA_EXCEEDED)]
+    reply = await lake.ask("PUT", "/lake/main/a", body=b"x")
+    assert (reply.status, reply.code) == (403, "QuotaExceeded")
+    assert await lake.blocks_of("lake") == []
+
+
 async def test_a_bug_is_an_internal_error_that_tells_nothing(lake: Any) -> None:
     lake.graveler.fail["lookup"] = [RuntimeError("the secret plan")]
     reply = await lake.ask("GET", "/lake/main/a")

@@ -246,12 +246,28 @@ async def test_an_end_that_a_rule_blocks_opens_the_upload_again(lake: Any, failu
     assert lake.graveler.uploads[upload].state == "open"
 
 
-async def test_an_end_that_is_denied_after_an_uncertain_one_is_503(lake: Any, failure: Any) -> None:
+async def test_an_end_beyond_a_quota_opens_the_upload_again(lake: Any, failure: Any) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    full = failure(Kind.EXHAUSTED, Reason.QUOTA_EXCEEDED)
+    lake.graveler.fail["FinishCompleteUpload"] = [full]
+    reply = await complete(lake, upload, listed((1, md5(LAST))))
+    assert (reply.status, reply.code) == (403, "QuotaExceeded")
+    assert lake.graveler.uploads[upload].state == "open"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [(Kind.DENIED, Reason.BRANCH_PROTECTED), (Kind.EXHAUSTED, Reason.QUOTA_EXCEEDED)],
+)
+async def test_an_end_that_is_denied_after_an_uncertain_one_is_503(
+    lake: Any, failure: Any, kind: Kind, reason: Reason
+) -> None:
     """The first attempt may still stage the object: its process may not have recorded that it tries."""
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     unknown = failure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)
-    denied = failure(Kind.DENIED, Reason.BRANCH_PROTECTED)
+    denied = failure(kind, reason)
     lake.graveler.fail["FinishCompleteUpload"] = [unknown, denied]
     lake.clock.sleep = _no_sleep
     reply = await complete(lake, upload, listed((1, md5(LAST))))

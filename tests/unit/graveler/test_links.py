@@ -3,91 +3,25 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from graveler_service import Service, reason_of, running_service
+from lake_links import BODY, ETAG, PATH, Bucket, issue, link, written
 from lake_rules import WRITE, protect
 
-from tarn.block.mem import MemBlockStore
-from tarn.block.port import BlockInfo, BlockKey, PresignedWrite
-from tarn.core.condition import UNCONDITIONAL, WriteCondition
+from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.wire.call import Call
 from tarn_graveler.uploads.links import LINK_SECONDS, WrittenObject
-from tarn_proto.graveler.v1 import link_service_pb2 as pb
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
-
-BODY = b"written by the client"
-ETAG = hashlib.md5(BODY, usedforsecurity=False).hexdigest()
-PATH = "raw/a"
-
-
-class Bucket(MemBlockStore):
-    """A store with ETags, to which clients write by URLs."""
-
-    asked: list[tuple[BlockKey, int, int]]
-
-    async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
-        self.asked = [*getattr(self, "asked", []), (key, seconds, part_count)]
-        return PresignedWrite(f"memory:{key.path}", (("If-None-Match", "*"),))
-
-    async def stat(self, key: BlockKey) -> BlockInfo:
-        info = await super().stat(key)
-        body = await self.read(key)
-        return replace(info, etag=hashlib.md5(body, usedforsecurity=False).hexdigest())
 
 
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     async with running_service(tmp_path, store=Bucket) as service:
         yield service
-
-
-async def issue(
-    service: Service, path: str = PATH, **options: object
-) -> pb.GetPhysicalAddressResponse:
-    return await service.graveler.get_physical_address(
-        service.admin,
-        "lake",
-        "main",
-        path,
-        **options,  # type: ignore[arg-type]
-    )
-
-
-async def written(
-    service: Service, issued: pb.GetPhysicalAddressResponse, body: bytes = BODY
-) -> None:
-    namespace, _, path = issued.physical_address.rpartition("/data/")
-    await service.replicas.blocks.put(BlockKey(namespace, f"data/{path}"), body)
-
-
-async def link(
-    service: Service,
-    token: str,
-    *,
-    path: str = PATH,
-    branch: str = "main",
-    size: int = len(BODY),
-    etag: str = ETAG,
-    call: Call | None = None,
-    condition: WriteCondition = UNCONDITIONAL,
-) -> bytes:
-    return await service.graveler.link_physical_address(
-        call or service.admin,
-        "lake",
-        branch,
-        path,
-        token=token,
-        size_bytes=size,
-        etag=etag,
-        condition=condition,
-    )
 
 
 async def test_an_object_is_written_past_tarn_and_linked(service: Service) -> None:

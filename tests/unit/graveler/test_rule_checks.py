@@ -28,6 +28,7 @@ from tarn_proto.graveler.v1 import (
     entry_service_pb2,
     link_service_pb2,
     merge_service_pb2,
+    quota_service_pb2,
     reflog_service_pb2,
     repository_service_pb2,
     settings_service_pb2,
@@ -42,6 +43,7 @@ SERVICES: list[ServiceDescriptor] = [
     for file in (
         repository_service_pb2,
         settings_service_pb2,
+        quota_service_pb2,
         branch_service_pb2,
         tag_service_pb2,
         collection_service_pb2,
@@ -86,6 +88,8 @@ VALUES: dict[str, Any] = {
     "preview": merge_service_pb2.PreviewMergeRequest(
         repository_id="lake", destination_ref="main~0@", source_ref="v1~0"
     ),
+    "kind": "repository",
+    "name": "lake",
     "all_users": True,
     "condition": entry_service_pb2.WriteCondition(if_match="*"),
 }

@@ -93,6 +93,7 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         Action.WRITE_RULES,
         Action.ATTACH_NAMESPACE,
         Action.WRITE_USERS,
+        Action.WRITE_QUOTAS,
     }
     assert [rule.name for rule in RULES if rule.read_only and rule.action in writing] == []
     assert {rule.name for rule in RULES if not rule.read_only and rule.action not in writing} == {

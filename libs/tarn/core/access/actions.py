@@ -15,6 +15,9 @@ Resources are paths of names:
     user/*                                           all users, for listing them
     user/<user>
     compactor/*                                      all compactors
+    quota/*                                          the limits of all repositories and users
+    quota/repository/<repository>
+    quota/user/<user>
 
 A write names a branch; a read names the ref as the client spelled it. A commit has many spellings (`main`,
 `main~0`, its id), so a *deny* of one ref hides nothing. To limit reads, allow them per repository or ref, and
@@ -28,6 +31,7 @@ import enum
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = [
+    "QUOTAS",
     "REPOSITORIES",
     "USERS",
     "Action",
@@ -58,6 +62,9 @@ class Action(enum.StrEnum):
     """What compactors know, the names and numbers of rows of all branches, and pauses of compactors."""
     MANAGE_COLLECTION = "ManageCollection"
     """Garbage collections: their runs, holds, and the addresses of all blocks in use (docs/design/collection.md)."""
+    READ_QUOTAS = "ReadQuotas"
+    WRITE_QUOTAS = "WriteQuotas"
+    """Limits of repositories and users (docs/design/quotas.md)."""
     READ_USERS = "ReadUsers"
     WRITE_USERS = "WriteUsers"
     MANAGE_CREDENTIALS = "ManageCredentials"
@@ -66,6 +73,9 @@ class Action(enum.StrEnum):
 
 REPOSITORIES = "repository/*"
 """The resource of ListRepos."""
+
+QUOTAS = "quota/*"
+"""The resource of listing quotas."""
 
 USERS = "user/*"
 """The resource of listing users."""

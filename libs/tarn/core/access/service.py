@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 
-from tarn.core.access.actions import REPOSITORIES, Action
+from tarn.core.access.actions import QUOTAS, REPOSITORIES, Action
 from tarn.core.access.policy import Statement
 from tarn.core.ids import UserId
 
@@ -18,9 +18,9 @@ __all__ = ["Service", "service_of"]
 _PREFIX = "service:"
 """Names of users contain no colon (`tarn.core.ids.parse_user_id`)."""
 
-_ACTIONS: dict[str, tuple[Action, ...]] = {
-    "compactor": (Action.MANAGE_COMPACTION, Action.COMPACT_REPO),
-    "gateway": (),
+_STATEMENTS = {
+    "compactor": Statement(True, (Action.MANAGE_COMPACTION, Action.COMPACT_REPO), (REPOSITORIES,)),
+    "gateway": Statement(True, (Action.READ_QUOTAS,), (QUOTAS,)),
 }
 
 
@@ -41,8 +41,7 @@ class Service(enum.StrEnum):
     @property
     def statements(self) -> tuple[Statement, ...]:
         """What the service may do."""
-        actions = _ACTIONS[self.value]
-        return (Statement(True, actions, (REPOSITORIES,)),) if actions else ()
+        return (_STATEMENTS[self.value],)
 
 
 def service_of(user_id: str) -> Service | None:

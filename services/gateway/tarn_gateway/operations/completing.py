@@ -21,6 +21,7 @@ from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Checksum, Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.quota import is_quota_exceeded
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import digest_block
 from tarn_gateway.bodies.checksums import (
@@ -227,9 +228,10 @@ async def _finish(
                 call, request.bucket, upload.upload_id, claim, packed, condition
             )
         except TarnError as error:
-            if attempt > 1 and error.kind in (Kind.DENIED, Kind.UNAUTHENTICATED):
-                # A permission or a rule refuses this attempt. An earlier one may still stage the entry, and its
-                # process may not have recorded that it tries.
+            denied = error.kind in (Kind.DENIED, Kind.UNAUTHENTICATED)
+            if attempt > 1 and (denied or is_quota_exceeded(error)):
+                # A permission, a rule or a limit refuses this attempt. An earlier one may still stage the entry,
+                # and its process may not have recorded that it tries.
                 text = f"upload {upload.upload_id} may have been completed before: {error.message}"
                 raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, text) from error
             if error.kind not in _UNCERTAIN:

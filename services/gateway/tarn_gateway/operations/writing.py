@@ -17,6 +17,7 @@ from tarn.core.condition import ANY, WriteCondition
 from tarn.core.entry import Entry, operation_of, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
+from tarn.core.quota import is_quota_exceeded
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import discard, receive
 from tarn_gateway.bodies.checksums import EMPTY_MD5, BodySums, checksum_headers
@@ -246,7 +247,8 @@ async def stage(
             is_new_address=block is not None,
         )
     except TarnError as error:
-        if block is not None and error.kind in _REFUSED:
+        refused = error.kind in _REFUSED or is_quota_exceeded(error)
+        if block is not None and refused:
             await _remove(backend, block)
         if error.reason in (Reason.REPOSITORY_NOT_FOUND, Reason.REPOSITORY_DELETED):
             await _look_again(backend, request, repository)

@@ -17,6 +17,7 @@ from tarn.kv.auth_records import decode_credential, decode_setup, decode_user
 from tarn.kv.fence import FENCE, decode_store, fence_partition
 from tarn.kv.keys import AuthKeys, after_prefix
 from tarn.kv.port import Partition, Row
+from tarn.kv.quota_records import decode_quota
 from tarn.kv.records import (
     Drop,
     Namespace,
@@ -95,6 +96,8 @@ class Installation:
                 if await self._decodes(partition, row, _check_namespace):
                     namespace = decode_namespace(value)
                     held[namespace.instance_uid] = shown(key[len(_NAMESPACES) :]), namespace
+            elif key.startswith(self._keys.QUOTAS):
+                await self._decodes(partition, row, _check_quota)
             elif not key.startswith(_REPOS) and key != self._keys.PAGE_KEY:
                 self._find(Code.KEY_UNKNOWN, f"{partition.name} {shown(key)}", "unknown key layout")
         async for repository in self._records():
@@ -301,6 +304,10 @@ def _check_namespace(key: bytes, value: bytes) -> None:
     namespace = decode_namespace(value)
     if not namespace.instance_uid or not namespace.repository_id:
         raise ValueError(f"the namespace {shown(key)} is not reserved for a repository instance")
+
+
+def _check_quota(key: bytes, value: bytes) -> None:
+    decode_quota(key, value)
 
 
 def _check_done_before(_: bytes, value: bytes) -> None:

@@ -69,6 +69,7 @@ class BranchHandler:
         self._moves = graveler.moves
         self._part_resets = graveler.part_resets
         self._settings = graveler.settings
+        self._admission = graveler.admission
         self._default_branch = DefaultBranch(graveler.repositories, graveler.branches)
 
     async def CreateBranch(
@@ -86,6 +87,7 @@ class BranchHandler:
         )
         commit_id = await self._refs.commit_of(repository, source)
         cause = Cause(HeadOperation.CREATE, grant.user_id)
+        await self._admission.branch(repository)
         branch = await self._branches.create(BranchName(repository, branch_id), commit_id, cause)
         return branch_pb.CreateBranchResponse(branch=_branch_message(branch_id, branch))
 

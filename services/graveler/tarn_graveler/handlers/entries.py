@@ -38,6 +38,7 @@ class EntryHandler:
         self._tags = graveler.tags
         self._copy_sources = graveler.copy_sources
         self._is_online = graveler.online is not None
+        self._admission = graveler.admission
         self._page_keys = graveler.page_keys
 
     async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
@@ -73,7 +74,7 @@ class EntryHandler:
             raise repository_not_found(request.repository_id)
         path, entry = request.path, request.entry
         parse_path(path)
-        entry_to_store(entry)
+        size_bytes = entry_to_store(entry).size
         name = BranchName(repository, branch_to_write(request.branch_id))
         condition = UNCONDITIONAL
         if request.HasField("condition"):
@@ -81,6 +82,7 @@ class EntryHandler:
             condition = await read_condition(self._guard, call, _STAGE, request.condition, resource)
         is_new = self._is_online and await self._check_issued(request, entry, call)
         is_repeat = False
+        await self._admission.object(repository, size_bytes)
         try:
             if condition:
                 is_repeat = await self._conditional.stage(name, path, entry, condition)

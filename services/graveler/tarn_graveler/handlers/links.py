@@ -15,7 +15,7 @@ from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, read_condition, timestamp
-from tarn_graveler.handlers.uploads import allow_step, check_template
+from tarn_graveler.handlers.uploads import admit_step, allow_step, check_template
 from tarn_graveler.history.resolving import branch_to_write
 from tarn_graveler.uploads.links import WrittenObject, is_link
 from tarn_graveler.uploads.state import OpenUpload
@@ -40,6 +40,7 @@ class LinkHandler:
         self._branches = graveler.branches
         self._uploads = graveler.uploads
         self._links = graveler.links
+        self._admission = graveler.admission
         self._page_keys = graveler.page_keys
 
     async def GetPhysicalAddress(
@@ -52,6 +53,7 @@ class LinkHandler:
         check_template(template)
         branch_id, path = branch_to_write(request.branch_id), parse_path(request.path)
         await self._branches.fresh(BranchName(repository, branch_id))
+        await self._admission.upload(repository)
         issued = await self._links.issue(
             repository, branch_id, path, template, grant.user_id, request.part_count
         )
@@ -84,6 +86,7 @@ class LinkHandler:
             )
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="token")
         await allow_step(self._guard, call, rule, repository, upload)
+        await admit_step(self._admission, repository, upload, request.size_bytes)
         written = WrittenObject(request.size_bytes, request.etag)
         packed = await self._links.link(repository, upload, written, condition)
         return pb.LinkPhysicalAddressResponse(entry=packed)

@@ -48,6 +48,7 @@ class MergeHandler:
         self._commits = graveler.commits
         self._merges = graveler.merges
         self._merge_branches = graveler.merge_branches
+        self._admission = graveler.admission
         self._range_reverts = graveler.range_reverts
         self._refs = graveler.refs
 
@@ -91,6 +92,7 @@ class MergeHandler:
             allow_empty=request.allow_empty,
         )
         dest = await self._refs.commit_of(repository, into.name)
+        await self._admission.branch(repository)
         new = await self._merge_branches.create(BranchName(repository, branch_id), dest, into, wish)
         return pb.CreateMergeBranchResponse(commit=commit_of(new))
 

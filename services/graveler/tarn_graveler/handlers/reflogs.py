@@ -48,6 +48,7 @@ class ReflogHandler:
         self._guard = guard
         self._branches = graveler.branches
         self._reflog = graveler.reflog
+        self._admission = graveler.admission
         self._page_keys = graveler.page_keys
 
     async def ListReflog(self, request: pb.ListReflogRequest, call: Call) -> pb.ListReflogResponse:
@@ -116,6 +117,7 @@ class ReflogHandler:
             text = f"branch {branch_id} exists in {request.repository_id}, so it cannot be restored"
             raise TarnError(Kind.ALREADY_EXISTS, Reason.BRANCH_EXISTS, text, branch=branch_id)
         cause = Cause(HeadOperation.RESTORE, grant.user_id)
+        await self._admission.branch(repository)
         branch = await self._branches.create(name, deletion.old_commit_id, cause, undone=deletion)
         shown = branch_pb.Branch(
             branch_id=branch_id,

@@ -22,6 +22,7 @@ from tarn_graveler.handlers.requests import (
     timestamp,
 )
 from tarn_graveler.history.resolving import branch_to_write
+from tarn_graveler.quotas.admission import Admission
 from tarn_graveler.uploads.daily_partitions import upload_not_found
 from tarn_graveler.uploads.state import PARTS_MAX, NewUpload, OpenUpload
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
@@ -95,6 +96,19 @@ async def allow_step(
         raise
 
 
+async def admit_step(
+    admission: Admission, repository: Repository, upload: OpenUpload, size_bytes: int
+) -> None:
+    """Admits the object of an upload, unless it may be staged already: then it was admitted before.
+
+    Raises:
+        TarnError: EXHAUSTED, QUOTA_EXCEEDED.
+    """
+    record = upload.record
+    if record.state != store.UPLOAD_STATE_COMPLETED and not record.attempts:
+        await admission.object(repository, size_bytes)
+
+
 class _UploadRequest(RepositoryRequest, Protocol):
     """A request about one upload."""
 
@@ -111,6 +125,7 @@ class UploadHandler:
         self._guard = guard
         self._uploads = graveler.uploads
         self._branches = graveler.branches
+        self._admission = graveler.admission
 
     async def CreateUpload(
         self, request: pb.CreateUploadRequest, call: Call
@@ -130,6 +145,7 @@ class UploadHandler:
             checksum_algorithm=request.checksum_algorithm,
             is_full_object_checksum=request.is_full_object_checksum,
         )
+        await self._admission.upload(repository)
         upload = await self._uploads.create(repository, new)
         return pb.CreateUploadResponse(upload=_message(repository, upload))
 
@@ -228,6 +244,7 @@ class UploadHandler:
         if upload.record.state == store.UPLOAD_STATE_OPEN:
             # Otherwise a completion has begun. Whether a rule blocks it is decided with its last step.
             await allow_step(self._guard, call, rule, repository, upload)
+            await self._admission.room(repository)
         claim = await self._uploads.begin_complete(
             repository, upload.upload_id, request.manifest_hash
         )
@@ -249,6 +266,7 @@ class UploadHandler:
         condition = await read_condition(self._guard, call, rule, request.condition, resource)
         if entry.operation_id != upload.upload_id:
             raise _invalid("the entry of a completed upload must name the upload as its operation")
+        await admit_step(self._admission, repository, upload, entry.size)
         await self._uploads.finish_complete(
             repository, upload.upload_id, request.claim, request.entry, condition
         )

@@ -150,6 +150,18 @@ class DailyUploads:
             found = sorted([*found, *of_day], key=lambda upload: upload.key)[:limit]
         return found
 
+    async def count_open(self, repository: Repository, most: int) -> int:
+        """Counts unfinished uploads, and issued addresses that can still be linked, up to `most`; 0: all."""
+        keys = self._repositories.keys_of(repository)
+        start = RepositoryKeys.OPEN_UPLOADS
+        count = 0
+        for day in await self.days(repository):
+            async for _ in self._open_of(keys.uploads(day), start, after_prefix(start), _PAGE):
+                count += 1
+                if count == most:
+                    return count
+        return count
+
     async def _open_of(
         self, partition: Partition, start: bytes, end: bytes, limit: int
     ) -> AsyncIterator[FoundUpload]:

@@ -1,0 +1,197 @@
+"""Refuses what is beyond the limits of a repository.
+
+Each replica knows what a repository used when it last counted, and adds what it has admitted since. It counts again in
+the background when that is old, and before it refuses. So a refusal is never told by stale numbers, and
+several replicas together admit too much only for as long as a count is used (docs/design/quotas.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from tarn.aio.bounded_map import BoundedMap
+from tarn.aio.single_flight import FlightTimeoutError, SingleFlight
+from tarn.aio.task_set import TaskSet
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.quota import Limits, quota_exceeded
+from tarn.kv.records import Repository
+from tarn_graveler.quotas.records import QuotaRecords
+from tarn_graveler.quotas.usage import UsageCounter
+
+__all__ = ["Admission"]
+
+COUNT_SECONDS = 5.0
+"""How long a count is used; longer if counting takes longer than a twentieth of it."""
+_COUNT_SHARE = 20
+_PAUSE_SHARE = 4
+"""Counts that refused writes ask for take at most a fifth of the time: the next one waits so many times as long as the
+last one took, and the refusals with it."""
+_WAIT_SECONDS = 5.0
+"""How long a write waits for a count that another write makes, and a count for its pause."""
+_REPOSITORIES_MAX = 10_000
+
+
+@dataclass(slots=True)
+class _Used:
+    """What a repository uses, as this replica knows it.
+
+    Attributes:
+        counted: uncommitted objects and bytes, and open uploads, at the last count.
+        counted_at: when it began; below 0: never.
+        took_s: how long it took.
+        added: what was admitted since the last count began.
+        begun: number of counts that have begun.
+        known: number of the count that `counted` is from.
+    """
+
+    counted: tuple[int, int, int] = (0, 0, 0)
+    counted_at: float = -1.0
+    took_s: float = 0.0
+    added: tuple[int, int, int] = (0, 0, 0)
+    begun: int = 0
+    known: int = 0
+    is_counting: bool = False
+
+    def excess(self, limits: Limits, more: tuple[int, int, int]) -> tuple[str, int, int] | None:
+        """Returns the name, the limit and the use of what would be beyond a limit with `more`; None: nothing."""
+        allowed = (limits.staged_objects, limits.staged_bytes, limits.uploads)
+        for name, limit, counted, added, extra in zip(
+            ("staged_objects", "staged_bytes", "uploads"),
+            allowed,
+            self.counted,
+            self.added,
+            more,
+            strict=True,
+        ):
+            used = counted + added
+            if limit and extra and used + extra > limit:
+                return name, limit, used
+        return None
+
+
+class Admission:
+    """Admits or refuses changes that use more. Belongs to one event loop."""
+
+    def __init__(
+        self, records: QuotaRecords, counter: UsageCounter, clock: Clock, tasks: TaskSet
+    ) -> None:
+        self.records = records
+        self.counter = counter
+        self._clock = clock
+        self._tasks = tasks
+        self._used: BoundedMap[str, _Used] = BoundedMap(_REPOSITORIES_MAX)
+        self._counts: SingleFlight[str, None] = SingleFlight(_error_for_waiters)
+
+    async def object(self, repository: Repository, size_bytes: int) -> None:
+        """Admits one more uncommitted object.
+
+        Raises:
+            TarnError: EXHAUSTED, QUOTA_EXCEEDED; errors of the stores.
+        """
+        limits = self.records.of_repository(repository.repository_id)
+        if limits.staged_objects or limits.staged_bytes:
+            # An object without bytes is refused, too, once the bytes are used up.
+            await self._admit(repository, limits, (1, max(1, size_bytes), 0))
+
+    async def upload(self, repository: Repository) -> None:
+        """Admits one more open upload, unless there is no room for its object either. Raises as `object`."""
+        limits = self.records.of_repository(repository.repository_id)
+        if limits.uploads or limits.staged_objects or limits.staged_bytes:
+            await self._admit(repository, limits, (1, 1, 1), (0, 0, 1))
+
+    async def room(self, repository: Repository) -> None:
+        """Refuses if there is no room for any further object; takes none. Raises as `object`."""
+        limits = self.records.of_repository(repository.repository_id)
+        if limits.staged_objects or limits.staged_bytes:
+            await self._admit(repository, limits, (1, 1, 0), (0, 0, 0))
+
+    async def branch(self, repository: Repository) -> None:
+        """Refuses if the repository has as many branches as it may have. Raises as `object`."""
+        repository_id = repository.repository_id
+        limit = self.records.of_repository(repository_id).branches
+        if limit:
+            count = await self.counter.branches(repository, limit)
+            if count >= limit:
+                raise quota_exceeded(repository_id, "branches", limit, count)
+
+    async def _admit(
+        self,
+        repository: Repository,
+        limits: Limits,
+        asked: tuple[int, int, int],
+        taken: tuple[int, int, int] | None = None,
+    ) -> None:
+        used = self._used.get(repository.instance_uid)
+        if used is None:
+            used = _Used()
+            self._used.put(repository.instance_uid, used)
+        now, begun = self._clock.monotonic(), used.begun
+        if used.counted_at < 0:
+            await self._count_in_time(repository, limits, used)
+        elif now - used.counted_at > max(COUNT_SECONDS, _COUNT_SHARE * used.took_s):
+            self._count_later(repository, limits, used)
+        found = used.excess(limits, asked)
+        for _ in range(2):  # the first count that it waits for may have begun before
+            if found is None or used.known > begun:
+                break
+            await self._count_in_time(repository, limits, used)
+            found = used.excess(limits, asked)
+        if found is not None:
+            raise quota_exceeded(repository.repository_id, *found)
+        more = asked if taken is None else taken
+        first, second, third = used.added
+        used.added = (first + more[0], second + more[1], third + more[2])
+
+    async def _count_in_time(self, repository: Repository, limits: Limits, used: _Used) -> None:
+        """Counts, or waits for a count that began before; after `_WAIT_SECONDS` the known numbers decide."""
+        try:
+            await self._counts.run(
+                repository.instance_uid,
+                lambda: self._count(repository, limits, used),
+                timeout_s=_WAIT_SECONDS,
+            )
+        except FlightTimeoutError:
+            _log.warning("a count of a quota takes long", repository=repository.repository_id)
+
+    def _count_later(self, repository: Repository, limits: Limits, used: _Used) -> None:
+        if not used.is_counting:
+            used.is_counting = True
+            self._tasks.spawn(self._count_quietly(repository, limits, used))
+
+    async def _count_quietly(self, repository: Repository, limits: Limits, used: _Used) -> None:
+        try:
+            await self._count_in_time(repository, limits, used)
+        except TarnError as error:
+            _log.warning("quota not counted", reason=error.reason, error=error.message)
+        finally:
+            used.is_counting = False
+
+    async def _count(self, repository: Repository, limits: Limits, used: _Used) -> None:
+        pause = used.counted_at + (1 + _PAUSE_SHARE) * used.took_s - self._clock.monotonic()
+        if used.known and pause > 0:
+            await self._clock.sleep(min(pause, _WAIT_SECONDS))
+        used.begun += 1
+        begin, before = self._clock.monotonic(), used.added
+        objects = size = uploads = 0
+        if limits.has_staged:
+            objects, size = await self.counter.staged(repository, limits)
+        if limits.uploads:
+            uploads = await self.counter.uploads(repository, limits.uploads + 1)
+        used.counted = (objects, size, uploads)
+        used.counted_at, used.known = begin, used.begun
+        used.took_s = self._clock.monotonic() - begin
+        # What was admitted during the count may be in it as well; so near a limit it is counted again.
+        now = used.added
+        used.added = (now[0] - before[0], now[1] - before[1], now[2] - before[2])
+
+
+_log = structlog.get_logger()
+
+
+def _error_for_waiters(error: Exception) -> Exception | None:
+    if isinstance(error, TarnError):
+        return TarnError(error.kind, error.reason, error.message, **error.metadata)
+    return TarnError(Kind.INTERNAL, Reason.INTERNAL, "a count of a quota failed")

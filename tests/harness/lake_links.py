@@ -1,0 +1,77 @@
+"""Addresses that clients write to themselves, as tests ask for them, write to them and link them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from graveler_service import Service
+
+from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockInfo, BlockKey, PresignedWrite
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
+from tarn.rpc.wire.call import Call
+from tarn_proto.graveler.v1 import link_service_pb2 as pb
+
+__all__ = ["BODY", "ETAG", "PATH", "Bucket", "issue", "link", "written"]
+
+BODY = b"written by the client"
+ETAG = hashlib.md5(BODY, usedforsecurity=False).hexdigest()
+PATH = "raw/a"
+
+
+class Bucket(MemBlockStore):
+    """A store with ETags, to which clients write by URLs."""
+
+    asked: list[tuple[BlockKey, int, int]]
+
+    async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
+        self.asked = [*getattr(self, "asked", []), (key, seconds, part_count)]
+        return PresignedWrite(f"memory:{key.path}", (("If-None-Match", "*"),))
+
+    async def stat(self, key: BlockKey) -> BlockInfo:
+        info = await super().stat(key)
+        body = await self.read(key)
+        return replace(info, etag=hashlib.md5(body, usedforsecurity=False).hexdigest())
+
+
+async def issue(
+    service: Service, path: str = PATH, **options: object
+) -> pb.GetPhysicalAddressResponse:
+    return await service.graveler.get_physical_address(
+        service.admin,
+        "lake",
+        "main",
+        path,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+async def written(
+    service: Service, issued: pb.GetPhysicalAddressResponse, body: bytes = BODY
+) -> None:
+    namespace, _, path = issued.physical_address.rpartition("/data/")
+    await service.replicas.blocks.put(BlockKey(namespace, f"data/{path}"), body)
+
+
+async def link(
+    service: Service,
+    token: str,
+    *,
+    path: str = PATH,
+    branch: str = "main",
+    size: int = len(BODY),
+    etag: str = ETAG,
+    call: Call | None = None,
+    condition: WriteCondition = UNCONDITIONAL,
+) -> bytes:
+    return await service.graveler.link_physical_address(
+        call or service.admin,
+        "lake",
+        branch,
+        path,
+        token=token,
+        size_bytes=size,
+        etag=etag,
+        condition=condition,
+    )
