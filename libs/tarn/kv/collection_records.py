@@ -6,10 +6,11 @@ from dataclasses import fields
 
 from tarn.core.collection import Collection, Phase, Totals
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.expiry import Expiry
 from tarn.kv.records import parse_record
 from tarn_proto.store.v1 import collection_pb2 as pb
 
-__all__ = ["decode_collection", "encode_collection"]
+__all__ = ["decode_collection", "decode_expiry", "encode_collection", "encode_expiry"]
 
 _ID_BYTES = 16
 _PLAIN = (
@@ -65,3 +66,19 @@ def decode_collection(value: bytes) -> Collection:
 
 def _totals(record: pb.CollectionTotalsRecord) -> Totals:
     return Totals(**{each.name: getattr(record, each.name) for each in fields(Totals)})
+
+
+def encode_expiry(expiry: Expiry) -> bytes:
+    """Encodes the expiry of a commit as a KV value."""
+    record = pb.ExpiredCommitRecord(expire_time_us=expiry.time_us, rule=expiry.rule)
+    return record.SerializeToString()
+
+
+def decode_expiry(value: bytes) -> Expiry:
+    """Decodes the expiry of a commit.
+
+    Raises:
+        TarnError: CORRUPT.
+    """
+    record = parse_record(pb.ExpiredCommitRecord(), value)
+    return Expiry(record.rule, record.expire_time_us)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarn.core.change_kind import PROTECTABLE
+from tarn.core.retention import parse_retention, retention_to_json
 from tarn.core.rules import ExemptUser, Protection, Rules, Settings
 from tarn.kv.records import parse_record
 from tarn_proto.store.v1 import rules_pb2 as pb
@@ -22,6 +23,7 @@ def encode_settings(settings: Settings) -> bytes:
         metadata=dict(settings.metadata),
         change_id=settings.change_id,
         change_time_us=settings.change_time_us,
+        retention=retention_to_json(settings.retention),
     ).SerializeToString(deterministic=True)
 
 
@@ -35,7 +37,9 @@ def decode_settings(value: bytes) -> Settings:
     protections = tuple(_protection_from(each) for each in record.protections)
     rules = Rules(protections, tuple(record.hidden), record.is_read_only)
     metadata = tuple(sorted(record.metadata.items()))
-    return Settings(rules, metadata, record.change_id, record.change_time_us)
+    return Settings(
+        rules, metadata, record.change_id, record.change_time_us, parse_retention(record.retention)
+    )
 
 
 def _protection_to(protection: Protection) -> pb.ProtectionRecord:

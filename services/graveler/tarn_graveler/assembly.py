@@ -36,6 +36,7 @@ from tarn_graveler.branch.staging import Staging
 from tarn_graveler.branch.staging_statistics import StagingStatistics
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.branch.uncommitted import UncommittedChanges
+from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.collection.fences import Fences
 from tarn_graveler.collection.records import Collections
 from tarn_graveler.handlers.page_keys import PageKeys
@@ -158,6 +159,7 @@ class Graveler:
     restoring: Restoring
     dumping: Dumping
     collections: Collections
+    expired: ExpiredCommits
     clock: Clock
 
     @property
@@ -205,11 +207,11 @@ def assemble(
     repositories, branches, commits = records.repositories, records.branches, records.commits
     refs, cleaning = records.refs, records.cleaning
     layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
-    reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
+    reading = Reading(refs, branches, layers, records.expired, clock, settings.read_seconds_max)
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
-    collections = Collections(kv, repositories, commits, settings.collection)
-    fences = fences or Fences(collections, blocks, clock)
+    collections = Collections(kv, repositories, commits, records.expired, settings.collection)
+    fences = fences or Fences(collections, records.expired, blocks, clock)
     builder = builder or InlineBuilder(kv, committed)
     listings = CompactedListings(branches, layers, builder, fences)
     operations = operations or Operations(clock)
@@ -218,7 +220,7 @@ def assemble(
     path_changes = PathChanges(path_records, commits, committed)
     changes = UncommittedChanges(layers, committed)
     bases = MergeBases(commits)
-    moves = HeadMoves(branches, layers, changes, *ending)
+    moves = HeadMoves(branches, layers, changes, *ending, records.expired)
     age = AddressAge(clock, settings.collection)
     return Graveler(
         repositories=repositories,
@@ -253,6 +255,7 @@ def assemble(
         dumping=Dumping(kv, repositories, records.settings),
         restoring=_restoring(records, committed, blocks),
         collections=collections,
+        expired=records.expired,
         clock=clock,
     )
 
@@ -269,6 +272,7 @@ class _Records:
     tags: Tags
     commits: Commits
     refs: Refs
+    expired: ExpiredCommits
     settings: RepositorySettings
     cleaning: TokenCleanup
 
@@ -287,7 +291,8 @@ def _records(
     names = RefNames(kv, repositories, clock, ids)
     rows = ReflogRows(kv, keys, clock, settings.reflog_limits)
     reflog = Reflog(kv, repositories, rows, clock, settings.clock_skew_seconds)
-    branches = Branches(kv, repositories, clock, ids, tasks, names, rows)
+    expired = ExpiredCommits(kv, repositories, clock)
+    branches = Branches(kv, repositories, clock, ids, tasks, names, rows, expired)
     commits = Commits(kv, blocks, repositories)
     return _Records(
         repositories=repositories,
@@ -295,7 +300,8 @@ def _records(
         rows=rows,
         reflog=reflog,
         branches=branches,
-        tags=Tags(kv, repositories, clock, names),
+        tags=Tags(kv, repositories, clock, names, expired),
+        expired=expired,
         commits=commits,
         refs=Refs(kv, repositories, branches, commits, reflog),
         settings=RepositorySettings(kv, repositories, clock, ids),
@@ -313,6 +319,7 @@ def _restoring(records: _Records, committed: Committed, blocks: BlockStore) -> R
         records.rows,
         committed,
         blocks,
+        records.expired,
     )
 
 
