@@ -29,6 +29,10 @@ _COMMANDS = {
     ),
     "debug": ("tarn_cli.commands.debug:debug", "Support bundles, stacks, profiles."),
     "fsck": ("tarn_cli.commands.fsck:fsck", "Check all stored data."),
+    "retention": (
+        "tarn_cli.commands.retention:retention",
+        "Say which commits keep their objects.",
+    ),
     "gc": ("tarn_cli.commands.gc:gc", "Delete blocks to which nothing refers."),
     # Versions.
     "repo": ("tarn_cli.commands.repo:repo", "Repositories."),

@@ -30,9 +30,12 @@ MEMBERS = {
     "tag": "tags.jsonl",
     "reflog": "reflogs.jsonl",
     "commit": "commits.jsonl",
+    "expired": "expired.jsonl",
 }
 """The member of the tar for each kind of line."""
 
+_LATER = "expired.jsonl"
+"""A member that dumps of earlier versions of Tarn lack: then no commit had expired."""
 _MANIFEST = "manifest.json"
 _STATE = "state.json"
 _CHUNK_BYTES = 1 << 20
@@ -256,10 +259,13 @@ class DumpFile:
         if self.digest != _own_digest(manifest):
             raise ValueError(f"{_MANIFEST} does not match its digest")
         for name in MEMBERS.values():
+            if name == _LATER and name not in manifest["members"]:
+                continue
             with self.open(name) as file:
                 found = _digest(file)
             if found != manifest["members"][name]:
                 raise ValueError(f"{name} does not match its digest")
+        self._has_later = _LATER in manifest["members"]
         self.dumped = Dumped(**{name: str(manifest[name]) for name in Dumped.__slots__})
 
     def open(self, name: str) -> IO[bytes]:
@@ -274,6 +280,8 @@ class DumpFile:
 
     def lines(self, kind: str) -> Iterator[str]:
         """Yields the lines of a kind."""
+        if MEMBERS[kind] == _LATER and not self._has_later:
+            return
         with self.open(MEMBERS[kind]) as file:
             while line := file.readline(LINE_BYTES_MAX + 1):
                 yield line.removesuffix(b"\n").decode(errors="replace")

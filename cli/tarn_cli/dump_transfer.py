@@ -128,6 +128,7 @@ class Transfer:
             await write(file.lines("settings"))
             with file.open(MEMBERS["commit"]) as commits:
                 await self._write_commits(commits, write, done)
+            await write(file.lines("expired"))
             newest: dict[BranchId, int] = {}
             for line in file.lines("branch"):
                 branch = _record(line, BranchLine)

@@ -96,6 +96,7 @@ _HINTS = {
     Reason.TAG_NOT_FOUND: "`tarn tag list REPOSITORY` shows the tags",
     Reason.REF_NOT_FOUND: "`tarn refs list REPOSITORY` shows the refs",
     Reason.REF_AMBIGUOUS: "give more digits of the commit id",
+    Reason.EXPIRED_COMMIT: "`tarn retention show REPOSITORY` shows the rules",
     Reason.REF_NOT_WRITABLE: "only branches take writes",
     Reason.NOTHING_TO_COMMIT: "--allow-empty makes an empty commit",
     Reason.BRANCH_DIRTY: "`tarn diff` shows them; `tarn commit` commits and `tarn branch reset` discards them",

@@ -72,6 +72,8 @@ class CollectedLake:
     """Roots: addresses that uncommitted rows name."""
     listings: list[MetarangeId] = field(default_factory=list)
     """Roots: listings of commits."""
+    emptied: list[MetarangeId] = field(default_factory=list)
+    """Roots without their objects: listings of expired commits."""
     unneeded: set[MetarangeId] = field(default_factory=set)
     """Listings of commits to which no ref leads."""
     attempts: int = 0
@@ -117,6 +119,7 @@ class CollectedLake:
         """The roots, some at a time."""
         for start in range(0, len(self.addresses), 3):
             yield RootBatch(addresses=b"".join(self.addresses[start : start + 3]))
+        yield RootBatch(emptied=b"".join(map(bytes.fromhex, self.emptied)))
         yield RootBatch(metaranges=b"".join(map(bytes.fromhex, self.listings)))
 
     async def in_use(self, listings: Sequence[MetarangeId]) -> set[MetarangeId]:

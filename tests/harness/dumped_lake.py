@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +12,15 @@ from graveler_service import Service
 from lake import Replicas
 
 from tarn.client.access import Access
+from tarn.client.collections import CollectionClient
 from tarn.client.graveler import GravelerClient
+from tarn.core.errors import Reason, TarnError
+from tarn.core.ids import CommitId
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn_cli.dump_file import DumpFile, DumpFolder
 from tarn_cli.dump_transfer import Restored, Transfer
 from tarn_graveler.application import endpoints_of
+from tarn_proto.graveler.v1 import collection_service_pb2 as collection_pb
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
 
 __all__ = ["another_installation", "commit", "dump", "fill", "restore", "shown", "transfer"]
@@ -36,7 +40,7 @@ async def commit(service: Service, branch: str, path: str, size: int) -> str:
 async def fill(service: Service) -> None:
     """Gives the lake a merge, a tag, rules, metadata, a deleted branch and an uncommitted object."""
     graveler, admin = service.graveler, service.admin
-    await commit(service, "main", "a", 1)
+    first = await commit(service, "main", "a", 1)
     await graveler.create_branch(admin, "lake", "dev", "main")
     await commit(service, "dev", "b", 2)
     await commit(service, "main", "c", 3)
@@ -52,6 +56,31 @@ async def fill(service: Service) -> None:
     )
     await graveler.set_metadata(admin, "lake", {"owner": "ann"}, if_match=etag)
     await service.put("e", 5)
+    rules = '{"branches": [{"match": "main", "keep_days": 7}]}'
+    etag = (await graveler.get_settings(admin, "lake")).etag
+    await graveler.set_retention(admin, "lake", rules, if_match=etag)
+    await expire(service, first)
+
+
+async def expire(service: Service, commit_id: str) -> None:
+    collector, run_id = CollectionClient(service.transport), "e" * 32
+    await collector.begin(service.admin, "lake", run_id, collection_pb.COLLECTION_PHASE_MARK)
+    await collector.expire_commits(service.admin, "lake", run_id, {CommitId(commit_id): "a rule"})
+    totals = collection_pb.CollectionTotals()
+    await collector.end(service.admin, "lake", run_id, totals, is_complete=False)
+
+
+async def expired(service: Service, commit_ids: Iterable[str]) -> list[str]:
+    """Returns why commits cannot be read."""
+    found = []
+    for commit_id in commit_ids:
+        try:
+            await service.graveler.list_entries(service.admin, "lake", commit_id)
+        except TarnError as error:
+            if error.reason is not Reason.EXPIRED_COMMIT:
+                raise
+            found.append(error.message)
+    return found
 
 
 async def shown(service: Service, *, of_bucket: bool = False) -> dict[str, Any]:
@@ -70,6 +99,9 @@ async def shown(service: Service, *, of_bucket: bool = False) -> dict[str, Any]:
         found_settings.ClearField("etag")
         found["settings"] = str(found_settings)
         tags = (await graveler.list_tags(admin, "lake")).tags
+        found["retention"] = (await graveler.get_retention(admin, "lake")).rules_json
+        found["expired"] = await expired(service, [each.commit_id for each in commits])
+        assert len(found["expired"]) == 1
         found["tags"] = [(each.tag_id, each.commit_id) for each in tags]
         times = [each.create_time.ToMicroseconds() for each in branches]
         found["times"] = times + [each.create_time.ToMicroseconds() for each in tags]

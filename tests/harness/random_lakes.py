@@ -23,9 +23,13 @@ async def random_lake(lake: CollectedLake, seed: int) -> set[str]:
             [await lake.object(bytes(rng.randint(0, 9))) for _ in range(rng.randint(1, 4))]
             for _ in range(rng.randint(1, 3))
         ]
+        if rng.random() < 0.3 and lake.addresses:  # a range that an earlier listing may have, too
+            parts.append([lake.addresses[0]])
         metarange_id = await lake.listing(parts)
         if rng.random() < 0.5:
             lake.listings.append(metarange_id)
+        if rng.random() < 0.4:
+            lake.emptied.append(metarange_id)
         single = await lake.object()
         if rng.random() < 0.5:
             lake.addresses.append(single)
@@ -46,16 +50,22 @@ async def live_of(lake: CollectedLake) -> set[str]:
     live |= {physical_path(address) for address in lake.addresses}
     for metarange_id in lake.listings:
         live |= await closure_of(lake, metarange_id)
+    for metarange_id in lake.emptied:
+        live |= await closure_of(lake, metarange_id, is_emptied=True)
     return live
 
 
-async def closure_of(lake: CollectedLake, metarange_id: MetarangeId) -> set[str]:
+async def closure_of(
+    lake: CollectedLake, metarange_id: MetarangeId, *, is_emptied: bool = False
+) -> set[str]:
     path = metarange_path(metarange_id)
     found = {path}
     body = await lake.blocks.read(BlockKey(lake.namespace, path))
     for info in decode_metarange(metarange_id, body).ranges:
         path = range_path(info.range_id)
         found.add(path)
+        if is_emptied:
+            continue
         run = decode_range(info.range_id, await lake.blocks.read(BlockKey(lake.namespace, path)))
         found |= {physical_path(unpack(value).address) for value in run.values.to_pylist()}
     return found

@@ -23,6 +23,7 @@ from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
 from tarn.core.collection import LIMITS
 from tarn.core.errors import TarnError
+from tarn.core.ids import CommitId
 from tarn.kv.port import Group, Kv, Partition, Predicate
 from tarn.kv.records import Repository
 from tarn.rpc.client.inprocess import InProcessTransport
@@ -104,6 +105,10 @@ async def _always(_: set[str]) -> bool:
     return True
 
 
+async def _none_expired(_: set[CommitId]) -> None:
+    pass
+
+
 class _NoFences(Fences):
     """No collector runs in these worlds: the reads of the collection record would only move the recorded seeds."""
 
@@ -114,7 +119,7 @@ class _NoFences(Fences):
         self, repository: Repository, make: Callable[[Made], Awaitable[ResultT]]
     ) -> ResultT:
         """Returns the result of a build."""
-        return await make(Made(_always, is_beside_sweep=False))
+        return await make(Made(_always, _none_expired, is_beside_sweep=False))
 
 
 class Replica(Machine):

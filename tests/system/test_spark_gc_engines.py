@@ -24,8 +24,8 @@ from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.engine import InProcess
 from tarn.lifecycle.outcomes import Outcome
 from tarn.lifecycle.progress import Progress
-from tarn.lifecycle.quarantine import Manifest, Part, read_manifest
-from tarn.lifecycle.root_files import write_roots
+from tarn.lifecycle.quarantine import Manifest, read_manifest
+from tarn.lifecycle.root_files import RootParts, write_roots
 from tarn.lifecycle.sweeping import SweepOptions
 from tarn_spark.collection import frames
 from tarn_spark.collection.actions import SparkActions
@@ -122,9 +122,9 @@ async def test_what_cannot_be_trusted_ends_a_mark(
         lake.listings.append(await lake.listing([[await lake.object()]]))
         lake.clock.advance(2 * 86_400)
 
-        async def incomplete(*arguments: Any) -> tuple[Part, ...]:
+        async def incomplete(*arguments: Any) -> RootParts:
             parts = await write_roots(*arguments)
-            await lake.blocks.delete_many(lake.namespace, [parts[-1].path])
+            await lake.blocks.delete_many(lake.namespace, [parts.whole[-1].path])
             return parts
 
         with monkeypatch.context() as patch:

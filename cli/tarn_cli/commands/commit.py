@@ -24,6 +24,7 @@ def commit_record(found: Commit) -> Record:
         "metadata": dict(found.metadata),
         "metarange": found.metarange_id,
         "generation": found.generation,
+        **({"expired_by": found.expired_by} if found.expired_by else {}),
     }
 
 

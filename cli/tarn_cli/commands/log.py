@@ -187,7 +187,8 @@ def _nodes(
 
 
 def _line(found: Commit) -> str:
-    return f"{found.commit_id[:12]}  {found.message.partition(chr(10))[0]}"
+    note = "  (expired)" if found.expired_by else ""
+    return f"{found.commit_id[:12]}  {found.message.partition(chr(10))[0]}{note}"
 
 
 def _story(found: Commit) -> str:
@@ -198,5 +199,7 @@ def _story(found: Commit) -> str:
     ]
     if len(found.parent_ids) > 1:
         lines.insert(1, "Merge:  " + " ".join(parent[:12] for parent in found.parent_ids))
+    if found.expired_by:
+        lines.append(f"Expired: by {found.expired_by}")
     lines += [f"Meta:   {key}={value}" for key, value in sorted(found.metadata.items())]
     return "\n".join([*lines, "", *(f"    {line}" for line in found.message.splitlines()), ""])

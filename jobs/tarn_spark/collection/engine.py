@@ -28,7 +28,7 @@ from tarn.lifecycle.outcomes import Outcome, OutcomeLog, Report, outcome_files, 
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.quarantine import PART_ROWS, Manifest, Part, write_manifest
 from tarn.lifecycle.references import Roots
-from tarn.lifecycle.root_files import delete_roots, write_roots
+from tarn.lifecycle.root_files import RootParts, delete_roots, write_roots
 from tarn.lifecycle.sweeping import SweepOptions, swept_report
 from tarn.rpc.process.system import SystemClock
 from tarn_spark.collection.actions import SparkActions
@@ -194,7 +194,7 @@ class _Work:
 
     lake: Lake
     run: Run
-    roots: tuple[Part, ...]
+    roots: RootParts
     frames: Frames
     actions: SparkActions
     progress: Progress

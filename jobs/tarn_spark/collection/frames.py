@@ -14,6 +14,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.quarantine import PART_ROWS, Part, Tally
 from tarn.lifecycle.references import EMPTY_KEY
+from tarn.lifecycle.root_files import RootParts
 from tarn_spark.collection.actions import SparkActions
 from tarn_spark.collection.columns import KEYS, KINDS, LISTED, kind_number
 from tarn_spark.collection.executor import BatchWork, StorePlace, arrow_task
@@ -115,20 +116,25 @@ class Frames:
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
         return frame
 
-    async def references(self, parts: Sequence[Part]) -> tuple[DataFrame, dict[BlockKind, int]]:
+    async def references(self, parts: RootParts) -> tuple[DataFrame, dict[BlockKind, int]]:
         """Returns the keys that are in use (`KEYS`, some more than once), and their numbers.
 
         Raises:
             TarnError: CORRUPT if a part of the roots or a listing is missing or damaged.
         """
-        roots = await self.parts("read the roots", parts, are_roots=True)
-        named = sum(part.count for part in parts if part.kind == BlockKind.METARANGE.value)
+        roots = await self.parts("read the roots", parts.whole, are_roots=True)
+        emptied = await self.parts("read emptied listings", parts.emptied, are_roots=True)
+        named = sum(part.count for part in parts.whole if part.kind == BlockKind.METARANGE.value)
         self._join_in(named // _JOINED_ROWS)
-        metaranges = roots.where(_is(BlockKind.METARANGE) & (f.col("key") != f.lit(EMPTY_KEY)))
+        has_file = f.col("key") != f.lit(EMPTY_KEY)
+        metaranges = roots.where(_is(BlockKind.METARANGE) & has_file)
         ranges = self.kept(self._opened(metaranges.distinct(), named).distinct())
         range_count = await self._actions.run("open listings", ranges.count)
         empty = self.scatter([(kind_number(BlockKind.METARANGE), EMPTY_KEY)], KEYS)
-        tables = [roots, ranges, self._opened(ranges, range_count), empty]
+        # The ranges of emptied listings are in use; the blocks behind them are not, so they are not opened.
+        emptied_count = sum(part.count for part in parts.emptied)
+        bare = self._opened(emptied.where(has_file).distinct(), emptied_count)
+        tables = [roots, ranges, self._opened(ranges, range_count), empty, emptied, bare]
         found = tables[0]
         for table in tables[1:]:
             found = found.unionAll(table)

@@ -82,6 +82,8 @@ async def save_commits(writer: ChunkWriter, keys: RepositoryKeys) -> tuple[Lines
     known: set[bytes] = set()
     parents: set[bytes] = set()
     async for key, value in all_rows(writer.kv, keys.commits):
+        if key.startswith(RepositoryKeys.EXPIRED):
+            continue
         _note(key, value, known, parents)
     while missing := [each for each in parents if each not in known]:
         parents.clear()
@@ -103,7 +105,10 @@ def _note(key: bytes, value: bytes, known: set[bytes], parents: set[bytes]) -> N
 
 
 def _known_by(known: set[bytes]) -> Callable[[bytes, bytes], bool]:
-    return lambda key, _: _id_of(key) in known
+    def is_known(key: bytes, _: bytes) -> bool:
+        return key.startswith(RepositoryKeys.EXPIRED) or _id_of(key) in known
+
+    return is_known
 
 
 def _id_of(key: bytes) -> bytes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from google.protobuf.duration_pb2 import Duration
 
+from tarn.core.ids import CommitId
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
@@ -101,6 +102,33 @@ class CollectionClient:
         )
         answer = await self._transport.unary(_SERVICE, "FindListingsInUse", request, call)
         return set(expect(answer, pb.FindListingsInUseResponse).metarange_ids)
+
+    async def list_history(
+        self, call: Call, repository_id: str, *, page_token: str = ""
+    ) -> pb.ListHistoryResponse:
+        """Returns a page of what retention rules are about. Pages must be read one after the other, all of them.
+
+        Raises:
+            TarnError: CORRUPT: a record is damaged.
+        """
+        request = pb.ListHistoryRequest(repository_id=repository_id, page_token=page_token)
+        answer = await self._transport.unary(_SERVICE, "ListHistory", request, call)
+        return expect(answer, pb.ListHistoryResponse)
+
+    async def expire_commits(
+        self, call: Call, repository_id: str, run_id: str, commits: Mapping[CommitId, str]
+    ) -> int:
+        """Lets up to 500 commits expire, each by the rule that is named; returns how many had not before.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: COLLECTION_LOST, COLLECTION_HELD.
+        """
+        expiring = [pb.ExpiringCommit(commit_id=each, rule=rule) for each, rule in commits.items()]
+        request = pb.ExpireCommitsRequest(
+            repository_id=repository_id, run_id=run_id, commits=expiring
+        )
+        answer = await self._transport.unary(_SERVICE, "ExpireCommits", request, call)
+        return expect(answer, pb.ExpireCommitsResponse).expired_count
 
     async def begin_batch(
         self, call: Call, repository_id: str, run_id: str, block_ids: Sequence[str]

@@ -271,6 +271,12 @@ class UploadBusyError(UnavailableError):
     REASON = Reason.UPLOAD_BUSY
 
 
+class ExpiredCommitError(FailedPreconditionError):
+    """A retention rule let the commit expire: its objects are deleted, or about to be."""
+
+    REASON = Reason.EXPIRED_COMMIT
+
+
 class LinkExpiredError(FailedPreconditionError):
     """An address was not linked in time: ask for a new one."""
 

@@ -62,6 +62,22 @@ class SettingsClient:
         answer = await self._transport.unary(_SERVICE, "SetReadOnly", request, call)
         return expect(answer, pb.SetReadOnlyResponse).etag
 
+    async def get_retention(self, call: Call, repository_id: str) -> pb.GetRetentionResponse:
+        """Returns the retention rules of a repository as JSON, and the ETag of its settings."""
+        request = pb.GetRetentionRequest(repository_id=repository_id)
+        answer = await self._transport.unary(_SERVICE, "GetRetention", request, call)
+        return expect(answer, pb.GetRetentionResponse)
+
+    async def set_retention(
+        self, call: Call, repository_id: str, rules_json: str, *, if_match: str
+    ) -> str:
+        """Replaces the retention rules; returns the new ETag. The next mark of a collection applies them."""
+        request = pb.SetRetentionRequest(
+            repository_id=repository_id, rules_json=rules_json, if_match=if_match
+        )
+        answer = await self._transport.unary(_SERVICE, "SetRetention", request, call)
+        return expect(answer, pb.SetRetentionResponse).etag
+
     async def set_metadata(
         self, call: Call, repository_id: str, metadata: Mapping[str, str], *, if_match: str
     ) -> str:

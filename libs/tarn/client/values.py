@@ -129,6 +129,8 @@ class Commit:
         metadata: of the user, and Tarn's own under `tarn.…`.
         generation: 0 without parents, otherwise 1 + the greatest generation of the parents.
         metarange_id: the file that lists its ranges.
+        expired_by: the retention rule that let it go, so its objects are deleted; empty: it has them. Only a commit
+            that was asked for, or listed, tells that.
     """
 
     commit_id: str
@@ -139,6 +141,7 @@ class Commit:
     metadata: Mapping[str, str]
     generation: int
     metarange_id: str
+    expired_by: str = ""
 
     @staticmethod
     def of(sent: commit_service_pb2.Commit) -> Commit:
@@ -152,6 +155,7 @@ class Commit:
             dict(sent.metadata),
             sent.generation,
             sent.metarange_id,
+            sent.expired_by,
         )
 
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 from tarn.core.change_kind import PROTECTABLE
 from tarn.core.commit import Commit, from_json, to_json
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.expiry import RULE_CHARS_MAX, Expiry
 from tarn.core.head_change import HeadChange, HeadOperation
 from tarn.core.ids import (
     BranchId,
@@ -23,11 +24,13 @@ from tarn.core.ids import (
     parse_tag_id,
     parse_user_id,
 )
+from tarn.core.retention import parse_retention, retention_to_json
 from tarn.core.rules import ExemptUser, Protection, Rules, Settings, check_metadata, check_rules
 
 __all__ = [
     "LINE_BYTES_MAX",
     "BranchLine",
+    "ExpiredLine",
     "Line",
     "NoteLine",
     "ReflogLine",
@@ -89,7 +92,15 @@ class NoteLine:
     time_us: int
 
 
-Line = Settings | BranchLine | TagLine | ReflogLine | Commit | NoteLine
+@dataclass(frozen=True, slots=True)
+class ExpiredLine:
+    """A commit that a retention rule has let go."""
+
+    commit_id: CommitId
+    expiry: Expiry
+
+
+Line = Settings | BranchLine | TagLine | ReflogLine | Commit | NoteLine | ExpiredLine
 
 
 def to_line(record: Line) -> str:
@@ -120,6 +131,13 @@ def _fields(record: Line) -> dict[str, object]:
             return _entry_to(record)
         case Commit():
             return {"kind": "commit", **json.loads(to_json(record))}
+        case ExpiredLine():
+            return {
+                "kind": "expired",
+                "commit_id": record.commit_id,
+                "rule": record.expiry.rule,
+                "time_us": record.expiry.time_us,
+            }
         case NoteLine():
             return {
                 "kind": "note",
@@ -162,6 +180,9 @@ def from_line(text: str) -> Line:
             case "commit":
                 _time(fields, "create_time_us")
                 return from_json(text.encode())
+            case "expired":
+                expiry = Expiry(_text(fields, "rule")[:RULE_CHARS_MAX], _time(fields, "time_us"))
+                return ExpiredLine(parse_commit_id(_text(fields, "commit_id")), expiry)
             case "note":
                 return NoteLine(
                     parse_branch_id(_text(fields, "branch_id")),
@@ -190,12 +211,14 @@ def _settings_to(settings: Settings) -> dict[str, object]:
         }
         for each in rules.protections
     ]
+    retention = retention_to_json(settings.retention)
     return {
         "kind": "settings",
         "protections": protections,
         "hidden": list(rules.hidden),
         "is_read_only": rules.is_read_only,
         "metadata": dict(settings.metadata),
+        **({"retention": retention} if retention else {}),
     }
 
 
@@ -219,7 +242,8 @@ def _settings_from(fields: dict[str, object]) -> Settings:
     rules = Rules(tuple(protections), hidden, is_read_only)
     check_rules(rules)
     metadata = {name: _of(str, text) for name, text in _of(dict, fields["metadata"]).items()}
-    return Settings(rules, check_metadata(metadata))
+    retention = parse_retention(_text(fields, "retention") if "retention" in fields else "")
+    return Settings(rules, check_metadata(metadata), retention=retention)
 
 
 def _entry_to(line: ReflogLine) -> dict[str, object]:

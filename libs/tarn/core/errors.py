@@ -61,6 +61,7 @@ class Reason(enum.StrEnum):
     REF_NOT_WRITABLE = "REF_NOT_WRITABLE"
     """A write named a tag, a commit or a relative ref instead of a branch."""
     COMMIT_NOT_FOUND = "COMMIT_NOT_FOUND"
+    EXPIRED_COMMIT = "EXPIRED_COMMIT"
     NOTHING_TO_COMMIT = "NOTHING_TO_COMMIT"
     NOTHING_TO_MERGE = "NOTHING_TO_MERGE"
     """The destination already contains the source."""

@@ -21,6 +21,7 @@ from tarn.core.access.policy import Grant, Role
 from tarn.core.change_kind import PROTECTABLE, ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.glob import check_glob, match_glob
+from tarn.core.retention import KEEP_EVERYTHING, Retention
 
 __all__ = [
     "NO_RULES",
@@ -166,6 +167,7 @@ class Settings:
 
     Attributes:
         metadata: sorted by name.
+        retention: which commits keep their objects.
         change_id: 16 random bytes, unique to the change that made this version; empty if there was none.
         unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
     """
@@ -174,6 +176,7 @@ class Settings:
     metadata: tuple[tuple[str, str], ...] = ()
     change_id: bytes = b""
     change_time_us: int = 0
+    retention: Retention = KEEP_EVERYTHING
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 

@@ -6,11 +6,12 @@ from dataclasses import fields
 
 from tarn.core.collection import Collection, Phase, Totals
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.expiry import Expiry
 from tarn.kv.records import parse_record
 from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import collection_pb2 as pb
 
-__all__ = ["decode_collection", "encode_collection"]
+__all__ = ["decode_collection", "decode_expiry", "encode_collection", "encode_expiry"]
 
 _ID_BYTES = 16
 _PLAIN = (
@@ -71,3 +72,19 @@ def decode_collection(value: bytes) -> Collection:
 def _totals(record: pb.CollectionTotalsRecord) -> Totals:
     counts = {each: getattr(record, each) for each in _TOTALS}
     return Totals(**counts, unknown_fields=unknown_of(record))
+
+
+def encode_expiry(expiry: Expiry) -> bytes:
+    """Encodes the expiry of a commit as a KV value."""
+    record = pb.ExpiredCommitRecord(expire_time_us=expiry.time_us, rule=expiry.rule)
+    return record.SerializeToString()
+
+
+def decode_expiry(value: bytes) -> Expiry:
+    """Decodes the expiry of a commit.
+
+    Raises:
+        TarnError: CORRUPT.
+    """
+    record = parse_record(pb.ExpiredCommitRecord(), value)
+    return Expiry(record.rule, record.expire_time_us)

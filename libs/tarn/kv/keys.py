@@ -187,6 +187,9 @@ class RepositoryKeys:
     OPEN_UPLOADS: ClassVar[bytes] = b"uploads/"
     """Prefix of the index of a day's uploads."""
 
+    EXPIRED: ClassVar[bytes] = b"expired/"
+    """Prefix of the rows of expired commits."""
+
     __slots__ = ("refs", "root")
 
     def __init__(self, root: str) -> None:
@@ -275,6 +278,11 @@ class RepositoryKeys:
     def commit(commit_id: CommitId | str) -> bytes:
         """`commits/<commit id>`; with a prefix of an id, the start of a scan of the matching commits."""
         return f"commits/{commit_id}".encode()
+
+    @classmethod
+    def expired(cls, commit_id: CommitId | str) -> bytes:
+        """`expired/<commit id>`, in the partition of the commits: the commit keeps none of its objects."""
+        return cls.EXPIRED + commit_id.encode()
 
     @staticmethod
     def changed_paths(commit_id: CommitId) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarn.core.change_kind import PROTECTABLE
+from tarn.core.retention import parse_retention, retention_to_json
 from tarn.core.rules import ExemptUser, Protection, Rules, Settings
 from tarn.kv.records import parse_record
 from tarn.kv.unknown_fields import unknown_of, with_unknown
@@ -23,6 +24,7 @@ def encode_settings(settings: Settings) -> bytes:
         metadata=dict(settings.metadata),
         change_id=settings.change_id,
         change_time_us=settings.change_time_us,
+        retention=retention_to_json(settings.retention),
     )
     return with_unknown(record, settings.unknown_fields).SerializeToString(deterministic=True)
 
@@ -37,8 +39,14 @@ def decode_settings(value: bytes) -> Settings:
     protections = tuple(_protection_from(each) for each in record.protections)
     rules = Rules(protections, tuple(record.hidden), record.is_read_only)
     metadata = tuple(sorted(record.metadata.items()))
-    unknown = unknown_of(record)
-    return Settings(rules, metadata, record.change_id, record.change_time_us, unknown)
+    return Settings(
+        rules,
+        metadata,
+        record.change_id,
+        record.change_time_us,
+        parse_retention(record.retention),
+        unknown_of(record),
+    )
 
 
 def _protection_to(protection: Protection) -> pb.ProtectionRecord:

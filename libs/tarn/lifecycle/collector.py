@@ -17,6 +17,7 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.engine import Engine
+from tarn.lifecycle.expiring import expire_commits
 from tarn.lifecycle.graveler_run import GravelerRun
 from tarn.lifecycle.marking import Lake, Run
 from tarn.lifecycle.outcomes import Outcome, Report
@@ -86,19 +87,25 @@ class Collector:
     async def mark(self, repository_id: str, *, dry_run: bool = False) -> Manifest:
         """Finds candidates; returns the manifest. With `dry_run`, writes nothing to the block store.
 
+        First lets commits expire by the retention rules, unless it is a dry run.
+
         Also deletes the files of runs that are older than a year.
 
         Raises:
             TarnError: COLLECTION_RUNNING, COLLECTION_HELD; the errors of `marking.mark`.
         """
         async with self._run(repository_id, pb.COLLECTION_PHASE_MARK, "") as (lake, run, graveler):
+            expired_count = 0
+            if not dry_run:
+                # Before the roots are read: see rule 14 in docs/design/protocol.md.
+                expired_count = await expire_commits(lake, graveler, self.progress)
             manifest = await self.engine.mark(lake, run, graveler, self.progress, dry_run=dry_run)
             if dry_run:
                 await self._give_up(lake, run)
             else:
                 before_us = self.clock.now_us() - _KEEP_FILES_US
                 await forget_runs(lake.blocks, lake.namespace, before_us)
-                await self._complete(lake, run, _totals_of_mark(manifest))
+                await self._complete(lake, run, _totals_of_mark(manifest, expired_count))
         return manifest
 
     async def sweep(
@@ -192,19 +199,23 @@ class Collector:
             return
 
 
-def _totals_of_mark(manifest: Manifest) -> pb.CollectionTotals:
+def _totals_of_mark(manifest: Manifest, expired_count: int = 0) -> pb.CollectionTotals:
     listed, candidates = Tally(), Tally()
     for kind in BlockKind:
         tally = manifest.listed[kind.value]
         listed.add(tally.count, tally.size_bytes)
         tally = manifest.candidates(kind)
         candidates.add(tally.count, tally.size_bytes)
-    note = ""
+    notes = []
+    if expired_count:
+        noun = "commit" if expired_count == 1 else "commits"
+        notes.append(f"{expired_count} {noun} expired")
     if manifest.abandoned:
         noun = "listing" if len(manifest.abandoned) == 1 else "listings"
-        note = f"{len(manifest.abandoned)} incomplete {noun} of commits to which no ref leads; tarn fsck names them"
+        text = f"{len(manifest.abandoned)} incomplete {noun} of commits to which no ref leads; tarn fsck names them"
+        notes.append(text)
     return pb.CollectionTotals(
-        note=note,
+        note="; ".join(notes),
         live_count=listed.count - candidates.count,
         live_bytes=listed.size_bytes - candidates.size_bytes,
         candidate_count=candidates.count,

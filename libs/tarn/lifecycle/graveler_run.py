@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
@@ -17,9 +25,10 @@ from tarn.aio.first_error import collapse_error_groups
 from tarn.client.collections import CollectionClient
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import MetarangeId
+from tarn.core.ids import CommitId, MetarangeId
 from tarn.lifecycle.references import RootBatch
 from tarn.rpc.wire.call import Call
+from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 __all__ = ["GravelerRun"]
 
@@ -114,8 +123,9 @@ class GravelerRun:
                     self._call(), *self._place, page_token=token
                 )
             )
-            ids = b"".join(map(bytes.fromhex, page.metarange_ids))
-            yield RootBatch(addresses=page.addresses, metaranges=ids)
+            emptied = set(page.emptied_metarange_ids)
+            whole = [each for each in page.metarange_ids if each not in emptied]
+            yield RootBatch(page.addresses, _keys(whole), _keys(sorted(emptied)))
             token = page.next_page_token
             if not token:
                 return
@@ -126,6 +136,26 @@ class GravelerRun:
             lambda: self._client.listings_in_use(self._call(), *self._place, listings)
         )
         return set(map(MetarangeId, found))
+
+    async def history_pages(self) -> AsyncGenerator[pb.ListHistoryResponse, None]:
+        """Yields the pages of the history, for `tarn.lifecycle.expiring`."""
+        token = ""
+        while True:
+            page = await self._repeated(
+                lambda token=token: self._client.list_history(  # type: ignore[misc]
+                    self._call(), self._place[0], page_token=token
+                )
+            )
+            yield page
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def expire(self, commits: Mapping[CommitId, str]) -> int:
+        """Lets up to `EXPIRE_MAX` commits expire, each by the rule that is named; returns their number."""
+        return await self._repeated(
+            lambda: self._client.expire_commits(self._call(), *self._place, commits)
+        )
 
     async def confirm(self) -> None:
         """See `Lease.confirm`."""
@@ -151,3 +181,7 @@ class GravelerRun:
                     raise
             await self._clock.sleep(backoff_seconds(self._rng, attempt, most_s=5.0))
         return await send()
+
+
+def _keys(ids: Iterable[str]) -> bytes:
+    return b"".join(map(bytes.fromhex, ids))

@@ -7,6 +7,9 @@ live blocks go; a missing or damaged file ends the collection.
 
 Except if graveler tells that nobody needs the listing: a commit whose process paused for days, and that no branch was
 moved to, may have lost its files, and stays as a row for ever (docs/design/collection.md).
+
+The ranges of an *emptied* listing, that of an expired commit, are in use, and the blocks of data behind them are not,
+unless another listing or an address names them (docs/design/retention.md).
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
 from tarn.core.listing.run import heads_of
-from tarn.lifecycle.block_names import BlockKind, Bytes
+from tarn.lifecycle.block_names import BlockKind, Bytes, Listed
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.spill import PARTITIONS, Spill
 
@@ -56,10 +59,13 @@ class RootBatch:
     Attributes:
         addresses: 16 bytes for each block that a root names.
         metaranges: 32 bytes for the id of each listing that a root names.
+        emptied: the same for listings of which only the metarange and its ranges are in use, not the blocks of data:
+            those of expired commits. Another root may name one among `metaranges`.
     """
 
     addresses: bytes = b""
     metaranges: bytes = b""
+    emptied: bytes = b""
 
 
 class Roots(Protocol):
@@ -87,12 +93,31 @@ class References:
     def __init__(self, folder: Path) -> None:
         self.abandoned: tuple[MetarangeId, ...] = ()
         self._spills = {kind: Spill(folder / kind.value, kind.key_dtype) for kind in BlockKind}
+        self._opened = {
+            (kind, is_emptied): Spill(folder / f"opened-{kind.value}-{is_emptied}", kind.key_dtype)
+            for kind in (BlockKind.METARANGE, BlockKind.RANGE)
+            for is_emptied in (False, True)
+        }
 
-    def add(self, kind: BlockKind, keys: Bytes) -> None:
-        """Adds keys, shape (keys, width); the same key may come more than once. Blocks."""
+    def add(self, kind: BlockKind, keys: Bytes, *, is_emptied: bool = False) -> None:
+        """Adds keys, shape (keys, width); the same key may come more than once. Blocks.
+
+        Args:
+            kind: of the blocks.
+            keys: their keys.
+            is_emptied: the blocks of data behind these listings or ranges are not in use because of them.
+        """
         records = np.zeros(len(keys), kind.key_dtype)
         records["key"] = keys
         self._spills[kind].add(records)
+        if kind is not BlockKind.DATA:
+            self._opened[kind, is_emptied].add(records)
+
+    def to_open(self, kind: BlockKind, *, is_emptied: bool) -> Iterator[bytes]:
+        """Yields the listings, or the ranges, that were added like that; each once. Blocks."""
+        for number in range(PARTITIONS):
+            for key in _unique(kind, self._opened[kind, is_emptied].partition(number)):
+                yield key.tobytes()
 
     def count(self, kind: BlockKind) -> int:
         """Returns the number of references, not of blocks."""
@@ -100,10 +125,13 @@ class References:
 
     def partition(self, kind: BlockKind, number: int) -> Bytes:
         """Returns the referenced keys of a partition, each once, in order. Blocks."""
-        records = self._spills[kind].partition(number)
-        # `S` compares as bytes do, if all have the same width: it ignores only zeros at the end.
-        unique = np.unique(np.ascontiguousarray(records["key"]).view(f"S{kind.key_bytes}"))
-        return unique.view(np.uint8).reshape(-1, kind.key_bytes)
+        return _unique(kind, self._spills[kind].partition(number))
+
+
+def _unique(kind: BlockKind, records: Listed) -> Bytes:
+    # `S` compares as bytes do, if all have the same width: it ignores only zeros at the end.
+    unique = np.unique(np.ascontiguousarray(records["key"]).view(f"S{kind.key_bytes}"))
+    return unique.view(np.uint8).reshape(-1, kind.key_bytes)
 
 
 async def collect_references(
@@ -119,15 +147,20 @@ async def collect_references(
     references.add(BlockKind.METARANGE, np.frombuffer(EMPTY_KEY, np.uint8).reshape(1, 32))
     async with aclosing(roots.read_roots()) as batches:
         async for batch in batches:
-            for kind, keys in (
-                (BlockKind.DATA, batch.addresses),
-                (BlockKind.METARANGE, batch.metaranges),
+            for kind, keys, is_emptied in (
+                (BlockKind.DATA, batch.addresses, False),
+                (BlockKind.METARANGE, batch.metaranges, False),
+                (BlockKind.METARANGE, batch.emptied, True),
             ):
-                references.add(kind, np.frombuffer(keys, np.uint8).reshape(-1, kind.key_bytes))
+                found = np.frombuffer(keys, np.uint8).reshape(-1, kind.key_bytes)
+                references.add(kind, found, is_emptied=is_emptied)
             progress.done += 1
     missing = _Missing(namespace)
     progress.begin("open listings")
-    await _open_metaranges(references, blocks, namespace, progress, missing)
+    for is_emptied in (False, True):
+        await _open_metaranges(
+            references, blocks, namespace, progress, missing, is_emptied=is_emptied
+        )
     progress.begin("open ranges")
     await _open_ranges(references, blocks, namespace, progress, missing)
     if missing.ranges:
@@ -177,6 +210,8 @@ async def _open_metaranges(
     namespace: str,
     progress: Progress,
     missing: _Missing,
+    *,
+    is_emptied: bool,
 ) -> None:
     seen: set[bytes] = set()
 
@@ -194,9 +229,10 @@ async def _open_metaranges(
             seen.clear()
         seen.update(new)
         keys = np.frombuffer(b"".join(new), np.uint8).reshape(-1, 32)
-        references.add(BlockKind.RANGE, keys)
+        references.add(BlockKind.RANGE, keys, is_emptied=is_emptied)
 
-    await for_each(_each_key(references, BlockKind.METARANGE), work, _OPENED_AT_ONCE)
+    listings = references.to_open(BlockKind.METARANGE, is_emptied=is_emptied)
+    await for_each(listings, work, _OPENED_AT_ONCE)
 
 
 async def _open_ranges(
@@ -215,7 +251,8 @@ async def _open_ranges(
         else:
             references.add(BlockKind.DATA, addresses)
 
-    await for_each(_each_key(references, BlockKind.RANGE), work, _OPENED_AT_ONCE)
+    ranges = references.to_open(BlockKind.RANGE, is_emptied=False)
+    await for_each(ranges, work, _OPENED_AT_ONCE)
 
 
 async def _find_listings(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,10 +22,30 @@ from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.quarantine import Part, damaged, read_verified, run_folder
 from tarn.lifecycle.references import Roots
 
-__all__ = ["delete_roots", "read_root_part", "write_roots"]
+__all__ = ["RootParts", "delete_roots", "read_root_part", "write_roots"]
 
 _PART_ROWS: Final = 1 << 20
 _PAGE: Final = 1000
+
+
+_Class = tuple[BlockKind, bool]
+"""What a part holds: the kind of its blocks, and whether they are emptied listings."""
+_DATA: Final[_Class] = (BlockKind.DATA, False)
+_WHOLE: Final[_Class] = (BlockKind.METARANGE, False)
+_EMPTIED: Final[_Class] = (BlockKind.METARANGE, True)
+
+
+@dataclass(frozen=True, slots=True)
+class RootParts:
+    """The files of the roots of a run.
+
+    Attributes:
+        whole: addresses, and listings that are in use with all that they refer to.
+        emptied: listings that are in use without the blocks of data (`RootBatch.emptied`).
+    """
+
+    whole: tuple[Part, ...] = ()
+    emptied: tuple[Part, ...] = ()
 
 
 async def write_roots(
@@ -36,7 +57,7 @@ async def write_roots(
     progress: Progress,
     *,
     part_rows: int = _PART_ROWS,
-) -> tuple[Part, ...]:
+) -> RootParts:
     """Reads all roots and writes them; returns the parts. Their `size_bytes` is 0.
 
     Args:
@@ -51,30 +72,34 @@ async def write_roots(
     Raises:
         TarnError: any error of the roots or the store; parts that were written stay.
     """
-    held: dict[BlockKind, list[bytes]] = {BlockKind.METARANGE: [], BlockKind.DATA: []}
-    parts: list[Part] = []
+    held: dict[_Class, list[bytes]] = {_DATA: [], _WHOLE: [], _EMPTIED: []}
+    parts: dict[bool, list[Part]] = {False: [], True: []}
 
-    async def flush(kind: BlockKind) -> None:
-        keys = b"".join(held[kind])
-        held[kind] = []
+    async def flush(which: _Class) -> None:
+        kind, is_emptied = which
+        keys = b"".join(held[which])
+        held[which] = []
         if keys:
-            path = f"{_prefix(run_id, attempt)}{len(parts):06d}.parquet"
+            number = sum(map(len, parts.values()))
+            path = f"{_prefix(run_id, attempt)}{number:06d}.parquet"
             body = _encoded(kind, keys)
             await blocks.put(BlockKey(namespace, path), body)
             count = len(keys) // kind.key_bytes
-            parts.append(Part(path, kind.value, count, 0, hashlib.sha256(body).hexdigest()))
+            digest = hashlib.sha256(body).hexdigest()
+            parts[is_emptied].append(Part(path, kind.value, count, 0, digest))
 
     async with aclosing(roots.read_roots()) as batches:
         async for batch in batches:
-            held[BlockKind.DATA].append(batch.addresses)
-            held[BlockKind.METARANGE].append(batch.metaranges)
-            for kind, keys in held.items():
-                if sum(map(len, keys)) >= part_rows * kind.key_bytes:
-                    await flush(kind)
+            held[_DATA].append(batch.addresses)
+            held[_WHOLE].append(batch.metaranges)
+            held[_EMPTIED].append(batch.emptied)
+            for which, keys in held.items():
+                if sum(map(len, keys)) >= part_rows * which[0].key_bytes:
+                    await flush(which)
             progress.done += 1
-    for kind in held:
-        await flush(kind)
-    return tuple(parts)
+    for which in held:
+        await flush(which)
+    return RootParts(tuple(parts[False]), tuple(parts[True]))
 
 
 async def delete_roots(blocks: BlockStore, namespace: str, run_id: str, attempt: str) -> None:

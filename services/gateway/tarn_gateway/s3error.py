@@ -28,6 +28,7 @@ S3Code = Literal[
     "ConditionalRequestConflict",
     "EntityTooLarge",
     "EntityTooSmall",
+    "ExpiredCommit",
     "IncompleteBody",
     "InternalError",
     "InvalidAccessKeyId",
@@ -97,6 +98,10 @@ CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
     "MissingContentLength": (411, "Content-Length is required."),
     "MissingRequestBodyError": (400, "The request body is empty."),
     "MissingSecurityHeader": (400, "A required header is missing."),
+    "ExpiredCommit": (
+        410,
+        "The commit has expired by a retention rule, and its objects are deleted.",
+    ),
     "NoSuchBucket": (404, "There is no such repository or branch."),
     "NoSuchKey": (404, "There is no such key."),
     "NoSuchUpload": (404, "There is no such upload; it may be completed or aborted."),
@@ -173,6 +178,8 @@ _REASONS: Final[Mapping[Reason, S3Code]] = {
     # missing permission (403 makes users check their policies), and no SDK retries it.
     Reason.REF_NOT_WRITABLE: "MethodNotAllowed",
     Reason.REF_AMBIGUOUS: "InvalidArgument",
+    # The path had an object; a retention rule of the repository has let it go for ever. 410 is not retried.
+    Reason.EXPIRED_COMMIT: "ExpiredCommit",
     Reason.ENTRY_NOT_FOUND: "NoSuchKey",
     Reason.PRECONDITION_FAILED: "PreconditionFailed",
     # The entry exists, its bytes do not: a plain NoSuchKey would hide the loss, 5xx would be

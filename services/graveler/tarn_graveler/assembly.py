@@ -40,6 +40,7 @@ from tarn_graveler.branch.staging import Staging
 from tarn_graveler.branch.staging_statistics import StagingStatistics
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.branch.uncommitted import UncommittedChanges
+from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.collection.fences import Fences
 from tarn_graveler.collection.records import Collections
 from tarn_graveler.handlers.page_keys import PageKeys
@@ -182,6 +183,7 @@ class Graveler:
     copy_sources: CopySources
     online: OnlineDeletion | None
     admission: Admission
+    expired: ExpiredCommits
     clock: Clock
     require_feature: RequireFeature = lambda _: None
 
@@ -230,11 +232,11 @@ def assemble(
     repositories, branches, commits = records.repositories, records.branches, records.commits
     refs, cleaning = records.refs, records.cleaning
     layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
-    reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
+    reading = Reading(refs, branches, layers, records.expired, clock, settings.read_seconds_max)
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
-    collections = Collections(kv, repositories, commits, settings.collection)
-    fences = fences or Fences(collections, blocks, clock)
+    collections = Collections(kv, repositories, commits, records.expired, settings.collection)
+    fences = fences or Fences(collections, records.expired, blocks, clock)
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     listings = CompactedListings(branches, layers, builder, fences)
     ending = publications, cleaning, clock, operations
@@ -242,7 +244,7 @@ def assemble(
     path_changes = PathChanges(path_records, commits, committed)
     changes = UncommittedChanges(layers, committed)
     bases, age = MergeBases(commits), AddressAge(clock, settings.collection)
-    moves = HeadMoves(branches, layers, changes, *ending)
+    moves = HeadMoves(branches, layers, changes, *ending, records.expired)
     online = _online(settings, kv, branches, layers, collections, blocks, clock)
     iterators = Iterators(kv, keys, repositories, commits, layers, reading)
     counter = UsageCounter(kv, iterators, layers, committed, daily_uploads)
@@ -282,6 +284,7 @@ def assemble(
         copy_sources=CopySources(kv, refs, reading, layers, tasks, is_noted=online is not None),
         online=online,
         admission=Admission(records.quotas, counter, clock, tasks),
+        expired=records.expired,
         clock=clock,
     )
 
@@ -298,6 +301,7 @@ class _Records:
     tags: Tags
     commits: Commits
     refs: Refs
+    expired: ExpiredCommits
     settings: RepositorySettings
     quotas: QuotaRecords
     cleaning: TokenCleanup
@@ -317,7 +321,8 @@ def _records(
     names = RefNames(kv, repositories, clock, ids)
     rows = ReflogRows(kv, keys, clock, settings.reflog_limits)
     reflog = Reflog(kv, repositories, rows, clock, settings.clock_skew_seconds)
-    branches = Branches(kv, repositories, clock, ids, tasks, names, rows)
+    expired = ExpiredCommits(kv, repositories, clock)
+    branches = Branches(kv, repositories, clock, ids, tasks, names, rows, expired)
     commits = Commits(kv, blocks, repositories)
     return _Records(
         repositories=repositories,
@@ -325,7 +330,8 @@ def _records(
         rows=rows,
         reflog=reflog,
         branches=branches,
-        tags=Tags(kv, repositories, clock, names),
+        tags=Tags(kv, repositories, clock, names, expired),
+        expired=expired,
         commits=commits,
         refs=Refs(kv, repositories, branches, commits, reflog),
         settings=RepositorySettings(kv, repositories, clock, ids),
@@ -358,6 +364,7 @@ def _restoring(records: _Records, committed: Committed, blocks: BlockStore) -> R
         records.rows,
         committed,
         blocks,
+        records.expired,
     )
 
 

@@ -120,7 +120,7 @@ async def test_an_interrupted_restore_is_invisible_and_is_finished_by_repeating_
             assert await reason_of(work) is Reason.REPOSITORY_EXISTS
         else:
             break
-    assert calls == 7, "begin, settings, commits, reflogs, branches, tags, finish"
+    assert calls == 8, "begin, settings, commits, expiries, reflogs, branches, tags, finish"
     assert await shown(service) == before
     await restore_fails(service, tmp_path / "lake.tar", Reason.REPOSITORY_EXISTS)
 
@@ -314,7 +314,7 @@ async def test_records_that_do_not_fit_are_refused(service: Service, tmp_path: P
     work = graveler.finish_restore(admin, "lake", restore_id, uid)
     assert await reason_of(work) is Reason.BRANCH_NOT_FOUND
     with pytest.raises(InterruptedRestoreError):
-        await restored_until(service, tmp_path / "lake.tar", 6)
+        await restored_until(service, tmp_path / "lake.tar", 7)
     other = {"commit_id": json.loads(commits[0])["commit_id"]}
     await refused(json.dumps({**json.loads(main), **other}), Reason.BRANCH_EXISTS)
     await refused(json.dumps({**json.loads(tag), **other}), Reason.TAG_EXISTS)
@@ -380,7 +380,7 @@ async def test_a_check_finds_nothing_wrong_in_a_restored_repository(
         return codes
 
     with pytest.raises(InterruptedRestoreError):
-        await restored_until(service, tmp_path / "lake.tar", 6)
+        await restored_until(service, tmp_path / "lake.tar", 7)
     assert await found() == set()
     await restore(service, tmp_path / "lake.tar")
     # The test stages entries without blocks.

@@ -356,6 +356,10 @@ async def whole(_: set[str]) -> bool:
     return True
 
 
+async def none_expired(_: set[CommitId]) -> None:
+    pass
+
+
 async def test_the_ranges_that_reverts_write_are_counted(lake: Lake) -> None:
     """Each revert of the range writes one: the listing without the commit's change has never existed."""
     await commit(lake, {"a": 1})
@@ -367,6 +371,6 @@ async def test_the_ranges_that_reverts_write_are_counted(lake: Lake) -> None:
     sides = MergeSides(undone.metarange_id, parent.metarange_id, later.metarange_id)
     into = Destination("branch", MAIN)
     _, written = await merges.merged(
-        lake.main.repository, sides, REFUSE, into, Made(whole, is_beside_sweep=False)
+        lake.main.repository, sides, REFUSE, into, Made(whole, none_expired, is_beside_sweep=False)
     )
     assert written == 1

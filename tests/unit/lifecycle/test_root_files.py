@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,24 +14,25 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.quarantine import Part
 from tarn.lifecycle.references import RootBatch
-from tarn.lifecycle.root_files import delete_roots, read_root_part, write_roots
+from tarn.lifecycle.root_files import RootParts, delete_roots, read_root_part, write_roots
 
 ATTEMPT = "c" * 32
 FOLDER = f"_tarn/collection/{MARK}/roots/"
 
 
-async def rooted(folder: Path, part_rows: int = 4) -> tuple[CollectedLake, tuple[Part, ...]]:
-    """Returns a lake with ten addresses and two listings as roots, and the files of the roots."""
+async def rooted(folder: Path, part_rows: int = 4) -> tuple[CollectedLake, RootParts]:
+    """Returns a lake with ten addresses, two listings and three emptied ones as roots, and the files of the roots."""
     lake = CollectedLake(folder)
     lake.addresses = [await lake.object() for _ in range(10)]
     lake.listings = [await lake.listing([[address]]) for address in lake.addresses[:2]]
+    lake.emptied = [await lake.listing([[address]]) for address in lake.addresses[2:5]]
     parts = await write_roots(
         lake, lake.blocks, lake.namespace, MARK, ATTEMPT, lake.progress, part_rows=part_rows
     )
     return lake, parts
 
 
-async def keys_of(lake: CollectedLake, parts: tuple[Part, ...], kind: BlockKind) -> list[bytes]:
+async def keys_of(lake: CollectedLake, parts: Sequence[Part], kind: BlockKind) -> list[bytes]:
     return [
         key.tobytes()
         for part in parts
@@ -43,17 +44,20 @@ async def keys_of(lake: CollectedLake, parts: tuple[Part, ...], kind: BlockKind)
 @pytest.mark.parametrize("part_rows", [1, 4, 1000])
 async def test_all_roots_are_written_once(tmp_path: Path, part_rows: int) -> None:
     lake, parts = await rooted(tmp_path, part_rows)
-    assert await keys_of(lake, parts, BlockKind.DATA) == lake.addresses
-    metaranges = await keys_of(lake, parts, BlockKind.METARANGE)
+    assert await keys_of(lake, parts.whole, BlockKind.DATA) == lake.addresses
+    metaranges = await keys_of(lake, parts.whole, BlockKind.METARANGE)
     assert metaranges == [bytes.fromhex(name) for name in lake.listings]
-    assert sum(part.count for part in parts) == 12
-    assert {part.path for part in parts} == await lake.paths(FOLDER)
+    emptied = await keys_of(lake, parts.emptied, BlockKind.METARANGE)
+    assert emptied == [bytes.fromhex(name) for name in lake.emptied]
+    everything = parts.whole + parts.emptied
+    assert sum(part.count for part in everything) == 15
+    assert {part.path for part in everything} == await lake.paths(FOLDER)
 
 
 async def test_no_roots_are_no_files(tmp_path: Path) -> None:
     lake = CollectedLake(tmp_path)
     args = (lake, lake.blocks, lake.namespace, MARK, ATTEMPT, lake.progress)
-    assert await write_roots(*args) == ()
+    assert await write_roots(*args) == RootParts()
     assert await lake.paths() == set()
 
 
@@ -65,7 +69,8 @@ async def refused(lake: CollectedLake, part: Part) -> str:
 
 
 async def test_a_part_that_is_not_the_one_that_was_written_is_refused(tmp_path: Path) -> None:
-    lake, parts = await rooted(tmp_path)
+    lake, root_parts = await rooted(tmp_path)
+    parts = root_parts.whole
     key = BlockKey(lake.namespace, parts[0].path)
     body = await lake.blocks.read(key)
     other = await lake.blocks.read(BlockKey(lake.namespace, parts[1].path))

@@ -103,10 +103,12 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         "TaskService.CancelTask",  # of the caller's own task
         "CollectionService.BeginCollection",  # these write the collection record, and no content
         "CollectionService.RenewCollection",
+        "CollectionService.ExpireCommits",
         "CollectionService.BeginBatch",
         "CollectionService.EndBatch",
         "CollectionService.EndCollection",
         "CollectionService.HoldCollection",
+        "SettingsService.SetRetention",
         "CompactorService.PauseCompactor",
         "CompactorService.ResumeCompactor",
         "UserService.CreateCredential",

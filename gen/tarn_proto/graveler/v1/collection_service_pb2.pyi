@@ -138,16 +138,18 @@ class ListRootsRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., run_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListRootsResponse(_message.Message):
-    __slots__ = ("addresses", "metarange_ids", "next_page_token", "stage")
+    __slots__ = ("addresses", "metarange_ids", "next_page_token", "stage", "emptied_metarange_ids")
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
+    EMPTIED_METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
     addresses: bytes
     metarange_ids: _containers.RepeatedScalarFieldContainer[str]
     next_page_token: str
     stage: str
-    def __init__(self, addresses: _Optional[bytes] = ..., metarange_ids: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., stage: _Optional[str] = ...) -> None: ...
+    emptied_metarange_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, addresses: _Optional[bytes] = ..., metarange_ids: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., stage: _Optional[str] = ..., emptied_metarange_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FindListingsInUseRequest(_message.Message):
     __slots__ = ("repository_id", "run_id", "metarange_ids")
@@ -164,6 +166,78 @@ class FindListingsInUseResponse(_message.Message):
     METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
     metarange_ids: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, metarange_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListHistoryRequest(_message.Message):
+    __slots__ = ("repository_id", "page_size", "page_token")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    page_size: int
+    page_token: str
+    def __init__(self, repository_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListHistoryResponse(_message.Message):
+    __slots__ = ("heads", "protected_commit_ids", "commits", "next_page_token", "retention_json")
+    HEADS_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_COMMIT_IDS_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_JSON_FIELD_NUMBER: _ClassVar[int]
+    heads: _containers.RepeatedCompositeFieldContainer[HistoryHead]
+    protected_commit_ids: _containers.RepeatedScalarFieldContainer[str]
+    commits: _containers.RepeatedCompositeFieldContainer[HistoryCommit]
+    next_page_token: str
+    retention_json: str
+    def __init__(self, heads: _Optional[_Iterable[_Union[HistoryHead, _Mapping]]] = ..., protected_commit_ids: _Optional[_Iterable[str]] = ..., commits: _Optional[_Iterable[_Union[HistoryCommit, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., retention_json: _Optional[str] = ...) -> None: ...
+
+class HistoryHead(_message.Message):
+    __slots__ = ("branch_id", "commit_id")
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    branch_id: str
+    commit_id: str
+    def __init__(self, branch_id: _Optional[str] = ..., commit_id: _Optional[str] = ...) -> None: ...
+
+class HistoryCommit(_message.Message):
+    __slots__ = ("commit_id", "parent_ids", "create_time_us", "generation", "metarange_id", "is_expired")
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_IDS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    METARANGE_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    commit_id: str
+    parent_ids: _containers.RepeatedScalarFieldContainer[str]
+    create_time_us: int
+    generation: int
+    metarange_id: str
+    is_expired: bool
+    def __init__(self, commit_id: _Optional[str] = ..., parent_ids: _Optional[_Iterable[str]] = ..., create_time_us: _Optional[int] = ..., generation: _Optional[int] = ..., metarange_id: _Optional[str] = ..., is_expired: _Optional[bool] = ...) -> None: ...
+
+class ExpireCommitsRequest(_message.Message):
+    __slots__ = ("repository_id", "run_id", "commits")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    run_id: str
+    commits: _containers.RepeatedCompositeFieldContainer[ExpiringCommit]
+    def __init__(self, repository_id: _Optional[str] = ..., run_id: _Optional[str] = ..., commits: _Optional[_Iterable[_Union[ExpiringCommit, _Mapping]]] = ...) -> None: ...
+
+class ExpiringCommit(_message.Message):
+    __slots__ = ("commit_id", "rule")
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    commit_id: str
+    rule: str
+    def __init__(self, commit_id: _Optional[str] = ..., rule: _Optional[str] = ...) -> None: ...
+
+class ExpireCommitsResponse(_message.Message):
+    __slots__ = ("expired_count",)
+    EXPIRED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    expired_count: int
+    def __init__(self, expired_count: _Optional[int] = ...) -> None: ...
 
 class BeginBatchRequest(_message.Message):
     __slots__ = ("repository_id", "run_id", "block_ids")

@@ -23,7 +23,7 @@ DIFF_KIND_CHANGED: DiffKind
 DIFF_KIND_REMOVED: DiffKind
 
 class Commit(_message.Message):
-    __slots__ = ("commit_id", "parent_ids", "metarange_id", "committer", "message", "create_time", "generation", "metadata")
+    __slots__ = ("commit_id", "parent_ids", "metarange_id", "committer", "message", "create_time", "generation", "metadata", "expired_by")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class Commit(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_BY_FIELD_NUMBER: _ClassVar[int]
     commit_id: str
     parent_ids: _containers.RepeatedScalarFieldContainer[str]
     metarange_id: str
@@ -47,7 +48,8 @@ class Commit(_message.Message):
     create_time: _timestamp_pb2.Timestamp
     generation: int
     metadata: _containers.ScalarMap[str, str]
-    def __init__(self, commit_id: _Optional[str] = ..., parent_ids: _Optional[_Iterable[str]] = ..., metarange_id: _Optional[str] = ..., committer: _Optional[str] = ..., message: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generation: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    expired_by: str
+    def __init__(self, commit_id: _Optional[str] = ..., parent_ids: _Optional[_Iterable[str]] = ..., metarange_id: _Optional[str] = ..., committer: _Optional[str] = ..., message: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generation: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ..., expired_by: _Optional[str] = ...) -> None: ...
 
 class CreateCommitRequest(_message.Message):
     __slots__ = ("repository_id", "branch_id", "message", "metadata", "allow_empty")

@@ -136,3 +136,33 @@ class SetDefaultBranchResponse(_message.Message):
     FORMER_BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     former_branch_id: str
     def __init__(self, former_branch_id: _Optional[str] = ...) -> None: ...
+
+class GetRetentionRequest(_message.Message):
+    __slots__ = ("repository_id",)
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    def __init__(self, repository_id: _Optional[str] = ...) -> None: ...
+
+class GetRetentionResponse(_message.Message):
+    __slots__ = ("rules_json", "etag")
+    RULES_JSON_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    rules_json: str
+    etag: str
+    def __init__(self, rules_json: _Optional[str] = ..., etag: _Optional[str] = ...) -> None: ...
+
+class SetRetentionRequest(_message.Message):
+    __slots__ = ("repository_id", "rules_json", "if_match")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    RULES_JSON_FIELD_NUMBER: _ClassVar[int]
+    IF_MATCH_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    rules_json: str
+    if_match: str
+    def __init__(self, repository_id: _Optional[str] = ..., rules_json: _Optional[str] = ..., if_match: _Optional[str] = ...) -> None: ...
+
+class SetRetentionResponse(_message.Message):
+    __slots__ = ("etag",)
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    etag: str
+    def __init__(self, etag: _Optional[str] = ...) -> None: ...

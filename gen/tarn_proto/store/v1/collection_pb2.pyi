@@ -64,3 +64,11 @@ class CollectionTotalsRecord(_message.Message):
     failed_count: int
     note: str
     def __init__(self, run_id: _Optional[str] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., live_count: _Optional[int] = ..., live_bytes: _Optional[int] = ..., candidate_count: _Optional[int] = ..., candidate_bytes: _Optional[int] = ..., deleted_count: _Optional[int] = ..., deleted_bytes: _Optional[int] = ..., failed_count: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...
+
+class ExpiredCommitRecord(_message.Message):
+    __slots__ = ("expire_time_us", "rule")
+    EXPIRE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    expire_time_us: int
+    rule: str
+    def __init__(self, expire_time_us: _Optional[int] = ..., rule: _Optional[str] = ...) -> None: ...

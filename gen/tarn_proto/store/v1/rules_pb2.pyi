@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SettingsRecord(_message.Message):
-    __slots__ = ("protections", "hidden", "is_read_only", "metadata", "change_id", "change_time_us")
+    __slots__ = ("protections", "hidden", "is_read_only", "metadata", "change_id", "change_time_us", "retention")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -21,13 +21,15 @@ class SettingsRecord(_message.Message):
     METADATA_FIELD_NUMBER: _ClassVar[int]
     CHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     CHANGE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     protections: _containers.RepeatedCompositeFieldContainer[ProtectionRecord]
     hidden: _containers.RepeatedScalarFieldContainer[str]
     is_read_only: bool
     metadata: _containers.ScalarMap[str, str]
     change_id: bytes
     change_time_us: int
-    def __init__(self, protections: _Optional[_Iterable[_Union[ProtectionRecord, _Mapping]]] = ..., hidden: _Optional[_Iterable[str]] = ..., is_read_only: _Optional[bool] = ..., metadata: _Optional[_Mapping[str, str]] = ..., change_id: _Optional[bytes] = ..., change_time_us: _Optional[int] = ...) -> None: ...
+    retention: str
+    def __init__(self, protections: _Optional[_Iterable[_Union[ProtectionRecord, _Mapping]]] = ..., hidden: _Optional[_Iterable[str]] = ..., is_read_only: _Optional[bool] = ..., metadata: _Optional[_Mapping[str, str]] = ..., change_id: _Optional[bytes] = ..., change_time_us: _Optional[int] = ..., retention: _Optional[str] = ...) -> None: ...
 
 class ProtectionRecord(_message.Message):
     __slots__ = ("pattern", "blocked", "exempt_users", "exempt_roles")

@@ -22,11 +22,13 @@ from functools import partial
 from tarn.core.branch import (
     AfterLostFinish,
     Branch,
+    Pin,
     Token,
     after_lost_finish,
     discard_changes,
     forget_sealed,
     move_head,
+    pin_listing,
     with_oldest_of,
 )
 from tarn.core.clock import Clock
@@ -43,6 +45,7 @@ from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.branch.uncommitted import UncommittedChanges
+from tarn_graveler.collection.expired import ExpiredCommits
 
 __all__ = ["BeforePublish", "HeadMoves", "NewHead", "Propose"]
 
@@ -54,10 +57,15 @@ _FORGET_FROM = 8
 
 @dataclass(frozen=True, slots=True)
 class NewHead:
-    """A commit to put a branch on; durable, and perhaps not yet named by any branch."""
+    """A commit to put a branch on; durable, and perhaps not yet named by any branch.
+
+    Attributes:
+        is_new: the operation wrote its row, so its entries are roots. Otherwise the commit may have expired.
+    """
 
     commit_id: CommitId
     commit: Commit
+    is_new: bool = False
 
 
 Propose = Callable[[CommitId], Awaitable[NewHead]]
@@ -79,7 +87,9 @@ class HeadMoves:
         cleaning: TokenCleanup,
         clock: Clock,
         operations: Operations,
+        expired: ExpiredCommits,
     ) -> None:
+        self._expired = expired
         self._branches = branches
         self._layers = layers
         self._changes = changes
@@ -108,7 +118,7 @@ class HeadMoves:
             before_publish: see `BeforePublish`.
 
         Raises:
-            TarnError: BRANCH_DIRTY; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; errors of
+            TarnError: BRANCH_DIRTY; BRANCH_NOT_FOUND; EXPIRED_COMMIT; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; errors of
                 `propose` and `before_publish`.
         """
         announce = self._announce(before_publish)
@@ -158,9 +168,13 @@ class HeadMoves:
                 new = await propose(built_from.commit_id)
             if new.commit_id == built_from.commit_id:
                 return new, record.branch
+            record, pin = await self._rooted(handle, record, new)
+            if not _still_holds(built_from, pin, record.branch):
+                built_from = with_oldest_of(built_from, record.branch)
+                continue
             with phase("publish"):
                 outcome = await self._publish(
-                    handle, record, built_from, new, announce, is_reset=is_reset, cause=cause
+                    handle, record, built_from, new, pin, announce, is_reset=is_reset, cause=cause
                 )
             if not isinstance(outcome, BranchVersion):
                 return new, outcome
@@ -168,6 +182,30 @@ class HeadMoves:
             built_from = with_oldest_of(built_from, outcome.branch)
         text = f"branch {name.branch_id} moved {_TRIES} times during one operation; try again"
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    async def _rooted(
+        self, handle: BranchHandle, record: BranchVersion, new: NewHead
+    ) -> tuple[BranchVersion, Pin | None]:
+        """Makes the entries of an old commit roots, and then makes sure that it has not expired (rule 14).
+
+        Returns:
+            The newest record that is known; and the pin without which the commit must not be published. None: it needs
+            no pin, because its row is new.
+
+        Raises:
+            TarnError: EXPIRED_COMMIT; as `BranchHandle.change`.
+        """
+        if new.is_new:
+            return record, None
+        await self._expired.refuse(handle.name.repository, [new.commit_id])
+        pin = Pin(self._branches.new_op_id(), new.commit.metarange_id)
+
+        def decide(now: Branch, op_id: bytes) -> Branch:
+            return pin_listing(now, pin, op_id)
+
+        pinned = (await handle.change(decide)).after
+        await self._expired.refuse(handle.name.repository, [new.commit_id])
+        return pinned, pin
 
     def _announce(self, before_publish: BeforePublish | None) -> Announce:
         if before_publish is None:
@@ -217,7 +255,7 @@ class HeadMoves:
         outcome = await handle.publish(
             record,
             decide,
-            still_holds=partial(_still_holds, built_from),
+            still_holds=partial(_still_holds, built_from, None),
             announce=self._cleaning.announce,
         )
         return outcome.after if isinstance(outcome, BranchChange) else outcome
@@ -228,6 +266,7 @@ class HeadMoves:
         record: BranchVersion,
         built_from: Branch,
         new: NewHead,
+        pin: Pin | None,
         announce: Announce,
         *,
         is_reset: bool,
@@ -251,7 +290,7 @@ class HeadMoves:
             outcome = await handle.publish(
                 record,
                 decide,
-                still_holds=partial(_still_holds, built_from),
+                still_holds=partial(_still_holds, built_from, pin),
                 announce=announce,
                 cause=cause,
             )
@@ -316,8 +355,8 @@ class HeadMoves:
             user_id: who moves the branch, for the reflog.
 
         Raises:
-            TarnError: REF_MOVED if the head is another one; BRANCH_DIRTY; BRANCH_NOT_FOUND; TOO_MANY_RETRIES;
-                OUTCOME_UNKNOWN.
+            TarnError: REF_MOVED if the head is another one; BRANCH_DIRTY; BRANCH_NOT_FOUND; EXPIRED_COMMIT;
+                TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
         """
         cause = Cause(HeadOperation.MOVE, user_id)
         if not force:
@@ -335,6 +374,9 @@ class HeadMoves:
         record = await handle.version()
         if record.branch.commit_id != expected:
             raise _ref_moved(name, record.branch.commit_id, expected)
+        record, pin = await self._rooted(handle, record, new)
+        if record.branch.commit_id != expected:
+            raise _ref_moved(name, record.branch.commit_id, expected)
 
         def decide(current: Branch, op_id: bytes) -> Branch:
             return self._discarded(current, new.commit_id, op_id)
@@ -342,18 +384,21 @@ class HeadMoves:
         outcome = await handle.publish(
             record,
             decide,
-            still_holds=lambda current: current.commit_id == expected,
+            still_holds=lambda now: now.commit_id == expected and (not pin or pin in now.pins),
             announce=self._cleaning.announce,
             cause=cause,
         )
         if isinstance(outcome, BranchVersion):
+            if outcome.branch.commit_id == expected:
+                text = f"other operations removed the pin of a move of branch {name.branch_id}; try again"
+                raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
             raise _ref_moved(name, outcome.branch.commit_id, expected)
         await self._publications.note(name, new.commit_id)
         return outcome.after.branch
 
 
-def _still_holds(built_from: Branch, current: Branch) -> bool:
-    return after_lost_finish(built_from, current) is AfterLostFinish.REUSE
+def _still_holds(built_from: Branch, pin: Pin | None, current: Branch) -> bool:
+    return after_lost_finish(built_from, current, pin) is AfterLostFinish.REUSE
 
 
 def _ref_moved(name: BranchName, head: CommitId, expected: CommitId) -> TarnError:

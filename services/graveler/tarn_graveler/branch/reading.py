@@ -22,6 +22,7 @@ from tarn.core.listing.pages import Page, PageRequest
 from tarn.kv.records import Repository
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.records import Branches, BranchName
+from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.history.resolving import OnCommit, Refs
 
 __all__ = ["Reading", "entry_not_found"]
@@ -50,12 +51,14 @@ class Reading:
         refs: Refs,
         branches: Branches,
         layers: Layers,
+        expired: ExpiredCommits,
         clock: Clock,
         read_seconds_max: float,
     ) -> None:
         self._refs = refs
         self._branches = branches
         self._layers = layers
+        self._expired = expired
         self._clock = clock
         self._read_seconds_max = read_seconds_max
 
@@ -104,10 +107,11 @@ class Reading:
         """Returns the packed entry of a path on a ref.
 
         Raises:
-            TarnError: REF_NOT_FOUND, BRANCH_NOT_FOUND, ENTRY_NOT_FOUND.
+            TarnError: REF_NOT_FOUND, BRANCH_NOT_FOUND, ENTRY_NOT_FOUND, EXPIRED_COMMIT.
         """
         resolved = await self._refs.resolve(repository, ref)
         if isinstance(resolved, OnCommit):
+            await self._refuse_expired(repository, resolved)
             packed = await self._layers.find_committed(repository, resolved.commit_id, path)
         else:
             read = partial(self._layers.find_one, resolved, path)
@@ -116,14 +120,20 @@ class Reading:
             raise entry_not_found(repository, ref, path)
         return packed
 
+    async def _refuse_expired(self, repository: Repository, found: OnCommit) -> None:
+        """Refuses a commit without objects. Those of the head of a branch and of a tag are there."""
+        if not found.is_kept:
+            await self._expired.refuse_read(repository, found.commit_id)
+
     async def page(self, repository: Repository, ref: str, request: PageRequest) -> Page:
         """Returns one page of a ref's listing; each page is read independently of the others.
 
         Raises:
-            TarnError: REF_NOT_FOUND, BRANCH_NOT_FOUND.
+            TarnError: REF_NOT_FOUND, BRANCH_NOT_FOUND, EXPIRED_COMMIT.
         """
         resolved = await self._refs.resolve(repository, ref)
         if isinstance(resolved, OnCommit):
+            await self._refuse_expired(repository, resolved)
             return await self._layers.page_committed(repository, resolved.commit_id, request)
 
         async def read(branch: Branch) -> Page:

@@ -47,6 +47,7 @@ from tarn.kv.records import (
 from tarn_graveler.branch.attempts import Attempts
 from tarn_graveler.branch.reflog_rows import ReflogRows
 from tarn_graveler.branch.staging_events import StagingEvents
+from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.repository.records import Repositories
 
@@ -148,8 +149,10 @@ class Branches:
         tasks: TaskSet,
         names: RefNames,
         reflog: ReflogRows,
+        expired: ExpiredCommits,
         events: StagingEvents | None = None,
     ) -> None:
+        self._expired = expired
         self.events = events or StagingEvents(ids, clock)
         self._kv = kv
         self._names = names
@@ -245,11 +248,12 @@ class Branches:
             cause: who creates it, and how.
             undone: the deletion that a restore undoes. If the name has had another branch since, its last head is
                 another one, and the creation is refused.
-            create_time_us: time to record; 0 for now.
+            create_time_us: time to record; 0 for now. With another time the branch comes from a dump, where it had this
+                head, so the commit may be expired.
             continues: as `begin_reflog`.
 
         Raises:
-            TarnError: BRANCH_EXISTS, TAG_EXISTS; REF_MOVED; OUTCOME_UNKNOWN.
+            TarnError: BRANCH_EXISTS, TAG_EXISTS; REF_MOVED; EXPIRED_COMMIT; OUTCOME_UNKNOWN.
         """
         now_us, entry_id = self._clock.now_us(), self.new_op_id()
         begin_us = create_time_us or now_us
@@ -266,6 +270,9 @@ class Branches:
             return encode_branch(made(nonce), is_pending=is_pending)
 
         async def before_live() -> None:
+            if not create_time_us:
+                # Under the pending record, which is a root (rule 14).
+                await self._expired.refuse(name.repository, [commit_id])
             # Read under the pending record: no earlier branch of this name can change any more.
             nonlocal newest
             newest = await self._reflog.newest(

@@ -22,7 +22,9 @@ from tarn.block.port import BlockKey, BlockNotFoundError, BlockStore
 from tarn.core.clock import Clock
 from tarn.core.collection import Collection, Disturbance, Phase, disturbance
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import CommitId
 from tarn.kv.records import Repository
+from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.collection.records import Collections
 
 __all__ = ["Fences", "Made", "ResultT"]
@@ -44,19 +46,30 @@ class Made:
 
     Args:
         is_whole: whether no sweep takes any of these paths.
+        refuse_expired: raises if one of these commits has expired.
         is_beside_sweep: whether a sweep ran, or a batch was open, when the build began.
     """
 
     def __init__(
-        self, is_whole: Callable[[set[str]], Awaitable[bool]], *, is_beside_sweep: bool
+        self,
+        is_whole: Callable[[set[str]], Awaitable[bool]],
+        refuse_expired: Callable[[set[CommitId]], Awaitable[None]],
+        *,
+        is_beside_sweep: bool,
     ) -> None:
         self._is_whole = is_whole
+        self._refuse_expired = refuse_expired
         self._is_beside_sweep = is_beside_sweep
         self._paths: set[str] = set()
+        self._sources: set[CommitId] = set()
 
     def add(self, paths: Iterable[str]) -> None:
         """Adds paths."""
         self._paths.update(paths)
+
+    def take_from(self, commit_ids: Iterable[CommitId]) -> None:
+        """Adds commits whose entries the build takes, and that nothing keeps from expiring meanwhile (rule 14)."""
+        self._sources.update(commit_ids)
 
     async def check(self) -> None:
         """Looks for sweeps before a root is made, if one runs. It is the later look that decides; this one saves most
@@ -66,7 +79,13 @@ class Made:
             await self.check_again()
 
     async def check_again(self) -> None:
-        """Looks for sweeps after the roots were made."""
+        """Looks for sweeps, and for commits that have expired, after the roots were made.
+
+        Raises:
+            TarnError: EXPIRED_COMMIT.
+        """
+        if self._sources:
+            await self._refuse_expired(self._sources)
         if self._paths and not await self._is_whole(self._paths):
             raise _DisturbedError
 
@@ -74,8 +93,11 @@ class Made:
 class Fences:
     """Makes listings whose blocks no sweep takes."""
 
-    def __init__(self, collections: Collections, blocks: BlockStore, clock: Clock) -> None:
+    def __init__(
+        self, collections: Collections, expired: ExpiredCommits, blocks: BlockStore, clock: Clock
+    ) -> None:
         self._collections = collections
+        self._expired = expired
         self._blocks = blocks
         self._clock = clock
 
@@ -98,7 +120,9 @@ class Fences:
             before = await self._collections.read(repository)
             is_beside = before.phase is Phase.SWEEP or before.is_batch_open(begin_us)
             is_whole = partial(self._is_whole, repository, before, begin_us)
-            made = Made(is_whole, is_beside_sweep=is_beside)
+            made = Made(
+                is_whole, partial(self._expired.refuse, repository), is_beside_sweep=is_beside
+            )
             try:
                 result = await make(made)
                 await made.check_again()

@@ -11,6 +11,8 @@ from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
 from tarn.kv.records import Repository
 from tarn_graveler.branch.attempts import unknown_if
+from tarn_graveler.collection.expired import ExpiredCommits
+from tarn_graveler.collection.history_pages import HistoryPages
 from tarn_graveler.collection.listings_in_use import ListingsInUse
 from tarn_graveler.collection.roots import Roots
 from tarn_graveler.history.commits import Commits
@@ -27,16 +29,23 @@ class Collections:
     Attributes:
         limits: the times of collections.
         roots: reads what is referenced.
+        history: reads what retention rules are about.
         in_use: looks for listings that are needed.
     """
 
     def __init__(
-        self, kv: Kv, repositories: Repositories, commits: Commits, limits: CollectionLimits
+        self,
+        kv: Kv,
+        repositories: Repositories,
+        commits: Commits,
+        expired: ExpiredCommits,
+        limits: CollectionLimits,
     ) -> None:
         self._kv = kv
         self._repositories = repositories
         self.limits = limits
-        self.roots = Roots(kv, repositories)
+        self.roots = Roots(kv, repositories, expired)
+        self.history = HistoryPages(kv, repositories, expired)
         self.in_use = ListingsInUse(kv, repositories, commits)
 
     async def read(self, repository: Repository) -> Collection:

@@ -1,12 +1,15 @@
 """The roots of a collection: everything in a repository that refers to blocks, in an order that no reference escapes.
 
-A reference moves forward only: from an upload to a staged row, from there to a compacted listing or a commit. The pages
-come in that order (`_STAGES`), and each reads the store when it is asked for. So a reference that has left the place of
-an earlier page is found in a later one. One that comes to a place that has been read was either read before, elsewhere,
-or belongs to a block that is too young to be judged (rule 11 of docs/design/protocol.md).
+A reference moves forward only: from an upload to a staged row, from there to a compacted listing or a commit, and from
+a head to a reflog. The pages come in that order (`_STAGES`), and each reads the store when it is asked for. So a
+reference that has left the place of an earlier page is found in a later one. One that comes to a place that has been
+read was either read before, elsewhere, or belongs to a block that is too young to be judged (rule 11 of
+docs/design/protocol.md).
 
-Every commit with a row is a root, whether or not a ref leads to it. Branches and tags are read to check that their
-commits have rows: with a damaged history, fewer roots would be found, and live blocks deleted.
+Every commit with a row is a root, whether or not a ref leads to it. An expired one is a root of its metarange and its
+ranges only, unless a branch, a tag, a reflog or a pin names it, too: no rule overrules these. Refs that are being
+created count (rule 14). Branches and tags are also read to check that their commits have rows: with a damaged history,
+fewer roots would be found, and live blocks deleted.
 """
 
 from __future__ import annotations
@@ -19,10 +22,12 @@ from typing import Any, Final
 from tarn.core.branch import Token, TokenKind
 from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE, HEAD_BYTES, VERSION
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import HeadChange
 from tarn.core.ids import BranchId, CommitId, TokenId
 from tarn.kv.keys import COPIED, PATHS_START, STAGED_UPLOADS, RepositoryKeys, after_prefix
 from tarn.kv.port import Kv, Row
-from tarn.kv.records import Repository, decode_branch, decode_tag, parse_record
+from tarn.kv.records import Repository, decode_branch, decode_head_change, decode_tag, parse_record
+from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.history.commits import decode_commit
 from tarn_graveler.repository.records import Repositories
 from tarn_proto.store.v1 import graveler_pb2 as pb
@@ -31,6 +36,7 @@ __all__ = ["Roots", "RootsPage"]
 
 _MULTIPART: Final = b"multipart/"
 _COMMITS: Final = RepositoryKeys.commit("")
+_LOG: Final = b"log/"
 _ADDRESS: Final = slice(18, 34)  # of a packed entry, see `tarn.core.entry`
 _ADDRESS_BYTES: Final = 16
 _REFS_AT_ONCE: Final = 200
@@ -48,21 +54,25 @@ class RootsPage:
     Attributes:
         stage: what the page is about.
         addresses: addresses of blocks; one may come more than once.
-        metarange_ids: listings, each with all that it refers to.
+        metarange_ids: listings, each with all that it refers to, except for those in `emptied_ids`.
+        emptied_ids: those of `metarange_ids` that this page needs without the objects: of expired commits. Another page
+            may need them with the objects.
         cursor: where the next page begins; empty after the last page.
     """
 
     stage: str
     addresses: list[bytes] = field(default_factory=list)
     metarange_ids: dict[str, None] = field(default_factory=dict)
+    emptied_ids: dict[str, None] = field(default_factory=dict)
     cursor: str = ""
 
 
 class Roots:
     """Reads the roots of repositories, page by page."""
 
-    def __init__(self, kv: Kv, repositories: Repositories) -> None:
+    def __init__(self, kv: Kv, repositories: Repositories, expired: ExpiredCommits) -> None:
         self._kv = kv
+        self._expired = expired
         self._repositories = repositories
 
     async def page(self, repository: Repository, cursor: str, limit: int) -> RootsPage:
@@ -76,7 +86,7 @@ class Roots:
         place: Place = json.loads(cursor) if cursor else [_FIRST]
         stage = place[0]
         page = RootsPage(stage)
-        following = await _STAGES[stage](self, keys, place, limit, page)
+        following = await _STAGES[stage](self, repository, place, limit, page)
         # After the rows: a deletion of the repository removes rows only after it wrote this mark.
         (closed,) = await self._kv.get_many(keys.refs, [RepositoryKeys.CLOSED])
         self._repositories.refuse_closed(repository, closed)
@@ -89,9 +99,10 @@ class Roots:
     # ---- uploads: their blocks, complete or not
 
     async def _uploads(
-        self, keys: RepositoryKeys, place: Place, limit: int, page: RootsPage
+        self, repository: Repository, place: Place, limit: int, page: RootsPage
     ) -> Place | None:
         """Place: `[stage, key of the row of a day, last key of an upload]`."""
+        keys = self._repositories.keys_of(repository)
         day_key, after = (place[1].encode(), place[2].encode()) if place[1:] else (b"", b"")
         if not after:
             start = day_key + b"\0" if day_key else keys.UPLOAD_DAYS
@@ -115,13 +126,14 @@ class Roots:
     # ---- staged rows of all branches
 
     async def _staged(
-        self, keys: RepositoryKeys, place: Place, limit: int, page: RootsPage
+        self, repository: Repository, place: Place, limit: int, page: RootsPage
     ) -> Place | None:
         """Place: `[stage, branch, tokens that are left, last key in the first of them in hex]`.
 
         The tokens are those that the branch named when its first page was read. One that left the record meanwhile
         may be dropped already: its rows have moved on, to the stages behind this one. A newer token has newer rows.
         """
+        keys = self._repositories.keys_of(repository)
         branch_id, tokens, after = place[1:] or ("", [], "")
         if not tokens:
             prefix = keys.branch("")
@@ -147,32 +159,50 @@ class Roots:
     # ---- compacted listings, and the commits of refs
 
     async def _branches(
-        self, keys: RepositoryKeys, place: Place, limit: int, page: RootsPage
+        self, repository: Repository, place: Place, limit: int, page: RootsPage
     ) -> Place | None:
         """Place: `[stage, last branch]`."""
+        keys = self._repositories.keys_of(repository)
         rows, following = await self._refs(keys, keys.branch(""), place, limit)
-        heads = []
+        heads, former = [], list[CommitId]()
         for key, value in rows:
             branch = decode_branch(value)
-            if branch.is_deleted:
+            former += _commits_of(branch.outbox)
+            if branch.is_deleted:  # also while it is being created
+                former.append(branch.commit_id)
                 continue
             if branch.compacted_metarange_id is not None:
                 page.metarange_ids[branch.compacted_metarange_id] = None
             for pin in branch.pins:
                 page.metarange_ids[pin.metarange_id] = None
             heads.append((key, branch.commit_id))
+        await self._old_commits(keys, former, page)
         await self._commits_of(keys, heads, page)
         return following
 
     async def _tags(
-        self, keys: RepositoryKeys, place: Place, limit: int, page: RootsPage
+        self, repository: Repository, place: Place, limit: int, page: RootsPage
     ) -> Place | None:
         """Place: `[stage, last tag]`."""
+        keys = self._repositories.keys_of(repository)
         rows, following = await self._refs(keys, keys.tag(""), place, limit)
         tags = [(key, decode_tag(value)) for key, value in rows]
         named = [(key, tag.commit_id) for key, tag in tags if not tag.is_pending]
         await self._commits_of(keys, named, page)
+        await self._old_commits(keys, [tag.commit_id for _, tag in tags if tag.is_pending], page)
         return following
+
+    async def _reflogs(
+        self, repository: Repository, place: Place, limit: int, page: RootsPage
+    ) -> Place | None:
+        """Place: `[stage, last key]`. Read after the branches, whose deletion leaves nothing but these rows."""
+        keys = self._repositories.keys_of(repository)
+        limit = min(limit, _REFS_AT_ONCE)
+        start = place[1].encode() + b"\0" if place[1:] else _LOG
+        rows = await self._kv.scan(keys.reflog, start, after_prefix(_LOG), limit)
+        named = _commits_of([decode_head_change(value) for _, value in rows])
+        await self._old_commits(keys, named, page)
+        return [page.stage, rows[-1][0].decode()] if len(rows) == limit else None
 
     async def _refs(
         self, keys: RepositoryKeys, prefix: bytes, place: Place, limit: int
@@ -199,29 +229,47 @@ class Roots:
                 )
             page.metarange_ids[decode_commit(row.value).metarange_id] = None
 
+    async def _old_commits(
+        self, keys: RepositoryKeys, commit_ids: Sequence[CommitId], page: RootsPage
+    ) -> None:
+        """Adds the listings of commits that something may bring back. One without a row cannot come back."""
+        wanted = [keys.commit(each) for each in dict.fromkeys(commit_ids)]
+        for row in await self._kv.get_many(keys.commits, wanted) if wanted else []:
+            if row is not None:
+                page.metarange_ids[decode_commit(row.value).metarange_id] = None
+
     # ---- all commits
 
     async def _all_commits(
-        self, keys: RepositoryKeys, place: Place, limit: int, page: RootsPage
+        self, repository: Repository, place: Place, limit: int, page: RootsPage
     ) -> Place | None:
         """Place: `[stage, last commit]`."""
+        keys = self._repositories.keys_of(repository)
         limit = min(limit, _COMMITS_AT_ONCE)
         start = _COMMITS + place[1].encode() + b"\0" if place[1:] else _COMMITS
         rows = await self._kv.scan(keys.commits, start, after_prefix(_COMMITS), limit)
-        for _, value in rows:
-            page.metarange_ids[decode_commit(value).metarange_id] = None
+        ids = [CommitId(key[len(_COMMITS) :].decode()) for key, _ in rows]
+        expired = await self._expired.find(repository, ids)
+        whole: set[str] = set()
+        for commit_id, (_, value) in zip(ids, rows, strict=True):
+            listing = decode_commit(value).metarange_id
+            page.metarange_ids[listing] = None
+            if commit_id not in expired:
+                whole.add(listing)
+        page.emptied_ids = {each: None for each in page.metarange_ids if each not in whole}
         if len(rows) < limit:
             return None
         return [page.stage, rows[-1][0][len(_COMMITS) :].decode()]
 
 
-_Stage = Callable[[Roots, RepositoryKeys, Place, int, RootsPage], Awaitable[Place | None]]
+_Stage = Callable[[Roots, Repository, Place, int, RootsPage], Awaitable[Place | None]]
 
 _STAGES: Final[dict[str, _Stage]] = {
     "uploads": Roots._uploads,  # noqa: SLF001 - the table of this class
     "staged": Roots._staged,  # noqa: SLF001
     "branches": Roots._branches,  # noqa: SLF001
     "tags": Roots._tags,  # noqa: SLF001
+    "reflogs": Roots._reflogs,  # noqa: SLF001
     "commits": Roots._all_commits,  # noqa: SLF001
 }
 """The stages in their order. A stage returns where its next page begins; None at its end."""
@@ -241,6 +289,11 @@ def _addresses(rows: Sequence[Row], partition: str) -> list[bytes]:
         if not value[1] & (FLAG_TOMBSTONE | FLAG_EXTERNAL):
             addresses.append(value[_ADDRESS])
     return addresses
+
+
+def _commits_of(entries: Sequence[HeadChange]) -> list[CommitId]:
+    both = [commit_id for each in entries for commit_id in (each.old_commit_id, each.new_commit_id)]
+    return [commit_id for commit_id in both if commit_id is not None]
 
 
 def _corrupt(text: str) -> TarnError:

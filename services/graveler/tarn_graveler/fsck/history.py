@@ -7,7 +7,7 @@ from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.core.commit import Commit, commit_id_of, from_json, to_json
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, MetarangeId
-from tarn.kv.keys import after_prefix
+from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.records import decode_tag
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.reflog import commits_of, reflog_commits
@@ -115,6 +115,12 @@ class History:
         end = after_prefix(_COMMITS)
         async for key, value in self._reads.rows(self._lake.keys.commits):
             progress.done += 1
+            if key.startswith(RepositoryKeys.EXPIRED):
+                commit_id = CommitId(shown(key[len(RepositoryKeys.EXPIRED) :]))
+                self._state.change(
+                    "INSERT OR IGNORE INTO expired VALUES (?, ?)", self._lake.uid, commit_id
+                )
+                continue
             if not _COMMITS <= key < end:
                 subject = f"{self._lake.keys.commits.name} {shown(key)}"
                 self._lake.find(Code.KEY_UNKNOWN, subject, "unknown key layout")

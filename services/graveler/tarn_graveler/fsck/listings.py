@@ -23,12 +23,12 @@ from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange, RangeInfo
 from tarn.core.listing.run import Run, tombstones_of
 from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.references import RECORD, Records, References, records_of
+from tarn_graveler.fsck.references import ANY_SIZE, RECORD, Records, References, records_of
 from tarn_graveler.fsck.session import Lake, or_corrupt
 
 __all__ = ["Listings", "read_range"]
 
-_RangeRow = tuple[str, str, str, int, int, int, str]
+_RangeRow = tuple[str, str, str, int, int, int, str, int]
 
 
 async def read_range(lake: Lake, range_id: RangeId) -> Run:
@@ -52,6 +52,7 @@ class Listings:
 
     async def gather(self) -> None:
         """Reads files that were not read yet: metaranges first, then the ranges that they name."""
+        self._find_whole()
         await self._each(
             "metaranges",
             "SELECT metarange_id, referrer FROM metaranges"
@@ -69,9 +70,26 @@ class Listings:
         self._state.save()
         await self._each(
             "ranges",
-            "SELECT range_id, min_path, max_path, count, size_bytes, object_bytes, metarange_id"
-            " FROM ranges WHERE uid=? AND NOT done AND range_id>? ORDER BY range_id",
+            "SELECT range_id, min_path, max_path, count, size_bytes, object_bytes, metarange_id,"
+            " whole FROM ranges WHERE uid=? AND NOT done AND range_id>? ORDER BY range_id",
             self._range,
+        )
+
+    def _find_whole(self) -> None:
+        """Marks the listings whose blocks must be there: all but those that only expired commits without a ref have."""
+        self._state.change(
+            "UPDATE metaranges SET whole=1 WHERE uid=?1 AND metarange_id NOT IN ("
+            " SELECT metarange_id FROM commits JOIN expired USING (uid, commit_id) WHERE uid=?1"
+            " AND commit_id NOT IN (SELECT commit_id FROM refs WHERE uid=?1))",
+            self._lake.uid,
+        )
+        self._state.change(
+            "UPDATE metaranges SET whole=1 WHERE uid=?1 AND metarange_id IN ("
+            " SELECT metarange_id FROM commits WHERE uid=?1 AND (commit_id NOT IN"
+            " (SELECT commit_id FROM expired WHERE uid=?1)"
+            " OR commit_id IN (SELECT commit_id FROM refs WHERE uid=?1))"
+            " UNION SELECT metarange_id FROM refs WHERE uid=?1)",
+            self._lake.uid,
         )
 
     async def _each(self, table: str, query: str, work: Callable[[Any], Awaitable[None]]) -> None:
@@ -103,6 +121,8 @@ class Listings:
         session.progress.done += 1
 
     def _add(self, metarange: Metarange) -> None:
+        query = "SELECT count(*) FROM metaranges WHERE uid=? AND metarange_id=? AND whole"
+        is_whole = self._state.count(query, self._lake.uid, metarange.metarange_id)
         rows = [
             (
                 self._lake.uid,
@@ -125,6 +145,11 @@ class Listings:
             " excluded.object_bytes)",
             rows,
         )
+        if is_whole:
+            self._state.change_many(
+                "UPDATE ranges SET whole=1 WHERE uid=? AND range_id=?",
+                [(self._lake.uid, info.range_id) for info in metarange.ranges],
+            )
 
     async def _range(self, row: _RangeRow) -> None:
         info = RangeInfo(RangeId(row[0]), *row[1:6])
@@ -152,6 +177,8 @@ class Listings:
         for path in invalid:
             text = f"{path!r} in range {info.range_id} is a tombstone, or has an impossible address or size"
             self._lake.find(Code.ENTRY_INVALID, f"{subject} {path}", text)
+        if not row[7]:  # an expired commit keeps its listing, and not the blocks
+            records["size"] = ANY_SIZE
         self._references.add(records, lambda: self._done(info.range_id))
         session.progress.done += 1
 

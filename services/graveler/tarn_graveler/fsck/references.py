@@ -43,7 +43,7 @@ RECORD = np.dtype(
 Records = np.ndarray
 
 ANY_SIZE = -1
-"""The size of a reference whose block may be missing: that of an incomplete upload."""
+"""The size of a reference whose block may be missing: that of an incomplete upload, or of an expired commit."""
 
 _TIME_MAX = (253_402_300_800_000).to_bytes(6, "big")
 """First milliseconds of the year 10000, which no path can contain."""

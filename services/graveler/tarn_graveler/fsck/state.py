@@ -18,7 +18,7 @@ from tarn_graveler.fsck.finding import Code, Finding, Severity
 __all__ = ["State", "open_state"]
 
 _APPLICATION_ID = 0x5441_4643  # "TAFC"
-_VERSION = 1
+_VERSION = 2
 _CACHE_KIB = 64 << 10
 _PAGE = 1000
 _CHANGES_MAX = 5000
@@ -43,13 +43,17 @@ CREATE TABLE commits (
     has_row INTEGER NOT NULL, done INTEGER NOT NULL DEFAULT 0, reachable INTEGER NOT NULL DEFAULT 0,
     suspected INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (uid, commit_id)) STRICT, WITHOUT ROWID;
+CREATE TABLE expired (
+    uid TEXT NOT NULL, commit_id TEXT NOT NULL, PRIMARY KEY (uid, commit_id)) STRICT, WITHOUT ROWID;
 CREATE TABLE metaranges (
     uid TEXT NOT NULL, metarange_id TEXT NOT NULL, referrer TEXT NOT NULL,
-    done INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (uid, metarange_id)) STRICT, WITHOUT ROWID;
+    whole INTEGER NOT NULL DEFAULT 0, done INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (uid, metarange_id)) STRICT, WITHOUT ROWID;
 CREATE TABLE ranges (
     uid TEXT NOT NULL, range_id TEXT NOT NULL, min_path TEXT NOT NULL, max_path TEXT NOT NULL,
     count INTEGER NOT NULL, size_bytes INTEGER NOT NULL, object_bytes INTEGER NOT NULL,
     metarange_id TEXT NOT NULL, contradicted_by TEXT NOT NULL DEFAULT '',
+    whole INTEGER NOT NULL DEFAULT 0,
     done INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (uid, range_id))
     STRICT, WITHOUT ROWID;
 CREATE TABLE sources (

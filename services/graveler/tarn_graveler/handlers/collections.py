@@ -10,7 +10,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from tarn.core import collection as core
 from tarn.core.collection import Collection, Phase, Totals
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import MetarangeId
+from tarn.core.expiry import EXPIRE_MAX, RULE_CHARS_MAX, Expiry
+from tarn.core.ids import MetarangeId, parse_commit_id
+from tarn.core.retention import retention_to_json
 from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
@@ -24,6 +26,7 @@ _RULES = rules_of(pb.DESCRIPTOR.services_by_name["CollectionService"])
 
 _ROWS_DEFAULT = 5_000
 _ROWS_MAX = 10_000
+_HISTORY_ROWS = 1_000
 
 _PHASES = {
     Phase.IDLE: pb.COLLECTION_PHASE_IDLE,
@@ -42,6 +45,8 @@ class CollectionHandler:
         self._collections = graveler.collections
         self._roots = graveler.collections.roots
         self._limits = graveler.collections.limits
+        self._expired = graveler.expired
+        self._settings = graveler.settings
         self._page_keys = graveler.page_keys
         self._clock = graveler.clock
 
@@ -96,6 +101,7 @@ class CollectionHandler:
             metarange_ids=page.metarange_ids,
             next_page_token=tokens.encode(page.cursor) if page.cursor else "",
             stage=page.stage,
+            emptied_metarange_ids=page.emptied_ids,
         )
 
     async def FindListingsInUse(
@@ -110,6 +116,44 @@ class CollectionHandler:
         wanted = frozenset(map(MetarangeId, request.metarange_ids))
         found = await self._collections.in_use.among(repository, wanted)
         return pb.FindListingsInUseResponse(metarange_ids=sorted(found))
+
+    async def ListHistory(
+        self, request: pb.ListHistoryRequest, call: Call
+    ) -> pb.ListHistoryResponse:
+        """Returns a page of what retention rules are about."""
+        rule = _RULES["ListHistory"]
+        repository, grant = await self._guard.enter_repository(call, rule, request)
+        limit = paging(request.page_size, _HISTORY_ROWS, _HISTORY_ROWS)
+        tokens = await self._page_keys.tokens(
+            grant.user_id, rule.name, instance=repository.instance_uid
+        )
+        cursor = tokens.decode(request.page_token)
+        page, following = await self._collections.history.page(repository, cursor, limit)
+        if not cursor:
+            settings = await self._settings.read(repository)
+            page.retention_json = retention_to_json(settings.retention)
+        page.next_page_token = tokens.encode(following) if following else ""
+        return page
+
+    async def ExpireCommits(
+        self, request: pb.ExpireCommitsRequest, call: Call
+    ) -> pb.ExpireCommitsResponse:
+        """Lets commits expire."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["ExpireCommits"], request)
+        if len(request.commits) > EXPIRE_MAX:
+            text = (
+                f"{len(request.commits)} commits in one request; at most {EXPIRE_MAX} are allowed"
+            )
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="commits")
+        now_us = self._clock.now_us()
+        expiries = {
+            parse_commit_id(each.commit_id): Expiry(each.rule[:RULE_CHARS_MAX], now_us)
+            for each in request.commits
+        }
+        current = await self._collections.read(repository)
+        core.require_run(current, request.run_id, now_us)
+        count = await self._expired.expire(repository, list(expiries.items()))
+        return pb.ExpireCommitsResponse(expired_count=count)
 
     async def BeginBatch(self, request: pb.BeginBatchRequest, call: Call) -> pb.BeginBatchResponse:
         """Begins a batch of deletions of ranges and metaranges."""

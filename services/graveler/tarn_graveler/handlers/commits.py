@@ -26,6 +26,7 @@ class CommitHandler(DifferenceMethods):
         self._commits = graveler.commits
         self._committing = graveler.committing
         self._refs = graveler.refs
+        self._expired = graveler.expired
         self._log = LogHandler(guard, graveler)
 
     async def CreateCommit(
@@ -51,7 +52,10 @@ class CommitHandler(DifferenceMethods):
         repository, _ = await self._guard.enter_repository(call, _RULES["GetCommit"], request)
         commit_id = await self._refs.commit_of(repository, request.ref)
         commit = await self._commits.get(repository, commit_id)
-        return pb.GetCommitResponse(commit=commit_message(commit_id, commit))
+        found = commit_message(commit_id, commit)
+        for expiry in (await self._expired.find(repository, [commit_id])).values():
+            found.expired_by = expiry.rule
+        return pb.GetCommitResponse(commit=found)
 
     async def ListCommits(
         self, request: pb.ListCommitsRequest, call: Call

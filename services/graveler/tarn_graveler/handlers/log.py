@@ -78,6 +78,7 @@ class LogHandler:
         self._history = graveler.history
         self._annotating = graveler.annotating
         self._page_keys = graveler.page_keys
+        self._expired = graveler.expired
 
     async def page(self, request: pb.ListCommitsRequest, call: Call) -> pb.ListCommitsResponse:
         """Returns one page of history."""
@@ -100,7 +101,11 @@ class LogHandler:
             wanted=wanted,
         )
         next_token = "" if page.next is None else tokens.encode(said_position(page.next))
+        expired = await self._expired.find(repository, [each for each, _ in page.commits])
         lines = [commit_message(commit_id, commit) for commit_id, commit in page.commits]
+        for line in lines:
+            if (expiry := expired.get(CommitId(line.commit_id))) is not None:
+                line.expired_by = expiry.rule
         return pb.ListCommitsResponse(commits=lines, next_page_token=next_token)
 
     async def annotate(

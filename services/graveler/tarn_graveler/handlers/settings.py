@@ -8,6 +8,7 @@ from dataclasses import replace
 from tarn.core.change_kind import ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id
+from tarn.core.retention import parse_retention, retention_to_json
 from tarn.core.rules import ExemptUser, Protection, Rules, Settings, check_metadata, check_rules
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
@@ -106,6 +107,28 @@ class SettingsHandler:
         return pb.SetReadOnlyResponse(
             etag=await self._settings.change(repository, request.if_match, decide)
         )
+
+    async def GetRetention(
+        self, request: pb.GetRetentionRequest, call: Call
+    ) -> pb.GetRetentionResponse:
+        """Returns the retention rules, as they are now."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["GetRetention"], request)
+        found = await self._settings.read(repository)
+        return pb.GetRetentionResponse(
+            rules_json=retention_to_json(found.retention), etag=etag_of(repository, found)
+        )
+
+    async def SetRetention(
+        self, request: pb.SetRetentionRequest, call: Call
+    ) -> pb.SetRetentionResponse:
+        """Replaces the retention rules."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["SetRetention"], request)
+        _require_etag(request.if_match)
+        retention = parse_retention(request.rules_json)
+        etag = await self._settings.change(
+            repository, request.if_match, lambda now: replace(now, retention=retention)
+        )
+        return pb.SetRetentionResponse(etag=etag)
 
     async def SetMetadata(
         self, request: pb.SetMetadataRequest, call: Call

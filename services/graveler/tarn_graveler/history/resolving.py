@@ -19,9 +19,14 @@ __all__ = ["OnCommit", "Refs", "branch_to_write"]
 
 @hot_value
 class OnCommit:
-    """The ref is a commit, which never changes."""
+    """The ref is a commit, which never changes.
+
+    Attributes:
+        is_kept: a branch or a tag names this very commit now, so it has its objects, also if it has expired.
+    """
 
     commit_id: CommitId
+    is_kept: bool = False
 
 
 def branch_to_write(ref: str) -> BranchId:
@@ -74,7 +79,8 @@ class Refs:
         found = await self._base(repository, expression, ref)
         if isinstance(found, BranchName):
             return found
-        return OnCommit(await self._walk(repository, found.commit_id, expression, ref))
+        at = await self._walk(repository, found.commit_id, expression, ref)
+        return OnCommit(at, found.is_kept and at == found.commit_id)
 
     async def commit_of(self, repository: Repository, ref: str) -> CommitId:
         """Returns the commit of a ref; the head of a branch.
@@ -108,10 +114,10 @@ class Refs:
             branch = decode_branch(as_branch.value)
             if not branch.is_deleted:
                 if expression.committed:
-                    return OnCommit(branch.commit_id)
+                    return OnCommit(branch.commit_id, is_kept=True)
                 return BranchName(repository, BranchId(base))
         if as_tag is not None and not (tag := decode_tag(as_tag.value)).is_pending:
-            return OnCommit(tag.commit_id)
+            return OnCommit(tag.commit_id, is_kept=True)
         if may_be_prefix(base):
             by_prefix = await self._commits.by_prefix(repository, base)
             if by_prefix is not None:

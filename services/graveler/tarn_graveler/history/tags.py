@@ -10,6 +10,7 @@ from tarn.core.ids import CommitId, TagId, parse_tag_id
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Kv, PredicateFailedError, Versioned
 from tarn.kv.records import RefKind, Repository, Tag, decode_tag, encode_tag
+from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.repository.records import Repositories
 
@@ -25,7 +26,15 @@ def tag_not_found(repository: Repository, tag_id: str) -> TarnError:
 class Tags:
     """Creates, finds and removes tags."""
 
-    def __init__(self, kv: Kv, repositories: Repositories, clock: Clock, names: RefNames) -> None:
+    def __init__(
+        self,
+        kv: Kv,
+        repositories: Repositories,
+        clock: Clock,
+        names: RefNames,
+        expired: ExpiredCommits,
+    ) -> None:
+        self._expired = expired
         self._kv = kv
         self._repositories = repositories
         self._clock = clock
@@ -39,17 +48,31 @@ class Tags:
         *,
         create_time_us: int = 0,
     ) -> Tag:
-        """Creates a tag of a commit; `create_time_us` is the time to record, 0 for now.
+        """Creates a tag of a commit.
+
+        Args:
+            repository: the repository.
+            tag_id: the name.
+            commit_id: the commit.
+            create_time_us: the time to record; 0 for now. With another time the tag comes from a dump, where it had
+                this commit, so the commit may be expired.
 
         Raises:
-            TarnError: TAG_EXISTS, BRANCH_EXISTS; OUTCOME_UNKNOWN.
+            TarnError: TAG_EXISTS, BRANCH_EXISTS; EXPIRED_COMMIT; OUTCOME_UNKNOWN.
         """
         tag = Tag(commit_id, create_time_us or self._clock.now_us())
 
         def encode(nonce: bytes, is_pending: bool) -> bytes:
             return encode_tag(replace(tag, nonce=nonce, is_pending=is_pending))
 
-        nonce = await self._names.create(repository, RefKind.TAG, parse_tag_id(tag_id), encode)
+        async def before_live() -> None:
+            if not create_time_us:
+                # Under the pending record, which is a root (rule 14).
+                await self._expired.refuse(repository, [commit_id])
+
+        nonce = await self._names.create(
+            repository, RefKind.TAG, parse_tag_id(tag_id), encode, before_live
+        )
         return replace(tag, nonce=nonce)
 
     async def _read(self, repository: Repository, tag_id: str) -> tuple[Tag, Versioned]:

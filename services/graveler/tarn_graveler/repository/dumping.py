@@ -1,7 +1,7 @@
 """The pages of a repository's dump (docs/design/dump.md).
 
 The sections are read in the order of `_SECTIONS`: commits come last, so the dump holds every commit that a ref or an
-entry of a reflog names. A commit is durable before anything names it.
+entry of a reflog names. A commit is durable before anything names it. After them come the rows of those that expired.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tarn.core.dump import BranchLine, Line, ReflogLine, TagLine, to_line
-from tarn.core.ids import BranchId, TagId
+from tarn.core.dump import BranchLine, ExpiredLine, Line, ReflogLine, TagLine, to_line
+from tarn.core.ids import BranchId, CommitId, TagId
+from tarn.kv.collection_records import decode_expiry
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository, decode_branch, decode_head_change, decode_tag
@@ -106,6 +107,10 @@ def _entry(key: bytes, value: bytes) -> Sequence[Line]:
     return [ReflogLine(BranchId(key.partition(b"/")[0].decode()), decode_head_change(value))]
 
 
+def _expired(key: bytes, value: bytes) -> Sequence[Line]:
+    return [ExpiredLine(CommitId(key.decode()), decode_expiry(value))]
+
+
 def _commit(_: bytes, value: bytes) -> Sequence[Line]:
     return [decode_commit(value)]
 
@@ -115,12 +120,14 @@ _SECTIONS: Final[dict[str, tuple[bytes, Callable[[bytes, bytes], Sequence[Line]]
     "tags": (RepositoryKeys.tag(""), _tag),
     "reflogs": (_LOG, _entry),
     "commits": (RepositoryKeys.commit(""), _commit),
+    "expired": (RepositoryKeys.EXPIRED, _expired),
 }
 _PARTITIONS: Final[dict[str, Callable[[RepositoryKeys], Partition]]] = {
     "branches": lambda keys: keys.refs,
     "tags": lambda keys: keys.refs,
     "reflogs": lambda keys: keys.reflog,
     "commits": lambda keys: keys.commits,
+    "expired": lambda keys: keys.commits,
 }
 _NAMES = list(_SECTIONS)
 _FIRST = _NAMES[0]

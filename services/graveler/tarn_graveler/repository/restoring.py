@@ -13,7 +13,7 @@ from dataclasses import replace
 from tarn.block.committed import Committed
 from tarn.block.port import BlockNotFoundError, BlockStore
 from tarn.core.commit import Commit, commit_id_of
-from tarn.core.dump import BranchLine, Line, NoteLine, ReflogLine, TagLine
+from tarn.core.dump import BranchLine, ExpiredLine, Line, NoteLine, ReflogLine, TagLine
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadChange, HeadOperation
 from tarn.core.ids import BranchId, CommitId, RepositoryId
@@ -22,6 +22,7 @@ from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
 from tarn.kv.records import Repository
 from tarn_graveler.branch.records import Branches, BranchName
 from tarn_graveler.branch.reflog_rows import ReflogRows
+from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.history.commits import Commits, commit_not_found
 from tarn_graveler.history.tags import Tags
 from tarn_graveler.repository.records import Repositories, repository_not_found
@@ -53,6 +54,7 @@ class Restoring:
         reflog: ReflogRows,
         committed: Committed,
         blocks: BlockStore,
+        expired: ExpiredCommits,
     ) -> None:
         self._repositories = repositories
         self._settings = settings
@@ -62,6 +64,7 @@ class Restoring:
         self._reflog = reflog
         self._committed = committed
         self.blocks = blocks
+        self._expired = expired
 
     async def begin(
         self,
@@ -138,7 +141,7 @@ class Restoring:
     # ---- lines
 
     async def write(self, repository: Repository, records: Sequence[Line], user_id: str) -> None:
-        """Writes records to a bare repository: in the order settings, commits, reflogs, branches and tags.
+        """Writes records to a bare repository: in the order settings, commits, expiries, reflogs, branches, tags.
 
         Raises:
             TarnError: COMMIT_NOT_FOUND: a parent, the commit of a ref or its listing is missing; BRANCH_EXISTS,
@@ -158,6 +161,11 @@ class Restoring:
         for each in records:
             if isinstance(each, ReflogLine):
                 entries.setdefault(each.branch_id, []).append(each.entry)
+        expired = [
+            (each.commit_id, each.expiry) for each in records if isinstance(each, ExpiredLine)
+        ]
+        if expired:
+            await self._expired.expire(repository, expired)
         keys = self._repositories.keys_of(repository)
         for branch_id, changes in entries.items():
             await self._reflog.write(keys, branch_id, changes)

@@ -169,7 +169,8 @@ class Merges:
         """Makes the commit that merges a commit into `dest`; durable, and not yet named by any branch.
 
         Raises:
-            TarnError: NOTHING_TO_MERGE; NOT_FAST_FORWARD; MERGE_CONFLICT; TOO_MANY_MERGE_BASES; UNAVAILABLE.
+            TarnError: NOTHING_TO_MERGE; NOT_FAST_FORWARD; MERGE_CONFLICT; TOO_MANY_MERGE_BASES; EXPIRED_COMMIT;
+                UNAVAILABLE.
         """
 
         async def make(made: Made) -> NewHead:
@@ -194,6 +195,8 @@ class Merges:
                 raise _not_fast_forward(into, dest, request.source)
             return NewHead(request.source, source)
         sides = await self._sides(repository, dest, request.source, bases)
+        # The head of a branch keeps its objects; nothing keeps those of the source, or of a ref that is no branch.
+        made.take_from([request.source] if into.kind == "branch" else [request.source, dest])
         listing, _ = await self.merged(repository, sides, request.choice, into, made)
         head = await self._commits.get(repository, dest)
         if request.squash and listing == head.metarange_id and not request.allow_empty:
@@ -234,18 +237,28 @@ class Merges:
         """Undoes the changes of one commit by a new commit; returns the new head.
 
         Raises:
-            TarnError: NOTHING_TO_COMMIT; MERGE_CONFLICT; INVALID for a parent that the commit does not have;
-                and as `HeadMoves.move`.
+            TarnError: NOTHING_TO_COMMIT; MERGE_CONFLICT; EXPIRED_COMMIT; INVALID for a parent that the commit does not
+                have; and as `HeadMoves.move`.
         """
         commit = await self._commits.get(name.repository, request.commit_id)
         parent = await self.parent_of(name.repository, request.commit_id, request.parent_number)
-        return await self._apply(name, request, base=commit, source=parent, note=REVERT_OF)
+        source_id = commit.parents[max(request.parent_number, 1) - 1] if commit.parents else None
+        return await self._apply(
+            name, request, base=commit, source=parent, source_id=source_id, note=REVERT_OF
+        )
 
     async def cherry_pick(self, name: BranchName, request: PickRequest) -> NewHead:
         """Applies the changes of one commit by a new commit; returns the new head. Raises as `revert`."""
         commit = await self._commits.get(name.repository, request.commit_id)
         parent = await self.parent_of(name.repository, request.commit_id, request.parent_number)
-        return await self._apply(name, request, base=parent, source=commit, note=CHERRY_PICKED_FROM)
+        return await self._apply(
+            name,
+            request,
+            base=parent,
+            source=commit,
+            source_id=request.commit_id,
+            note=CHERRY_PICKED_FROM,
+        )
 
     async def parent_of(
         self, repository: Repository, commit_id: CommitId, number: int
@@ -282,9 +295,10 @@ class Merges:
         *,
         base: Commit | None,
         source: Commit | None,
+        source_id: CommitId | None,
         note: str,
     ) -> NewHead:
-        """Publishes a commit with one parent that merges the change from `base` to `source`."""
+        """Publishes a commit with one parent that merges the change from `base` to `source` (id: `source_id`)."""
         listed = dict(request.metadata) | {note: str(request.commit_id)}
         metadata = tuple(sorted(listed.items()))
         into = Destination("branch", name.branch_id)
@@ -296,6 +310,7 @@ class Merges:
                 source=None if source is None else source.metarange_id,
                 dest=head.metarange_id,
             )
+            made.take_from([source_id] if source_id else [])
             with naming_commit(note, request.commit_id):
                 listing, _ = await self.merged(name.repository, sides, request.choice, into, made)
             if listing == head.metarange_id and not request.allow_empty:
@@ -392,7 +407,7 @@ class Merges:
         commit_id = await self._commits.add(repository, commit)
         if len(parents) > 1:  # a merge takes every path from one of its parents
             self._path_records.remember(repository, {commit_id: NO_PATHS})
-        return NewHead(commit_id, commit)
+        return NewHead(commit_id, commit, is_new=True)
 
 
 def _nothing_to_merge(into: Destination, source: CommitId) -> TarnError:

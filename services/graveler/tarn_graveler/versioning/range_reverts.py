@@ -71,6 +71,21 @@ class RangeReverted:
     undone: tuple[CommitId, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Undone:
+    """A commit of the range.
+
+    Attributes:
+        commit_id: its id.
+        source_id: its first parent, from which the revert takes entries; None if it has none.
+        sides: the listings of the revert, without destination.
+    """
+
+    commit_id: CommitId
+    source_id: CommitId | None
+    sides: MergeSides
+
+
 class RangeReverts:
     """Reverts ranges of commits."""
 
@@ -110,10 +125,8 @@ class RangeReverts:
         cause = Cause(HeadOperation.REVERT, request.each.committer)
         return RangeReverted(await self._moves.move(name, propose, cause=cause), undone)
 
-    async def _line(
-        self, repository: Repository, request: RangeRevertRequest
-    ) -> list[tuple[CommitId, MergeSides]]:
-        """Returns the commits of the range, newest first, and the listings of their reverts, without destination."""
+    async def _line(self, repository: Repository, request: RangeRevertRequest) -> list[_Undone]:
+        """Returns the commits of the range, newest first."""
         last, since = request.each.commit_id, request.since
         ids: list[CommitId] = [last]
         for _ in range(REVERTS_MAX):
@@ -137,7 +150,10 @@ class RangeReverts:
             number = request.each.parent_number if len(commit.parents) > 1 else 0
             parent = await self._merges.parent_of(repository, commit_id, number)
             source = None if parent is None else parent.metarange_id
-            found.append((commit_id, MergeSides(commit.metarange_id, source, None)))
+            source_id = commit.parents[0] if commit.parents else None
+            found.append(
+                _Undone(commit_id, source_id, MergeSides(commit.metarange_id, source, None))
+            )
         return found
 
     async def _count_beyond(
@@ -161,7 +177,7 @@ class RangeReverts:
         self,
         name: BranchName,
         request: RangeRevertRequest,
-        line: Sequence[tuple[CommitId, MergeSides]],
+        line: Sequence[_Undone],
         head_id: CommitId,
         made: Made,
     ) -> tuple[NewHead, tuple[CommitId, ...]]:
@@ -171,12 +187,14 @@ class RangeReverts:
         at = NewHead(head_id, await self._commits.get(repository, head_id))
         listing, written_count = at.commit.metarange_id, 0
         undone: list[CommitId] = []
-        for commit_id, sides in line:
+        made.take_from(each.source_id for each in line if each.source_id)
+        for one in line:
+            commit_id = one.commit_id
             if undone and written_count >= RANGES_WRITTEN_MAX:
-                raise _too_many_changes(request, line[0][0], commit_id)
+                raise _too_many_changes(request, line[0].commit_id, commit_id)
             with naming_commit(REVERT_OF, commit_id):
                 after, count = await self._merges.merged(
-                    repository, replace(sides, dest=listing), each.choice, into, made
+                    repository, replace(one.sides, dest=listing), each.choice, into, made
                 )
             if after == listing and not each.allow_empty:
                 continue

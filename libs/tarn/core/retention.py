@@ -1,0 +1,182 @@
+"""Retention rules of a repository: which commits keep their objects (docs/operate/retention.md).
+
+    {"branches": [{"match": "main", "keep_days": 365, "keep_commits": 100}, {"match": "exp-*", "keep_days": 7}],
+     "detached": {"keep_days": 30}}
+
+Without rules every commit keeps its objects. What is not said is kept: a branch that no rule matches keeps its whole
+history, and without `detached` so do all commits that are in the history of no branch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.glob import check_glob, match_glob
+
+__all__ = [
+    "BRANCH_RULES_MAX",
+    "DAYS_MAX",
+    "KEEP_EVERYTHING",
+    "RETENTION_BYTES_MAX",
+    "BranchRule",
+    "Retention",
+    "parse_retention",
+    "retention_to_json",
+]
+
+BRANCH_RULES_MAX: Final = 100
+DAYS_MAX: Final = 36_500
+COMMITS_MAX: Final = 1_000_000
+RETENTION_BYTES_MAX: Final = 32 << 10
+_PATTERN_BYTES_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRule:
+    """What the branches that match a pattern keep of their history: what one of the two limits keeps.
+
+    Attributes:
+        match: pattern of branch names (`tarn.core.glob`).
+        keep_days: commits are kept that were the head of the branch in so many days; None: none because of its age.
+        keep_commits: so many of the newest commits are kept; the head always is.
+    """
+
+    match: str
+    keep_days: int | None = None
+    keep_commits: int = 1
+
+    def __str__(self) -> str:
+        limits = [] if self.keep_days is None else [f"keep_days {self.keep_days}"]
+        if self.keep_commits > 1 or not limits:
+            limits.append(f"keep_commits {self.keep_commits}")
+        return f"branches {self.match}: {', '.join(limits)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The rules of a repository.
+
+    Attributes:
+        branches: rules of branches. A commit that any rule of any branch keeps is kept.
+        detached_days: how long commits are kept that are in the history of no branch; None: for ever.
+    """
+
+    branches: tuple[BranchRule, ...] = ()
+    detached_days: int | None = None
+
+    def __bool__(self) -> bool:
+        """Whether any commit may ever expire."""
+        return bool(self.branches) or self.detached_days is not None
+
+    def rules_of(self, branch_id: str) -> tuple[BranchRule, ...]:
+        """Returns the rules whose pattern matches a branch; none: the branch keeps its whole history."""
+        name = pa.array([branch_id])
+        return tuple(each for each in self.branches if match_glob(name, each.match)[0])
+
+
+KEEP_EVERYTHING: Final = Retention()
+
+
+def parse_retention(text: str) -> Retention:
+    """Parses rules; the empty text stands for no rules.
+
+    Raises:
+        TarnError: INVALID: it is no JSON of this form, has an unknown or a repeated field, or a value out of bounds.
+    """
+    if len(text.encode()) > RETENTION_BYTES_MAX:
+        raise _invalid(f"they have more than {RETENTION_BYTES_MAX} bytes", "")
+    if not text.strip():
+        return KEEP_EVERYTHING
+    try:
+        found = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise _invalid(f"they are no JSON: {str(error)[:200]}", "") from error
+    fields = _object(found, "", {"branches", "detached"})
+    branches = fields.get("branches", [])
+    if not isinstance(branches, list) or len(branches) > BRANCH_RULES_MAX:
+        raise _invalid(f"branches must be a list of at most {BRANCH_RULES_MAX} rules", "branches")
+    rules = tuple(_branch_rule(each, f"branches[{number}]") for number, each in enumerate(branches))
+    days = None
+    if "detached" in fields:
+        detached = _object(fields["detached"], "detached", {"keep_days"})
+        days = _number(detached, "detached", "keep_days", DAYS_MAX)
+        if days is None:
+            raise _invalid("detached.keep_days is missing", "detached.keep_days")
+    return Retention(rules, days)
+
+
+def retention_to_json(retention: Retention) -> str:
+    """Returns rules as JSON, which `parse_retention` reads; the empty text for no rules."""
+    if not retention:
+        return ""
+    fields: dict[str, object] = {}
+    if retention.branches:
+        fields["branches"] = [_rule_to(each) for each in retention.branches]
+    if retention.detached_days is not None:
+        fields["detached"] = {"keep_days": retention.detached_days}
+    return json.dumps(fields, indent=2, ensure_ascii=False)
+
+
+def _rule_to(rule: BranchRule) -> dict[str, object]:
+    fields: dict[str, object] = {"match": rule.match}
+    if rule.keep_days is not None:
+        fields["keep_days"] = rule.keep_days
+    if rule.keep_commits > 1 or rule.keep_days is None:
+        fields["keep_commits"] = rule.keep_commits
+    return fields
+
+
+def _branch_rule(value: object, where: str) -> BranchRule:
+    fields = _object(value, where, {"match", "keep_days", "keep_commits"})
+    match = fields.get("match")
+    if not isinstance(match, str) or len(match.encode()) > _PATTERN_BYTES_MAX:
+        text = f"{where}.match must be a pattern of at most {_PATTERN_BYTES_MAX} bytes"
+        raise _invalid(text, f"{where}.match")
+    check_glob(match)
+    days = _number(fields, where, "keep_days", DAYS_MAX)
+    commits = _number(fields, where, "keep_commits", COMMITS_MAX)
+    if days is None and commits is None:
+        raise _invalid(f"{where} needs keep_days or keep_commits", where)
+    return BranchRule(match, days, commits or 1)
+
+
+def _object(value: object, where: str, known: set[str]) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise _invalid(f"{where or 'the rules'} must be an object", where)
+    for name in value:
+        if name not in known:
+            text = f"{where or 'the rules'} has the unknown field {name[:80]!r}; known: {', '.join(sorted(known))}"
+            raise _invalid(text, where)
+    return value
+
+
+def _number(fields: Mapping[str, Any], where: str, name: str, most: int) -> int | None:
+    if name not in fields:
+        return None
+    value = fields[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise _invalid(f"{where}.{name} must be a whole number from 1 to {most}", f"{where}.{name}")
+    return value
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a field twice")
+    return found
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
+
+
+def _invalid(text: str, field: str) -> TarnError:
+    return TarnError(
+        Kind.INVALID, Reason.INVALID_ARGUMENT, f"invalid retention rules: {text}", field=field
+    )

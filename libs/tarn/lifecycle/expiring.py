@@ -1,0 +1,121 @@
+"""Expiry: lets commits go by the retention rules of a repository, before a mark reads the roots.
+
+The plan is made here, because it needs the whole history; graveler writes it down. Commits that are in the history of
+no branch expire only if notes in the bucket prove that they were the head of one: another may belong to an operation
+that has not moved its branch yet (docs/design/retention.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from itertools import islice
+from typing import Final, Protocol
+
+from tarn.block.keys import LIST_LIMIT_MAX
+from tarn.block.port import BlockStore
+from tarn.core.expiry import EXPIRE_MAX
+from tarn.core.expiry_plan import History, HistoryCommit, plan_expiry
+from tarn.core.ids import CommitId
+from tarn.core.retention import Retention, parse_retention
+from tarn.lifecycle.marking import Lake
+from tarn.lifecycle.progress import Progress
+from tarn_proto.graveler.v1 import collection_service_pb2 as pb
+
+__all__ = ["HistoryPages", "HistorySource", "expire_commits", "published_commits", "read_history"]
+
+_NOTES: Final = "_tarn/refs/"
+_NOTE: Final = re.compile(r"_tarn/refs/[^/]+/[0-9]{20}-([0-9a-f]{64})\.json")
+
+
+class HistoryPages(Protocol):
+    """What graveler tells of a repository."""
+
+    def history_pages(self) -> AsyncGenerator[pb.ListHistoryResponse, None]:
+        """Yields all pages, in order; a normal end means that they are complete."""
+        ...
+
+
+class HistorySource(HistoryPages, Protocol):
+    """What graveler tells of a repository, and where commits expire."""
+
+    async def expire(self, commits: Mapping[CommitId, str]) -> int:
+        """Lets up to `EXPIRE_MAX` commits expire, each by the rule that is named; returns their number."""
+        ...
+
+
+async def read_history(
+    source: HistoryPages, progress: Progress, rules: Retention | None = None
+) -> tuple[History, Retention]:
+    """Returns the history of a repository without `published`, and the rules. Needs some 500 bytes for each commit.
+
+    Reads no more than the first page if there are no rules.
+
+    Args:
+        source: the pages.
+        progress: counts them.
+        rules: instead of those of the repository.
+
+    Raises:
+        TarnError: any error of the source; INVALID: rules that this version does not know.
+    """
+    history = History()
+    retention = rules
+    async with aclosing(source.history_pages()) as pages:
+        async for page in pages:
+            if retention is None:
+                retention = parse_retention(page.retention_json)
+            if not retention:
+                return history, retention
+            history.heads.update((each.branch_id, CommitId(each.commit_id)) for each in page.heads)
+            history.protected.update(map(CommitId, page.protected_commit_ids))
+            for each in page.commits:
+                history.commits[CommitId(each.commit_id)] = HistoryCommit(
+                    tuple(map(CommitId, each.parent_ids)),
+                    each.create_time_us,
+                    each.generation,
+                    each.metarange_id,
+                    each.is_expired,
+                )
+            progress.done += 1
+    return history, retention or Retention()
+
+
+async def published_commits(
+    blocks: BlockStore, namespace: str, progress: Progress
+) -> set[CommitId]:
+    """Returns the commits that were the head of a branch, as far as the notes in the bucket tell."""
+    found: set[CommitId] = set()
+    after = ""
+    while page := await blocks.list_page(namespace, _NOTES, after, LIST_LIMIT_MAX):
+        names = (_NOTE.fullmatch(info.path) for info in page)
+        found.update(CommitId(match[1]) for match in names if match)
+        after = page[-1].path
+        progress.done += len(page)
+    return found
+
+
+async def expire_commits(lake: Lake, source: HistorySource, progress: Progress) -> int:
+    """Lets the commits of a repository expire whose time has come; returns their number.
+
+    When it returns, the rows of all of them are durable. The roots must be read after that (rule 14).
+
+    Raises:
+        TarnError: CORRUPT: the history lacks a commit; any error of the source or the store. What has expired until
+            then stays expired.
+    """
+    progress.begin("read the history")
+    history, retention = await read_history(source, progress)
+    if not retention:
+        return 0
+    if retention.detached_days is not None:
+        progress.begin("read which commits were published")
+        history.published = await published_commits(lake.blocks, lake.namespace, progress)
+    planned = iter(plan_expiry(history, retention, lake.clock.now_us()).items())
+    progress.begin("let commits expire")
+    count = 0
+    while some := dict(islice(planned, EXPIRE_MAX)):
+        count += await source.expire(some)
+        progress.done += len(some)
+    return count

@@ -1,0 +1,131 @@
+"""What retention rules would let go, estimated from metadata in the bucket: nothing is changed.
+
+Opens the metaranges of all commits, and no range: a metarange tells the objects and bytes of each range. So the numbers
+are upper bounds: an object may be in a range that goes and in another one that stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+
+from tarn.aio.parallel import for_each
+from tarn.block.port import BlockKey, BlockStore
+from tarn.block.rangefile import decode_metarange, metarange_path
+from tarn.client.collections import CollectionClient
+from tarn.core.expiry_plan import plan_expiry
+from tarn.core.ids import MetarangeId
+from tarn.core.listing.metarange import EMPTY_METARANGE
+from tarn.core.retention import Retention
+from tarn.lifecycle.expiring import published_commits, read_history
+from tarn.lifecycle.progress import Progress
+from tarn.rpc.wire.call import Call
+from tarn_proto.graveler.v1 import collection_service_pb2 as pb
+
+__all__ = ["ExpiryPreview", "preview_expiry"]
+
+_OPENED_AT_ONCE = 8
+
+
+@dataclass(slots=True)
+class ExpiryPreview:
+    """What rules would let go now.
+
+    Attributes:
+        commit_count: commits that have not expired yet.
+        expired_count: those that expired earlier.
+        expiring: number of commits that would expire now, by rule.
+        objects_max: most objects that a collection could delete because of that.
+        bytes_max: their bytes.
+    """
+
+    commit_count: int = 0
+    expired_count: int = 0
+    expiring: Counter[str] = field(default_factory=Counter)
+    objects_max: int = 0
+    bytes_max: int = 0
+
+
+class _Reader:
+    """The history of a repository, read without a run."""
+
+    def __init__(
+        self, client: CollectionClient, call: Callable[[], Call], repository_id: str
+    ) -> None:
+        self._client = client
+        self._call = call
+        self._repository_id = repository_id
+
+    async def history_pages(self) -> AsyncGenerator[pb.ListHistoryResponse, None]:
+        token = ""
+        while True:
+            page = await self._client.list_history(
+                self._call(), self._repository_id, page_token=token
+            )
+            yield page
+            token = page.next_page_token
+            if not token:
+                return
+
+
+async def preview_expiry(
+    client: CollectionClient,
+    call: Callable[[], Call],
+    repository_id: str,
+    blocks: BlockStore,
+    now_us: int,
+    progress: Progress,
+    retention: Retention | None = None,
+) -> ExpiryPreview:
+    """Returns what the rules of a repository, or other rules, would let go now.
+
+    Args:
+        client: of graveler's collections.
+        call: makes the context of each call.
+        repository_id: the repository.
+        blocks: the block store of the installation.
+        now_us: microseconds since the epoch.
+        progress: updated.
+        retention: the rules; None: those of the repository.
+
+    Raises:
+        TarnError: any error of graveler or the store; CORRUPT: the history lacks a commit, or a metarange is damaged.
+    """
+    namespace = (await client.get(call(), repository_id)).storage_namespace
+    progress.begin("read the history")
+    history, rules = await read_history(_Reader(client, call, repository_id), progress, retention)
+    if rules.detached_days is not None:
+        progress.begin("read which commits were published")
+        history.published = await published_commits(blocks, namespace, progress)
+    planned = plan_expiry(history, rules, now_us)
+    found = ExpiryPreview(expiring=Counter(planned.values()))
+    kept: set[str] = set()
+    going: set[str] = set()
+    for commit_id, commit in history.commits.items():
+        found.expired_count += commit.is_expired
+        if not commit.is_expired:
+            found.commit_count += 1
+            (going if commit_id in planned else kept).add(commit.metarange_id)
+    if not planned:
+        return found
+    staying: set[str] = set()
+    ranges: dict[str, tuple[int, int]] = {}
+
+    async def work(metarange_id: str) -> None:
+        body = await blocks.read(BlockKey(namespace, metarange_path(MetarangeId(metarange_id))))
+        for each in decode_metarange(MetarangeId(metarange_id), body).ranges:
+            if metarange_id in kept:
+                staying.add(each.range_id)
+            else:
+                ranges[each.range_id] = (each.count, each.object_bytes)
+        progress.done += 1
+
+    wanted = sorted((kept | going) - {EMPTY_METARANGE.metarange_id})
+    progress.begin("open listings", len(wanted))
+    await for_each(wanted, work, _OPENED_AT_ONCE)
+    for range_id, (count, size) in ranges.items():
+        if range_id not in staying:
+            found.objects_max += count
+            found.bytes_max += size
+    return found

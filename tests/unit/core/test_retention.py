@@ -1,0 +1,95 @@
+"""Retention rules as JSON: what is accepted, what is refused, and that nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarn.core.errors import Kind, TarnError
+from tarn.core.retention import (
+    BRANCH_RULES_MAX,
+    DAYS_MAX,
+    KEEP_EVERYTHING,
+    BranchRule,
+    Retention,
+    parse_retention,
+    retention_to_json,
+)
+
+rules = st.builds(
+    BranchRule,
+    st.text("ab*?-é", min_size=1, max_size=5),
+    st.none() | st.integers(1, DAYS_MAX),
+    st.integers(1, 1_000_000),
+)
+retentions = st.builds(
+    Retention,
+    st.lists(rules, max_size=4).map(tuple),
+    st.none() | st.integers(1, DAYS_MAX),
+)
+
+
+@given(retentions)
+def test_rules_survive_their_json(retention: Retention) -> None:
+    assert parse_retention(retention_to_json(retention)) == retention
+
+
+def test_no_rules_keep_everything() -> None:
+    assert parse_retention(" \n") == parse_retention("{}") == KEEP_EVERYTHING
+    assert not KEEP_EVERYTHING
+    assert retention_to_json(KEEP_EVERYTHING) == ""
+    assert Retention(detached_days=1)
+
+
+BRANCH = {"match": "main", "keep_days": 7}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("{", "no JSON"),
+        ("[" * 20_000, "no JSON"),
+        ("[]", "must be an object"),
+        ({"brunches": []}, "unknown field 'brunches'"),
+        ({"branches": {}}, "must be a list"),
+        ({"branches": [BRANCH] * (BRANCH_RULES_MAX + 1)}, "at most 100"),
+        ({"branches": [{"match": "main"}]}, "needs keep_days or keep_commits"),
+        ({"branches": [{"keep_days": 1}]}, "match must be a pattern"),
+        ({"branches": [{"match": "", "keep_days": 1}]}, "1 to"),
+        ({"branches": [{"match": "a\\", "keep_days": 1}]}, "backslash"),
+        ({"branches": [{"match": "x" * 257, "keep_days": 1}]}, "at most 256 bytes"),
+        ({"branches": [BRANCH | {"keep": 1}]}, "unknown field 'keep'"),
+        ({"branches": [BRANCH | {"keep_days": 0}]}, "from 1 to"),
+        ({"branches": [BRANCH | {"keep_days": True}]}, "whole number"),
+        ({"branches": [BRANCH | {"keep_days": 1.5}]}, "whole number"),
+        ({"branches": [BRANCH | {"keep_days": None}]}, "whole number"),
+        ({"branches": [BRANCH | {"keep_commits": 1_000_001}]}, "from 1 to"),
+        ({"detached": {}}, "detached.keep_days is missing"),
+        ({"detached": {"keep_days": DAYS_MAX + 1}}, "from 1 to"),
+        ('{"detached": {"keep_days": 1}, "detached": {"keep_days": 2}}', "twice"),
+        ('{"detached": {"keep_days": NaN}}', "no number"),
+        (" " * 40_000, "more than"),
+    ],
+)
+def test_wrong_rules_are_refused_with_the_place(wrong: Any, told: str) -> None:
+    text = wrong if isinstance(wrong, str) else json.dumps(wrong)
+    with pytest.raises(TarnError) as raised:
+        parse_retention(text)
+    assert raised.value.kind is Kind.INVALID
+    assert told in raised.value.message
+
+
+def test_a_branch_has_all_rules_that_match() -> None:
+    retention = parse_retention(
+        '{"branches": [{"match": "exp-*", "keep_days": 7}, {"match": "*", "keep_commits": 3}]}'
+    )
+    assert [str(each) for each in retention.rules_of("exp-1")] == [
+        "branches exp-*: keep_days 7",
+        "branches *: keep_commits 3",
+    ]
+    assert len(retention.rules_of("main")) == 1
+    assert KEEP_EVERYTHING.rules_of("main") == ()

@@ -1,0 +1,323 @@
+"""Commits that a retention rule has let go: what they refuse, and every interleaving with what brings them back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lake import MAIN, Lake, Replicas, create_repository
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.expiry import Expiry
+from tarn.core.ids import BranchId, CommitId, TagId
+from tarn.core.listing.pages import PageRequest
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.records import encode_branch
+from tarn.testing.faults.gates import GatedKv
+from tarn_graveler.branch.head_moves import NewHead
+from tarn_graveler.collection.expired import READ_CACHE_SECONDS
+from tarn_graveler.versioning.merges import Destination, MergeRequest, PickRequest
+from tarn_graveler.versioning.range_reverts import RangeRevertRequest
+
+RULE = "branches main: keep_days 7"
+OTHER = BranchId("other")
+
+
+async def commit(lake: Lake, path: str, size: int) -> CommitId:
+    await lake.put(path, size)
+    return (await lake.commit(f"{path}={size}")).commit_id
+
+
+async def expire(lake: Lake, *commit_ids: CommitId) -> int:
+    expiry = Expiry(RULE, lake.clock.now_us())
+    return await lake.graveler.expired.expire(
+        lake.repository, [(each, expiry) for each in commit_ids]
+    )
+
+
+async def roots(lake: Lake) -> tuple[set[str], set[str]]:
+    """The listings that are roots with all that they refer to, and those that are in use without their objects."""
+    whole: set[str] = set()
+    emptied: set[str] = set()
+    cursor = ""
+    while True:
+        page = await lake.graveler.collections.roots.page(lake.repository, cursor, 3)
+        whole |= page.metarange_ids.keys() - page.emptied_ids.keys()
+        emptied |= page.emptied_ids.keys()
+        cursor = page.cursor
+        if not cursor:
+            return whole, emptied - whole
+
+
+async def listing_of(lake: Lake, commit_id: CommitId) -> str:
+    return (await lake.graveler.commits.get(lake.repository, commit_id)).metarange_id
+
+
+async def refused(work: Awaitable[object]) -> TarnError:
+    with pytest.raises(TarnError) as raised:
+        await work
+    assert raised.value.reason is Reason.EXPIRED_COMMIT
+    return raised.value
+
+
+async def line(lake: Lake) -> tuple[CommitId, CommitId, CommitId]:
+    """Three commits of main whose reflog has expired, so that nothing but their rows keeps the first two."""
+    found = [await commit(lake, "a", 1), await commit(lake, "b", 2), await commit(lake, "c", 3)]
+    await forget_reflog(lake)
+    return found[0], found[1], found[2]
+
+
+async def forget_reflog(lake: Lake) -> None:
+    """Removes the rows of the reflog, as their expiry does. The newest entry is in the branch record still."""
+    await lake.kv.drop_partition(lake.graveler.repositories.keys_of(lake.repository).reflog)
+
+
+async def keep(_: object) -> None:
+    """Announces no tokens."""
+
+
+async def test_an_expired_commit_keeps_its_listing_only(lake: Lake) -> None:
+    first, second, head = await line(lake)
+    assert await expire(lake, first, head) == 2
+    whole, emptied = await roots(lake)
+    assert emptied == {await listing_of(lake, first)}
+    kept = {await listing_of(lake, second), await listing_of(lake, head)}
+    assert kept <= whole, "a head and a commit without a row keep their objects"
+
+
+async def test_expiry_is_durable_and_the_first_rule_stays(lake: Lake) -> None:
+    first, _, _ = await line(lake)
+    assert await expire(lake, first) == 1
+    lake.clock.advance(100)
+    assert await expire(lake, first) == 0
+    found = await lake.graveler.expired.find(lake.repository, [first])
+    assert found[first].rule == RULE
+    assert found[first].time_us < lake.clock.now_us() - 50_000_000
+
+
+@pytest.mark.parametrize("named_by", ["branch", "tag", "reflog", "outbox"])
+async def test_refs_and_reflogs_are_roots_whatever_rows_say(lake: Lake, named_by: str) -> None:
+    first, _, _ = await line(lake)
+    graveler, name = lake.graveler, lake.branch(OTHER)
+    if named_by == "tag":
+        await graveler.tags.create(lake.repository, TagId("v1"), first)
+    else:
+        await graveler.branches.create(name, first)
+    if named_by == "reflog":
+        await graveler.branches.delete(name, keep)
+    if named_by == "outbox":
+        new = NewHead(
+            await head_of(lake), await graveler.commits.get(lake.repository, await head_of(lake))
+        )
+        await graveler.moves.move_to(name, new, first, force=False)
+        await forget_reflog(lake)
+    await expire(lake, first)
+    assert await listing_of(lake, first) in (await roots(lake))[0]
+
+
+@pytest.mark.parametrize("is_pending", [False, True])
+async def test_a_head_is_a_root_without_its_entry_in_the_outbox(
+    lake: Lake, is_pending: bool
+) -> None:
+    """As of a branch that is older than its reflog."""
+    first, _, _ = await line(lake)
+    made = await lake.graveler.branches.create(lake.branch(OTHER), first)
+    partition = lake.graveler.repositories.keys_of(lake.repository).refs
+    key = RepositoryKeys.branch(OTHER)
+    (found,) = await lake.kv.get_many(partition, [key])
+    assert found is not None
+    bare = encode_branch(replace(made, outbox=()), is_pending=is_pending)
+    await lake.kv.set_if(partition, key, bare, found.predicate)
+    await expire(lake, first)
+    assert await listing_of(lake, first) in (await roots(lake))[0]
+
+
+async def head_of(lake: Lake, branch: BranchId = MAIN) -> CommitId:
+    return (await lake.graveler.branches.fresh(lake.branch(branch))).branch.commit_id
+
+
+async def test_reads_of_an_expired_commit_are_refused(lake: Lake) -> None:
+    first, second, head = await line(lake)
+    await lake.graveler.tags.create(lake.repository, TagId("v1"), second)
+    await expire(lake, first, second, head)
+    lake.clock.advance(READ_CACHE_SECONDS)
+    reading = lake.graveler.reading
+    for ref in (first, first[:12], "main~2", f"{head}~1", "v1~0~1"):
+        error = await refused(reading.lookup(lake.repository, ref, "a"))
+        assert RULE in error.message
+        await refused(reading.page(lake.repository, ref, PageRequest("", "", "", 10)))
+    for ref in ("main", "main@", "v1"):  # refs win
+        assert await lake.get("a", ref) == 1
+    assert (await lake.graveler.commits.get(lake.repository, first)).message == "a=1"
+
+
+async def test_what_a_read_knows_is_old_for_seconds_only(lake: Lake, other: Lake) -> None:
+    first, _, _ = await line(lake)
+    assert await lake.get("a", first) == 1
+    await expire(other, first)
+    assert await lake.get("a", first) == 1, "read by what this replica knows"
+    lake.clock.advance(READ_CACHE_SECONDS + 1)
+    await refused(lake.get("a", first))
+    await refused(other.get("a", first))
+
+
+# ---- what brings old entries back
+
+Bring = Callable[[Lake, CommitId, CommitId, CommitId], Awaitable[object]]
+
+
+async def by_branch(lake: Lake, first: CommitId, _: CommitId, __: CommitId) -> object:
+    return await lake.graveler.branches.create(lake.branch(OTHER), first)
+
+
+async def by_tag(lake: Lake, first: CommitId, _: CommitId, __: CommitId) -> object:
+    return await lake.graveler.tags.create(lake.repository, TagId("v1"), first)
+
+
+async def by_move(lake: Lake, first: CommitId, _: CommitId, head: CommitId) -> object:
+    new = NewHead(first, await lake.graveler.commits.get(lake.repository, first))
+    return await lake.graveler.moves.move_to(lake.main, new, head, force=False)
+
+
+async def by_forced_move(lake: Lake, first: CommitId, _: CommitId, head: CommitId) -> object:
+    new = NewHead(first, await lake.graveler.commits.get(lake.repository, first))
+    return await lake.graveler.moves.move_to(lake.main, new, head, force=True)
+
+
+async def by_revert(lake: Lake, _: CommitId, second: CommitId, __: CommitId) -> object:
+    return await lake.graveler.merges.revert(lake.main, PickRequest(second, "ann", "undo"))
+
+
+async def by_range_revert(lake: Lake, first: CommitId, second: CommitId, __: CommitId) -> object:
+    request = RangeRevertRequest(first, PickRequest(second, "ann", "undo"))
+    return await lake.graveler.range_reverts.revert(lake.main, request)
+
+
+async def by_cherry_pick(lake: Lake, first: CommitId, _: CommitId, __: CommitId) -> object:
+    await lake.delete("a")
+    await lake.commit("without a")
+    return await lake.graveler.merges.cherry_pick(lake.main, PickRequest(first, "ann", "again"))
+
+
+async def by_merge(lake: Lake, first: CommitId, _: CommitId, __: CommitId) -> object:
+    request = MergeRequest(first, "ann", "merge", allow_empty=True)
+    return await lake.graveler.merges.merge(lake.main, request)
+
+
+async def by_what_if(lake: Lake, first: CommitId, _: CommitId, head: CommitId) -> object:
+    request = MergeRequest(head, "ann", "merge", allow_empty=True)
+    into = Destination("ref", first)
+    return await lake.graveler.merge_branches.create(lake.branch(OTHER), first, into, request)
+
+
+BRINGS = {
+    each.__name__.removeprefix("by_"): each
+    for each in (
+        by_branch,
+        by_tag,
+        by_move,
+        by_forced_move,
+        by_revert,
+        by_range_revert,
+        by_cherry_pick,
+        by_merge,
+        by_what_if,
+    )
+}
+
+
+@pytest.mark.parametrize("name", BRINGS)
+async def test_nothing_brings_an_expired_commit_back(lake: Lake, name: str) -> None:
+    first, second, head = await line(lake)
+    await expire(lake, first)
+    error = await refused(BRINGS[name](lake, first, second, head))
+    assert error.kind is Kind.FAILED_PRECONDITION
+    assert error.metadata["rule"] == RULE
+    assert first in error.message
+    branches = lake.graveler.branches
+    if name != "cherry_pick":
+        assert (await branches.fresh(lake.main)).branch.commit_id == head
+    for ref in ("other", "v1"):
+        with pytest.raises(TarnError, match="does not exist"):
+            await lake.graveler.refs.resolve(lake.repository, ref)
+
+
+@pytest.mark.parametrize("name", BRINGS)
+async def test_one_of_the_two_sees_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A commit expires, and the roots are read, at each request of the operation that brings it back (rule 14).
+
+    If the operation succeeds, what it made is among the roots that were read after the expired row was written.
+    """
+    outcomes: set[bool] = set()
+    for number in range(200):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        async with fresh_lake(folder) as lake:
+            first, second, head = await line(lake)
+            moment = Moment(lake, first, number)
+            is_refused = False
+            with monkeypatch.context() as patch:
+                patch.setattr(GatedKv, "_run", moment.run)
+                try:
+                    await BRINGS[name](lake, first, second, head)
+                except TarnError as error:
+                    if error.reason is not Reason.EXPIRED_COMMIT:
+                        raise
+                    is_refused = True
+            if is_refused:
+                outcomes.add(False)
+                continue
+            if moment.roots is None:
+                break
+            outcomes.add(True)
+            made = (
+                first if name in ("branch", "tag") else await head_of(lake, MADE_ON.get(name, MAIN))
+            )
+            assert await listing_of(lake, made) in moment.roots, f"request {number}"
+    assert outcomes == {True, False}
+
+
+MADE_ON = {"what_if": OTHER}
+
+
+class Moment:
+    """Lets a commit expire, and then reads the roots, before one request of an operation to the KV."""
+
+    def __init__(self, lake: Lake, commit_id: CommitId, at: int) -> None:
+        self.lake = lake
+        self.commit_id = commit_id
+        self.left = at
+        self.is_inside = False
+        self.roots: set[str] | None = None
+        self.original = GatedKv._run
+
+    @property
+    def run(self) -> Callable[..., Awaitable[Any]]:
+        async def run(kv: GatedKv, *arguments: Any) -> Any:
+            if not self.is_inside:
+                self.left -= 1
+                if self.left == -1:
+                    self.is_inside = True
+                    await expire(self.lake, self.commit_id)
+                    self.roots, _ = await roots(self.lake)
+                    self.is_inside = False
+            return await self.original(kv, *arguments)
+
+        return run
+
+
+@asynccontextmanager
+async def fresh_lake(folder: Path) -> AsyncIterator[Lake]:
+    made = Replicas(folder)
+    async with made.replica() as graveler:
+        repository = await create_repository(graveler)
+        yield Lake(graveler, repository, made.kv, made.clock, made.meters)
+    await made.tasks.close()
+    await made.kv.close()
+    await made.blocks.close()
