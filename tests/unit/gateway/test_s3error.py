@@ -62,6 +62,7 @@ def test_a_503_says_when_to_try_again() -> None:
         (Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, "NoSuchKey", "NoSuchBucket"),
         (Kind.NOT_FOUND, Reason.REF_NOT_FOUND, "NoSuchKey", "NoSuchBucket"),
         (Kind.NOT_FOUND, Reason.ENTRY_NOT_FOUND, "NoSuchKey", "NoSuchKey"),
+        (Kind.FAILED_PRECONDITION, Reason.EXPIRED_COMMIT, "ExpiredCommit", "ExpiredCommit"),
         (Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND, "NoSuchUpload", "NoSuchUpload"),
         (Kind.NOT_FOUND, Reason.BLOCK_NOT_FOUND, "NoSuchVersion", "NoSuchVersion"),
         (Kind.FAILED_PRECONDITION, Reason.REF_NOT_WRITABLE, "MethodNotAllowed", "MethodNotAllowed"),
