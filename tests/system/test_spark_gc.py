@@ -139,6 +139,8 @@ def test_garbage_goes_although_a_mark_is_killed(tmp_path: Path, blocks: str) -> 
             assert tarn.ok("fs", "cat", f"{lake}/main/{path}").out.encode() == body
         status = tarn.ok("gc", "status", lake, "--json").json
         assert (status["last_sweep"]["deleted"], status["phase"]) == (4, "idle")
+        told = tarn.ok("gc", "report", lake, "--json", *job.config).json
+        assert (told["mark"], told["deleted"]) == (marked["mark"], "4 (195.3 KiB)")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
