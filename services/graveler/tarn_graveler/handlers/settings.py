@@ -8,7 +8,8 @@ from dataclasses import replace
 from tarn.core.change_kind import ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id
-from tarn.core.retention import parse_retention, retention_to_json
+from tarn.core.levels import Feature
+from tarn.core.retention import KEEP_EVERYTHING, parse_retention, retention_to_json
 from tarn.core.rules import ExemptUser, Protection, Rules, Settings, check_metadata, check_rules
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
@@ -45,6 +46,7 @@ class SettingsHandler:
     def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
         self._guard = guard
         self._settings = graveler.settings
+        self._require_feature = graveler.require_feature
         self._default_branch = DefaultBranch(graveler.repositories, graveler.branches)
         self._repositories = graveler.repositories
 
@@ -121,10 +123,12 @@ class SettingsHandler:
     async def SetRetention(
         self, request: pb.SetRetentionRequest, call: Call
     ) -> pb.SetRetentionResponse:
-        """Replaces the retention rules."""
+        """Replaces the retention rules. An older replica would lose them, and would not see which commits expired."""
         repository, _ = await self._guard.enter_repository(call, _RULES["SetRetention"], request)
         _require_etag(request.if_match)
         retention = parse_retention(request.rules_json)
+        if retention != KEEP_EVERYTHING:
+            self._require_feature(Feature.NEW_FIELDS)
         etag = await self._settings.change(
             repository, request.if_match, lambda now: replace(now, retention=retention)
         )
