@@ -13,6 +13,7 @@ from tarn.client.auth import NewCredential
 from tarn.config import ConfigError, installation_secret
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import parse_user_id
+from tarn_cli.commands.rotation import rotate_master_key
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.data_dir import DataDir
@@ -68,6 +69,9 @@ def _show_new(session: Session, made: NewCredential) -> None:
 @click.group(cls=Group)
 def auth() -> None:
     """Users, keys and logging in."""
+
+
+auth.add_command(rotate_master_key)
 
 
 @auth.command()

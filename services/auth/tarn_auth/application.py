@@ -66,9 +66,10 @@ class AuthApplication:
         self._check = partial(check_secret, registers, installation_id, box.key_ids)
         credentials = Credentials(registers, box, clock, random_bytes)
         self._users = Users(registers, credentials, clock, ids)
-        token_key = derive_key(installation_secret, "caller token v1")
+        secrets = (installation_secret, *previous_secrets)
+        token_keys = [derive_key(each, "caller token v1") for each in secrets]
         page_key = derive_key(installation_secret, "page token v1", PAGE_KEY_BYTES)
-        authorizer = Authorizer(self._users, credentials, token_key, clock)
+        authorizer = Authorizer(self._users, credentials, token_keys, clock)
         set_up = SetUp(registers, self._users, credentials, authorizer, installation_secret, clock)
         log_in = LogIn(authorizer, credentials, box, clock, random_bytes)
         sessions = SessionService(installation_id, set_up, log_in, authorizer)

@@ -12,10 +12,12 @@ time. Changes of users and keys are never decided from the cache.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
 import hmac
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tarn.aio.ttl_cache import TtlCache
@@ -84,15 +86,17 @@ class Authorizer:
     """Finds the user and the permissions of a key or a token.
 
     Args:
-        token_key: 32 bytes known only to auth.
+        token_keys: 32 bytes each, known only to auth. The first one signs caller tokens. Those that another one signed
+            are valid, too, so that a rotation of the installation's secret ends no session.
     """
 
     def __init__(
-        self, users: Users, credentials: Credentials, token_key: bytes, clock: Clock
+        self, users: Users, credentials: Credentials, token_keys: Sequence[bytes], clock: Clock
     ) -> None:
         self._users = users
         self._credentials = credentials
-        self._token_key = token_key
+        self._token_key = token_keys[0]
+        self._earlier_token_keys = token_keys[1:]
         self._clock = clock
         self._holders: TtlCache[str, Holder] = TtlCache(clock, _HOLDERS_MAX)
 
@@ -113,6 +117,16 @@ class Authorizer:
         secret = self._credentials.open(holder.credential)
         return SigningKey(signing_key(secret, date, region, service), self.grant(holder))
 
+    def _verify(self, token: str, now_us: int) -> CallerToken:
+        """Verifies a caller token with each key. Raises as `verify`."""
+        try:
+            return verify(self._token_key, token, now_us)
+        except TarnError:
+            for key in self._earlier_token_keys:
+                with contextlib.suppress(TarnError):
+                    return verify(key, token, now_us)
+            raise
+
     async def authorize_token(self, token: str) -> Grant:
         """Returns the grant of a token's bearer; the grant carries the same token.
 
@@ -120,7 +134,7 @@ class Authorizer:
             TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID if the token is forged or expired, or if its
                 key pair was deleted.
         """
-        claims = verify(self._token_key, token, self._clock.now_us())
+        claims = self._verify(token, self._clock.now_us())
         if (service := service_of(claims.user_id)) is not None:
             return _service_grant(service, token)
         holder = _claimed(claims, await self._kept(claims.access_key_id))
@@ -160,7 +174,7 @@ class Authorizer:
         if not call.caller_token:
             text = "the call carries no caller token"
             raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
-        claims = verify(self._token_key, call.caller_token, self._clock.now_us())
+        claims = self._verify(call.caller_token, self._clock.now_us())
         return _claimed(claims, await self.find(claims.access_key_id))
 
     def require(self, caller: Holder, rule: Rule, resource: str) -> None:
@@ -205,7 +219,7 @@ class Authorizer:
 
     def expire_time_us(self, grant: Grant) -> int:
         """Returns when the token of a grant of this process expires, in Unix microseconds."""
-        return verify(self._token_key, grant.caller_token, self._clock.now_us()).expire_time_us
+        return self._verify(grant.caller_token, self._clock.now_us()).expire_time_us
 
     def forget(self) -> None:
         """Clears the cache, because this process has changed a user or a key pair."""

@@ -8,6 +8,7 @@ rotation both are valid.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from tarn.core.errors import Kind, Reason, TarnError
@@ -15,7 +16,7 @@ from tarn.kv.keys import AuthKeys
 from tarn.kv.port import PredicateFailedError
 from tarn_auth.registers import Registers
 
-__all__ = ["check_secret"]
+__all__ = ["check_secret", "forget_other_secrets"]
 
 _TRIES = 10
 _KEPT_MAX = 16
@@ -51,6 +52,19 @@ async def check_secret(registers: Registers, installation_id: str, key_ids: Sequ
         return
     text = "other processes kept changing the record of secrets"
     raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+
+async def forget_other_secrets(registers: Registers, key_id: str) -> None:
+    """Lets the store recognise one secret only, after a rotation. Does nothing if another process changes the record.
+
+    Raises:
+        TarnError: UNAVAILABLE: the store does not answer.
+    """
+    found = await registers.get(AuthKeys.secrets())
+    if found is None or found.value.decode("ascii", "replace").split() == [key_id]:
+        return
+    with contextlib.suppress(PredicateFailedError):
+        await registers.replace(AuthKeys.secrets(), key_id.encode(), found)
 
 
 def _foreign(installation_id: str) -> TarnError:
