@@ -12,7 +12,7 @@ from tests.sim.collecting import Collecting
 from tests.sim.collectors import collect_twice
 from tests.sim.compactors import Compactor
 from tests.sim.least import ACKNOWLEDGED, acknowledged, collected_too_little, shortfalls
-from tests.sim.plan import Plan, draw, with_collectors, with_compactors
+from tests.sim.plan import Plan, draw, with_collectors, with_compactors, with_online
 from tests.sim.reflogs import check_reflog
 from tests.sim.versioning import REPOSITORY
 from tests.sim.workload import Client
@@ -92,6 +92,7 @@ def run_seed(
     salt: str = SALT,
     compacts: bool = False,
     collects: bool = False,
+    online: bool = False,
 ) -> Run:
     """One run; the same seed and salt give the same history, line by line.
 
@@ -101,8 +102,11 @@ def run_seed(
         salt: of the injected faults.
         compacts: with compactors, whatever the plan says.
         collects: with garbage collections.
+        online: with garbage collections and online deletion.
     """
     plan = with_compactors(draw(seed)) if compacts else draw(seed)
+    if online:
+        return run_plan(with_online(plan), is_traced=is_traced, salt=salt)
     return run_plan(with_collectors(plan) if collects else plan, is_traced=is_traced, salt=salt)
 
 
@@ -131,6 +135,8 @@ def run_plan(plan: Plan, *, is_traced: bool = False, salt: str = SALT) -> Run:
             report.violations.append(Violation("I0", str(entry)))
         report.statistics[f"log: {entry['event']}"] += 1
     report.statistics += world.statistics
+    for outcome, count in world.online_outcomes.items():
+        report.statistics[f"online: {outcome}"] += count
     for kind, count in acknowledged(world.history).items():
         report.statistics[f"{ACKNOWLEDGED}{kind}"] += count
     return Run(plan, world.history, report)

@@ -26,6 +26,7 @@ class GatewaySettings:
             to other host names use path style.
         access_log: whether to log every request, not only server errors.
         slow_operation_s: a request that takes longer is logged with its phases.
+        proves_addresses: whether it proves that it made the addresses which it stages (`Backend.own_token`).
         limits: limits of the HTTP server.
         bounds: limits of operations.
     """
@@ -37,6 +38,7 @@ class GatewaySettings:
     domains: tuple[str, ...] = ()
     access_log: bool = True
     slow_operation_s: float = inf
+    proves_addresses: bool = False
     limits: HttpLimits = field(default_factory=HttpLimits)
     bounds: Bounds = field(default_factory=Bounds)
 
@@ -65,6 +67,7 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
         region=section.region,
         access_log=section.access_log,
         slow_operation_s=config.telemetry.slow_operation_ms / 1000,
+        proves_addresses=config.lifecycle.online.enabled,
         domains=(section.domain_name.lower(),) if section.domain_name else (),
         limits=HttpLimits(connections_max=config.limits.connections),
         bounds=Bounds(payload=PayloadPolicy(object_bytes_max=config.limits.body_size_bytes)),
