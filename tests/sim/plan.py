@@ -10,7 +10,7 @@ from tests.sim.narrow import Narrowing
 
 from tarn.testing.sim.faults import HOPS, FaultProfile
 
-__all__ = ["Plan", "draw", "with_collectors", "with_compactors", "with_online"]
+__all__ = ["Plan", "draw", "planned", "with_collectors", "with_compactors", "with_online"]
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,16 @@ def draw(seed: int) -> Plan:
     if seed % 32 in _COMPACTED or seed % 128 in _COMPACTED_MOVES:
         return with_compactors(plan)
     return plan
+
+
+def planned(
+    seed: int, *, compacts: bool = False, collects: bool = False, online: bool = False
+) -> Plan:
+    """Draws the plan of a seed; with compactors in any case, with collections, or with online deletion, if wanted."""
+    plan = with_compactors(draw(seed)) if compacts else draw(seed)
+    if online:
+        return with_online(plan)
+    return with_collectors(plan) if collects else plan
 
 
 def with_compactors(plan: Plan) -> Plan:
