@@ -5,6 +5,7 @@ python -m tests.sim --seed 7 [--trace]          one run, its log on stdout
 python -m tests.sim --mutate [--guard NAME]     searches and records seeds that detect each missing guard
     --compact       with compactors in every plan, not only in some
     --collect       with garbage collections
+    --online        with garbage collections and online deletion
     --salt TEXT     the same plans with other injected faults: runs that are independent of the recorded ones
     --processes N   how many processes play; 2 by default
 """
@@ -23,6 +24,7 @@ from tests.sim.collection_guards import RARE_COLLECTION_GUARDS
 from tests.sim.jobs import detect, keep_guard_seeds, play
 from tests.sim.lake_guards import GUARDS
 from tests.sim.least import ACKNOWLEDGED, KINDS, shortfalls
+from tests.sim.online_guards import RARE_ONLINE_GUARDS
 from tests.sim.plan import planned
 from tests.sim.run import run_seed
 from tests.sim.world import SALT
@@ -33,17 +35,24 @@ _PROGRESS_SECONDS = 30.0
 
 
 def play_many(
-    first: int, count: int, *, salt: str, processes: int, compacts: bool, collects: bool
+    first: int,
+    count: int,
+    *,
+    salt: str,
+    processes: int,
+    compacts: bool,
+    collects: bool,
+    online: bool,
 ) -> int:
     """Plays all seeds of a range; returns how many broke a promise."""
     words = ["--salt", shlex.quote(salt)] if salt != SALT else []
-    words += ["--compact"] * compacts + ["--collect"] * collects
+    words += ["--compact"] * compacts + ["--collect"] * collects + ["--online"] * online
     args = f" ARGS={shlex.quote(' '.join(words))}" if words else ""
     began, broken, total = time.perf_counter(), 0, Counter[str]()
     told = began
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         seeds = range(first, first + count)
-        how = partial(play, salt=salt, compacts=compacts, collects=collects)
+        how = partial(play, salt=salt, compacts=compacts, collects=collects, online=online)
         results = pool.imap_unordered(how, seeds, 4)
         for played, (seed, stories, statistics) in enumerate(results, 1):
             total += statistics
@@ -60,7 +69,7 @@ def play_many(
     for what, times in sorted(total.items()):
         print(f"{times:9,} {what}")
     counts = {kind: total[f"{ACKNOWLEDGED}{kind}"] for kind in KINDS}
-    draws = partial(planned, compacts=compacts, collects=collects)
+    draws = partial(planned, compacts=compacts, collects=collects, online=online)
     for text in shortfalls(counts, map(draws, range(first, first + count))):
         broken += 1
         print(f"all seeds together: {text}")
@@ -69,9 +78,12 @@ def play_many(
     return broken
 
 
-def play_one(seed: int, *, is_traced: bool, salt: str, compacts: bool, collects: bool) -> int:
+def play_one(
+    seed: int, *, is_traced: bool, salt: str, compacts: bool, collects: bool, online: bool
+) -> int:
     """Plays one seed and prints its log; returns the number of failures."""
-    run = run_seed(seed, is_traced=is_traced, salt=salt, compacts=compacts, collects=collects)
+    how = {"compacts": compacts, "collects": collects, "online": online}
+    run = run_seed(seed, is_traced=is_traced, salt=salt, **how)
     print("\n".join(run.history.log))
     found = [*map(str, run.violations), *run.shortfalls]
     print(*found, sep="\n")
@@ -83,7 +95,8 @@ def mutate(names: list[str]) -> int:
 
     Records the seeds for CI, which plays only these (`tests/sim/guard_seeds.json`).
     """
-    rare = [guard for guard in RARE_COLLECTION_GUARDS if guard.name in names]
+    others = (*RARE_COLLECTION_GUARDS, *RARE_ONLINE_GUARDS)
+    rare = [guard for guard in others if guard.name in names]
     guards = [*(guard for guard in GUARDS if not names or guard.name in names), *rare]
     found: dict[str, list[int]] = {}
     with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:
@@ -109,15 +122,21 @@ def main() -> int:
     parser.add_argument("--salt", default=SALT, help="of the injected faults; default: %(default)s")
     parser.add_argument("--compact", action="store_true", help="with compactors in every plan")
     parser.add_argument("--collect", action="store_true", help="with garbage collections")
+    parser.add_argument("--online", action="store_true", help="with online deletion")
     parser.add_argument("--processes", type=int, default=_PROCESSES, help="that play seeds")
     given = parser.parse_args()
     if given.mutate and given.salt != SALT:
         parser.error("--salt does not apply to --mutate: seeds of guards are recorded for one salt")
-    if given.mutate and (given.compact or given.collect):
+    if given.mutate and (given.compact or given.collect or given.online):
         parser.error(
-            "--compact and --collect do not apply to --mutate: a guard says which plans it needs"
+            "--compact, --collect and --online do not apply to --mutate: a guard says which plans it needs"
         )
-    how = {"salt": given.salt, "compacts": given.compact, "collects": given.collect}
+    how = {
+        "salt": given.salt,
+        "compacts": given.compact,
+        "collects": given.collect,
+        "online": given.online,
+    }
     if given.seed is not None:
         return play_one(given.seed, is_traced=given.trace, **how)
     if given.mutate:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.sim.collection_guards import RARE_COLLECTION_GUARDS
 from tests.sim.lake_guards import GUARDS
+from tests.sim.online_guards import RARE_ONLINE_GUARDS
 from tests.sim.run import run_seed
 from tests.sim.world import SALT
 
@@ -30,17 +31,26 @@ _KEPT = 1
 
 
 def play(
-    seed: int, salt: str = SALT, *, compacts: bool = False, collects: bool = False
+    seed: int,
+    salt: str = SALT,
+    *,
+    compacts: bool = False,
+    collects: bool = False,
+    online: bool = False,
 ) -> tuple[int, list[str], Counter[str]]:
     """Plays a seed; returns the broken promises, the shortfalls, and the statistics."""
-    run = run_seed(seed, salt=salt, compacts=compacts, collects=collects)
+    run = run_seed(seed, salt=salt, compacts=compacts, collects=collects, online=online)
     stories = [*map(str, run.violations), *run.shortfalls]
     return seed, stories, run.report.statistics
 
 
 def detect(name: str, wanted: int = _KEPT) -> Detection:
     """Plays seeds without a guard until `wanted` of them broke a promise that they keep with it."""
-    guard = next(each for each in (*GUARDS, *RARE_COLLECTION_GUARDS) if each.name == name)
+    guard = next(
+        each
+        for each in (*GUARDS, *RARE_COLLECTION_GUARDS, *RARE_ONLINE_GUARDS)
+        if each.name == name
+    )
     seeds: list[int] = []
     broken: set[str] = set()
     for seed in _order(guard):
@@ -63,7 +73,7 @@ def _order(guard: Guard) -> Iterator[int]:
 def detected_at(guard: Guard, seed: int) -> set[str]:
     """Returns the guard's invariants that a seed breaks without it; none if it breaks any with it, too."""
     broken = broken_without(guard, seed)
-    kept = run_seed(seed, collects=guard.is_collecting)
+    kept = run_seed(seed, collects=guard.is_collecting, online=guard.is_online)
     return broken if broken and not kept.violations else set()
 
 
@@ -73,7 +83,7 @@ def broken_without(guard: Guard, seed: int) -> set[str]:
     Other invariants do not count: a weakening that no longer fits the code may break them.
     """
     with switched_off(guard):
-        broken = run_seed(seed, collects=guard.is_collecting).violations
+        broken = run_seed(seed, collects=guard.is_collecting, online=guard.is_online).violations
     return {each.invariant for each in broken} & set(guard.protects.split())
 
 

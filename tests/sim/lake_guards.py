@@ -14,6 +14,7 @@ from tests.sim.compaction_guards import COMPACTION_GUARDS
 from tests.sim.drop_guards import DROP_GUARDS
 from tests.sim.leap_guards import LEAP_GUARDS
 from tests.sim.move_guards import MOVE_GUARDS
+from tests.sim.online_guards import ONLINE_GUARDS
 from tests.sim.part_guards import PART_GUARDS
 from tests.sim.reflog_guards import REFLOG_GUARDS
 from tests.sim.stamp_guards import STAMP_GUARDS
@@ -411,6 +412,7 @@ GUARDS: Sequence[Guard] = (
     *MOVE_GUARDS,
     *PART_GUARDS,
     *COLLECTION_GUARDS,
+    *ONLINE_GUARDS,
     *COMPACTION_GUARDS,
     *LEAP_GUARDS,
     *REFLOG_GUARDS,

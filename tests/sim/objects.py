@@ -12,8 +12,10 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from tests.sim.lost import LostError
+from tests.sim.transport import GATEWAY_TOKEN
 
 from tarn.block.port import BlockKey
+from tarn.core.entry import address_of
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import physical_path
 from tarn.testing.check.history import Op, Outcome
@@ -22,10 +24,13 @@ if TYPE_CHECKING:
     from tests.sim.gateways import Gateway
     from tests.sim.workload import Client
 
+    from tarn_gateway.repository_cache import CachedRepository
+
 __all__ = ["Objects"]
 
 _SAME_RATE: Final = 0.05
 _COPY_RATE: Final = 0.15
+_COPY_ONLINE_RATE: Final = 0.3
 _SLOW_RATE: Final = 0.2
 _SLOW_FACTOR: Final = 4.0
 """Slow bodies take up to so many times the age that an address may have."""
@@ -43,6 +48,7 @@ class Objects:
         self._seen: list[int] = []
         self._homes: dict[int, str] = {}
         self._copies: set[int] = set()
+        self._fresh: set[int] = set()
 
     async def new(self, branch: str, *, conditional: bool = False) -> int | None:
         """Returns a value to write, whose block is there; sometimes one that the client has written before."""
@@ -68,6 +74,8 @@ class Objects:
             home = await client.repositories.get(client.call(), repository_id)
         except TarnError:
             return None
+        if self._world.plan.online_seconds and self._random.random() < _COPY_ONLINE_RATE:
+            return await self._copied(branch, home)
         seen = [each for each in self._seen if values.place(each)[0] == home.namespace]
         if seen and self._random.random() < _COPY_RATE:
             value = values.placed(home.namespace, values.place(self._random.choice(seen))[1])
@@ -81,8 +89,34 @@ class Objects:
             except (TarnError, LostError):
                 return None
             value = values.placed(home.namespace, address)
+            self._fresh.add(value)
         self._homes[value] = home.instance_uid
         return value
+
+    async def _copied(self, branch: str, home: CachedRepository) -> int | None:
+        """Looks a source up for a copy by reference, as a CopyObject does; None if there is none."""
+        client, values = self._client, self._world.values
+        repository_id, branch_id = branch.split("/")
+        key = self._random.choice(client.keys)
+        try:
+            found = await client.graveler.lookup(
+                client.call(), repository_id, branch_id, key, is_copy_source=True
+            )
+        except TarnError:
+            return None
+        address = address_of(found.entry)
+        if address is None or not found.may_be_shared or found.storage_namespace != home.namespace:
+            return None
+        value = values.placed(home.namespace, address)
+        self._copies.add(value)
+        self._homes[value] = home.instance_uid
+        return value
+
+    def proof_of(self, packed: bytes) -> tuple[str, bool]:
+        """Returns the token of a gateway, and whether it made the address of an entry for one write."""
+        if not self._world.plan.online_seconds:
+            return "", False
+        return GATEWAY_TOKEN, self._world.values.of(packed) in self._fresh
 
     async def home_of(self, repository_id: str, packed: bytes) -> str:
         """Returns the instance of the repository to which an entry belongs.

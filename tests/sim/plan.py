@@ -10,7 +10,7 @@ from tests.sim.narrow import Narrowing
 
 from tarn.testing.sim.faults import HOPS, FaultProfile
 
-__all__ = ["Plan", "draw", "planned", "with_collectors", "with_compactors"]
+__all__ = ["Plan", "draw", "planned", "with_collectors", "with_compactors", "with_online"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Plan:
         quiet_rate: share of turns in which a client waits for a while, so that caches grow old.
         has_leaps: whether listings leap over single hidden rows; otherwise they read them.
         collecting: the collections of garbage; None: there are none, and blocks of objects are not placed.
+        online_seconds: the delay of online deletion, in a plan with collections; 0: there is none.
     """
 
     seed: int
@@ -76,6 +77,7 @@ class Plan:
     compact_seconds: float = 0.0
     has_leaps: bool = False
     collecting: Collecting | None = None
+    online_seconds: float = 0.0
 
     @property
     def registered_seconds(self) -> float:
@@ -178,9 +180,13 @@ def draw(seed: int) -> Plan:
     return plan
 
 
-def planned(seed: int, *, compacts: bool = False, collects: bool = False) -> Plan:
-    """Draws the plan of a seed, with compactors in any case, or with collections, if wanted."""
+def planned(
+    seed: int, *, compacts: bool = False, collects: bool = False, online: bool = False
+) -> Plan:
+    """Draws the plan of a seed; with compactors in any case, with collections, or with online deletion, if wanted."""
     plan = with_compactors(draw(seed)) if compacts else draw(seed)
+    if online:
+        return with_online(plan)
     return with_collectors(plan) if collects else plan
 
 
@@ -202,6 +208,27 @@ def with_collectors(plan: Plan) -> Plan:
         is_steady=is_brisk and plan.seed % 2 == 0,
     )
     return replace(plan, collecting=collecting)
+
+
+def with_online(plan: Plan) -> Plan:
+    """Adds collectors and online deletion to a plan, and makes it replace and copy few objects often."""
+    plan = with_collectors(plan)
+    assert plan.collecting is not None, "it has collectors"
+    rng = random.Random(f"online {plan.seed}")
+    return replace(
+        plan,
+        keys=rng.choice([2, 3, 6]),
+        put_weight=10,
+        get_weight=8,
+        delete_weight=rng.choice([3, 6]),
+        commit_weight=rng.choice([1, 3, 6]),
+        conditional_weight=rng.choice([0, 0, 2]),
+        quiet_rate=0.0,
+        think_seconds=rng.choice([0.05, 0.15]),
+        replicas=rng.choice([1, 1, 2]),
+        cache_seconds=rng.choice([0.05, 30.0]),
+        online_seconds=min(rng.choice([0.1, 0.3]), plan.collecting.reading_seconds),
+    )
 
 
 def _draw(seed: int) -> Plan:

@@ -92,6 +92,7 @@ def run_seed(
     salt: str = SALT,
     compacts: bool = False,
     collects: bool = False,
+    online: bool = False,
 ) -> Run:
     """One run; the same seed and salt give the same history, line by line.
 
@@ -101,8 +102,9 @@ def run_seed(
         salt: of the injected faults.
         compacts: with compactors, whatever the plan says.
         collects: with garbage collections.
+        online: with garbage collections and online deletion.
     """
-    plan = planned(seed, compacts=compacts, collects=collects)
+    plan = planned(seed, compacts=compacts, collects=collects, online=online)
     return run_plan(plan, is_traced=is_traced, salt=salt)
 
 
@@ -131,6 +133,8 @@ def run_plan(plan: Plan, *, is_traced: bool = False, salt: str = SALT) -> Run:
             report.violations.append(Violation("I0", str(entry)))
         report.statistics[f"log: {entry['event']}"] += 1
     report.statistics += world.statistics
+    for outcome, count in world.online_outcomes.items():
+        report.statistics[f"online: {outcome}"] += count
     for kind, count in acknowledged(world.history).items():
         report.statistics[f"{ACKNOWLEDGED}{kind}"] += count
     return Run(plan, world.history, report)

@@ -19,6 +19,7 @@ from tests.sim.lost import LostError
 from tarn.client.access import Access
 from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant, Policy, Statement
+from tarn.core.access.service import Service
 from tarn.core.errors import TarnError
 from tarn.core.ids import UserId
 from tarn.rpc.client.grpc_transport import GrpcTransport
@@ -31,13 +32,17 @@ from tarn.testing.sim.clock import SimClock
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-__all__ = ["EVERYTHING", "OPEN", "SimTransport"]
+__all__ = ["GATEWAY_TOKEN", "EVERYTHING", "OPEN", "SimTransport"]
 
 _LOOK_AGAIN_SECONDS = 0.05
 _ON_THE_WAY_SECONDS = 0.01
 
 EVERYTHING = Grant(UserId("ann"), Policy([Statement(True, ("*",), ("*",))]), "token", 1_000_000)
 """Permissions are not simulated."""
+
+
+GATEWAY_TOKEN = "gateway"
+"""The token of every gateway as a service."""
 
 
 class _OpenAccess:
@@ -51,6 +56,9 @@ class _OpenAccess:
 
     async def grant(self, call: Call) -> Grant:
         return EVERYTHING
+
+    async def is_service(self, call: Call, token: str, service: Service) -> bool:
+        return (token, service) == (GATEWAY_TOKEN, Service.GATEWAY)
 
 
 OPEN = cast("Access", _OpenAccess())

@@ -111,7 +111,14 @@ class Client:
         repository_id, branch_id = branch.split("/")
         instance_uid = await self._objects.home_of(repository_id, packed)
         place = (repository_id, instance_uid, branch_id, key, packed)
-        await self.graveler.stage(self.call(), *place, condition or WriteCondition())
+        token, is_new = self._objects.proof_of(packed)
+        await self.graveler.stage(
+            self.call(),
+            *place,
+            condition or WriteCondition(),
+            gateway_token=token,
+            is_new_address=is_new,
+        )
 
     async def put_if(self, branch: str, key: str) -> None:
         """Writes a new value if the key has none, or the one that the client saw. Repeats the request, as SDKs do,

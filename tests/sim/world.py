@@ -39,6 +39,7 @@ from tarn.testing.sim.swept_blocks import SweptBlockLink
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import GravelerSettings, assemble
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
+from tarn_graveler.branch.online_deletion import OnlineSettings
 from tarn_graveler.collection.fences import Fences, Made, ResultT
 
 __all__ = ["SALT", "Replica", "World"]
@@ -50,6 +51,8 @@ runs of the same plans."""
 _COLLECTOR_HOP_SECONDS = 0.001
 _SLOW_RATE = 0.01
 _COLLECTOR_PAUSE_SECONDS = 2.0
+_ONLINE_POLL_SECONDS = 0.05
+_ONLINE_HELD_SECONDS = 0.2
 _CALM_SECONDS = 10.0
 _BRISK_CALM_SECONDS = 3.0
 
@@ -148,6 +151,12 @@ class Replica(Machine):
                 clock_skew_seconds=2 * plan.skew_seconds,
                 leap_rows_min=1 if plan.has_leaps else LEAP_ROWS_MIN,
                 collection=NO_COLLECTION if collecting is None else collecting.limits,
+                online=OnlineSettings(
+                    is_enabled=plan.online_seconds > 0,
+                    delay_seconds=plan.online_seconds,
+                    poll_seconds=_ONLINE_POLL_SECONDS,
+                    held_seconds=_ONLINE_HELD_SECONDS,
+                ),
             ),
             kv=self.kv,
             blocks=blocks,
@@ -161,6 +170,9 @@ class Replica(Machine):
         self.server = InProcessTransport(endpoints, self.clock)
         self.services = {endpoint.name: endpoint.descriptor for endpoint in endpoints}
         self.spawn(self.graveler.cleaning.run(), may_stop=False)
+        if self.graveler.online is not None:
+            self.graveler.online.outcomes = world.online_outcomes
+            self.spawn(self.graveler.online.run(), may_stop=False)
 
     def crash(self) -> None:
         """Also cancels handlers that outlive their caller."""
@@ -209,7 +221,9 @@ class World:
             self.store = self.cassandra = SimCassandra(self.faults, self.tasks)
         else:
             self.store = SimSqlite(self.faults)
-        self.kept = Kept(self, 0.0 if plan.collecting is None else plan.collecting.reading_seconds)
+        self.online_outcomes: Counter[str] = Counter()
+        reading_seconds = 0.0 if plan.collecting is None else plan.collecting.reading_seconds
+        self.kept = Kept(self, plan.online_seconds or reading_seconds)
         self.replicas = [Replica(self, f"r{n}") for n in range(plan.replicas)]
         self.gateways = [Gateway(self, f"g{n}") for n in range(plan.gateways)]
         self.collectors: list[CollectorProcess] = []

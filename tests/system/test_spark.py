@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eager_tarn import fsck
+from online_tarn import online_tarn, until_judged
 from running_compactor import admin_of, eventually, listed, staging, status
 from running_tarn import BIN, RunningTarn, clean_environment
 
@@ -150,3 +152,26 @@ def test_the_job_of_the_quickstart_can_be_run_again(
     assert {each["path"].split("/")[1] for each in changes} >= {"day=2026-05-02", "day=2026-05-03"}
     commits = tarn.ok("--json", "log", f"{repository}/main", "--first-parent").json
     assert [len(each["parents"]) for each in commits] == [2, 1, 2, 1, 0]
+
+
+def test_the_temporary_objects_of_a_job_go(tmp_path: Path, jars: Path) -> None:
+    """The classic committer makes folders and renames files. What it renamed is left to the garbage collection."""
+    with online_tarn(tmp_path, "single") as tarn:
+        lake = tarn.new_repository()
+        script = ROOT / "tests" / "harness" / "spark_round_trip.py"
+        out = run_job(
+            [sys.executable, str(script), str(jars), "classic", lake],
+            tmp_path,
+            LAKE_ENDPOINT=tarn.endpoint,
+            LAKE_KEY=tarn.access_key_id,
+            LAKE_SECRET=tarn.secret_access_key,
+        )
+        told = json.loads(out.splitlines()[-1])
+        assert told["second"] == [[part, 20] for part in range(5)]
+        found = until_judged(tarn)
+        assert found["deleted"] > 0
+        codes = fsck(tarn)
+        assert set(codes) <= {"block-orphan"}, "nothing live is missing"
+        # What is left are files that the job renamed, and then overwrote.
+        assert len(codes) <= found["copied"]
+        tarn.ok("commit", f"{lake}/main", "-m", "the table")

@@ -17,7 +17,7 @@ from tarn.core.clock import Clock, IdSource
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
-from tarn_gateway.backend import Backend
+from tarn_gateway.backend import Backend, no_token
 from tarn_gateway.config import GatewaySettings
 from tarn_gateway.grants import Authenticator
 from tarn_gateway.handler import S3Handler
@@ -70,6 +70,7 @@ class GatewayApplication:
         self._tls = tls
         self._listens = listens
         bounds = settings.bounds
+        own_token = partial(access.service_token, service=Service.GATEWAY)
         backend = self._backend = Backend(
             graveler,
             blocks,
@@ -78,7 +79,7 @@ class GatewayApplication:
             ids,
             bounds,
             settings.region,
-            own_token=partial(access.service_token, service=Service.GATEWAY),
+            own_token=own_token if settings.proves_addresses else no_token,
         )
         policy = SigV4Policy(settings.region)
         authenticator = Authenticator(access, clock, policy, timeout_s=bounds.call_timeout_s)

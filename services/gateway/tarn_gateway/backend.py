@@ -17,7 +17,7 @@ from tarn_gateway.key_locks import KeyLocks
 from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.s3request import S3Request
 
-__all__ = ["Backend", "Bounds"]
+__all__ = ["Backend", "Bounds", "no_token"]
 
 
 async def no_token(_: Call) -> str:

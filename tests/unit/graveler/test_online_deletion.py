@@ -220,6 +220,7 @@ async def test_an_older_row_does_not_end_a_newer_one(online: Online, running: Ru
     assert await online.lake.get("a") == unpack(newest).size
     assert await online.pass_delay() == 0
     assert await online.there(newest)
+    assert not online.deletion.outcomes, "and it is not even judged"
 
 
 async def test_a_conditional_token_has_no_private_rows(online: Online) -> None:

@@ -36,6 +36,7 @@ class Guard:
         weakenings: replacements that disable it.
         runs: number of seeds within which its absence must be detected.
         is_collecting: whether its seeds are played with garbage collections.
+        is_online: whether its seeds are played with online deletion.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Guard:
     weakenings: Sequence[Weakening]
     runs: int = 40
     is_collecting: bool = False
+    is_online: bool = False
 
 
 @contextmanager

@@ -85,8 +85,7 @@ class Staging:
                 self._age.check(packed, written=True)
                 self._count(name, branch, len(key) + len(packed))
                 if private is not None:
-                    # An earlier attempt left a row with this address in another token.
-                    born = address_of(packed) if is_new and not attempt else None
+                    born = _born(packed, attempt, is_new=is_new)
                     private.acknowledged(name, branch.staging, path, before, born)
                 return
             branch = fresh
@@ -185,6 +184,14 @@ class Staging:
         groups = [Group(key, ((key, TOMBSTONE),)) for key in map(path_key, paths)]
         errors = await self._kv.set_many(partition, groups)
         return {path: error for path, error in zip(paths, errors, strict=True) if error is not None}
+
+
+def _born(packed: bytes, attempt: int, *, is_new: bool) -> bytes | None:
+    """Returns the address of an acknowledged row that is private; None if it is not.
+
+    After the first attempt, an earlier one may have left a row with the address in another token.
+    """
+    return address_of(packed) if is_new and not attempt else None
 
 
 def _committed(paths: Sequence[str], found: Sequence[Found]) -> list[str]:
