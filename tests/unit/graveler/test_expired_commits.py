@@ -246,13 +246,20 @@ async def test_nothing_brings_an_expired_commit_back(lake: Lake, name: str) -> N
             await lake.graveler.refs.resolve(lake.repository, ref)
 
 
+@pytest.mark.parametrize("gap", [0, 1, 5])
 @pytest.mark.parametrize("name", BRINGS)
 async def test_one_of_the_two_sees_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, gap: int
 ) -> None:
-    """A commit expires, and the roots are read, at each request of the operation that brings it back (rule 14).
+    """A commit expires at each request of what brings it back, and the roots are read soon after (rule 14).
 
     If the operation succeeds, what it made is among the roots that were read after the expired row was written.
+
+    Args:
+        tmp_path: for lakes.
+        monkeypatch: counts requests.
+        name: of the operation.
+        gap: requests of the operation between the row and the roots.
     """
     outcomes: set[bool] = set()
     for number in range(200):
@@ -260,7 +267,7 @@ async def test_one_of_the_two_sees_the_other(
         folder.mkdir()
         async with fresh_lake(folder) as lake:
             first, second, head = await line(lake)
-            moment = Moment(lake, first, number)
+            moment = Moment(lake, first, number, gap)
             is_refused = False
             with monkeypatch.context() as patch:
                 patch.setattr(GatedKv, "_run", moment.run)
@@ -273,13 +280,14 @@ async def test_one_of_the_two_sees_the_other(
             if is_refused:
                 outcomes.add(False)
                 continue
-            if moment.roots is None:
+            if moment.left >= 0:
                 break
             outcomes.add(True)
+            kept = (await roots(lake))[0] if moment.roots is None else moment.roots
             made = (
                 first if name in ("branch", "tag") else await head_of(lake, MADE_ON.get(name, MAIN))
             )
-            assert await listing_of(lake, made) in moment.roots, f"request {number}"
+            assert await listing_of(lake, made) in kept, f"request {number}"
     assert outcomes == {True, False}
 
 
@@ -287,9 +295,15 @@ MADE_ON = {"what_if": OTHER}
 
 
 class Moment:
-    """Lets a commit expire, and then reads the roots, before one request of an operation to the KV."""
+    """Lets a commit expire before one request of an operation to the KV, and reads the roots before a later one.
 
-    def __init__(self, lake: Lake, commit_id: CommitId, at: int) -> None:
+    Attributes:
+        left: requests before that; negative: it has expired.
+        roots: those that were read; None before that.
+    """
+
+    def __init__(self, lake: Lake, commit_id: CommitId, at: int, gap: int) -> None:
+        self.gap = gap
         self.lake = lake
         self.commit_id = commit_id
         self.left = at
@@ -302,11 +316,12 @@ class Moment:
         async def run(kv: GatedKv, *arguments: Any) -> Any:
             if not self.is_inside:
                 self.left -= 1
+                self.is_inside = True
                 if self.left == -1:
-                    self.is_inside = True
                     await expire(self.lake, self.commit_id)
+                if self.left == -1 - self.gap:
                     self.roots, _ = await roots(self.lake)
-                    self.is_inside = False
+                self.is_inside = False
             return await self.original(kv, *arguments)
 
         return run
