@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 from eager_tarn import eager_tarn, fsck
-from running_tarn import RunningTarn
+from running_tarn import RunningTarn, stop
 
 
 def eventually(tarn: RunningTarn, look: Callable[[], bool], seconds: float = 90) -> None:
@@ -50,3 +51,29 @@ def test_tarn_collects_and_backs_up_by_itself(tmp_path: Path) -> None:
     times = json.loads((tarn.data / "timers.json").read_text())
     assert set(times) == {"gc", "backup"}
     assert "timer gc: done" in tarn.log.read_text()
+
+
+def test_a_stop_ends_a_run_before_the_services(tmp_path: Path) -> None:
+    """So the run can release its lease, which is longer than the test."""
+    config = tmp_path / "tarn.yaml"
+    config.write_text(
+        f"lifecycle: {{gc: {{interval: 3s, rate: 1, settings: {tmp_path}/credentials}}}}\n"
+    )
+    with eager_tarn(tmp_path, "single", "--config", str(config), lease_s=600) as tarn:
+        lake, s3 = tarn.new_repository(), tarn.s3()
+        for number in range(60):
+            for body in (b"old", b"new"):
+                s3.put_object(Bucket=lake, Key=f"main/{number}", Body=body * 50_000)
+
+        def is_sweeping() -> bool:
+            return bool(tarn.ok("gc", "status", lake, "--json").json["phase"] == "sweep")
+
+        eventually(tarn, is_sweeping)
+        children = psutil.Process(tarn.supervisor.pid).children(recursive=True)
+        stop(tarn)
+        assert "timer gc: was broken off" in tarn.log.read_text()
+        assert not [each for each in children if each.is_running()]
+    times = json.loads((tarn.data / "timers.json").read_text())["gc"]
+    assert (times["end_us"], times["exit_code"]) == (0, 143)
+    with eager_tarn(tmp_path, "single") as tarn:
+        assert tarn.ok("gc", "status", lake, "--json").json["phase"] == "idle"
