@@ -17,6 +17,7 @@ from tarn.kv.port import Kv
 from tarn.testing.clock import SeededIds
 from tarn_graveler.application import GravelerApplication
 from tarn_graveler.assembly import GravelerSettings
+from tarn_graveler.branch.online_deletion import OnlineSettings
 from tarn_graveler.config import settings_of
 
 SETTINGS = GravelerSettings("tarn", drop_delay_seconds=30.0)
@@ -43,9 +44,13 @@ async def start_and_stop(replicas: Replicas, kv: Kv, settings: GravelerSettings)
     [
         (replace(SETTINGS, drop_delay_seconds=60.0), "drop_delay is 60000ms here and 30000ms"),
         (replace(SETTINGS, clock_skew_seconds=1.0), "clock_skew is 1000ms here and 5000ms"),
+        (
+            replace(SETTINGS, online=OnlineSettings(is_enabled=True)),
+            "online.enabled is true here and false",
+        ),
     ],
 )
-async def test_a_replica_whose_delay_or_skew_differs_does_not_start(
+async def test_a_replica_whose_shared_settings_differ_does_not_start(
     other: GravelerSettings, said: str, tmp_path: Path
 ) -> None:
     replicas = Replicas(tmp_path)
@@ -64,4 +69,5 @@ def test_settings_are_noted_under_the_names_of_their_keys(tmp_path: Path) -> Non
     assert settings_of(config).shared == {
         "graveler.drop_delay": "1500ms",
         "graveler.clock_skew": "5000ms",
+        "lifecycle.online.enabled": "false",
     }
