@@ -205,8 +205,8 @@ class RetentionModel:
                 else:
                     root = me.kind == "merge"
                     yield "publishes", replace(me, pc="end", is_live=True, has_root=root)
-            case ended:
-                assert ended == "end", ended
+            case _:
+                return
 
 
 def _broken(store: Store, operations: tuple[Operation, ...]) -> str | None:

@@ -23,6 +23,7 @@ from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
 from tarn.core.collection import LIMITS
 from tarn.core.errors import TarnError
+from tarn.core.expiry import Expiry
 from tarn.core.ids import CommitId
 from tarn.kv.port import Group, Kv, Partition, Predicate
 from tarn.kv.records import Repository
@@ -40,6 +41,7 @@ from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import GravelerSettings, assemble
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 from tarn_graveler.branch.online_deletion import OnlineSettings
+from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.collection.fences import Fences, Made, ResultT
 
 __all__ = ["SALT", "Replica", "World"]
@@ -125,6 +127,22 @@ class _NoFences(Fences):
         return await make(Made(_always, _none_expired, is_beside_sweep=False))
 
 
+class _NothingExpires(ExpiredCommits):
+    """As `_NoFences`: without a collector no commit expires."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def find(
+        self, repository: Repository, commit_ids: Sequence[CommitId]
+    ) -> dict[CommitId, Expiry]:
+        """Returns the expired ones: none."""
+        return {}
+
+    async def refuse_read(self, repository: Repository, commit_id: CommitId) -> None:
+        """Refuses nothing."""
+
+
 class Replica(Machine):
     """One graveler process: production's services on simulated stores.
 
@@ -165,6 +183,7 @@ class Replica(Machine):
             ids=self.ids,
             tasks=self.tasks,
             fences=_NoFences() if collecting is None else None,
+            expired=_NothingExpires() if collecting is None else None,
         )
         endpoints = endpoints_of(self.graveler, OPEN)
         self.server = InProcessTransport(endpoints, self.clock)

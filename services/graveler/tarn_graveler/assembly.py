@@ -225,26 +225,27 @@ def assemble(
     builder: Builder | None = None,
     operations: Operations | None = None,
     fences: Fences | None = None,
+    expired: ExpiredCommits | None = None,
 ) -> Graveler:
-    """Builds one replica over its ports; owns none. Its own `builder` builds listings here; `fences` are for tests."""
+    """Builds one replica over its ports; owns none. `builder` builds listings; `fences` and `expired` are for tests."""
     keys = InstallationKeys(settings.installation_id)
-    records = _records(settings, keys, kv, blocks, clock, ids, tasks)
+    records = _records(settings, keys, kv, blocks, clock, ids, tasks, expired)
     repositories, branches, commits = records.repositories, records.branches, records.commits
-    refs, cleaning = records.refs, records.cleaning
+    refs, cleaning, expired = records.refs, records.cleaning, records.expired
     layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
-    reading = Reading(refs, branches, layers, records.expired, clock, settings.read_seconds_max)
+    reading = Reading(refs, branches, layers, expired, clock, settings.read_seconds_max)
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
-    collections = Collections(kv, repositories, commits, records.expired, settings.collection)
-    fences = fences or Fences(collections, records.expired, blocks, clock)
+    collections = Collections(kv, repositories, commits, expired, settings.collection)
+    fences = fences or Fences(collections, expired, blocks, clock)
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     listings = CompactedListings(branches, layers, builder, fences)
     ending = publications, cleaning, clock, operations
     path_records = PathRecords(kv, repositories, tasks)
     path_changes = PathChanges(path_records, commits, committed)
-    changes = UncommittedChanges(layers, committed)
-    bases, age = MergeBases(commits), AddressAge(clock, settings.collection)
-    moves = HeadMoves(branches, layers, changes, *ending, records.expired)
+    changes, bases = UncommittedChanges(layers, committed), MergeBases(commits)
+    age = AddressAge(clock, settings.collection)
+    moves = HeadMoves(branches, layers, changes, *ending, expired)
     online = _online(settings, kv, branches, layers, collections, blocks, clock)
     iterators = Iterators(kv, keys, repositories, commits, layers, reading)
     counter = UsageCounter(kv, iterators, layers, committed, daily_uploads)
@@ -284,7 +285,7 @@ def assemble(
         copy_sources=CopySources(kv, refs, reading, layers, tasks, is_noted=online is not None),
         online=online,
         admission=Admission(records.quotas, counter, clock, tasks),
-        expired=records.expired,
+        expired=expired,
         clock=clock,
     )
 
@@ -315,13 +316,14 @@ def _records(
     clock: Clock,
     ids: IdSource,
     tasks: TaskSet,
+    expired: ExpiredCommits | None,
 ) -> _Records:
     delay, poll = settings.drop_delay_seconds, settings.cleanup_poll_seconds
     repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
     names = RefNames(kv, repositories, clock, ids)
     rows = ReflogRows(kv, keys, clock, settings.reflog_limits)
     reflog = Reflog(kv, repositories, rows, clock, settings.clock_skew_seconds)
-    expired = ExpiredCommits(kv, repositories, clock)
+    expired = expired or ExpiredCommits(kv, repositories, clock)
     branches = Branches(kv, repositories, clock, ids, tasks, names, rows, expired)
     commits = Commits(kv, blocks, repositories)
     return _Records(
