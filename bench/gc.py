@@ -4,9 +4,9 @@
     python bench/gc.py --spark [--blocks 22000000]
 
 Without Spark, the listing comes from memory, with one object per block as every driver makes them. So the figure is
-that of the engine; a bucket adds its own time to list. With Spark, both sides of the comparison are Parquet files, so
-the figure is that of the comparison and of the quarantine. It is shown beside one pass over the same files, because
-times of a machine that others use cannot be compared, and ratios can.
+that of the engine; a bucket adds its own time to list. With Spark, the listing comes from Parquet files; the roots,
+listings, ranges and the quarantine are files of a local block store. The figure is shown beside one pass over the
+listing, because times of a machine that others use cannot be compared, and ratios can.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from typing import TypeVar
 
 import numpy as np
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tarn.block.mem import MemBlockStore
-from tarn.block.port import BlockInfo, BlockKey
+from tarn.block.opening import BlockPlace
+from tarn.block.port import BlockInfo, BlockKey, BlockStore
 from tarn.block.rangefile import (
     describe_range,
     encode_metarange,
@@ -34,15 +37,19 @@ from tarn.block.rangefile import (
     metarange_path,
     range_path,
 )
-from tarn.core.entry import Entry, pack
+from tarn.config import load
+from tarn.core.entry import VERSION
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.metarange import Metarange
+from tarn.core.listing.run import HEAD
+from tarn.core.listing.run import Run as ListingRun
 from tarn.lifecycle.block_names import BlockKind, paths_of
 from tarn.lifecycle.marking import Lake, Run, mark
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.references import RootBatch
+from tarn.lifecycle.root_files import write_roots
 from tarn.rpc.process.system import SystemClock
-from tarn.testing.listings import run_of
+from tarn_spark.collection.columns import listed_batch
 
 T = TypeVar("T")
 NAMESPACE = "mem://lake"
@@ -85,34 +92,52 @@ class ListedRoots:
         return set(listings)
 
 
+def addresses(count: int, now_us: int) -> np.ndarray:
+    """Returns the addresses of blocks of 30 days, in the order of time."""
+    keys = np.random.default_rng(1).integers(0, 256, (count, 16), np.uint8)
+    span_ms = 30 * DAY_US // 1000
+    times = now_us // 1000 - span_ms - 2 * DAY_US // 1000 + np.arange(count) * span_ms // count
+    keys[:, :6] = times.astype(">i8").view(np.uint8).reshape(-1, 8)[:, 2:]
+    return keys
+
+
+async def commit(store: BlockStore, namespace: str, keys: np.ndarray) -> ListedRoots:
+    """Writes the listing of one commit whose objects have these addresses."""
+    infos = []
+    for number, start in enumerate(range(0, len(keys), RANGE_ROWS)):
+        run = listing(number, keys[start : start + RANGE_ROWS])
+        info = describe_range(run)
+        await store.put(
+            BlockKey(namespace, range_path(info.range_id)), encode_range(run).to_pybytes()
+        )
+        infos.append(info)
+    made = Metarange(tuple(infos))
+    body = encode_metarange(made).to_pybytes()
+    await store.put(BlockKey(namespace, metarange_path(made.metarange_id)), body)
+    return ListedRoots(made.metarange_id)
+
+
+def listing(number: int, keys: np.ndarray) -> ListingRun:
+    """Returns the rows of a range."""
+    heads = np.zeros(len(keys), HEAD)
+    heads["version"], heads["size"] = VERSION, 1000
+    for name in ("address", "md5", "identity"):
+        heads[name] = np.ascontiguousarray(keys).view("V16").ravel().astype(heads.dtype[name])
+    ends = np.arange(len(keys) + 1, dtype=np.int32) * HEAD.itemsize
+    values = pa.Array.from_buffers(
+        pa.binary(), len(keys), [None, pa.py_buffer(ends), pa.py_buffer(heads)]
+    )
+    paths = [f"table/{number:06}/part-{place:08}.parquet" for place in range(len(keys))]
+    return ListingRun(pa.array(paths, pa.string()), values)
+
+
 async def filled(count: int, live: float) -> tuple[ListedStore, ListedRoots]:
     """Returns a store with `count` blocks of data and one commit of a share of them."""
     clock = SystemClock()
-    rng = np.random.default_rng(1)
-    keys = rng.integers(0, 256, (count, 16), np.uint8)
-    start_ms = clock.now_us() // 1000 - 30 * 86_400_000
-    times = (start_ms + np.arange(count, dtype=np.int64) // 4).astype(">i8").view(np.uint8)
-    keys[:, :6] = times.reshape(-1, 8)[:, 2:]
+    keys = addresses(count, clock.now_us())
     store = ListedStore(keys, clock.now_us() - 2 * DAY_US)
-    is_live = np.flatnonzero(rng.random(count) < live)
-    infos = []
-    for number, start in enumerate(range(0, len(is_live), RANGE_ROWS)):
-        rows = keys[is_live[start : start + RANGE_ROWS]]
-        entries = {
-            f"table/{number:06}/part-{place:08}.parquet": pack(
-                Entry(1000, 0, key.tobytes(), key.tobytes())
-            )
-            for place, key in enumerate(rows)
-        }
-        run = run_of(entries)
-        info = describe_range(run)
-        body = encode_range(run).to_pybytes()
-        await store.put(BlockKey(NAMESPACE, range_path(info.range_id)), body)
-        infos.append(info)
-    listing = Metarange(tuple(infos))
-    body = encode_metarange(listing).to_pybytes()
-    await store.put(BlockKey(NAMESPACE, metarange_path(listing.metarange_id)), body)
-    return store, ListedRoots(listing.metarange_id)
+    is_live = np.random.default_rng(2).random(count) < live
+    return store, await commit(store, NAMESPACE, keys[is_live])
 
 
 async def run(count: int, live: float) -> None:
@@ -141,66 +166,77 @@ def processes_cpu() -> float:
 
 
 async def run_on_spark(count: int, live: float, folder: Path) -> None:
-    """Compares synthetic keys with Spark on two cores, and prints the figures."""
+    """Marks a synthetic lake with Spark on two cores, and prints the figures."""
     # A wheel without Spark runs the other case.
     from pyspark.sql import functions as f
 
-    from tarn.block.opening import BlockPlace
-    from tarn.config import load
     from tarn_spark.collection.actions import SparkActions
     from tarn_spark.collection.engine import write_quarantine
     from tarn_spark.collection.frames import Frames
     from tarn_spark.gc import session_builder
 
+    clock = SystemClock()
+    place = BlockPlace.of(load(None, {"TARN_BLOCKSTORE_LOCAL_PATH": str(folder / "blocks")}))
+    store = await place.open(clock)
+    keys = addresses(count, clock.now_us())
+    is_live = np.random.default_rng(2).random(count) < live
+    roots = await commit(store, NAMESPACE_ON_DISK, keys[is_live])
+    used = int(is_live.sum())
+    write_listing(keys, folder / "listed")
     builder = session_builder("local[2]").config("spark.driver.memory", "4g")
     spark = builder.config("spark.local.dir", str(folder / "spark")).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    place = BlockPlace.of(load(None, {"TARN_BLOCKSTORE_LOCAL_PATH": str(folder / "blocks")}))
-    rows = spark.range(0, count, 1, 16).select(
-        f.lit(2).cast("tinyint").alias("kind"),
-        f.unhex(f.md5(f.col("id").cast("string"))).alias("key"),
-        f.lit(1000).cast("bigint").alias("size"),
-        f.lit(0).cast("bigint").alias("mtime"),
-        f.col("id"),
-    )
-    listed, used = str(folder / "listed"), str(folder / "used")
-    rows.drop("id").write.parquet(listed)
-    rows.where(f.col("id") % 1000 < int(live * 1000)).select("kind", "key").write.parquet(used)
     with ExitStack() as stack:
         progress = Progress()
         actions = SparkActions(spark, progress)
         frames = Frames(spark, actions, place, NAMESPACE_ON_DISK, stack)
+        listed = spark.read.parquet(str(folder / "listed"))
+        taken: dict[str, float] = {}
 
-        async def timed(what: str, work: Awaitable[T]) -> tuple[T, float]:
+        async def timed(step: str, work: Awaitable[T]) -> T:
             began, began_cpu = time.monotonic(), processes_cpu()
             found = await work
-            seconds = time.monotonic() - began
-            print(
-                f"{what}: {seconds:.1f} s, {processes_cpu() - began_cpu:.1f} s of CPU", flush=True
-            )
-            return found, seconds
+            taken[step] = time.monotonic() - began
+            cpu = processes_cpu() - began_cpu
+            print(f"{step}: {taken[step]:.1f} s, {cpu:.1f} s of CPU", flush=True)
+            return found
 
         def scan() -> object:
-            hashes = [
-                spark.read.parquet(each).select(f.xxhash64("kind", "key"))
-                for each in (listed, used)
-            ]
-            return (
-                hashes[0].unionAll(hashes[1]).agg(f.sum(f.col("xxhash64(kind, key)") % 7)).collect()
-            )
+            hashed = listed.select(f.xxhash64("kind", "key").alias("hash"))
+            return hashed.agg(f.sum(f.col("hash") % 7)).collect()
 
         for _ in range(2):  # the first pass compiles
-            _, scanned = await timed("one pass over both sides", actions.run("scan", scan))
-        sides = (spark.read.parquet(listed), spark.read.parquet(used))
-        about = int(count * (1 + live))
-        (found, tallies), compared = await timed("compare", frames.unreferenced(*sides, about))
+            await timed("one pass over the listing", actions.run("scan", scan))
+        writing = write_roots(roots, store, NAMESPACE_ON_DISK, "a" * 32, "b" * 32, progress)
+        parts = await timed("write the roots", writing)
+        references, counts = await timed("open listings and ranges", frames.references(parts))
+        about = count + sum(counts.values())
+        comparing = frames.unreferenced(listed, references, about)
+        found, tallies = await timed("compare", comparing)
         candidates = sum(tally.count for tally in tallies.values())
-        writing = write_quarantine(frames, actions, found, candidates, "a" * 32, dry_run=False)
-        parts, written = await timed("write the quarantine", writing)
+        quarantine = write_quarantine(frames, actions, found, candidates, "a" * 32, dry_run=False)
+        files = await timed("write the quarantine", quarantine)
     spark.stop()
-    assert candidates == sum(part.count for part in parts)
-    print(f"{count} blocks listed, {candidates} candidates in {len(parts)} files")
-    print(f"{compared + written:.1f} s, {(compared + written) / scanned:.1f} times one pass")
+    await store.close()
+    assert counts[BlockKind.DATA] == used
+    assert candidates == sum(part.count for part in files) == count - used
+    scanned = taken.pop("one pass over the listing")
+    total = sum(taken.values())
+    print(
+        f"{count} blocks listed, {used} in use, {candidates} candidates in {len(files)} files: "
+        f"{total:.1f} s, {total / scanned:.1f} times one pass"
+    )
+
+
+def write_listing(keys: np.ndarray, folder: Path) -> None:
+    """Writes the listing of the bucket as Parquet files."""
+    folder.mkdir()
+    kind = BlockKind.DATA
+    for number, piece in enumerate(np.array_split(keys, 16)):
+        rows = np.zeros(len(piece), kind.listed_dtype)
+        rows["key"], rows["size"] = piece, 1000
+        table = pa.Table.from_batches([listed_batch(kind, rows)])
+        pq.write_table(table, folder / f"{number}.parquet")
 
 
 def main() -> None:

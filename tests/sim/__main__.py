@@ -23,7 +23,7 @@ from tests.sim.collection_guards import RARE_COLLECTION_GUARDS
 from tests.sim.jobs import detect, keep_guard_seeds, play
 from tests.sim.lake_guards import GUARDS
 from tests.sim.least import ACKNOWLEDGED, KINDS, shortfalls
-from tests.sim.plan import draw
+from tests.sim.plan import planned
 from tests.sim.run import run_seed
 from tests.sim.world import SALT
 
@@ -60,7 +60,8 @@ def play_many(
     for what, times in sorted(total.items()):
         print(f"{times:9,} {what}")
     counts = {kind: total[f"{ACKNOWLEDGED}{kind}"] for kind in KINDS}
-    for text in shortfalls(counts, map(draw, range(first, first + count))):
+    draws = partial(planned, compacts=compacts, collects=collects)
+    for text in shortfalls(counts, map(draws, range(first, first + count))):
         broken += 1
         print(f"all seeds together: {text}")
     seconds = time.perf_counter() - began

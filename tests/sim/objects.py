@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from tests.sim.lost import LostError
 
 from tarn.block.port import BlockKey
-from tarn.core.errors import TarnError
+from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import physical_path
 from tarn.testing.check.history import Op, Outcome
 
@@ -110,6 +110,15 @@ class Objects:
                 )
             except (TarnError, LostError):
                 return
+
+    def may_be_swept(self, error: TarnError, begun: float) -> bool:
+        """Whether a read that began at a time of the loop took so long that a sweep may have taken what it reads: a
+        range of a listing that has been replaced since.
+        """
+        collecting = self._world.plan.collecting
+        if collecting is None or error.reason is not Reason.BLOCK_NOT_FOUND:
+            return False
+        return self._world.loop.time() - begun > collecting.reading_seconds
 
     def looked_up(self, op: Op, begun: float) -> None:
         """Notes that a read found a value; its lookup began at a time of the loop."""

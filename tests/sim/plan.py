@@ -10,7 +10,7 @@ from tests.sim.narrow import Narrowing
 
 from tarn.testing.sim.faults import HOPS, FaultProfile
 
-__all__ = ["Plan", "draw", "with_collectors", "with_compactors"]
+__all__ = ["Plan", "draw", "planned", "with_collectors", "with_compactors"]
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,12 @@ def draw(seed: int) -> Plan:
     if seed % 32 in _COMPACTED or seed % 128 in _COMPACTED_MOVES:
         return with_compactors(plan)
     return plan
+
+
+def planned(seed: int, *, compacts: bool = False, collects: bool = False) -> Plan:
+    """Draws the plan of a seed, with compactors in any case, or with collections, if wanted."""
+    plan = with_compactors(draw(seed)) if compacts else draw(seed)
+    return with_collectors(plan) if collects else plan
 
 
 def with_compactors(plan: Plan) -> Plan:

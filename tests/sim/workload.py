@@ -205,7 +205,7 @@ class Client:
         try:
             found = await self.graveler.lookup(self.call(), repository_id, branch_id, key)
         except TarnError as error:
-            self._finish_read(op, error)
+            self._finish_read(op, error, begun)
         else:
             op.value = self.world.values.of(found.entry)
             self.history.finish(op, Outcome.OK)
@@ -214,7 +214,7 @@ class Client:
             self._seen[branch, key] = max(op.value or ABSENT, ABSENT)
         return op
 
-    def _finish_read(self, op: Op, error: TarnError) -> None:
+    def _finish_read(self, op: Op, error: TarnError, begun: float) -> None:
         """Records a read without a value: no entry, no branch, or no answer."""
         if error.reason is Reason.ENTRY_NOT_FOUND:
             op.value = ABSENT
@@ -223,7 +223,8 @@ class Client:
         elif error.reason is Reason.COMMIT_NOT_FOUND and op.branch.startswith("tmp/"):
             op.value = GONE  # the read took longer than the drop delay, and the repository was removed meanwhile
         else:
-            if error.kind in {Kind.NOT_FOUND, Kind.CORRUPT}:
+            is_lost = error.kind in {Kind.NOT_FOUND, Kind.CORRUPT}
+            if is_lost and not self._objects.may_be_swept(error, begun):
                 self.world.problem(f"{op.line()}: {error!r}")
             self.history.finish(op, Outcome.INFO, note_of(error))
             return
@@ -264,7 +265,7 @@ class Client:
             )
         except TarnError as error:
             for op in ops:
-                self._finish_read(op, error)
+                self._finish_read(op, error, begun)
             return ops
         self._read_page(
             page, ops, prefix, delimiter, f"{branch} {prefix!r} {delimiter!r} {after!r}"
@@ -302,12 +303,13 @@ class Client:
         """Reads uncommitted differences: each line is a read of its key; a missing line says nothing."""
         repository_id, branch_id = branch.split("/")
         ops = {k: self.history.begin(self.name, OpKind.LIST, branch, k) for k in self.keys}
+        begun = self.world.loop.time()
         try:
             page = await self.graveler.diff_uncommitted(self.call(), repository_id, branch_id)
         except TarnError as error:
             for op in ops.values():
                 if error.reason in NO_BRANCH:
-                    self._finish_read(op, error)
+                    self._finish_read(op, error, begun)
                 else:
                     self.history.finish(op, Outcome.INFO, note_of(error))
             return [*ops.values()]

@@ -38,6 +38,9 @@ _ROWS_OF_TASK: Final = 16
 _TASKS_MAX: Final = 10_000
 _JOINED_ROWS: Final = 1_000_000
 """Rows of both sides in one partition of a join."""
+_BY_HASH_TABLE: Final = "shuffle_hash"
+"""Spark would sort both sides. A table of one side of a partition takes 100 MiB at most, because hashes spread evenly,
+and an existence join holds a key once however often it is referenced."""
 
 
 class Frames:
@@ -164,12 +167,12 @@ class Frames:
             TarnError: INTERNAL if the two comparisons disagree.
         """
         self._join_in(about // _JOINED_ROWS)
-        in_use = references.select(hash_of_key().alias("hash"))
+        in_use = references.select(hash_of_key().alias("hash")).hint(_BY_HASH_TABLE)
         hashed = rows.withColumn("hash", hash_of_key())
         found = self.kept(hashed.join(in_use, "hash", "left_anti").drop("hash"))
         tallies = await self._actions.run("compare", lambda: tallies_of(found))
         if any(tally.count for tally in tallies.values()):
-            keys = found.select("kind", "key")
+            keys = found.select("kind", "key").hint(_BY_HASH_TABLE)
             wrong = references.join(keys, ["kind", "key"], "left_semi").limit(1)
             if await self._actions.run("compare again by whole keys", wrong.count):
                 text = (

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import Tracer
+
+    from tarn.telemetry.spans import SpanSink
 
 __all__ = ["exporting"]
 
@@ -58,14 +59,15 @@ def exporting(
     numbers = _exporter("opentelemetry_metrics_exporter", environ.get("OTEL_METRICS_EXPORTER", ""))
     interval = float(environ.get("OTEL_METRIC_EXPORT_INTERVAL") or _INTERVAL_MS) / 1000
     with ExitStack() as stack:
-        tracer = None
+        sink = None
         if spans is not None:
-            tracer = stack.enter_context(_exported_spans(service, cast("SpanExporter", spans)))
+            exported = _exported_spans(service, cast("SpanExporter", spans), rng)
+            sink = stack.enter_context(exported)
         if numbers is not None:
             exporter = cast("MetricExporter", numbers)
             push = _MetricPush(service, meters, exporter, clock, interval)
             stack.callback(push.close)
-        yield Tracing(tracer, ratio, rng)
+        yield Tracing(sink, ratio, rng)
 
 
 def _exporter(group: str, name: str) -> object | None:
@@ -79,23 +81,17 @@ def _exporter(group: str, name: str) -> object | None:
 
 
 @contextmanager
-def _exported_spans(service: str, exporter: SpanExporter) -> Iterator[Tracer]:
+def _exported_spans(service: str, exporter: SpanExporter, rng: random.Random) -> Iterator[SpanSink]:
     from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-    # Always on: spans that are not sampled never reach this point.
-    provider = TracerProvider(
-        sampler=ALWAYS_ON,
-        resource=Resource.create({"service.name": service}),
-        shutdown_on_exit=False,
-    )
-    provider.add_span_processor(BatchSpanProcessor(exporter))
+    from tarn.telemetry.spans import SpanSink
+
+    processor = BatchSpanProcessor(exporter)
     try:
-        yield provider.get_tracer("tarn")
+        yield SpanSink(processor, Resource.create({"service.name": service}), rng)
     finally:
-        provider.shutdown()
+        processor.shutdown()  # type: ignore[no-untyped-call]
 
 
 class _MetricPush:

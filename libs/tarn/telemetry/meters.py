@@ -141,6 +141,7 @@ class Meters:
         self._counters: dict[str, dict[Labels, Counter]] = {}
         self._histograms: dict[str, dict[Labels, Histogram]] = {}
         self._samplers: dict[str, dict[Labels | None, Sampler]] = {}
+        self._pending: list[Callable[[], None]] = []
 
     def counter(self, name: str, **labels: str) -> Counter:
         """Returns the counter of a metric and labels.
@@ -196,11 +197,17 @@ class Meters:
         self._metric(name, Kind.GAUGE, Kind.COUNTER)
         self._samplers.setdefault(name, {})[None] = read
 
+    def before_collecting(self, count: Callable[[], None]) -> None:
+        """Registers a function that counts what its owner has put aside. It must not fail or wait."""
+        self._pending.append(count)
+
     def collect(self) -> list[Family]:
         """Returns the series of all metrics that have any, in the order of the table.
 
         Gauges whose function fails, or whose turn comes after `SAMPLING_SECONDS_MAX`, are left out and counted.
         """
+        for count in self._pending:
+            count()
         end = self._now() + SAMPLING_SECONDS_MAX
         sampled = {name: list(self._sampled(name, end)) for name in list(self._samplers)}
         families = []

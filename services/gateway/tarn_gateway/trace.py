@@ -21,6 +21,9 @@ from tarn_gateway.rates import RateLimits
 
 __all__ = ["Trace", "Traces"]
 
+_COUNTED_TOGETHER = 32
+"""Requests that are put aside until they are counted. One after the other, in caches that are warm, they cost half."""
+
 
 class Trace:
     """Facts about a request, each recorded as soon as the handler knows it."""
@@ -104,7 +107,9 @@ class Traces:
         self._by_operation: dict[Operation | None, _OperationMeters] = {}
         self._received = meters.counter("gateway.received")
         self._sent = meters.counter("gateway.sent")
+        self._ended: list[tuple[Trace, Exchange]] = []
         meters.sample("gateway.in_flight", lambda: len(self._open))
+        meters.before_collecting(self._count_ended)
 
     def begin(self, request: Request) -> Trace:
         """Creates the trace of a request; it is kept until `end`."""
@@ -121,10 +126,12 @@ class Traces:
         """Counts the request and writes its log line; this is the observer of the HTTP server."""
         request = exchange.request
         trace = self._open.pop(request.request_id, None) or Trace()
-        self._count(trace, exchange)
         if self._rates is not None and trace.operation is not None:
             moved = exchange.received_bytes + exchange.sent_bytes
             self._rates.charge(trace.user, trace.repository, moved)
+        self._ended.append((trace, exchange))
+        if len(self._ended) >= _COUNTED_TOGETHER or trace.span is not None:
+            self._count_ended()
         if exchange.seconds > self._slow_s and self._failures:
             self._log_slow(trace, exchange)
         try:
@@ -186,6 +193,11 @@ class Traces:
             "request_id": exchange.request.request_id,
         }
         self._lines.write("warning", "slow operation", values)
+
+    def _count_ended(self) -> None:
+        ended, self._ended = self._ended, []
+        for trace, exchange in ended:
+            self._count(trace, exchange)
 
     def _count(self, trace: Trace, exchange: Exchange) -> None:
         operation, seconds = trace.operation, exchange.seconds

@@ -5,12 +5,13 @@ import random
 from pathlib import Path
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.telemetry.meters import Meters
+from tarn.telemetry.spans import SpanSink
 from tarn.telemetry.tracing import Tracing, trace_id
 from tarn.testing.clock import ManualClock
 from tarn_gateway.http import BodyReader, Exchange, Headers, Request
@@ -98,9 +99,9 @@ def test_a_slow_request_is_logged_with_its_phases(tmp_path: Path) -> None:
 
 def test_a_traced_request_is_the_exemplar_of_its_bucket() -> None:
     meters, spans = Meters(), InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(spans))
-    tracing = Tracing(provider.get_tracer("test"), 1.0, random.Random(1))
+    rng = random.Random(1)
+    sink = SpanSink(SimpleSpanProcessor(spans), Resource.get_empty(), rng)
+    tracing = Tracing(sink, 1.0, rng)
     traces = Traces(access_log=False, meters=meters, tracing=tracing, clock=ManualClock())
     slow = exchange(200, "r1")
     trace = traces.begin(slow.request)

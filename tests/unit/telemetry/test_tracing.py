@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import (
     ConsoleSpanExporter,
     SimpleSpanProcessor,
@@ -17,6 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tarn.telemetry.calls import CallMeter
 from tarn.telemetry.exporting import exporting
 from tarn.telemetry.meters import Meters
+from tarn.telemetry.spans import SpanSink
 from tarn.telemetry.tracing import (
     FORCED_PER_SECOND_MAX,
     TRACEPARENT,
@@ -80,9 +82,9 @@ def spans() -> InMemorySpanExporter:
 
 
 def tracing_to(spans: InMemorySpanExporter, ratio: float, now: Callable[[], float]) -> Tracing:
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(spans))
-    return Tracing(provider.get_tracer("test"), ratio, random.Random(1), now)
+    rng = random.Random(1)
+    sink = SpanSink(SimpleSpanProcessor(spans), Resource.get_empty(), rng)
+    return Tracing(sink, ratio, rng, now)
 
 
 def parents(spans: InMemorySpanExporter) -> dict[str, str | None]:
