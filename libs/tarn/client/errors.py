@@ -11,6 +11,13 @@ that class and of the class of their kind. The docstrings are the texts of the t
 
 from __future__ import annotations
 
+from tarn.client.collection_errors import (
+    CollectionHeldError,
+    CollectionLostError,
+    CollectionNoMarkError,
+    CollectionRunningError,
+    CollectionTooEarlyError,
+)
 from tarn.client.failures import (
     AlreadyExistsError,
     CorruptError,
@@ -325,40 +332,10 @@ class AddressNotIssuedError(DeniedError):
     REASON = Reason.ADDRESS_NOT_ISSUED
 
 
-class CollectionRunningError(FailedPreconditionError):
-    """Another run of a garbage collection works on the repository, or a batch of deletions was never ended."""
-
-    REASON = Reason.COLLECTION_RUNNING
-
-
-class CollectionHeldError(FailedPreconditionError):
-    """Garbage collections of the repository are held: release the hold, or wait for its end."""
-
-    REASON = Reason.COLLECTION_HELD
-
-
 class FeatureLevelError(FailedPreconditionError):
     """The installation's feature level is too low for it, because an upgrade is not finished."""
 
     REASON = Reason.FEATURE_LEVEL
-
-
-class CollectionLostError(FailedPreconditionError):
-    """The run of a garbage collection is over, or its lease is: it has to stop at once."""
-
-    REASON = Reason.COLLECTION_LOST
-
-
-class CollectionNoMarkError(FailedPreconditionError):
-    """The mark to sweep is not the last complete one of the repository."""
-
-    REASON = Reason.COLLECTION_NO_MARK
-
-
-class CollectionTooEarlyError(FailedPreconditionError):
-    """The grace time of the mark is not over."""
-
-    REASON = Reason.COLLECTION_TOO_EARLY
 
 
 class UserNotFoundError(NotFoundError):

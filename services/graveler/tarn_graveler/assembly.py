@@ -234,21 +234,16 @@ def assemble(
     refs, cleaning, expired = records.refs, records.cleaning, records.expired
     layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
     reading = Reading(refs, branches, layers, expired, clock, settings.read_seconds_max)
-    daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
-    publications = Publications(branches, commits, blocks, clock)
-    collections = Collections(kv, repositories, commits, expired, settings.collection)
+    publications, collections = records.publications, records.collections
     fences = fences or Fences(collections, expired, blocks, clock)
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     listings = CompactedListings(branches, layers, builder, fences)
     ending = publications, cleaning, clock, operations
-    path_records = PathRecords(kv, repositories, tasks)
-    path_changes = PathChanges(path_records, commits, committed)
+    path_changes = PathChanges(records.paths, commits, committed)
     changes, bases = UncommittedChanges(layers, committed), MergeBases(commits)
-    age = AddressAge(clock, settings.collection)
     moves = HeadMoves(branches, layers, changes, *ending, expired)
     online = _online(settings, kv, branches, layers, collections, blocks, clock)
     iterators = Iterators(kv, keys, repositories, commits, layers, reading)
-    counter = UsageCounter(kv, iterators, layers, committed, daily_uploads)
     return Graveler(
         repositories=repositories,
         branches=branches,
@@ -261,21 +256,21 @@ def assemble(
         layers=layers,
         reading=reading,
         iterators=iterators,
-        staging=Staging(kv, branches, layers, tasks, age, None if online is None else online.rows),
-        conditional=ConditionalStaging(kv, branches, layers, age),
+        staging=_staging(kv, branches, layers, tasks, records.age, online),
+        conditional=ConditionalStaging(kv, branches, layers, records.age),
         cleaning=cleaning,
-        committing=Committing(branches, commits, path_records, layers, builder, fences, *ending),
+        committing=Committing(branches, commits, records.paths, layers, builder, fences, *ending),
         moves=moves,
         part_resets=PartResets(branches, layers, committed, builder, listings, cleaning, clock),
         compacting=Compacting(branches, layers, listings, cleaning, clock, tasks, operations),
         staging_statistics=StagingStatistics(kv, branches, layers, committed),
-        merges=Merges(commits, committed, moves, clock, path_records, bases, fences),
+        merges=Merges(commits, committed, moves, clock, records.paths, bases, fences),
         publications=publications,
         diffing=Diffing(bases, layers, reading, committed, changes),
         history=History(commits, path_changes),
         annotating=Annotating(commits, committed, path_changes),
-        daily_uploads=daily_uploads,
-        uploads=_uploads(settings, kv, branches, layers, daily_uploads, clock, ids),
+        daily_uploads=records.daily_uploads,
+        uploads=_uploads(settings, kv, branches, layers, records.daily_uploads, clock, ids),
         page_keys=PageKeys(kv, keys, ids),
         task_runner=_task_runner(kv, keys, cleaning, repositories, clock, ids, tasks),
         settings=records.settings,
@@ -284,7 +279,7 @@ def assemble(
         collections=collections,
         copy_sources=CopySources(kv, refs, reading, layers, tasks, is_noted=online is not None),
         online=online,
-        admission=Admission(records.quotas, counter, clock, tasks),
+        admission=_admission(records, kv, iterators, layers, committed, clock, tasks),
         expired=expired,
         clock=clock,
     )
@@ -306,6 +301,11 @@ class _Records:
     settings: RepositorySettings
     quotas: QuotaRecords
     cleaning: TokenCleanup
+    publications: Publications
+    collections: Collections
+    paths: PathRecords
+    daily_uploads: DailyUploads
+    age: AddressAge
 
 
 def _records(
@@ -326,6 +326,7 @@ def _records(
     expired = expired or ExpiredCommits(kv, repositories, clock)
     branches = Branches(kv, repositories, clock, ids, tasks, names, rows, expired)
     commits = Commits(kv, blocks, repositories)
+    cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
     return _Records(
         repositories=repositories,
         names=names,
@@ -338,8 +339,37 @@ def _records(
         refs=Refs(kv, repositories, branches, commits, reflog),
         settings=RepositorySettings(kv, repositories, clock, ids),
         quotas=QuotaRecords(kv, keys, clock, settings.quotas),
-        cleaning=TokenCleanup(kv, keys, repositories, clock, delay, poll, rows),
+        cleaning=cleaning,
+        publications=Publications(branches, commits, blocks, clock),
+        collections=Collections(kv, repositories, commits, expired, settings.collection),
+        paths=PathRecords(kv, repositories, tasks),
+        daily_uploads=DailyUploads(kv, repositories, cleaning, clock, tasks),
+        age=AddressAge(clock, settings.collection),
     )
+
+
+def _staging(
+    kv: Kv,
+    branches: Branches,
+    layers: Layers,
+    tasks: TaskSet,
+    age: AddressAge,
+    online: OnlineDeletion | None,
+) -> Staging:
+    return Staging(kv, branches, layers, tasks, age, None if online is None else online.rows)
+
+
+def _admission(
+    records: _Records,
+    kv: Kv,
+    iterators: Iterators,
+    layers: Layers,
+    committed: Committed,
+    clock: Clock,
+    tasks: TaskSet,
+) -> Admission:
+    usage = UsageCounter(kv, iterators, layers, committed, records.daily_uploads)
+    return Admission(records.quotas, usage, clock, tasks)
 
 
 def _online(

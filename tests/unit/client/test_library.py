@@ -171,7 +171,9 @@ async def test_every_reason_and_kind_makes_an_error_of_both() -> None:
 
     for kind in Kind:
         classes = vars(errors).values()
-        of_kind = next(each for each in classes if getattr(each, "KIND", None) is kind)
+        of_kind = next(
+            each for each in classes if getattr(each, "__dict__", {}).get("KIND") is kind
+        )
         for reason in Reason:
             made = call_error(TarnError(kind, reason, "no", ref="main"), {"path": "a"})
             assert (made.kind, made.reason, made.ref, made.path) == (kind, reason, "main", "a")

@@ -21,6 +21,7 @@ from tarn.core.access import policy
 from tarn.core.access.policy import Role, Statement
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, UserId
+from tarn.core.quota import Limits, QuotaKind
 from tarn.rpc.rules import OPERATE
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import Argument, PageTokens
@@ -54,7 +55,8 @@ OTHERS = {
     "task_id", "all_users", "timeout_ms", "rows_max",
     "start_id", "after_sequence", "wait_ms", "after_repository_id", "after_branch_id",
     "run_id", "mark_run_id", "phase", "block_ids", "is_complete", "totals", "hold", "metarange_ids", "commits",
-    "part_count", "token", "size_bytes", "etag", *NESTED,
+    "part_count", "token", "size_bytes", "etag", "kind", "name", "limits", "is_copy_source",
+    "gateway_token", "is_new_address", *NESTED,
 }  # fmt: skip
 """Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""
 
@@ -326,6 +328,10 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         await service.graveler.create_tag(service.admin, "lake", f"t{name}", MAIN)
         await service.graveler.create_branch(service.admin, "lake", f"b{name}", MAIN)
         await service.graveler.create_repository(service.admin, f"lake-{name}")
+        limits = Limits(branches=9)
+        await service.graveler.set_quota(
+            service.admin, QuotaKind.REPOSITORY, f"lake-{name}", limits
+        )
         await service.graveler.create_branch(service.admin, "lake", f"gone-{name}", MAIN)
         await service.graveler.delete_branch(service.admin, "lake", f"gone-{name}")
     walked = []
@@ -355,7 +361,7 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
                 )
                 await service.graveler.start_preview(ann, wish)
         caller = ann
-        if method.name in ("ListRoots", "ListHistory"):  # only for admins
+        if method.name in ("ListRoots", "ListHistory", "ListQuotas"):  # only for admins
             caller = await service.as_user(f"adam-{method.name.lower()}", "Admin")
         if method.name == "ListRoots":
             request.run_id = "a" * 32
@@ -370,7 +376,7 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         )
         await service.transport.unary(of, method.name, request, caller)
         walked.append(method.name)
-    assert len(walked) == 17, walked
+    assert len(walked) == 18, walked
 
 
 async def begin_restore(service: Service, name: str, restore_id: str) -> None:

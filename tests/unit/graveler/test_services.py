@@ -21,6 +21,8 @@ from tarn_proto.graveler.v1 import entry_service_pb2, merge_service_pb2
 
 PLAUSIBLE = {
     "repository_id": "lake",
+    "kind": "repository",
+    "name": "lake",
     "branch_id": "b1",
     "tag_id": "t1",
     "ref": "main",
@@ -56,7 +58,7 @@ async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> Non
                 )
             assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 77
+    assert seen == 80
 
 
 async def test_every_hot_operation_refuses_a_call_without_a_token(service: Service) -> None:

@@ -9,11 +9,19 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from tarn.core.head_change import HeadOperation
+from tarn.core.retention import parse_retention, retention_to_json
 from tarn.kv import auth_records, collection_records, records, rules_records, task_records
 from tarn.kv.unknown_fields import unknown_of, with_unknown
-from tarn_proto.store.v1 import auth_pb2, collection_pb2, graveler_pb2, rules_pb2, tasks_pb2
+from tarn_proto.store.v1 import (
+    auth_pb2,
+    collection_pb2,
+    graveler_pb2,
+    quotas_pb2,
+    rules_pb2,
+    tasks_pb2,
+)
 
-FILES = (auth_pb2, collection_pb2, graveler_pb2, rules_pb2, tasks_pb2)
+FILES = (auth_pb2, collection_pb2, graveler_pb2, quotas_pb2, rules_pb2, tasks_pb2)
 NEW_NUMBER = 1999
 NEW_TEXT = "a field of the next release"
 
@@ -46,10 +54,12 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
 EDITED_IN_PLACE = {"UploadRecord", "UploadPartRecord"}
 """Their messages are changed as they were parsed, so protobuf itself keeps what it does not know."""
 
-IMMUTABLE = {"CommitRecord"}
-"""Written once; its version says what it holds (docs/formats/commit.md)."""
+IMMUTABLE = {"CommitRecord", "ExpiredCommitRecord", "QuotaRecord"}
+"""Written once, or replaced as a whole. The version of a commit says what it holds (docs/formats/commit.md)."""
 
+RETENTION = retention_to_json(parse_retention('{"branches": [{"match": "*", "keep_days": 30}]}'))
 TEXTS = {"CollectionRecord.phase": "idle", "TaskRecord.state": "failed"}
+TEXTS |= {"SettingsRecord.retention": RETENTION}
 TEXTS |= {"TaskErrorRecord.kind": "conflict", "TaskErrorRecord.reason": "MERGE_CONFLICT"}
 BYTES = {"CollectionRecord.batch": b"b" * 16, "TaskQuotaRecord.open_task_ids": b"q" * 16}
 NUMBERS = {"RefNameRecord.kind": 1}
