@@ -138,7 +138,7 @@ STORES: Final[Sequence[Written]] = (
         "block-discarded-in-doubt",
         "tarn_gateway.operations.writing",
         "The block of a PUT goes although its entry may have been staged.",
-        "if block is not None and error.kind in _REFUSED:",
+        "if block is not None and refused:",
         "if block is not None:",
     ),
     Written(
