@@ -212,11 +212,6 @@ COLLECTION_GUARDS: Sequence[Guard] = (
         *_stages("uploads", "staged", "branches", "tags"),
     ),
     _of(
-        "build-renews",
-        "a build relies on an old range that it finds",
-        Weakening(ListingWriter, "_put", _put_if_absent),
-    ),
-    _of(
         "address-age",
         "an address of any age is staged",
         Weakening(AddressAge, "check", _any_age),
@@ -232,6 +227,11 @@ COLLECTION_GUARDS: Sequence[Guard] = (
 )
 
 RARE_COLLECTION_GUARDS: Sequence[Guard] = (
+    _of(
+        "build-renews",
+        "a build relies on an old range that it finds",
+        Weakening(ListingWriter, "_put", _put_if_absent),
+    ),
     _of(
         "address-age-when-durable",
         "the age of an address is checked only before its row is written",

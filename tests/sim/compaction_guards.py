@@ -131,9 +131,9 @@ _staging_init = Staging.__init__
 
 
 def _staging_over_head(
-    self: Staging, kv: Any, branches: Any, layers: Any, tasks: Any, age: Any
+    self: Staging, kv: Any, branches: Any, layers: Any, tasks: Any, age: Any, private: Any = None
 ) -> None:
-    _staging_init(self, kv, branches, layers, tasks, age)
+    _staging_init(self, kv, branches, layers, tasks, age, private)
     self._layers = _LayersOverHead(layers)  # type: ignore[assignment]
 
 
