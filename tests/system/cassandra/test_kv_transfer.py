@@ -158,7 +158,7 @@ async def is_held(file: Path) -> bool:
         (found,) = await store.get_many(fence_partition("tarn"), [b"fence"])
     finally:
         await store.close()
-    return found is not None and json.loads(found.value)["state"] == FenceState.HELD.value
+    return found is not None and json.loads(found.value).get("state") == FenceState.HELD.value
 
 
 def test_a_lake_moves_to_cassandra_and_back(
