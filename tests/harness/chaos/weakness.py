@@ -17,16 +17,16 @@ _LATE_SECONDS = 0.05
 _stage = Staging.stage
 
 
-async def _acknowledge_early(self: Staging, *args: Any) -> None:
+async def _acknowledge_early(self: Staging, *args: Any, **options: Any) -> None:
     """Acknowledges a write while it is only in memory; it becomes durable a moment later."""
-    task = asyncio.ensure_future(_late(self, *args))
+    task = asyncio.ensure_future(_late(self, *args, **options))
     _late_writes.add(task)
     task.add_done_callback(_late_writes.discard)
 
 
-async def _late(self: Staging, *args: Any) -> None:
+async def _late(self: Staging, *args: Any, **options: Any) -> None:
     await asyncio.sleep(_LATE_SECONDS)
-    await _stage(self, *args)
+    await _stage(self, *args, **options)
 
 
 _late_writes: set[asyncio.Future[None]] = set()
