@@ -95,6 +95,7 @@ def parse_retention(text: str) -> Retention:
         return KEEP_EVERYTHING
     try:
         found = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+        json.dumps(found, ensure_ascii=False).encode()  # no lone surrogates, which no message could hold
     except (ValueError, RecursionError) as error:
         raise _invalid(f"they are no JSON: {str(error)[:200]}", "") from error
     fields = _object(found, "", {"branches", "detached"})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tarn.core.change_kind import PROTECTABLE
-from tarn.core.retention import parse_retention, retention_to_json
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.retention import Retention, parse_retention, retention_to_json
 from tarn.core.rules import ExemptUser, Protection, Rules, Settings
 from tarn.kv.records import parse_record
 from tarn.kv.unknown_fields import unknown_of, with_unknown
@@ -44,9 +45,17 @@ def decode_settings(value: bytes) -> Settings:
         metadata,
         record.change_id,
         record.change_time_us,
-        parse_retention(record.retention),
+        _retention_from(record.retention),
         unknown_of(record),
     )
+
+
+def _retention_from(text: str) -> Retention:
+    try:
+        return parse_retention(text)
+    except TarnError as error:
+        damage = f"a settings record is damaged: {error.message}"
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, damage) from error
 
 
 def _protection_to(protection: Protection) -> pb.ProtectionRecord:
