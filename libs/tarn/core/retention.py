@@ -95,7 +95,8 @@ def parse_retention(text: str) -> Retention:
         return KEEP_EVERYTHING
     try:
         found = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
-        json.dumps(found, ensure_ascii=False).encode()  # no lone surrogates, which no message could hold
+        # No lone surrogates: no message could hold them.
+        json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise _invalid(f"they are no JSON: {str(error)[:200]}", "") from error
     fields = _object(found, "", {"branches", "detached"})

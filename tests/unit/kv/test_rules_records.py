@@ -34,7 +34,9 @@ def test_a_damaged_record_is_refused() -> None:
     assert raised.value.kind is Kind.CORRUPT
 
 
-@pytest.mark.parametrize("text", ["no JSON", '{"branches": [{"match": "\\ud800", "keep_days": 1}]}'])
+@pytest.mark.parametrize(
+    "text", ["no JSON", '{"branches": [{"match": "\\ud800", "keep_days": 1}]}']
+)
 def test_damaged_retention_rules_are_damage_and_no_mistake_of_the_caller(text: str) -> None:
     record = pb.SettingsRecord(retention=text)
     with pytest.raises(TarnError) as raised:
