@@ -192,7 +192,7 @@ class _Answers(Generic[K, T]):
         if (answer := self._answers.get(key)) is not None:
             return answer
         if (refusal := self._refusals.get(key)) is not None:
-            raise _again(refusal)
+            raise refusal.again()
         try:
             return await self._questions.run(
                 key, partial(self._ask, key, ask), timeout_s=call.remaining(self._clock)
@@ -216,10 +216,5 @@ class _Answers(Generic[K, T]):
 def _error_for_waiters(error: Exception) -> Exception | None:
     """A deadline was the asker's own, and a defect is reported by whom it met."""
     if isinstance(error, TarnError) and error.kind is not Kind.DEADLINE:
-        return _again(error)
+        return error.again()
     return None
-
-
-def _again(error: TarnError) -> TarnError:
-    # One exception object raised in many tasks would collect all of their tracebacks.
-    return TarnError(error.kind, error.reason, error.message, **error.metadata)

@@ -166,5 +166,5 @@ class SessionTransport:
 def _error_for_waiters(error: Exception) -> Exception | None:
     """A deadline was the one caller's own; others log in themselves."""
     if isinstance(error, TarnError) and error.kind not in (Kind.DEADLINE, Kind.UNKNOWN_OUTCOME):
-        return TarnError(error.kind, error.reason, error.message, **error.metadata)
+        return error.again()
     return None

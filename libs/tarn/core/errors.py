@@ -142,6 +142,10 @@ class TarnError(Exception):
         self.message = message
         self.metadata = metadata
 
+    def again(self) -> TarnError:
+        """Returns an error that says the same. One object raised in many tasks would collect all their tracebacks."""
+        return TarnError(self.kind, self.reason, self.message, **self.metadata)
+
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles the state instead of the constructor's arguments, because subclasses have other arguments."""
         return _unmade, (type(self), self.args), self.__dict__

@@ -154,7 +154,7 @@ async def test_an_installation_of_an_earlier_release_keeps_its_level() -> None:
 
 
 async def test_the_level_is_raised_in_two_steps() -> None:
-    """While old leases last, the level is announced and nobody writes at it."""
+    """While old leases last, the level is announced and no process writes at it."""
     kv, clock, said = await used(), ManualClock(), list[str]()
     raising = asyncio.ensure_future(raise_level(kv, ID, clock, is_shared=True, said=said.append))
     await asleep(clock)

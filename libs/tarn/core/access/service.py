@@ -27,7 +27,7 @@ _STATEMENTS = {
 class Service(enum.StrEnum):
     """A service without a user.
 
-    The gateway acts for users. Its own token says only that it made the addresses that it stages; it allows nothing.
+    The gateway acts for users. Its own token allows it to read quotas, and says that it made the addresses it stages.
     """
 
     COMPACTOR = "compactor"

@@ -3,7 +3,7 @@
 Each replaced row is judged twice:
 
 1. *Soon*: its token has no note of a copy, and its branch still names the token, so that no note can have been dropped.
-   From then on nobody can come to refer to the address any more.
+   From then on no new reference to the address can appear.
 2. *After the delay*, which is for readers: no hold and no collection is under way, and the path does not hold the
    address. Then the block is deleted.
 
@@ -155,7 +155,7 @@ class OnlineDeletion:
     # ---- the first look
 
     async def _look(self, rows: Sequence[tuple[Replaced, float]]) -> None:
-        """Judges whether nobody else can refer to the addresses, now and ever."""
+        """Judges whether nothing else can refer to the addresses, now and ever."""
         try:
             kept = await self._reason_to_keep([row for row, _ in rows])
         except TarnError:

@@ -193,5 +193,5 @@ _log = structlog.get_logger()
 
 def _error_for_waiters(error: Exception) -> Exception | None:
     if isinstance(error, TarnError):
-        return TarnError(error.kind, error.reason, error.message, **error.metadata)
+        return error.again()
     return TarnError(Kind.INTERNAL, Reason.INTERNAL, "a count of a quota failed")
