@@ -99,6 +99,16 @@ async def test_expiry_is_durable_and_the_first_rule_stays(lake: Lake) -> None:
     assert found[first].time_us < lake.clock.now_us() - 50_000_000
 
 
+async def test_a_commit_that_was_only_shown_is_looked_for_again(
+    lake: Lake, replicas: Replicas
+) -> None:
+    first, _, _ = await line(lake)
+    async with replicas.replica() as other:
+        assert await other.expired.find(lake.repository, [first]) == {}
+        assert await expire(lake, first) == 1
+        await refused(other.reading.page(lake.repository, first, PageRequest("", "", "", 10)))
+
+
 @pytest.mark.parametrize("named_by", ["branch", "tag", "reflog", "outbox"])
 async def test_refs_and_reflogs_are_roots_whatever_rows_say(lake: Lake, named_by: str) -> None:
     first, _, _ = await line(lake)

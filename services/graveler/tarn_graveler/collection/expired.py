@@ -51,12 +51,10 @@ class ExpiredCommits:
         rows = await self._kv.get_many(partition, list(map(RepositoryKeys.expired, commit_ids)))
         found: dict[CommitId, Expiry] = {}
         for commit_id, row in zip(commit_ids, rows, strict=True):
-            place, end = (repository.instance_uid, commit_id), begin + READ_CACHE_SECONDS
-            if row is None:
-                self._known.put(place, _LIVE, end)
-                continue
-            found[commit_id] = decode_expiry(row.value)
-            self._known.put(place, found[commit_id], begin + _EXPIRED_SECONDS)
+            if row is not None:
+                found[commit_id] = decode_expiry(row.value)
+                place = (repository.instance_uid, commit_id)
+                self._known.put(place, found[commit_id], begin + _EXPIRED_SECONDS)
         return found
 
     async def refuse(self, repository: Repository, commit_ids: Iterable[CommitId]) -> None:
@@ -73,12 +71,17 @@ class ExpiredCommits:
     async def refuse_read(self, repository: Repository, commit_id: CommitId) -> None:
         """Refuses to read objects of an expired commit. What it knows may be `READ_CACHE_SECONDS` old.
 
+        Only such a read is remembered: a commit that was merely shown is looked for again.
+
         Raises:
             TarnError: EXPIRED_COMMIT.
         """
         known = self._known.get((repository.instance_uid, commit_id))
         if known is None:
+            begin = self._clock.monotonic()
             await self.refuse(repository, [commit_id])
+            place = (repository.instance_uid, commit_id)
+            self._known.put(place, _LIVE, begin + READ_CACHE_SECONDS)
         elif known is not _LIVE:
             raise expired_commit(commit_id, known)
 
