@@ -2,7 +2,7 @@
 
 `bench.load` (`make bench`) measures the whole system.
 
-    python -m bench [kv|block|rpc|commit|merge|reset|compaction|log|deletes|telemetry ...]
+    python -m bench [kv|block|rpc|commit|merge|reset|compaction|log|deletes|gc|telemetry|heavy ...]
 
 Figures of a shared machine drift: compare ratios within one run, not the numbers of two runs.
 """
@@ -26,6 +26,7 @@ PARTS = (
     "deletes",
     "gc",
     "telemetry",
+    "heavy",
 )
 LIMIT_S = 600
 
