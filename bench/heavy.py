@@ -1,4 +1,4 @@
-"""PUTs beside builds of the heavy processes: `python bench/heavy.py [--rounds N] [--seconds S]`.
+"""PUTs beside builds of the heavy processes: `python -m bench.heavy [--rounds N] [--seconds S]`.
 
 A node serves PUTs of 1 KiB over four connections, in short windows: without a build, beside builds of a heavy process
 for commits, and beside builds of one for compactions, in turns of random order. The builds are done again and again by
