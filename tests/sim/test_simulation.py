@@ -1,7 +1,7 @@
 """Real graveler replicas under injected faults keep the promises; without a guard they do not.
 
-Plays the first 100 of the 200 seeds of `make sim`, and without each guard the seeds that detect its absence (recorded by
-`make mutate-guards`).
+Plays the first 100 of the 200 seeds of `make sim`, and without each guard the seeds that detect its absence (recorded
+by `make mutate-guards`).
 """
 
 import os
