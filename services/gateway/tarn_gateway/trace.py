@@ -13,8 +13,10 @@ import structlog
 
 from tarn.core.clock import Clock
 from tarn.rpc.process.log import LineLogger
+from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Counter, Exemplar, Histogram, Meters
 from tarn.telemetry.tracing import RequestSpan, Tracing
+from tarn_gateway.auditing import S3Audit
 from tarn_gateway.http import Exchange, Request
 from tarn_gateway.operation import Operation
 from tarn_gateway.rates import RateLimits
@@ -26,12 +28,17 @@ _COUNTED_TOGETHER = 32
 
 
 class Trace:
-    """Facts about a request, each recorded as soon as the handler knows it."""
+    """Facts about a request, each recorded as soon as the handler knows it.
+
+    `outcomes` is the list of the same name of the `S3Request`.
+    """
 
     __slots__ = (
+        "access_key_id",
         "auth_s",
         "code",
         "operation",
+        "outcomes",
         "path",
         "perform_s",
         "ref",
@@ -46,6 +53,8 @@ class Trace:
         self.ref = ""
         self.path = ""
         self.user = ""
+        self.access_key_id = ""
+        self.outcomes: list[tuple[str, str]] = []
         self.code = ""
         self.span: RequestSpan | None = None
         self.auth_s = 0.0
@@ -81,6 +90,7 @@ class Traces:
         tracing: makes the spans of sampled requests; None: of none.
         clock: the times of exemplars; only with `tracing`.
         rates: are charged with the bytes of each request; None: none are limited.
+        audit: records requests; None: nothing does.
     """
 
     def __init__(
@@ -92,6 +102,7 @@ class Traces:
         tracing: Tracing | None = None,
         clock: Clock | None = None,
         rates: RateLimits | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         log = structlog.get_logger().bind()
         self._access_log = access_log and log.is_enabled_for(logging.INFO)
@@ -102,6 +113,7 @@ class Traces:
         self._tracing = tracing if tracing is not None and tracing.is_on else None
         self._clock = clock
         self._rates = rates
+        self._audit = None if audit is None else S3Audit(audit)
         self._meters = meters = meters or Meters()
         # Operations are compared by identity, so the look-up is cheap.
         self._by_operation: dict[Operation | None, _OperationMeters] = {}
@@ -135,6 +147,8 @@ class Traces:
         if exchange.seconds > self._slow_s and self._failures:
             self._log_slow(trace, exchange)
         try:
+            if self._audit is not None:
+                self._audit.ended(trace, exchange)
             self._log_access(trace, exchange)
         finally:
             if trace.span is not None:
