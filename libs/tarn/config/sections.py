@@ -22,7 +22,7 @@ from tarn.config.lifecycle_sections import Lifecycle
 from tarn.config.quota_sections import Quotas
 from tarn.config.rpc_sections import Rpc
 from tarn.config.setting import setting
-from tarn.config.telemetry_sections import Telemetry, Tracing
+from tarn.config.telemetry_sections import Audit, Telemetry, Tracing
 from tarn.config.timer_sections import Backup, CollectionTimer
 from tarn.config.values import Choice, Form, Number, Secret, Sort, Within
 
@@ -449,6 +449,7 @@ class Config:
     quotas: Quotas
     tracing: Tracing
     telemetry: Telemetry
+    audit: Audit
 
     def rpc_address(self, service: ServiceName) -> str:
         """The address on which a service accepts rpcs.

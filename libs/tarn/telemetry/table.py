@@ -303,6 +303,13 @@ TABLE: Final = (
     ),
     # Telemetry itself
     _counter(
+        "audit.records",
+        "",
+        "Records of the audit log ([audit.md](audit.md)): `written`, or lost: `dropped` (the queue was full), `failed` "
+        "(the disk or pipe), `limited` (too many refusals of unknown callers).",
+        "outcome",
+    ),
+    _counter(
         "telemetry.dropped_series",
         "",
         "Series of a metric that were not created or not sampled, because the metric has too many.",

@@ -13,8 +13,10 @@ import structlog
 
 from tarn.core.clock import Clock
 from tarn.rpc.process.log import LineLogger
+from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Counter, Exemplar, Histogram, Meters
 from tarn.telemetry.tracing import RequestSpan, Tracing
+from tarn_gateway.auditing import S3Audit
 from tarn_gateway.http import Exchange, Request
 from tarn_gateway.operation import Operation
 from tarn_gateway.rates import RateLimits
@@ -26,12 +28,17 @@ _COUNTED_TOGETHER = 128
 
 
 class Trace:
-    """Facts about a request, each recorded as soon as the handler knows it."""
+    """Facts about a request, each recorded as soon as the handler knows it.
+
+    `outcomes` is the list of the same name of the `S3Request`.
+    """
 
     __slots__ = (
+        "access_key_id",
         "auth_s",
         "code",
         "operation",
+        "outcomes",
         "path",
         "perform_s",
         "ref",
@@ -46,6 +53,8 @@ class Trace:
         self.ref = ""
         self.path = ""
         self.user = ""
+        self.access_key_id = ""
+        self.outcomes: list[tuple[str, str]] = []
         self.code = ""
         self.span: RequestSpan | None = None
         self.auth_s = 0.0
@@ -113,6 +122,7 @@ class Traces:
         tracing: makes the spans of sampled requests; None: of none.
         clock: the times of exemplars; only with `tracing`.
         rates: are charged with the bytes of each request; None: none are limited.
+        audit: records requests; None: nothing does.
     """
 
     def __init__(
@@ -124,6 +134,7 @@ class Traces:
         tracing: Tracing | None = None,
         clock: Clock | None = None,
         rates: RateLimits | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         log = structlog.get_logger().bind()
         self._access_log = access_log and log.is_enabled_for(logging.INFO)
@@ -135,6 +146,7 @@ class Traces:
         self._chance, self._ratio = (tracing.chance, tracing.ratio) if tracing else (float, 0.0)
         self._clock = clock
         self._rates = rates
+        self._audit = None if audit is None else S3Audit(audit)
         self._meters = meters = meters or Meters()
         # Operations are compared by identity, so the look-up is cheap.
         self._by_operation: dict[Operation | None, _OperationMeters] = {}
@@ -182,6 +194,8 @@ class Traces:
         if exchange.seconds > self._slow_s and self._failures:
             self._log_slow(trace, exchange)
         try:
+            if self._audit is not None:
+                self._audit.ended(trace, exchange)
             self._log_access(trace, exchange)
         finally:
             if trace.span is not None:
