@@ -370,9 +370,9 @@ class Graveler:
     cleanup_poll_ms: int = setting("5s", "Interval at which graveler looks for data to drop.")
     heavy_process: bool = setting(
         "true",
-        "Build large commits in a second process, so that they do not delay requests. It "
-        "starts with the first large commit and ends after some minutes without one (see "
-        "`docs/design/heavy-process.md`).",
+        "Build large commits in a second process, and large compactions in a third one of the "
+        "lowest priority, so that they do not delay requests. Each starts with its first build "
+        "and ends after some minutes without one (see `docs/design/heavy-process.md`).",
     )
     reflog_retention_ms: int = setting(
         "90d",

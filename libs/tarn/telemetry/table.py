@@ -205,7 +205,7 @@ TABLE: Final = (
         "phase",
         of="graveler",
     ),
-    # The cleaner, the caches and the heavy process of a replica
+    # The cleaner, the caches and the heavy processes of a replica
     _gauge(
         "cleanup.lag",
         "s",
@@ -240,7 +240,7 @@ TABLE: Final = (
         "outcome",
         of="graveler",
     ),
-    _gauge("heavy.running", "", "Whether the heavy process runs: 1 or 0.", of="graveler"),
+    _gauge("heavy.running", "", "Number of heavy processes that run, 0 to 2.", of="graveler"),
     # The compactor
     _gauge(
         "staging.rows",
