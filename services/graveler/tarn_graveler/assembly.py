@@ -27,6 +27,7 @@ from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.copy_sources import CopySources
 from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.branch.head_moves import HeadMoves
+from tarn_graveler.branch.kept_objects import KeptObjects
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 from tarn_graveler.branch.online_deletion import OFFLINE, OnlineDeletion, OnlineSettings
@@ -233,7 +234,7 @@ def assemble(
     repositories, branches, commits = records.repositories, records.branches, records.commits
     refs, cleaning, expired = records.refs, records.cleaning, records.expired
     layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
-    reading = Reading(refs, branches, layers, expired, clock, settings.read_seconds_max)
+    reading = _reading(records, settings, layers, blocks, clock)
     publications, collections = records.publications, records.collections
     fences = fences or Fences(collections, expired, blocks, clock)
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
@@ -326,6 +327,8 @@ def _records(
     expired = expired or ExpiredCommits(kv, repositories, clock)
     branches = Branches(kv, repositories, clock, ids, tasks, names, rows, expired)
     commits = Commits(kv, blocks, repositories)
+    rules = RepositorySettings(kv, repositories, clock, ids)
+    collection = settings.collection
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
     return _Records(
         repositories=repositories,
@@ -337,15 +340,28 @@ def _records(
         expired=expired,
         commits=commits,
         refs=Refs(kv, repositories, branches, commits, reflog),
-        settings=RepositorySettings(kv, repositories, clock, ids),
+        settings=rules,
         quotas=QuotaRecords(kv, keys, clock, settings.quotas),
         cleaning=cleaning,
         publications=Publications(branches, commits, blocks, clock),
-        collections=Collections(kv, repositories, commits, expired, settings.collection),
+        collections=Collections(kv, repositories, commits, expired, rules, clock, collection),
         paths=PathRecords(kv, repositories, tasks),
         daily_uploads=DailyUploads(kv, repositories, cleaning, clock, tasks),
         age=AddressAge(clock, settings.collection),
     )
+
+
+def _reading(
+    records: _Records,
+    settings: GravelerSettings,
+    layers: Layers,
+    blocks: BlockStore,
+    clock: Clock,
+) -> Reading:
+    branches, expired = records.branches, records.expired
+    kept = KeptObjects(branches, layers, records.settings, blocks, clock)
+    longest = settings.read_seconds_max
+    return Reading(records.refs, branches, layers, expired, kept, clock, longest)
 
 
 def _staging(
