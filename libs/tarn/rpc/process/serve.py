@@ -23,6 +23,7 @@ from typing import Protocol, Self
 import structlog
 
 from tarn.aio.task_set import TaskSet
+from tarn.config import SecretChanges
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import TarnError
 from tarn.rpc.process.defects import new_loop, warnings_logged
@@ -97,6 +98,7 @@ class Runtime:
         rng: random numbers for jitter and sampling; never for secrets.
         meters: counters and histograms.
         tracing: spans.
+        secrets: parts of the process that are told of new secrets.
         addresses: listening addresses of the process by name (`grpc`, `s3`, …), for the ready line.
         failure: why the process stops by itself; empty if it was asked to stop.
     """
@@ -109,6 +111,7 @@ class Runtime:
         self.rng = rng
         self.meters = meters
         self.tracing = tracing
+        self.secrets = SecretChanges()
         self.addresses: dict[str, str] = {}
         self.failure = ""
         self._starting: asyncio.Timeout | None = None

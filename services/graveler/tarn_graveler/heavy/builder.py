@@ -27,6 +27,8 @@ from tarn_graveler.heavy.worker import HeavyProcess, WorkerLimits, start_process
 
 __all__ = ["HeavyLimits", "ProcessBuilder", "open_builder"]
 
+_RETIRE_POLL_SECONDS = 1.0
+
 _log = structlog.get_logger()
 
 
@@ -171,6 +173,20 @@ class ProcessBuilder:
             self._tasks.spawn(self._watch(self._child))
             return self._child
 
+    def renew(self, start: Callable[[], Awaitable[HeavyProcess]]) -> None:
+        """Starts further children in another way, and ends the child when it has done its builds."""
+        self._start = start
+        child, self._child = self._child, None
+        if child is not None:
+            self._tasks.spawn(self._retire(child))
+
+    async def _retire(self, child: HeavyProcess) -> None:
+        try:
+            while not (child.is_idle or child.is_over):
+                await self._clock.sleep(_RETIRE_POLL_SECONDS)
+        finally:
+            await child.close()
+
     async def _watch(self, child: HeavyProcess) -> None:
         """Ends a child that has been idle for too long."""
         while child is self._child and not child.is_over:
@@ -194,6 +210,20 @@ async def open_builder(
     if not config.graveler.heavy_process:
         yield InlineBuilder(kv, committed)
         return
-    start = partial(start_process, variables_of(config), runtime.clock, WorkerLimits())
-    async with ProcessBuilder(start, kv, committed, runtime.clock, runtime.rng) as builder:
+
+    def starter(now: Config) -> Callable[[], Awaitable[HeavyProcess]]:
+        return partial(start_process, variables_of(now), runtime.clock, WorkerLimits())
+
+    async with ProcessBuilder(
+        starter(config), kv, committed, runtime.clock, runtime.rng
+    ) as builder:
+        used = config
+
+        async def renew(changed: Config) -> None:
+            nonlocal used
+            if changed != used:
+                used = changed
+                builder.renew(starter(changed))
+
+        runtime.secrets.subscribe(renew)
         yield builder
