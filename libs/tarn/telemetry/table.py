@@ -301,6 +301,19 @@ TABLE: Final = (
         "process.loop_lag",
         "How late a timer of the event loop fires, four times a second. All requests of the process wait as long.",
     ),
+    # Secrets that were replaced while the process runs
+    _counter(
+        "secrets.reloads",
+        "",
+        "New contents of the files of secrets: `used`, or `refused` (a file is damaged, or the secrets cannot be used; "
+        "the log says why, and the old ones stay in use).",
+        "outcome",
+    ),
+    _gauge(
+        "secrets.refused",
+        "",
+        "Whether the files of secrets hold something that this process does not use: 1 or 0.",
+    ),
     # Telemetry itself
     _counter(
         "audit.records",

@@ -26,7 +26,7 @@ __all__ = ["main"]
 async def _assemble(
     config: Config, runtime: Runtime, stack: AsyncExitStack
 ) -> Sequence[Application]:
-    blocks = await open_blocks(config, runtime.clock, runtime.meters)
+    blocks = await open_blocks(config, runtime.clock, runtime.meters, runtime.secrets)
     stack.push_async_callback(blocks.close)
     auth = connect(config, runtime, "auth")
     stack.push_async_callback(auth.close)

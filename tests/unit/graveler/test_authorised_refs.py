@@ -305,7 +305,7 @@ async def test_a_forged_page_token_is_refused(service: Service, eve: Call) -> No
         "paths": "[[], []]",
     }
     for key in (bytes(32), bytes(range(32))):
-        forged = PageTokens(key, "eve", "CommitService.ListCommits", **arguments).encode(
+        forged = PageTokens((key,), "eve", "CommitService.ListCommits", **arguments).encode(
             said_position(Position(((CommitId(made), LISTED),)))
         )
         assert await refused(commits(service, eve, SANDBOX, forged))

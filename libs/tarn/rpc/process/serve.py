@@ -24,6 +24,7 @@ from typing import Protocol, Self
 import structlog
 
 from tarn.aio.task_set import TaskSet
+from tarn.config import SecretChanges
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import TarnError
 from tarn.rpc.process.defects import new_loop, warnings_logged
@@ -103,6 +104,7 @@ class Runtime:
         meters: counters and histograms.
         tracing: spans.
         audit: the audit log; None for none.
+        secrets: parts of the process that are told of new secrets.
         addresses: listening addresses of the process by name (`grpc`, `s3`, …), for the ready line.
         failure: why the process stops by itself; empty if it was asked to stop.
     """
@@ -122,6 +124,7 @@ class Runtime:
         self.meters = meters
         self.tracing = tracing
         self.audit = audit
+        self.secrets = SecretChanges()
         self.addresses: dict[str, str] = {}
         self.failure = ""
         self._starting: asyncio.Timeout | None = None

@@ -14,10 +14,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Literal, Self
 
-from tarn.config import Config, ConfigError, ServiceName, load
+from tarn.config import Config, ConfigError, SecretFiles, ServiceName, load
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.client.replicas import Replicas
 from tarn.rpc.process.log import LogConfig
+from tarn.rpc.process.secret_watch import SecretWatch
 from tarn.rpc.process.serve import AdminPort, Application, Runtime, ServeConfig, serve
 from tarn.rpc.process.tls import ChannelTls, TlsFiles
 from tarn.rpc.server.grpc_server import ServerConfig
@@ -119,7 +120,14 @@ def run(
         async def build(runtime: Runtime) -> Sequence[Application]:
             async with AsyncExitStack() as stack:
                 applications = await assemble(config, runtime, stack)
-                return [Held(stack.pop_all()), *applications]
+                watch = SecretWatch(
+                    config,
+                    SecretFiles(config, os.environ),
+                    runtime.secrets,
+                    runtime.clock,
+                    runtime.meters,
+                )
+                return [Held(stack.pop_all()), *applications, watch]
 
         return serve(build, process)
     except ConfigError as error:
