@@ -21,15 +21,14 @@ from tarn.core.listing.run import run_of_batch
 from tarn.kv.agreement import SETTINGS
 from tarn.kv.fence import FENCE, fence_partition
 from tarn.kv.keys import AuthKeys, day_of_upload, path_key
+from tarn.kv.namespace_records import Namespace, encode_namespace
 from tarn.kv.records import (
     Drop,
-    Namespace,
     RefKind,
     RefName,
     Tag,
     encode_branch,
     encode_drop,
-    encode_namespace,
     encode_ref_name,
     encode_tag,
 )

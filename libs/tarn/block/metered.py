@@ -129,6 +129,11 @@ class _Uploads:
         with self._calls.upload.call():
             await self._uploads.discard(key, upload)
 
+    async def discard_all(self, namespace: str) -> None:
+        """See `BlockUploads.discard_all`."""
+        with self._calls.upload.call():
+            await self._uploads.discard_all(namespace)
+
 
 class MeteredBlocks:
     """`BlockStore` that measures each operation and forwards it; see `metered`."""

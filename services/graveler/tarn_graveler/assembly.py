@@ -61,6 +61,7 @@ from tarn_graveler.quotas.admission import Admission
 from tarn_graveler.quotas.records import QuotaDefaults, QuotaRecords
 from tarn_graveler.quotas.usage import UsageCounter
 from tarn_graveler.repository.dumping import Dumping
+from tarn_graveler.repository.purges import Purges
 from tarn_graveler.repository.records import Repositories
 from tarn_graveler.repository.recovering import Recovering
 from tarn_graveler.repository.restoring import Restoring
@@ -185,6 +186,7 @@ class Graveler:
     online: OnlineDeletion | None
     admission: Admission
     expired: ExpiredCommits
+    purges: Purges
     clock: Clock
     require_feature: RequireFeature = lambda _: None
 
@@ -235,15 +237,14 @@ def assemble(
     refs, cleaning, expired = records.refs, records.cleaning, records.expired
     layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
     reading = _reading(records, settings, layers, blocks, clock)
-    publications, collections = records.publications, records.collections
-    fences = fences or Fences(collections, expired, blocks, clock)
+    fences = fences or Fences(records.collections, expired, blocks, clock)
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     listings = CompactedListings(branches, layers, builder, fences)
-    ending = publications, cleaning, clock, operations
+    ending = records.publications, cleaning, clock, operations
     path_changes = PathChanges(records.paths, commits, committed)
     changes, bases = UncommittedChanges(layers, committed), MergeBases(commits)
     moves = HeadMoves(branches, layers, changes, *ending, expired)
-    online = _online(settings, kv, branches, layers, collections, blocks, clock)
+    online = _online(settings, kv, branches, layers, records.collections, blocks, clock)
     iterators = Iterators(kv, keys, repositories, commits, layers, reading)
     return Graveler(
         repositories=repositories,
@@ -266,7 +267,7 @@ def assemble(
         compacting=Compacting(branches, layers, listings, cleaning, clock, tasks, operations),
         staging_statistics=StagingStatistics(kv, branches, layers, committed),
         merges=Merges(commits, committed, moves, clock, records.paths, bases, fences),
-        publications=publications,
+        publications=records.publications,
         diffing=Diffing(bases, layers, reading, committed, changes),
         history=History(commits, path_changes),
         annotating=Annotating(commits, committed, path_changes),
@@ -277,11 +278,12 @@ def assemble(
         settings=records.settings,
         dumping=Dumping(kv, repositories, records.settings),
         restoring=_restoring(records, committed, blocks),
-        collections=collections,
+        collections=records.collections,
         copy_sources=CopySources(kv, refs, reading, layers, tasks, is_noted=online is not None),
         online=online,
         admission=_admission(records, kv, iterators, layers, committed, clock, tasks),
         expired=expired,
+        purges=records.purges,
         clock=clock,
     )
 
@@ -307,6 +309,7 @@ class _Records:
     paths: PathRecords
     daily_uploads: DailyUploads
     age: AddressAge
+    purges: Purges
 
 
 def _records(
@@ -348,6 +351,7 @@ def _records(
         paths=PathRecords(kv, repositories, tasks),
         daily_uploads=DailyUploads(kv, repositories, cleaning, clock, tasks),
         age=AddressAge(clock, settings.collection),
+        purges=Purges(kv, keys, clock, settings.collection),
     )
 
 

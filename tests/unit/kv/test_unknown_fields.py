@@ -10,7 +10,14 @@ from google.protobuf.message import Message
 
 from tarn.core.head_change import HeadOperation
 from tarn.core.retention import parse_retention, retention_to_json
-from tarn.kv import auth_records, collection_records, records, rules_records, task_records
+from tarn.kv import (
+    auth_records,
+    collection_records,
+    namespace_records,
+    records,
+    rules_records,
+    task_records,
+)
 from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import (
     auth_pb2,
@@ -35,7 +42,9 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
         collection_records.decode_collection(value)
     ),
     "RepositoryRecord": lambda value: records.encode_repository(records.decode_repository(value)),
-    "NamespaceRecord": lambda value: records.encode_namespace(records.decode_namespace(value)),
+    "NamespaceRecord": lambda value: namespace_records.encode_namespace(
+        namespace_records.decode_namespace(value)
+    ),
     "BranchRecord": lambda value: records.encode_branch(
         records.decode_branch(value), is_pending=records.is_pending_branch(value)
     ),
