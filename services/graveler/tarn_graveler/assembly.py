@@ -26,6 +26,7 @@ from tarn_graveler.branch.compacting import Compacting
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.copy_sources import CopySources
 from tarn_graveler.branch.drop_list import DropList
+from tarn_graveler.branch.expiring import BranchExpiring
 from tarn_graveler.branch.head_moves import HeadMoves
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
@@ -184,6 +185,7 @@ class Graveler:
     online: OnlineDeletion | None
     admission: Admission
     expired: ExpiredCommits
+    expiring: BranchExpiring
     clock: Clock
     require_feature: RequireFeature = lambda _: None
 
@@ -234,15 +236,14 @@ def assemble(
     refs, cleaning, expired = records.refs, records.cleaning, records.expired
     layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
     reading = Reading(refs, branches, layers, expired, clock, settings.read_seconds_max)
-    publications, collections = records.publications, records.collections
-    fences = fences or Fences(collections, expired, blocks, clock)
+    fences = fences or Fences(records.collections, expired, blocks, clock)
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     listings = CompactedListings(branches, layers, builder, fences)
-    ending = publications, cleaning, clock, operations
-    path_changes = PathChanges(records.paths, commits, committed)
-    changes, bases = UncommittedChanges(layers, committed), MergeBases(commits)
+    ending = records.publications, cleaning, clock, operations
+    path_changes, bases = PathChanges(records.paths, commits, committed), MergeBases(commits)
+    changes = UncommittedChanges(layers, committed)
     moves = HeadMoves(branches, layers, changes, *ending, expired)
-    online = _online(settings, kv, branches, layers, collections, blocks, clock)
+    online = _online(settings, kv, branches, layers, records.collections, blocks, clock)
     iterators = Iterators(kv, keys, repositories, commits, layers, reading)
     return Graveler(
         repositories=repositories,
@@ -265,7 +266,7 @@ def assemble(
         compacting=Compacting(branches, layers, listings, cleaning, clock, tasks, operations),
         staging_statistics=StagingStatistics(kv, branches, layers, committed),
         merges=Merges(commits, committed, moves, clock, records.paths, bases, fences),
-        publications=publications,
+        publications=records.publications,
         diffing=Diffing(bases, layers, reading, committed, changes),
         history=History(commits, path_changes),
         annotating=Annotating(commits, committed, path_changes),
@@ -276,11 +277,12 @@ def assemble(
         settings=records.settings,
         dumping=Dumping(kv, repositories, records.settings),
         restoring=_restoring(records, committed, blocks),
-        collections=collections,
+        collections=records.collections,
         copy_sources=CopySources(kv, refs, reading, layers, tasks, is_noted=online is not None),
         online=online,
         admission=_admission(records, kv, iterators, layers, committed, clock, tasks),
         expired=expired,
+        expiring=_expiring(records, DropList(kv, keys, clock), clock),
         clock=clock,
     )
 
@@ -398,6 +400,21 @@ def _restoring(records: _Records, committed: Committed, blocks: BlockStore) -> R
         blocks,
         records.expired,
     )
+
+
+def _expiring(records: _Records, drops: DropList, clock: Clock) -> BranchExpiring:
+    """Builds what deletes expired branches, and lets the cleaner hand it those that are due."""
+    expiring = BranchExpiring(
+        records.repositories,
+        records.branches,
+        records.names,
+        records.settings,
+        records.cleaning,
+        drops,
+        clock,
+    )
+    records.cleaning.look_at_branch = expiring.look
+    return expiring
 
 
 def _uploads(

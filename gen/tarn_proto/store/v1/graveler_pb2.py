@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tarn_proto/store/v1/graveler.proto\x12\rtarn.store.v1\"\xc6\x01\n\x10RepositoryRecord\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x19\n\x11storage_namespace\x18\x03 \x01(\t\x12\x16\n\x0e\x64\x65\x66\x61ult_branch\x18\x04 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x12\n\nis_deleted\x18\x06 \x01(\x08\x12\x12\n\nis_pending\x18\x07 \x01(\x08\x12\x12\n\nrestore_id\x18\x08 \x01(\t\"P\n\x0fNamespaceRecord\x12\x14\n\x0cinstance_uid\x18\x01 \x01(\t\x12\x15\n\rrepository_id\x18\x02 \x01(\t\x12\x10\n\x08is_final\x18\x03 \x01(\x08\"Z\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x16\n\x0eis_conditional\x18\x02 \x01(\x08\x12\x0f\n\x07\x62uckets\x18\x03 \x01(\x05\x12\x16\n\x0e\x63reate_time_us\x18\x04 \x01(\x03\"\xcc\x03\n\x0c\x42ranchRecord\x12\x13\n\x0bincarnation\x18\x01 \x01(\x0c\x12%\n\x07staging\x18\x02 \x01(\x0b\x32\x14.tarn.store.v1.Token\x12$\n\x06sealed\x18\x03 \x03(\x0b\x32\x14.tarn.store.v1.Token\x12\x11\n\tcommit_id\x18\x04 \x01(\t\x12\x1e\n\x16\x63ompacted_metarange_id\x18\x05 \x01(\t\x12 \n\x18\x63ompaction_start_time_us\x18\x06 \x01(\x03\x12\x15\n\rrecent_op_ids\x18\x07 \x03(\x0c\x12\x0e\n\x06outbox\x18\x08 \x03(\x0c\x12\x12\n\nis_deleted\x18\t \x01(\x08\x12\x16\n\x0e\x63reate_time_us\x18\n \x01(\x03\x12\x12\n\nis_pending\x18\x0b \x01(\x08\x12\x13\n\x0breset_count\x18\x0c \x01(\x03\x12\x14\n\x0cmove_time_us\x18\r \x01(\x03\x12\x15\n\rhead_sequence\x18\x0e \x01(\x03\x12\x14\n\x0chead_time_us\x18\x0f \x01(\x03\x12\x1e\n\x16\x63ompaction_end_time_us\x18\x10 \x01(\x03\x12&\n\x04pins\x18\x11 \x03(\x0b\x32\x18.tarn.store.v1.PinRecord\"1\n\tPinRecord\x12\x0e\n\x06pin_id\x18\x01 \x01(\x0c\x12\x14\n\x0cmetarange_id\x18\x02 \x01(\t\"\xc4\x01\n\x10HeadChangeRecord\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\x0c\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x0f\n\x07time_us\x18\x03 \x01(\x03\x12\x11\n\toperation\x18\x04 \x01(\t\x12\x0f\n\x07user_id\x18\x05 \x01(\t\x12\x13\n\x0bincarnation\x18\x06 \x01(\x0c\x12\x15\n\rold_commit_id\x18\x07 \x01(\t\x12\x15\n\rnew_commit_id\x18\x08 \x01(\t\x12\x14\n\x0cold_since_us\x18\t \x01(\x03\"Y\n\tTagRecord\x12\x11\n\tcommit_id\x18\x01 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x02 \x01(\x03\x12\r\n\x05nonce\x18\x03 \x01(\x0c\x12\x12\n\nis_pending\x18\x04 \x01(\x08\"\\\n\rRefNameRecord\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.tarn.store.v1.RefKind\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x16\n\x0e\x63reate_time_us\x18\x03 \x01(\x03\"\x84\x02\n\x0c\x43ommitRecord\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x0f\n\x07parents\x18\x02 \x03(\t\x12\x14\n\x0cmetarange_id\x18\x03 \x01(\t\x12\x11\n\tcommitter\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x06 \x01(\x03\x12\x12\n\ngeneration\x18\x07 \x01(\x03\x12;\n\x08metadata\x18\x08 \x03(\x0b\x32).tarn.store.v1.CommitRecord.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x91\x03\n\x0cUploadRecord\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\x0c\x12\x10\n\x08template\x18\x04 \x01(\x0c\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x0f\n\x07user_id\x18\x06 \x01(\t\x12)\n\x05state\x18\x07 \x01(\x0e\x32\x1a.tarn.store.v1.UploadState\x12\x18\n\x10\x63ompleting_op_id\x18\x08 \x01(\x0c\x12\x1a\n\x12\x63ompleting_time_us\x18\t \x01(\x03\x12\x15\n\rmanifest_hash\x18\n \x01(\x0c\x12\x17\n\x0f\x63ompleted_entry\x18\x0b \x01(\x0c\x12\x1a\n\x12\x63hecksum_algorithm\x18\x0c \x01(\t\x12\x1f\n\x17is_full_object_checksum\x18\r \x01(\x08\x12/\n\x08\x61ttempts\x18\x0e \x03(\x0b\x32\x1d.tarn.store.v1.StagingAttempt\x12\x15\n\rlink_until_us\x18\x0f \x01(\x03\"L\n\x0eStagingAttempt\x12#\n\x05token\x18\x01 \x01(\x0b\x32\x14.tarn.store.v1.Token\x12\x15\n\ris_comparison\x18\x02 \x01(\x08\"\x83\x01\n\x10UploadPartRecord\x12\x13\n\x0bpart_number\x18\x01 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12\x0b\n\x03md5\x18\x04 \x01(\x0c\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x06 \x01(\t\"\xf0\x01\n\rCleanupRecord\x12\x11\n\tpartition\x18\x01 \x01(\t\x12\x13\n\x0bis_register\x18\x02 \x01(\x08\x12\x0f\n\x07\x62uckets\x18\x03 \x01(\x05\x12\x14\n\x0c\x64rop_time_us\x18\x04 \x01(\x03\x12\x12\n\ndrop_count\x18\x05 \x01(\x05\x12(\n\x05owner\x18\x06 \x01(\x0b\x32\x19.tarn.store.v1.TokenOwner\x12*\n\x06reflog\x18\x07 \x01(\x0b\x32\x1a.tarn.store.v1.ReflogOwner\x12&\n\x04task\x18\x08 \x01(\x0b\x32\x18.tarn.store.v1.TaskOwner\"*\n\tTaskOwner\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\".\n\x0bReflogOwner\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\"S\n\nTokenOwner\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x10\n\x08token_id\x18\x03 \x01(\t\x12\x12\n\nlook_count\x18\x04 \x01(\x05*J\n\x07RefKind\x12\x18\n\x14REF_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fREF_KIND_BRANCH\x10\x01\x12\x10\n\x0cREF_KIND_TAG\x10\x02*\x95\x01\n\x0bUploadState\x12\x1c\n\x18UPLOAD_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11UPLOAD_STATE_OPEN\x10\x01\x12\x1b\n\x17UPLOAD_STATE_COMPLETING\x10\x02\x12\x1a\n\x16UPLOAD_STATE_COMPLETED\x10\x03\x12\x18\n\x14UPLOAD_STATE_ABORTED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tarn_proto/store/v1/graveler.proto\x12\rtarn.store.v1\"\xc6\x01\n\x10RepositoryRecord\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x19\n\x11storage_namespace\x18\x03 \x01(\t\x12\x16\n\x0e\x64\x65\x66\x61ult_branch\x18\x04 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x12\n\nis_deleted\x18\x06 \x01(\x08\x12\x12\n\nis_pending\x18\x07 \x01(\x08\x12\x12\n\nrestore_id\x18\x08 \x01(\t\"P\n\x0fNamespaceRecord\x12\x14\n\x0cinstance_uid\x18\x01 \x01(\t\x12\x15\n\rrepository_id\x18\x02 \x01(\t\x12\x10\n\x08is_final\x18\x03 \x01(\x08\"Z\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x16\n\x0eis_conditional\x18\x02 \x01(\x08\x12\x0f\n\x07\x62uckets\x18\x03 \x01(\x05\x12\x16\n\x0e\x63reate_time_us\x18\x04 \x01(\x03\"\xff\x03\n\x0c\x42ranchRecord\x12\x13\n\x0bincarnation\x18\x01 \x01(\x0c\x12%\n\x07staging\x18\x02 \x01(\x0b\x32\x14.tarn.store.v1.Token\x12$\n\x06sealed\x18\x03 \x03(\x0b\x32\x14.tarn.store.v1.Token\x12\x11\n\tcommit_id\x18\x04 \x01(\t\x12\x1e\n\x16\x63ompacted_metarange_id\x18\x05 \x01(\t\x12 \n\x18\x63ompaction_start_time_us\x18\x06 \x01(\x03\x12\x15\n\rrecent_op_ids\x18\x07 \x03(\x0c\x12\x0e\n\x06outbox\x18\x08 \x03(\x0c\x12\x12\n\nis_deleted\x18\t \x01(\x08\x12\x16\n\x0e\x63reate_time_us\x18\n \x01(\x03\x12\x12\n\nis_pending\x18\x0b \x01(\x08\x12\x13\n\x0breset_count\x18\x0c \x01(\x03\x12\x14\n\x0cmove_time_us\x18\r \x01(\x03\x12\x15\n\rhead_sequence\x18\x0e \x01(\x03\x12\x14\n\x0chead_time_us\x18\x0f \x01(\x03\x12\x1e\n\x16\x63ompaction_end_time_us\x18\x10 \x01(\x03\x12&\n\x04pins\x18\x11 \x03(\x0b\x32\x18.tarn.store.v1.PinRecord\x12\x31\n\x06\x65xpiry\x18\x12 \x01(\x0b\x32!.tarn.store.v1.BranchExpiryRecord\"Y\n\x12\x42ranchExpiryRecord\x12\x13\n\x0bset_time_us\x18\x01 \x01(\x03\x12\x16\n\x0e\x65xpire_time_us\x18\x02 \x01(\x03\x12\x16\n\x0e\x64\x65lete_time_us\x18\x03 \x01(\x03\"1\n\tPinRecord\x12\x0e\n\x06pin_id\x18\x01 \x01(\x0c\x12\x14\n\x0cmetarange_id\x18\x02 \x01(\t\"\xc4\x01\n\x10HeadChangeRecord\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\x0c\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x0f\n\x07time_us\x18\x03 \x01(\x03\x12\x11\n\toperation\x18\x04 \x01(\t\x12\x0f\n\x07user_id\x18\x05 \x01(\t\x12\x13\n\x0bincarnation\x18\x06 \x01(\x0c\x12\x15\n\rold_commit_id\x18\x07 \x01(\t\x12\x15\n\rnew_commit_id\x18\x08 \x01(\t\x12\x14\n\x0cold_since_us\x18\t \x01(\x03\"Y\n\tTagRecord\x12\x11\n\tcommit_id\x18\x01 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x02 \x01(\x03\x12\r\n\x05nonce\x18\x03 \x01(\x0c\x12\x12\n\nis_pending\x18\x04 \x01(\x08\"\\\n\rRefNameRecord\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.tarn.store.v1.RefKind\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x16\n\x0e\x63reate_time_us\x18\x03 \x01(\x03\"\x84\x02\n\x0c\x43ommitRecord\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x0f\n\x07parents\x18\x02 \x03(\t\x12\x14\n\x0cmetarange_id\x18\x03 \x01(\t\x12\x11\n\tcommitter\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x06 \x01(\x03\x12\x12\n\ngeneration\x18\x07 \x01(\x03\x12;\n\x08metadata\x18\x08 \x03(\x0b\x32).tarn.store.v1.CommitRecord.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x91\x03\n\x0cUploadRecord\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\x0c\x12\x10\n\x08template\x18\x04 \x01(\x0c\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x0f\n\x07user_id\x18\x06 \x01(\t\x12)\n\x05state\x18\x07 \x01(\x0e\x32\x1a.tarn.store.v1.UploadState\x12\x18\n\x10\x63ompleting_op_id\x18\x08 \x01(\x0c\x12\x1a\n\x12\x63ompleting_time_us\x18\t \x01(\x03\x12\x15\n\rmanifest_hash\x18\n \x01(\x0c\x12\x17\n\x0f\x63ompleted_entry\x18\x0b \x01(\x0c\x12\x1a\n\x12\x63hecksum_algorithm\x18\x0c \x01(\t\x12\x1f\n\x17is_full_object_checksum\x18\r \x01(\x08\x12/\n\x08\x61ttempts\x18\x0e \x03(\x0b\x32\x1d.tarn.store.v1.StagingAttempt\x12\x15\n\rlink_until_us\x18\x0f \x01(\x03\"L\n\x0eStagingAttempt\x12#\n\x05token\x18\x01 \x01(\x0b\x32\x14.tarn.store.v1.Token\x12\x15\n\ris_comparison\x18\x02 \x01(\x08\"\x83\x01\n\x10UploadPartRecord\x12\x13\n\x0bpart_number\x18\x01 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12\x0b\n\x03md5\x18\x04 \x01(\x0c\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x06 \x01(\t\"\x9c\x02\n\rCleanupRecord\x12\x11\n\tpartition\x18\x01 \x01(\t\x12\x13\n\x0bis_register\x18\x02 \x01(\x08\x12\x0f\n\x07\x62uckets\x18\x03 \x01(\x05\x12\x14\n\x0c\x64rop_time_us\x18\x04 \x01(\x03\x12\x12\n\ndrop_count\x18\x05 \x01(\x05\x12(\n\x05owner\x18\x06 \x01(\x0b\x32\x19.tarn.store.v1.TokenOwner\x12*\n\x06reflog\x18\x07 \x01(\x0b\x32\x1a.tarn.store.v1.ReflogOwner\x12&\n\x04task\x18\x08 \x01(\x0b\x32\x18.tarn.store.v1.TaskOwner\x12*\n\x06\x62ranch\x18\t \x01(\x0b\x32\x1a.tarn.store.v1.BranchOwner\"E\n\x0b\x42ranchOwner\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x15\n\rrepository_id\x18\x03 \x01(\t\"*\n\tTaskOwner\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\".\n\x0bReflogOwner\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\"S\n\nTokenOwner\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x10\n\x08token_id\x18\x03 \x01(\t\x12\x12\n\nlook_count\x18\x04 \x01(\x05*J\n\x07RefKind\x12\x18\n\x14REF_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fREF_KIND_BRANCH\x10\x01\x12\x10\n\x0cREF_KIND_TAG\x10\x02*\x95\x01\n\x0bUploadState\x12\x1c\n\x18UPLOAD_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11UPLOAD_STATE_OPEN\x10\x01\x12\x1b\n\x17UPLOAD_STATE_COMPLETING\x10\x02\x12\x1a\n\x16UPLOAD_STATE_COMPLETED\x10\x03\x12\x18\n\x14UPLOAD_STATE_ABORTED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_COMMITRECORD_METADATAENTRY']._loaded_options = None
   _globals['_COMMITRECORD_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_REFKIND']._serialized_start=2625
-  _globals['_REFKIND']._serialized_end=2699
-  _globals['_UPLOADSTATE']._serialized_start=2702
-  _globals['_UPLOADSTATE']._serialized_end=2851
+  _globals['_REFKIND']._serialized_start=2882
+  _globals['_REFKIND']._serialized_end=2956
+  _globals['_UPLOADSTATE']._serialized_start=2959
+  _globals['_UPLOADSTATE']._serialized_end=3108
   _globals['_REPOSITORYRECORD']._serialized_start=54
   _globals['_REPOSITORYRECORD']._serialized_end=252
   _globals['_NAMESPACERECORD']._serialized_start=254
@@ -44,31 +44,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKEN']._serialized_start=336
   _globals['_TOKEN']._serialized_end=426
   _globals['_BRANCHRECORD']._serialized_start=429
-  _globals['_BRANCHRECORD']._serialized_end=889
-  _globals['_PINRECORD']._serialized_start=891
-  _globals['_PINRECORD']._serialized_end=940
-  _globals['_HEADCHANGERECORD']._serialized_start=943
-  _globals['_HEADCHANGERECORD']._serialized_end=1139
-  _globals['_TAGRECORD']._serialized_start=1141
-  _globals['_TAGRECORD']._serialized_end=1230
-  _globals['_REFNAMERECORD']._serialized_start=1232
-  _globals['_REFNAMERECORD']._serialized_end=1324
-  _globals['_COMMITRECORD']._serialized_start=1327
-  _globals['_COMMITRECORD']._serialized_end=1587
-  _globals['_COMMITRECORD_METADATAENTRY']._serialized_start=1540
-  _globals['_COMMITRECORD_METADATAENTRY']._serialized_end=1587
-  _globals['_UPLOADRECORD']._serialized_start=1590
-  _globals['_UPLOADRECORD']._serialized_end=1991
-  _globals['_STAGINGATTEMPT']._serialized_start=1993
-  _globals['_STAGINGATTEMPT']._serialized_end=2069
-  _globals['_UPLOADPARTRECORD']._serialized_start=2072
-  _globals['_UPLOADPARTRECORD']._serialized_end=2203
-  _globals['_CLEANUPRECORD']._serialized_start=2206
-  _globals['_CLEANUPRECORD']._serialized_end=2446
-  _globals['_TASKOWNER']._serialized_start=2448
-  _globals['_TASKOWNER']._serialized_end=2490
-  _globals['_REFLOGOWNER']._serialized_start=2492
-  _globals['_REFLOGOWNER']._serialized_end=2538
-  _globals['_TOKENOWNER']._serialized_start=2540
-  _globals['_TOKENOWNER']._serialized_end=2623
+  _globals['_BRANCHRECORD']._serialized_end=940
+  _globals['_BRANCHEXPIRYRECORD']._serialized_start=942
+  _globals['_BRANCHEXPIRYRECORD']._serialized_end=1031
+  _globals['_PINRECORD']._serialized_start=1033
+  _globals['_PINRECORD']._serialized_end=1082
+  _globals['_HEADCHANGERECORD']._serialized_start=1085
+  _globals['_HEADCHANGERECORD']._serialized_end=1281
+  _globals['_TAGRECORD']._serialized_start=1283
+  _globals['_TAGRECORD']._serialized_end=1372
+  _globals['_REFNAMERECORD']._serialized_start=1374
+  _globals['_REFNAMERECORD']._serialized_end=1466
+  _globals['_COMMITRECORD']._serialized_start=1469
+  _globals['_COMMITRECORD']._serialized_end=1729
+  _globals['_COMMITRECORD_METADATAENTRY']._serialized_start=1682
+  _globals['_COMMITRECORD_METADATAENTRY']._serialized_end=1729
+  _globals['_UPLOADRECORD']._serialized_start=1732
+  _globals['_UPLOADRECORD']._serialized_end=2133
+  _globals['_STAGINGATTEMPT']._serialized_start=2135
+  _globals['_STAGINGATTEMPT']._serialized_end=2211
+  _globals['_UPLOADPARTRECORD']._serialized_start=2214
+  _globals['_UPLOADPARTRECORD']._serialized_end=2345
+  _globals['_CLEANUPRECORD']._serialized_start=2348
+  _globals['_CLEANUPRECORD']._serialized_end=2632
+  _globals['_BRANCHOWNER']._serialized_start=2634
+  _globals['_BRANCHOWNER']._serialized_end=2703
+  _globals['_TASKOWNER']._serialized_start=2705
+  _globals['_TASKOWNER']._serialized_end=2747
+  _globals['_REFLOGOWNER']._serialized_start=2749
+  _globals['_REFLOGOWNER']._serialized_end=2795
+  _globals['_TOKENOWNER']._serialized_start=2797
+  _globals['_TOKENOWNER']._serialized_end=2880
 # @@protoc_insertion_point(module_scope)
