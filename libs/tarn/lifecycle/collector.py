@@ -17,7 +17,7 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.engine import Engine
-from tarn.lifecycle.expiring import expire_commits
+from tarn.lifecycle.expiring import Expired, expire
 from tarn.lifecycle.graveler_run import GravelerRun
 from tarn.lifecycle.marking import Lake, Run
 from tarn.lifecycle.outcomes import Outcome, Report
@@ -87,7 +87,7 @@ class Collector:
     async def mark(self, repository_id: str, *, dry_run: bool = False) -> Manifest:
         """Finds candidates; returns the manifest. With `dry_run`, writes nothing to the block store.
 
-        First lets commits expire by the retention rules, unless it is a dry run.
+        First lets commits and tags expire by the retention rules, unless it is a dry run.
 
         Also deletes the files of runs that are older than a year.
 
@@ -95,17 +95,17 @@ class Collector:
             TarnError: COLLECTION_RUNNING, COLLECTION_HELD; the errors of `marking.mark`.
         """
         async with self._run(repository_id, pb.COLLECTION_PHASE_MARK, "") as (lake, run, graveler):
-            expired_count = 0
+            expired = Expired()
             if not dry_run:
                 # Before the roots are read: see rule 14 in docs/design/protocol.md.
-                expired_count = await expire_commits(lake, graveler, self.progress)
+                expired = await expire(lake, graveler, self.progress)
             manifest = await self.engine.mark(lake, run, graveler, self.progress, dry_run=dry_run)
             if dry_run:
                 await self._give_up(lake, run)
             else:
                 before_us = self.clock.now_us() - _KEEP_FILES_US
                 await forget_runs(lake.blocks, lake.namespace, before_us)
-                await self._complete(lake, run, _totals_of_mark(manifest, expired_count))
+                await self._complete(lake, run, _totals_of_mark(manifest, str(expired)))
         return manifest
 
     async def sweep(
@@ -199,17 +199,14 @@ class Collector:
             return
 
 
-def _totals_of_mark(manifest: Manifest, expired_count: int = 0) -> pb.CollectionTotals:
+def _totals_of_mark(manifest: Manifest, expired: str = "") -> pb.CollectionTotals:
     listed, candidates = Tally(), Tally()
     for kind in BlockKind:
         tally = manifest.listed[kind.value]
         listed.add(tally.count, tally.size_bytes)
         tally = manifest.candidates(kind)
         candidates.add(tally.count, tally.size_bytes)
-    notes = []
-    if expired_count:
-        noun = "commit" if expired_count == 1 else "commits"
-        notes.append(f"{expired_count} {noun} expired")
+    notes = [expired] if expired else []
     if manifest.abandoned:
         noun = "listing" if len(manifest.abandoned) == 1 else "listings"
         text = f"{len(manifest.abandoned)} incomplete {noun} of commits to which no ref leads; tarn fsck names them"

@@ -157,6 +157,12 @@ class GravelerRun:
             lambda: self._client.expire_commits(self._call(), *self._place, commits)
         )
 
+    async def expire_tags(self, tags: Sequence[pb.ExpiringTag]) -> int:
+        """Deletes up to `EXPIRE_MAX` tags; returns how many the last attempt deleted."""
+        return await self._repeated(
+            lambda: self._client.expire_tags(self._call(), *self._place, tags)
+        )
+
     async def confirm(self) -> None:
         """See `Lease.confirm`."""
         if self._clock.monotonic() - self._confirmed > _FRESH_SHARE * self._lease_s:

@@ -16,13 +16,15 @@ from tarn.core.retention import (
     KEEP_EVERYTHING,
     BranchRule,
     Retention,
+    TagRule,
     parse_retention,
     retention_to_json,
 )
 
+patterns = st.text("ab*?-é", min_size=1, max_size=5)
 rules = st.builds(
     BranchRule,
-    st.text("ab*?-é", min_size=1, max_size=5),
+    patterns,
     st.none() | st.integers(1, DAYS_MAX),
     st.integers(1, 1_000_000),
 )
@@ -30,6 +32,7 @@ retentions = st.builds(
     Retention,
     st.lists(rules, max_size=4).map(tuple),
     st.none() | st.integers(1, DAYS_MAX),
+    st.lists(st.builds(TagRule, patterns, st.integers(1, DAYS_MAX)), max_size=3).map(tuple),
 )
 
 
@@ -43,6 +46,8 @@ def test_no_rules_keep_everything() -> None:
     assert not KEEP_EVERYTHING
     assert retention_to_json(KEEP_EVERYTHING) == ""
     assert Retention(detached_days=1)
+    assert Retention(tags=(TagRule("*", 1),))
+    assert not Retention(tags=(TagRule("*", 1),)).expires_commits
 
 
 BRANCH = {"match": "main", "keep_days": 7}
@@ -68,6 +73,11 @@ BRANCH = {"match": "main", "keep_days": 7}
         ({"branches": [BRANCH | {"keep_days": 1.5}]}, "whole number"),
         ({"branches": [BRANCH | {"keep_days": None}]}, "whole number"),
         ({"branches": [BRANCH | {"keep_commits": 1_000_001}]}, "from 1 to"),
+        ({"tags": [{"match": "a", "keep_commits": 1}]}, "unknown field 'keep_commits'"),
+        ({"tags": [{"match": "a"}]}, "tags[0] needs keep_days"),
+        ({"tags": [{"keep_days": 1}]}, "tags[0].match must be a pattern"),
+        ({"tags": [{"match": "a", "keep_days": 0}]}, "from 1 to"),
+        ({"tags": {}}, "must be a list"),
         ({"detached": {}}, "detached.keep_days is missing"),
         ({"detached": {"keep_days": DAYS_MAX + 1}}, "from 1 to"),
         ('{"detached": {"keep_days": 1}, "detached": {"keep_days": 2}}', "twice"),
@@ -93,3 +103,11 @@ def test_a_branch_has_all_rules_that_match() -> None:
     ]
     assert len(retention.rules_of("main")) == 1
     assert KEEP_EVERYTHING.rules_of("main") == ()
+
+
+def test_the_longest_rule_of_a_tag_decides() -> None:
+    long, short, other = TagRule("v*", 90), TagRule("*-rc", 7), TagRule("w*", 1)
+    for order in ((long, short, other), (short, other, long)):
+        found = Retention(tags=order).rules_of_tags(["v1", "v1-rc", "x-rc", "w", "x"])
+        assert found == [long, long, short, other, None]
+    assert KEEP_EVERYTHING.rules_of_tags([]) == []

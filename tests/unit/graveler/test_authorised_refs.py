@@ -54,7 +54,7 @@ OTHERS = {
     "restore_id", "lines",
     "task_id", "all_users", "timeout_ms", "rows_max",
     "start_id", "after_sequence", "wait_ms", "after_repository_id", "after_branch_id",
-    "run_id", "mark_run_id", "phase", "block_ids", "is_complete", "totals", "hold", "metarange_ids", "commits",
+    "run_id", "mark_run_id", "phase", "block_ids", "is_complete", "totals", "hold", "metarange_ids", "commits", "tags",
     "part_count", "token", "size_bytes", "etag", "kind", "name", "limits", "is_copy_source",
     "gateway_token", "is_new_address", "time_to_live", *NESTED,
 }  # fmt: skip

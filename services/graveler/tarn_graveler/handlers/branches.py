@@ -13,6 +13,7 @@ from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import BranchId, parse_branch_id, parse_commit_id, parse_path, parse_tag_id
 from tarn.core.levels import Feature
 from tarn.core.listing.pages import PathSpan
+from tarn.core.retention import DAY_US, TagRule
 from tarn.kv.records import Repository, Tag
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
@@ -64,10 +65,14 @@ class _TimeToLive(Protocol):
         ...
 
 
-def _tag_message(tag_id: str, tag: Tag) -> tag_pb.Tag:
-    return tag_pb.Tag(
+def _tag_message(tag_id: str, tag: Tag, rule: TagRule | None = None) -> tag_pb.Tag:
+    message = tag_pb.Tag(
         tag_id=tag_id, commit_id=tag.commit_id, create_time=timestamp(tag.create_time_us)
     )
+    if rule is not None:
+        message.expire_time.CopyFrom(timestamp(tag.create_time_us + rule.keep_days * DAY_US))
+        message.expire_rule = str(rule)
+    return message
 
 
 def _span_of(request: branch_pb.ResetBranchRequest) -> PathSpan | None:
@@ -266,6 +271,7 @@ class TagHandler:
     def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
         self._guard = guard
         self._tags = graveler.tags
+        self._settings = graveler.settings
         self._iterators = graveler.iterators
         self._refs = graveler.refs
         self._page_keys = graveler.page_keys
@@ -290,7 +296,8 @@ class TagHandler:
         tag_id = parse_tag_id(request.tag_id)
         repository, _ = await self._guard.enter_repository(call, _TAG_RULES["GetTag"], request)
         tag = await self._tags.get(repository, tag_id)
-        return tag_pb.GetTagResponse(tag=_tag_message(tag_id, tag))
+        (rule,) = await self._rules_of(repository, [tag_id])
+        return tag_pb.GetTagResponse(tag=_tag_message(tag_id, tag, rule))
 
     async def ListTags(
         self, request: tag_pb.ListTagsRequest, call: Call
@@ -307,7 +314,10 @@ class TagHandler:
         )
         cursor = self._iterators.tags(repository, prefix=request.prefix)
         found, next_token = await page_of(cursor, request, tokens)
-        lines = [_tag_message(name, tag) for name, tag in found]
+        rules = await self._rules_of(repository, [name for name, _ in found])
+        lines = [
+            _tag_message(name, tag, rule) for (name, tag), rule in zip(found, rules, strict=True)
+        ]
         return tag_pb.ListTagsResponse(tags=lines, next_page_token=next_token)
 
     async def DeleteTag(
@@ -318,3 +328,10 @@ class TagHandler:
         repository, _ = await self._guard.enter_repository(call, _TAG_RULES["DeleteTag"], request)
         await self._tags.delete(repository, tag_id)
         return tag_pb.DeleteTagResponse()
+
+    async def _rules_of(
+        self, repository: Repository, tag_ids: Sequence[str]
+    ) -> list[TagRule | None]:
+        """Returns the retention rule of each tag; None: it stays for ever."""
+        retention = (await self._settings.read(repository)).retention
+        return retention.rules_of_tags(tag_ids)
