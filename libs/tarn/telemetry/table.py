@@ -217,6 +217,14 @@ TABLE: Final = (
     _counter(
         "cleanup.failed", "", "Passes of the cleaner that ended with an error.", of="graveler"
     ),
+    _counter(
+        "branches.expired",
+        "",
+        "Branches whose time to live and grace were over: `deleted`, or `kept` because a rule of the repository "
+        "protects them; those are looked at again a day later.",
+        "outcome",
+        of="graveler",
+    ),
     _gauge(
         "online.waiting",
         "",

@@ -26,6 +26,7 @@ from tarn_graveler.branch.compacting import Compacting
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.copy_sources import CopySources
 from tarn_graveler.branch.drop_list import DropList
+from tarn_graveler.branch.expiring import BranchExpiring
 from tarn_graveler.branch.head_moves import HeadMoves
 from tarn_graveler.branch.kept_objects import KeptObjects
 from tarn_graveler.branch.layers import Layers
@@ -187,6 +188,7 @@ class Graveler:
     admission: Admission
     expired: ExpiredCommits
     purges: Purges
+    expiring: BranchExpiring
     clock: Clock
     require_feature: RequireFeature = lambda _: None
 
@@ -241,8 +243,8 @@ def assemble(
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     listings = CompactedListings(branches, layers, builder, fences)
     ending = records.publications, cleaning, clock, operations
-    path_changes = PathChanges(records.paths, commits, committed)
-    changes, bases = UncommittedChanges(layers, committed), MergeBases(commits)
+    path_changes, bases = PathChanges(records.paths, commits, committed), MergeBases(commits)
+    changes = UncommittedChanges(layers, committed)
     moves = HeadMoves(branches, layers, changes, *ending, expired)
     online = _online(settings, kv, branches, layers, records.collections, blocks, clock)
     iterators = Iterators(kv, keys, repositories, commits, layers, reading)
@@ -284,6 +286,7 @@ def assemble(
         admission=_admission(records, kv, iterators, layers, committed, clock, tasks),
         expired=expired,
         purges=records.purges,
+        expiring=_expiring(records, DropList(kv, keys, clock), clock),
         clock=clock,
     )
 
@@ -418,6 +421,21 @@ def _restoring(records: _Records, committed: Committed, blocks: BlockStore) -> R
         blocks,
         records.expired,
     )
+
+
+def _expiring(records: _Records, drops: DropList, clock: Clock) -> BranchExpiring:
+    """Builds what deletes expired branches, and lets the cleaner hand it those that are due."""
+    expiring = BranchExpiring(
+        records.repositories,
+        records.branches,
+        records.names,
+        records.settings,
+        records.cleaning,
+        drops,
+        clock,
+    )
+    records.cleaning.look_at_branch = expiring.look
+    return expiring
 
 
 def _uploads(
