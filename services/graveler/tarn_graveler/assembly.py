@@ -235,27 +235,26 @@ def assemble(
     """Builds one replica over its ports; owns none. `builder` builds listings; `fences` and `expired` are for tests."""
     keys = InstallationKeys(settings.installation_id)
     records = _records(settings, keys, kv, blocks, clock, ids, tasks, expired)
-    repositories, branches, commits = records.repositories, records.branches, records.commits
-    refs, cleaning, expired = records.refs, records.cleaning, records.expired
-    layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
+    branches, commits, cleaning = records.branches, records.commits, records.cleaning
+    layers = _layers(settings, records, kv, committed)
     reading = _reading(records, settings, layers, blocks, clock)
-    fences = fences or Fences(records.collections, expired, blocks, clock)
+    fences = fences or Fences(records.collections, records.expired, blocks, clock)
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     listings = CompactedListings(branches, layers, builder, fences)
     ending = records.publications, cleaning, clock, operations
     path_changes, bases = PathChanges(records.paths, commits, committed), MergeBases(commits)
     changes = UncommittedChanges(layers, committed)
-    moves = HeadMoves(branches, layers, changes, *ending, expired)
+    moves = HeadMoves(branches, layers, changes, *ending, records.expired)
     online = _online(settings, kv, branches, layers, records.collections, blocks, clock)
-    iterators = Iterators(kv, keys, repositories, commits, layers, reading)
+    iterators = Iterators(kv, keys, records.repositories, commits, layers, reading)
     return Graveler(
-        repositories=repositories,
+        repositories=records.repositories,
         branches=branches,
         commits=commits,
         committed=committed,
         tags=records.tags,
         names=records.names,
-        refs=refs,
+        refs=records.refs,
         reflog=records.reflog,
         layers=layers,
         reading=reading,
@@ -276,15 +275,15 @@ def assemble(
         daily_uploads=records.daily_uploads,
         uploads=_uploads(settings, kv, branches, layers, records.daily_uploads, clock, ids),
         page_keys=PageKeys(kv, keys, ids),
-        task_runner=_task_runner(kv, keys, cleaning, repositories, clock, ids, tasks),
+        task_runner=_task_runner(kv, keys, cleaning, records.repositories, clock, ids, tasks),
         settings=records.settings,
-        dumping=Dumping(kv, repositories, records.settings),
+        dumping=Dumping(kv, records.repositories, records.settings),
         restoring=_restoring(records, committed, blocks),
         collections=records.collections,
-        copy_sources=CopySources(kv, refs, reading, layers, tasks, is_noted=online is not None),
+        copy_sources=_copy_sources(records, kv, reading, layers, tasks, online),
         online=online,
         admission=_admission(records, kv, iterators, layers, committed, clock, tasks),
-        expired=expired,
+        expired=records.expired,
         purges=records.purges,
         expiring=_expiring(records, DropList(kv, keys, clock), clock),
         clock=clock,
@@ -407,6 +406,23 @@ def _online(
     if not settings.online.is_enabled:
         return None
     return OnlineDeletion(kv, branches, layers, collections, blocks, clock, settings.online)
+
+
+def _layers(settings: GravelerSettings, records: _Records, kv: Kv, committed: Committed) -> Layers:
+    events, leap_rows_min = records.branches.events, settings.leap_rows_min
+    return Layers(kv, records.repositories, records.commits, committed, events, leap_rows_min)
+
+
+def _copy_sources(
+    records: _Records,
+    kv: Kv,
+    reading: Reading,
+    layers: Layers,
+    tasks: TaskSet,
+    online: OnlineDeletion | None,
+) -> CopySources:
+    is_noted = online is not None
+    return CopySources(kv, records.refs, reading, layers, tasks, is_noted=is_noted)
 
 
 def _restoring(records: _Records, committed: Committed, blocks: BlockStore) -> Restoring:
