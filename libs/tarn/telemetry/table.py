@@ -217,6 +217,14 @@ TABLE: Final = (
     _counter(
         "cleanup.failed", "", "Passes of the cleaner that ended with an error.", of="graveler"
     ),
+    _counter(
+        "branches.expired",
+        "",
+        "Branches whose time to live and grace were over: `deleted`, or `kept` because a rule of the repository "
+        "protects them; those are looked at again a day later.",
+        "outcome",
+        of="graveler",
+    ),
     _gauge(
         "online.waiting",
         "",
@@ -301,7 +309,27 @@ TABLE: Final = (
         "process.loop_lag",
         "How late a timer of the event loop fires, four times a second. All requests of the process wait as long.",
     ),
+    # Secrets that were replaced while the process runs
+    _counter(
+        "secrets.reloads",
+        "",
+        "New contents of the files of secrets: `used`, or `refused` (a file is damaged, or the secrets cannot be used; "
+        "the log says why, and the old ones stay in use).",
+        "outcome",
+    ),
+    _gauge(
+        "secrets.refused",
+        "",
+        "Whether the files of secrets hold something that this process does not use: 1 or 0.",
+    ),
     # Telemetry itself
+    _counter(
+        "audit.records",
+        "",
+        "Records of the audit log ([audit.md](audit.md)): `written`, or lost: `dropped` (the queue was full), `failed` "
+        "(the disk or pipe), `limited` (too many refusals of unknown callers).",
+        "outcome",
+    ),
     _counter(
         "telemetry.dropped_series",
         "",

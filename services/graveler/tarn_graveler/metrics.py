@@ -35,6 +35,9 @@ def register_replica(
     meters.sample("range.lookups", lambda: cache.hits, outcome="hit")
     meters.sample("range.lookups", lambda: cache.loads, outcome="load")
     meters.sample("range.lookups", lambda: cache.fetches, outcome="fetch")
+    counts = graveler.expiring.progress
+    meters.sample("branches.expired", lambda: counts.deleted, outcome="deleted")
+    meters.sample("branches.expired", lambda: counts.kept, outcome="kept")
     online = graveler.online
     meters.sample("online.waiting", lambda: 0 if online is None else online.waiting)
     for outcome in OUTCOMES:

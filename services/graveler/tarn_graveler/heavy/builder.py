@@ -107,6 +107,11 @@ class ProcessBuilder:
         """Number of children that run."""
         return sum(child.pid is not None for child in self._children.values())
 
+    def renew(self, start: Callable[[Priority], Awaitable[HeavyProcess]]) -> None:
+        """Starts further children in another way, and ends those that run when they have done their builds."""
+        for priority, child in self._children.items():
+            child.renew(partial(start, priority))
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -171,6 +176,20 @@ async def open_builder(
     if not config.graveler.heavy_process:
         yield InlineBuilder(kv, committed)
         return
-    start = partial(start_process, variables_of(config), runtime.clock, WorkerLimits())
-    async with ProcessBuilder(start, kv, committed, runtime.clock, runtime.rng) as builder:
+
+    def starter(now: Config) -> Callable[[Priority], Awaitable[HeavyProcess]]:
+        return partial(start_process, variables_of(now), runtime.clock, WorkerLimits())
+
+    async with ProcessBuilder(
+        starter(config), kv, committed, runtime.clock, runtime.rng
+    ) as builder:
+        used = config
+
+        async def renew(changed: Config) -> None:
+            nonlocal used
+            if changed != used:
+                used = changed
+                builder.renew(starter(changed))
+
+        runtime.secrets.subscribe(renew)
         yield builder

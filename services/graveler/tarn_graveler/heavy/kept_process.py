@@ -19,6 +19,8 @@ from tarn_graveler.heavy.worker import HeavyProcess
 
 __all__ = ["KeptProcess"]
 
+_RETIRE_POLL_SECONDS = 1.0
+
 _log = structlog.get_logger()
 
 
@@ -74,6 +76,13 @@ class KeptProcess:
         self._failures = 0
         return result
 
+    def renew(self, start: Callable[[], Awaitable[HeavyProcess]]) -> None:
+        """Starts further children in another way, and ends the child when it has done its builds."""
+        self._start = start
+        child, self._child = self._child, None
+        if child is not None:
+            self._tasks.spawn(self._retire(child))
+
     async def close(self) -> None:
         """Ends the child and fails running builds; later builds are refused. Idempotent."""
         self._is_closed = True
@@ -101,7 +110,7 @@ class KeptProcess:
             if self._is_closed:
                 raise unavailable_error("this replica is stopping; nothing was committed")
             try:
-                self._child = await self._start()
+                self._child = await self._start_newest()
             except TarnError as error:
                 self._failures += 1
                 _log.error("heavy process cannot be started", error=error.message)
@@ -109,6 +118,22 @@ class KeptProcess:
             self._used_at = self._clock.monotonic()
             self._tasks.spawn(self._watch(self._child))
             return self._child
+
+    async def _start_newest(self) -> HeavyProcess:
+        """Starts a child; again, if `renew` came meanwhile."""
+        while True:
+            start = self._start
+            child = await start()
+            if start is self._start:
+                return child
+            await child.close()
+
+    async def _retire(self, child: HeavyProcess) -> None:
+        try:
+            while not (child.is_idle or child.is_over):
+                await self._clock.sleep(_RETIRE_POLL_SECONDS)
+        finally:
+            await child.close()
 
     async def _watch(self, child: HeavyProcess) -> None:
         """Ends a child that has been idle for too long."""
