@@ -16,12 +16,13 @@ from tarn.backup.manifest import SavedRepository
 from tarn.backup.repository import save_repository
 from tarn.backup.writing import ChunkWriter, Lines
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.drop_records import decode_drop
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import AuthKeys, InstallationKeys, after_prefix
 from tarn.kv.namespace_records import decode_namespace, encode_namespace
 from tarn.kv.paging import rows_of
 from tarn.kv.port import ListingKv, Row
-from tarn.kv.records import decode_drop, decode_repository
+from tarn.kv.records import decode_repository
 
 __all__ = ["SavedInstallation", "save_installation", "served_repositories"]
 
@@ -62,7 +63,7 @@ async def save_installation(
     hours = await _look_at_partitions(kv, keys)
     saved.lines += await writer.copy(keys.cleanup)
     for hour in hours:
-        saved.lines += await writer.copy(keys.drops(hour), keep=_is_reflog_expiry)
+        saved.lines += await writer.copy(keys.drops(hour), keep=_is_look)
     auth = AuthKeys(installation_id)
     saved.lines += await writer.copy(auth.partition)
     (secrets,) = await kv.get_many(auth.partition, [auth.secrets()])
@@ -128,8 +129,10 @@ async def _look_at_partitions(kv: ListingKv, keys: InstallationKeys) -> list[int
     return sorted(hours)
 
 
-def _is_reflog_expiry(_: bytes, value: bytes) -> bool:
-    return decode_drop(value).reflog is not None
+def _is_look(_: bytes, value: bytes) -> bool:
+    """Whether a row of the drop list drops nothing, but looks at a reflog or at a branch that expires."""
+    drop = decode_drop(value)
+    return drop.reflog is not None or drop.branch is not None
 
 
 async def _namespaces(kv: ListingKv, keys: InstallationKeys) -> list[Row]:

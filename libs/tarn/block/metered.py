@@ -23,7 +23,7 @@ from tarn.block.port import (
     PresignsWrites,
 )
 from tarn.core.clock import Clock
-from tarn.telemetry.calls import CallMeter
+from tarn.telemetry.calls import COUNTED_TOGETHER, CallMeter
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import TRACEPARENT
 
@@ -174,7 +174,9 @@ class MeteredBlocks:
             except BaseException as error:
                 meter.end_failed(began, error)
                 raise
-            meter.end(began)
+            meter.ended.append(meter.now() - began)
+            if len(meter.ended) >= COUNTED_TOGETHER:
+                meter.count_ended()
         self._calls.read_bytes.value += len(found)
         return found
 

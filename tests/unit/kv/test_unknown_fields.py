@@ -13,6 +13,7 @@ from tarn.core.retention import parse_retention, retention_to_json
 from tarn.kv import (
     auth_records,
     collection_records,
+    drop_records,
     namespace_records,
     records,
     rules_records,
@@ -51,7 +52,7 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
     "HeadChangeRecord": lambda value: records.encode_head_change(records.decode_head_change(value)),
     "TagRecord": lambda value: records.encode_tag(records.decode_tag(value)),
     "RefNameRecord": lambda value: records.encode_ref_name(records.decode_ref_name(value)),
-    "CleanupRecord": lambda value: records.encode_drop(records.decode_drop(value)),
+    "CleanupRecord": lambda value: drop_records.encode_drop(drop_records.decode_drop(value)),
     "SettingsRecord": lambda value: rules_records.encode_settings(
         rules_records.decode_settings(value)
     ),

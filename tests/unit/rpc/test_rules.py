@@ -104,6 +104,7 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         "CollectionService.BeginCollection",  # these write the collection record, and no content
         "CollectionService.RenewCollection",
         "CollectionService.ExpireCommits",
+        "CollectionService.ExpireTags",
         "CollectionService.BeginBatch",
         "CollectionService.EndBatch",
         "CollectionService.EndCollection",

@@ -77,6 +77,13 @@ class Wire:
         self._buckets: BoundedMap[str, S3Store] = BoundedMap(_BUCKETS_MAX)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tarn-s3")
 
+    def adopt(self, other: Wire) -> None:
+        """Uses the clients of another wire for all further calls, and closes its threads. Running calls go on."""
+        self._boto = other._boto
+        self._open_bucket = other._open_bucket
+        self._buckets = BoundedMap(_BUCKETS_MAX)
+        other._threads.shutdown(wait=False)
+
     def close(self) -> None:
         """Waits for the threads' calls and ends the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -14,16 +14,15 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import parse_repository_id
 from tarn.kv.agreement import SETTINGS, decode_settings
 from tarn.kv.auth_records import decode_credential, decode_setup, decode_user
+from tarn.kv.drop_records import Drop, decode_drop
 from tarn.kv.fence import FENCE, decode_store, fence_partition
 from tarn.kv.keys import AuthKeys, after_prefix
 from tarn.kv.namespace_records import Namespace, decode_namespace
 from tarn.kv.port import Partition, Row
 from tarn.kv.quota_records import decode_quota
 from tarn.kv.records import (
-    Drop,
     Repository,
     decode_branch,
-    decode_drop,
     decode_repository,
 )
 from tarn.kv.replicas import ReplicaRow
