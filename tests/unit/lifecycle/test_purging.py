@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from dumped_lake import commit, dump, restore
+from dumped_lake import another_installation, commit, dump, restore
 from graveler_service import Service, reason_of, running_service
 from lake import Running, reached
 
@@ -19,8 +19,9 @@ from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey, BlockStore
 from tarn.client.erasures import ErasureClient
 from tarn.client.graveler import GravelerClient
+from tarn.core.access.policy import Role, Statement, statements_of
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import physical_path
+from tarn.core.ids import UserId, physical_path
 from tarn.core.levels import LEVEL_FIRST, check_feature
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
@@ -28,6 +29,7 @@ from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.purging import PURGE_FOLDER, Purger, PurgeReport, is_due
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.testing.clock import ManualClock, SeededIds
+from tarn_auth import authorizer
 from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
 
@@ -208,11 +210,24 @@ async def test_a_plain_deletion_keeps_the_data(lab: Lab) -> None:
 # ---- who may, and when
 
 
-async def test_a_refused_deletion_with_data_deletes_nothing(lab: Lab) -> None:
-    service = lab.service
-    developer = await service.as_user("dora", "Developer")
-    doomed = service.graveler.delete_repository(developer, "lake", with_data=True)
+async def test_who_may_only_delete_repositories_may_not_delete_their_data(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scoped(roles: tuple[Role, ...], user_id: UserId) -> tuple[Statement, ...]:
+        deleter = Statement(True, ("DeleteRepo", "ReadRepo"), ("repository/*",))
+        return (deleter,) if user_id == "dora" else statements_of(roles, user_id)
+
+    monkeypatch.setattr(authorizer, "statements_of", scoped)
+    graveler, dora = lab.service.graveler, await lab.service.as_user("dora", "Developer")
+    doomed = graveler.delete_repository(dora, "lake", with_data=True)
     assert await reason_of(doomed) is Reason.ACCESS_DENIED
+    found = await graveler.get_repository(dora, "lake")
+    assert found.instance_uid == lab.uid
+    assert await graveler.delete_repository(dora, "lake") == 0
+
+
+async def test_a_refused_grace_time_deletes_nothing(lab: Lab) -> None:
+    service = lab.service
     for seconds in (6 * 3600 - 1, 366 * DAY_S, -1):
         doomed = service.graveler.delete_repository(
             service.admin, "lake", with_data=True, grace_seconds=seconds
@@ -281,8 +296,11 @@ async def test_a_restore_in_the_grace_time_keeps_the_data(lab: Lab, tmp_path: Pa
     before = await lab.paths()
     await restore(lab.service, tmp_path / "lake.tar")
     await lab.pass_days(30)
-    assert await reason_of(lab.purger.purge(doomed, ATTEMPT)) is Reason.NAMESPACE_NOT_DOOMED
-    assert await lab.paths() == before
+    begun = lab.client.begin_purge(lab.service.admin, lab.namespace, doomed.instance_uid)
+    assert await reason_of(begun) is Reason.NAMESPACE_NOT_DOOMED
+    with pytest.raises(TarnError):
+        await lab.purger.purge(doomed, ATTEMPT)
+    assert await lab.paths() > before, "the note of the restore came"
     assert await lab.service.size("main", "a") == 1
 
 
@@ -374,7 +392,46 @@ async def test_a_purge_of_another_life_of_the_namespace_is_refused(
     await restore(lab.service, tmp_path / "lake.tar")
     await lab.delete(grace_days=30)
     await lab.pass_days(31)
-    assert await reason_of(lab.purger.purge(listed, ATTEMPT)) is Reason.NAMESPACE_NOT_DOOMED
+    begun = lab.client.begin_purge(lab.service.admin, lab.namespace, listed.instance_uid)
+    assert await reason_of(begun) is Reason.NAMESPACE_NOT_DOOMED
+
+
+async def test_an_empty_namespace_is_purged(lab: Lab) -> None:
+    await lab.delete()
+    await lab.blocks.delete_many(lab.namespace, sorted(await lab.paths()))
+    await lab.pass_days(8)
+    report = await lab.purge()
+    assert (report.is_complete, report.found.count) == (True, 0)
+    assert (await lab.doomed()).HasField("purge_end_time")
+
+
+async def test_what_another_installation_was_restored_from_stays(lab: Lab, tmp_path: Path) -> None:
+    """The repository was moved by a dump. The old installation knows nothing of the new one."""
+    await commit(lab.service, "main", "a", 1)
+    await dump(lab.service, tmp_path / "lake.tar")
+    (tmp_path / "new").mkdir()
+    async with another_installation(lab.service, tmp_path / "new") as new:
+        await restore(new, tmp_path / "lake.tar")
+        before = await lab.paths()
+        await lab.delete()
+        await lab.pass_days(8)
+        with pytest.raises(TarnError, match="was restored over") as raised:
+            await lab.purge()
+        assert raised.value.reason is Reason.PRECONDITION_FAILED
+        assert await lab.paths() == before
+        assert not (await lab.row()).purge_begin_us, "it can be spared"
+        await lab.client.spare_namespace(lab.service.admin, lab.namespace)
+
+
+async def test_what_was_restored_and_deleted_again_goes(lab: Lab, tmp_path: Path) -> None:
+    """The note of a restore is that of the doomed instance."""
+    await dump(lab.service, tmp_path / "lake.tar")
+    await lab.service.graveler.delete_repository(lab.service.admin, "lake")
+    await restore(lab.service, tmp_path / "lake.tar")
+    await lab.delete()
+    await lab.pass_days(8)
+    assert (await lab.purge()).is_complete
+    assert await lab.paths() == set()
 
 
 # ---- failures
