@@ -225,6 +225,12 @@ TABLE: Final = (
         "outcome",
         of="graveler",
     ),
+    _counter(
+        "uploads.abandoned",
+        "",
+        "Multipart uploads that were aborted because nobody completed them in the days of the retention rules.",
+        of="graveler",
+    ),
     _gauge(
         "online.waiting",
         "",

@@ -152,6 +152,7 @@ class GravelerApplication:
         await self._graveler.admission.records.load()
         self._tasks.spawn(self._graveler.admission.records.run())
         self._tasks.spawn(self._graveler.cleaning.run())
+        self._tasks.spawn(self._graveler.abandoned_uploads.run())
         if self._graveler.online is not None:
             self._tasks.spawn(self._graveler.online.run())
         if self._stopped is not None:

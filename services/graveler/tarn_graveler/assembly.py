@@ -70,6 +70,7 @@ from tarn_graveler.repository.settings import RepositorySettings
 from tarn_graveler.tasks.quotas import TaskQuotas
 from tarn_graveler.tasks.records import TaskRecords
 from tarn_graveler.tasks.runner import TaskRunner
+from tarn_graveler.uploads.abandoned import AbandonedUploads
 from tarn_graveler.uploads.completion import Completion
 from tarn_graveler.uploads.daily_partitions import DailyUploads
 from tarn_graveler.uploads.links import Links
@@ -206,6 +207,14 @@ class Graveler:
     def links(self) -> Links:
         """Objects that clients write themselves."""
         return Links(self.uploads, self.restoring.blocks, self.clock)
+
+    @property
+    def abandoned_uploads(self) -> AbandonedUploads:
+        """Aborts of uploads that nobody completes."""
+        blocks = self.restoring.blocks
+        return AbandonedUploads(
+            self.iterators, self.settings, self.daily_uploads, self.uploads, blocks, self.clock
+        )
 
     @property
     def staged_branches(self) -> StagedBranches:

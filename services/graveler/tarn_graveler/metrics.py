@@ -38,6 +38,7 @@ def register_replica(
     counts = graveler.expiring.progress
     meters.sample("branches.expired", lambda: counts.deleted, outcome="deleted")
     meters.sample("branches.expired", lambda: counts.kept, outcome="kept")
+    meters.sample("uploads.abandoned", lambda: graveler.uploads.abandoned_count)
     online = graveler.online
     meters.sample("online.waiting", lambda: 0 if online is None else online.waiting)
     for outcome in OUTCOMES:
