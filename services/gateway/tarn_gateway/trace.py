@@ -20,6 +20,7 @@ from tarn_gateway.auditing import S3Audit
 from tarn_gateway.http import Exchange, Request
 from tarn_gateway.operation import Operation
 from tarn_gateway.rates import RateLimits
+from tarn_gateway.tenants import Tenants
 
 __all__ = ["Trace", "Traces"]
 
@@ -119,6 +120,9 @@ class Traces:
         self._by_operation: dict[Operation | None, _OperationMeters] = {}
         self._received = meters.counter("gateway.received")
         self._sent = meters.counter("gateway.sent")
+        self._delete_keys = meters.histogram("gateway.delete_keys")
+        self._repositories = Tenants(meters, "repository")
+        self._users = Tenants(meters, "user")
         self._ended: list[tuple[Trace, Exchange]] = []
         meters.sample("gateway.in_flight", lambda: len(self._open))
         meters.before_collecting(self._count_ended)
@@ -232,3 +236,8 @@ class Traces:
         requests.value += 1
         self._received.value += exchange.received_bytes
         self._sent.value += exchange.sent_bytes
+        moved = exchange.status, exchange.received_bytes, exchange.sent_bytes
+        self._repositories.count(trace.repository, *moved)
+        self._users.count(trace.user, *moved)
+        if trace.outcomes:
+            self._delete_keys.record(len(trace.outcomes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -62,6 +62,12 @@ class ProcessBuilder:
         clock: clock for pauses.
         rng: randomises the pauses between failed starts.
         limits: see `HeavyLimits`.
+
+    Attributes:
+        running: builds in the child.
+        waiting: builds that wait for room in it.
+        starts: children that were started.
+        deaths: children that ended although nobody asked for it.
     """
 
     def __init__(
@@ -87,6 +93,7 @@ class ProcessBuilder:
         self._used_at = 0.0
         self._tasks = TaskSet()
         self._is_closed = False
+        self.running = self.waiting = self.starts = self.deaths = 0
 
     @property
     def pid(self) -> int | None:
@@ -128,18 +135,28 @@ class ProcessBuilder:
                     counts_changes=order.counts_changes,
                 )
         del layers
-        if order.is_background:
-            async with self._background_room:
-                return await self._build_there(order)
-        return await self._build_there(order)
+        self.waiting += 1
+        waits = ExitStack()
+        waits.callback(self._begin)
+        with waits:
+            if order.is_background:
+                async with self._background_room:
+                    return await self._build_there(order, waits)
+            return await self._build_there(order, waits)
 
-    async def _build_there(self, order: BuildOrder) -> BuildResult:
-        """Builds in the child, when it has room."""
+    def _begin(self) -> None:
+        self.waiting -= 1
+
+    async def _build_there(self, order: BuildOrder, waits: ExitStack) -> BuildResult:
+        """Builds in the child, when it has room; `waits` ends with the waiting."""
         async with self._room:
             child = await self._running()
+            waits.close()
+            self.running += 1
             try:
                 result = await child.build(order)
             finally:
+                self.running -= 1
                 self._used_at = self._clock.monotonic()
         self._failures = 0
         return result
@@ -156,6 +173,7 @@ class ProcessBuilder:
             if self._child is not None:
                 child, self._child = self._child, None
                 self._failures += 1
+                self.deaths += 1
                 await child.close()
             if self._failures > 1:
                 await self._clock.sleep(backoff_seconds(self._rng, self._failures - 2))
@@ -167,6 +185,7 @@ class ProcessBuilder:
                 self._failures += 1
                 _log.error("heavy process cannot be started", error=error.message)
                 raise
+            self.starts += 1
             self._used_at = self._clock.monotonic()
             self._tasks.spawn(self._watch(self._child))
             return self._child

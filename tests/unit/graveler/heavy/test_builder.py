@@ -115,11 +115,14 @@ async def test_compactions_leave_room_for_the_build_of_a_commit(stores: Stores) 
         for _ in range(3):
             group.create_task(builder.build(compaction))
         await until(lambda: len(child.begun) == 1)
+        assert (builder.running, builder.waiting, builder.starts) == (1, 2, 1)
         group.create_task(builder.build(order))
         await until(lambda: len(child.begun) == 2)
         assert child.begun == [compaction, order]
+        assert (builder.running, builder.waiting) == (2, 2)
         child.may_end.set()
     assert len(child.begun) == 4
+    assert (builder.running, builder.waiting, builder.starts) == (0, 0, 1)
 
 
 async def test_a_child_builds_what_this_process_would(stores: Stores) -> None:
@@ -177,6 +180,7 @@ async def test_a_child_that_dies_fails_its_build_and_the_next_build_has_another(
         assert build.result().kind is Kind.UNAVAILABLE
         assert (await builder.build(order)).count == 1
         assert pid_of(builder) != pid
+        assert (builder.starts, builder.deaths, builder.running) == (2, 1, 0)
 
 
 async def caught(work: object) -> TarnError:
@@ -334,5 +338,6 @@ async def test_children_that_keep_dying_are_started_again_after_growing_pauses(
                 await builder.build(order)
             counts.append(len(pauses))
     assert counts == [0, 0, 1, 2], "the first death costs no pause"
+    assert (builder.running, builder.waiting, builder.starts) == (0, 0, 0)
     assert 0 < pauses[0] < 0.1
     assert pauses[1] > 0.049
