@@ -189,6 +189,11 @@ TABLE: Final = (
     ),
     _counter("rpc.failed", "", "Failed calls, by path and reason.", "method", "reason"),
     _gauge("rpc.in_flight", "", "Unary calls and streams that are being served over gRPC."),
+    _gauge(
+        "rpc.work_in_flight",
+        "",
+        "Operations of coalesced streams, and unary calls that change something, that are being worked on over gRPC.",
+    ),
     # The metadata store
     _duration(
         "kv.duration",
