@@ -73,11 +73,14 @@ class GatewayApplication:
         self._tls = tls
         self._listens = listens
         bounds = settings.bounds
+        repositories = RepositoryCache(graveler, clock)
+        repositories.register(meters)
+        access.register(meters)
         own_token = partial(access.service_token, service=Service.GATEWAY)
         backend = self._backend = Backend(
             graveler,
             blocks,
-            RepositoryCache(graveler, clock),
+            repositories,
             clock,
             ids,
             bounds,
