@@ -1,4 +1,4 @@
-"""`tarn retention`: the rules that say which commits keep their objects."""
+"""`tarn retention`: the rules that say which commits keep their objects, and how long tags stay."""
 
 from __future__ import annotations
 
@@ -144,6 +144,7 @@ def preview(
             "expired_earlier": found.expired_count,
             "would_expire": sum(expiring.values()),
             "by_rule": expiring,
+            "tags": found.tags,
             "objects_at_most": found.objects_max,
             "bytes_at_most": found.bytes_max,
         }

@@ -14,11 +14,15 @@ __all__ = ["tag"]
 
 
 def _record(found: Tag) -> Record:
-    return {
+    record = {
         "tag": found.tag_id,
         "commit": found.commit_id,
         "created": shown_time(found.create_time),
     }
+    if found.HasField("expire_time"):
+        record["deleted_after"] = shown_time(found.expire_time)
+        record["by_rule"] = found.expire_rule
+    return record
 
 
 @click.group(cls=Group)
@@ -75,7 +79,7 @@ def list_(session: Session, repository: str, prefix: str) -> None:
 @click.argument("tag_uri", metavar="REPOSITORY/TAG")
 @pass_session
 def show(session: Session, tag_uri: str) -> None:
-    """Show one tag."""
+    """Show one tag, and when a retention rule lets a collection delete it (`tarn retention show`)."""
     uri = parse_ref(tag_uri)
     found = session.run(lambda tarn: tarn.graveler.get_tag(tarn.call(), uri.repository, uri.ref))
     session.output.one(_record(found))

@@ -105,6 +105,7 @@ async def _assemble(
         listens=runtime.listens,
         meters=runtime.meters,
         tracing=runtime.tracing,
+        audit=runtime.audit,
     )
     return [replica, auth, _Calls(auth_calls), graveler, _Calls(graveler_calls), gateway]
 

@@ -130,6 +130,18 @@ class CollectionClient:
         answer = await self._transport.unary(_SERVICE, "ExpireCommits", request, call)
         return expect(answer, pb.ExpireCommitsResponse).expired_count
 
+    async def expire_tags(
+        self, call: Call, repository_id: str, run_id: str, tags: Sequence[pb.ExpiringTag]
+    ) -> int:
+        """Deletes up to 500 tags whose time is over; returns how many this call deleted.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: COLLECTION_LOST, COLLECTION_HELD.
+        """
+        request = pb.ExpireTagsRequest(repository_id=repository_id, run_id=run_id, tags=tags)
+        answer = await self._transport.unary(_SERVICE, "ExpireTags", request, call)
+        return expect(answer, pb.ExpireTagsResponse).expired_count
+
     async def begin_batch(
         self, call: Call, repository_id: str, run_id: str, block_ids: Sequence[str]
     ) -> pb.Collection:

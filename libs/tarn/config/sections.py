@@ -22,7 +22,7 @@ from tarn.config.lifecycle_sections import Lifecycle
 from tarn.config.quota_sections import Quotas
 from tarn.config.rpc_sections import Rpc
 from tarn.config.setting import FromFile, setting
-from tarn.config.telemetry_sections import Telemetry, Tracing
+from tarn.config.telemetry_sections import Audit, Telemetry, Tracing
 from tarn.config.timer_sections import Backup, CollectionTimer
 from tarn.config.values import Choice, Form, Number, Secret, Sort, Within
 
@@ -376,9 +376,9 @@ class Graveler:
     cleanup_poll_ms: int = setting("5s", "Interval at which graveler looks for data to drop.")
     heavy_process: bool = setting(
         "true",
-        "Build large commits in a second process, so that they do not delay requests. It "
-        "starts with the first large commit and ends after some minutes without one (see "
-        "`docs/design/heavy-process.md`).",
+        "Build large commits in a second process, and large compactions in a third one of the "
+        "lowest priority, so that they do not delay requests. Each starts with its first build "
+        "and ends after some minutes without one (see `docs/design/heavy-process.md`).",
     )
     reflog_retention_ms: int = setting(
         "90d",
@@ -455,6 +455,7 @@ class Config:
     quotas: Quotas
     tracing: Tracing
     telemetry: Telemetry
+    audit: Audit
 
     def rpc_address(self, service: ServiceName) -> str:
         """The address on which a service accepts rpcs.

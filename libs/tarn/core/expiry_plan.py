@@ -1,4 +1,4 @@
-"""The plan of an expiry: which commits the retention rules of a repository let go (docs/operate/retention.md).
+"""The plan of an expiry: which commits and tags the retention rules of a repository let go (docs/operate/retention.md).
 
 The *line* of a branch is its head and the first parents of that, one after the other. It is what the branch was, one
 head after the other; the commits that a merge brought are on the line of another branch, or on none: *detached*.
@@ -11,15 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId
-from tarn.core.retention import BranchRule, Retention
+from tarn.core.retention import DAY_US, BranchRule, Retention
 
-__all__ = ["History", "HistoryCommit", "plan_expiry"]
-
-_DAY_US: Final = 86_400_000_000
+__all__ = ["History", "HistoryCommit", "HistoryTag", "plan_expiry", "plan_tags"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +38,21 @@ class HistoryCommit:
     is_expired: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryTag:
+    """One life of a tag.
+
+    Attributes:
+        commit_id: its commit.
+        create_time_us: microseconds since the epoch.
+        nonce: of this life; a tag that is created again has another one.
+    """
+
+    commit_id: CommitId
+    create_time_us: int
+    nonce: bytes
+
+
 @dataclass(slots=True)
 class History:
     """The commits and refs of a repository.
@@ -48,12 +60,14 @@ class History:
     Attributes:
         commits: all commits.
         heads: the head of each branch.
+        tags: the tags.
         protected: commits that keep their objects whatever rules say: those of tags, and targets of reflogs.
         published: commits that were the head of a branch, as far as notes in the bucket tell.
     """
 
     commits: dict[CommitId, HistoryCommit] = field(default_factory=dict)
     heads: dict[str, CommitId] = field(default_factory=dict)
+    tags: dict[str, HistoryTag] = field(default_factory=dict)
     protected: set[CommitId] = field(default_factory=set)
     published: set[CommitId] = field(default_factory=set)
 
@@ -71,7 +85,7 @@ def plan_expiry(history: History, retention: Retention, now_us: int) -> dict[Com
     Raises:
         TarnError: CORRUPT: a commit of the line of a branch has no row.
     """
-    if not retention:
+    if not retention.expires_commits:
         return {}
     times = _monotone(history.commits)
     lines = _Lines(history.commits, times, now_us)
@@ -86,7 +100,7 @@ def plan_expiry(history: History, retention: Retention, now_us: int) -> dict[Com
             expired[commit_id] = str(lines.rules[commit_id])
     if retention.detached_days is None:
         return expired
-    oldest_us = now_us - retention.detached_days * _DAY_US
+    oldest_us = now_us - retention.detached_days * DAY_US
     for commit_id in _published(history):
         is_detached = commit_id not in lines.rules and commit_id not in kept
         if (
@@ -96,6 +110,18 @@ def plan_expiry(history: History, retention: Retention, now_us: int) -> dict[Com
         ):
             expired[commit_id] = f"detached: keep_days {retention.detached_days}"
     return expired
+
+
+def plan_tags(history: History, retention: Retention, now_us: int) -> dict[str, str]:
+    """Returns the tags whose time is over, each with the rule that decided.
+
+    Their commits are kept in the same plan, because the tags are still there. They may expire in the next one.
+    """
+    found = {}
+    for tag_id, rule in zip(history.tags, retention.rules_of_tags(list(history.tags)), strict=True):
+        if rule and history.tags[tag_id].create_time_us < now_us - rule.keep_days * DAY_US:
+            found[tag_id] = str(rule)
+    return found
 
 
 class _Lines:
@@ -139,7 +165,7 @@ class _Lines:
         # Commits of lines that were walked for so many days: below them, age keeps nothing new.
         walked = self._walked.setdefault(rule.keep_days or 0, set())
         is_young = rule.keep_days is not None
-        oldest_us = self._now_us - (rule.keep_days or 0) * _DAY_US
+        oldest_us = self._now_us - (rule.keep_days or 0) * DAY_US
         replaced_us = self._now_us  # when the commit was the head for the last time
         for number, commit_id in enumerate(_line(self._commits, head)):
             is_young = is_young and replaced_us >= oldest_us and commit_id not in walked

@@ -1,16 +1,19 @@
 """Retention rules of a repository: which commits keep their objects (docs/operate/retention.md).
 
     {"branches": [{"match": "main", "keep_days": 365, "keep_commits": 100}, {"match": "exp-*", "keep_days": 7}],
-     "detached": {"keep_days": 30}}
+     "tags": [{"match": "nightly-*", "keep_days": 90}],
+     "detached": {"keep_days": 30},
+     "objects": {"keep_listed_on": ["main"], "keep_written_days": 30}}
 
 Without rules every commit keeps its objects. What is not said is kept: a branch that no rule matches keeps its whole
-history, and without `detached` so do all commits that are in the history of no branch.
+history, a tag that no rule matches stays, and without `detached` so do all commits that are in the history of no
+branch.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,19 +21,28 @@ import pyarrow as pa
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.glob import check_glob, match_glob
+from tarn.core.ids import parse_branch_id
 
 __all__ = [
     "BRANCH_RULES_MAX",
     "DAYS_MAX",
+    "DAY_US",
+    "LISTED_ON_MAX",
     "KEEP_EVERYTHING",
     "RETENTION_BYTES_MAX",
+    "TAG_RULES_MAX",
     "BranchRule",
+    "ObjectRules",
     "Retention",
+    "TagRule",
     "parse_retention",
     "retention_to_json",
 ]
 
 BRANCH_RULES_MAX: Final = 100
+TAG_RULES_MAX: Final = 100
+DAY_US: Final = 86_400_000_000
+LISTED_ON_MAX: Final = 10
 DAYS_MAX: Final = 36_500
 COMMITS_MAX: Final = 1_000_000
 RETENTION_BYTES_MAX: Final = 32 << 10
@@ -59,18 +71,64 @@ class BranchRule:
 
 
 @dataclass(frozen=True, slots=True)
+class TagRule:
+    """How long the tags that match a pattern stay.
+
+    Attributes:
+        match: pattern of tag names (`tarn.core.glob`).
+        keep_days: days after their creation.
+    """
+
+    match: str
+    keep_days: int
+
+    def __str__(self) -> str:
+        return f"tags {self.match}: keep_days {self.keep_days}"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRules:
+    """Which objects an expired commit keeps; what one of the two rules keeps.
+
+    Attributes:
+        listed_on: names of branches: objects at paths at which the head of one of them has an object.
+        written_days: objects that were written in so many days; None: none because of that.
+    """
+
+    listed_on: tuple[str, ...] = ()
+    written_days: int | None = None
+
+    def __bool__(self) -> bool:
+        """Whether an expired commit may keep an object."""
+        return bool(self.listed_on) or self.written_days is not None
+
+    def written_since_us(self, now_us: int) -> int:
+        """Returns since when objects must be written to be kept, microseconds since the epoch; 0: there is no rule."""
+        return 0 if self.written_days is None else max(now_us - self.written_days * DAY_US, 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Retention:
     """The rules of a repository.
 
     Attributes:
         branches: rules of branches. A commit that any rule of any branch keeps is kept.
         detached_days: how long commits are kept that are in the history of no branch; None: for ever.
+        tags: rules of tags. Of those that match a tag, the longest decides; without one it stays for ever.
+        objects: rules of objects of expired commits.
     """
 
     branches: tuple[BranchRule, ...] = ()
     detached_days: int | None = None
+    tags: tuple[TagRule, ...] = ()
+    objects: ObjectRules = ObjectRules()
 
     def __bool__(self) -> bool:
+        """Whether any commit or tag may ever expire."""
+        return self.expires_commits or bool(self.tags)
+
+    @property
+    def expires_commits(self) -> bool:
         """Whether any commit may ever expire."""
         return bool(self.branches) or self.detached_days is not None
 
@@ -78,6 +136,15 @@ class Retention:
         """Returns the rules whose pattern matches a branch; none: the branch keeps its whole history."""
         name = pa.array([branch_id])
         return tuple(each for each in self.branches if match_glob(name, each.match)[0])
+
+    def rules_of_tags(self, tag_ids: Sequence[str]) -> list[TagRule | None]:
+        """Returns the rule of each tag; None: it stays for ever."""
+        found: list[TagRule | None] = [None] * len(tag_ids)
+        names = pa.array(tag_ids, pa.string())
+        for rule in sorted(self.tags, key=lambda each: each.keep_days):  # the longest comes last
+            for number in match_glob(names, rule.match).nonzero()[0].tolist():
+                found[number] = rule
+        return found
 
 
 KEEP_EVERYTHING: Final = Retention()
@@ -99,29 +166,35 @@ def parse_retention(text: str) -> Retention:
         json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise _invalid(f"they are no JSON: {str(error)[:200]}", "") from error
-    fields = _object(found, "", {"branches", "detached"})
-    branches = fields.get("branches", [])
-    if not isinstance(branches, list) or len(branches) > BRANCH_RULES_MAX:
-        raise _invalid(f"branches must be a list of at most {BRANCH_RULES_MAX} rules", "branches")
+    fields = _object(found, "", {"branches", "detached", "tags", "objects"})
+    branches = _list(fields, "branches", BRANCH_RULES_MAX)
     rules = tuple(_branch_rule(each, f"branches[{number}]") for number, each in enumerate(branches))
+    tags = _list(fields, "tags", TAG_RULES_MAX)
+    tag_rules = tuple(_tag_rule(each, f"tags[{number}]") for number, each in enumerate(tags))
     days = None
     if "detached" in fields:
         detached = _object(fields["detached"], "detached", {"keep_days"})
         days = _number(detached, "detached", "keep_days", DAYS_MAX)
         if days is None:
             raise _invalid("detached.keep_days is missing", "detached.keep_days")
-    return Retention(rules, days)
+    return Retention(rules, days, tag_rules, _object_rules(fields))
 
 
 def retention_to_json(retention: Retention) -> str:
     """Returns rules as JSON, which `parse_retention` reads; the empty text for no rules."""
-    if not retention:
+    if retention == KEEP_EVERYTHING:
         return ""
     fields: dict[str, object] = {}
     if retention.branches:
         fields["branches"] = [_rule_to(each) for each in retention.branches]
     if retention.detached_days is not None:
         fields["detached"] = {"keep_days": retention.detached_days}
+    if retention.tags:
+        fields["tags"] = [
+            {"match": each.match, "keep_days": each.keep_days} for each in retention.tags
+        ]
+    if retention.objects:
+        fields["objects"] = _objects_to(retention.objects)
     return json.dumps(fields, indent=2, ensure_ascii=False)
 
 
@@ -134,18 +207,65 @@ def _rule_to(rule: BranchRule) -> dict[str, object]:
     return fields
 
 
+def _objects_to(rules: ObjectRules) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    if rules.listed_on:
+        fields["keep_listed_on"] = list(rules.listed_on)
+    if rules.written_days is not None:
+        fields["keep_written_days"] = rules.written_days
+    return fields
+
+
+def _object_rules(rules: Mapping[str, Any]) -> ObjectRules:
+    if "objects" not in rules:
+        return ObjectRules()
+    fields = _object(rules["objects"], "objects", {"keep_listed_on", "keep_written_days"})
+    names = fields.get("keep_listed_on", [])
+    is_list = isinstance(names, list) and all(isinstance(each, str) for each in names)
+    if not is_list or len(names) > LISTED_ON_MAX:
+        text = f"objects.keep_listed_on must be a list of at most {LISTED_ON_MAX} names of branches"
+        raise _invalid(text, "objects.keep_listed_on")
+    for name in names:
+        parse_branch_id(name)
+    found = ObjectRules(tuple(names), _number(fields, "objects", "keep_written_days", DAYS_MAX))
+    if not found:
+        raise _invalid("objects needs keep_listed_on or keep_written_days", "objects")
+    return found
+
+
 def _branch_rule(value: object, where: str) -> BranchRule:
     fields = _object(value, where, {"match", "keep_days", "keep_commits"})
-    match = fields.get("match")
-    if not isinstance(match, str) or len(match.encode()) > _PATTERN_BYTES_MAX:
-        text = f"{where}.match must be a pattern of at most {_PATTERN_BYTES_MAX} bytes"
-        raise _invalid(text, f"{where}.match")
-    check_glob(match)
+    match = _pattern(fields, where)
     days = _number(fields, where, "keep_days", DAYS_MAX)
     commits = _number(fields, where, "keep_commits", COMMITS_MAX)
     if days is None and commits is None:
         raise _invalid(f"{where} needs keep_days or keep_commits", where)
     return BranchRule(match, days, commits or 1)
+
+
+def _tag_rule(value: object, where: str) -> TagRule:
+    fields = _object(value, where, {"match", "keep_days"})
+    match = _pattern(fields, where)
+    days = _number(fields, where, "keep_days", DAYS_MAX)
+    if days is None:
+        raise _invalid(f"{where} needs keep_days", where)
+    return TagRule(match, days)
+
+
+def _pattern(fields: Mapping[str, Any], where: str) -> str:
+    match = fields.get("match")
+    if not isinstance(match, str) or len(match.encode()) > _PATTERN_BYTES_MAX:
+        text = f"{where}.match must be a pattern of at most {_PATTERN_BYTES_MAX} bytes"
+        raise _invalid(text, f"{where}.match")
+    check_glob(match)
+    return match
+
+
+def _list(fields: Mapping[str, Any], name: str, most: int) -> list[object]:
+    found = fields.get(name, [])
+    if not isinstance(found, list) or len(found) > most:
+        raise _invalid(f"{name} must be a list of at most {most} rules", name)
+    return found
 
 
 def _object(value: object, where: str, known: set[str]) -> Mapping[str, Any]:

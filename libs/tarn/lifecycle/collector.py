@@ -17,8 +17,9 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.engine import Engine
-from tarn.lifecycle.expiring import expire_commits
+from tarn.lifecycle.expiring import Expired, expire
 from tarn.lifecycle.graveler_run import GravelerRun
+from tarn.lifecycle.kept_objects import KeptObjects
 from tarn.lifecycle.marking import Lake, Run
 from tarn.lifecycle.outcomes import Outcome, Report
 from tarn.lifecycle.progress import Progress
@@ -87,7 +88,7 @@ class Collector:
     async def mark(self, repository_id: str, *, dry_run: bool = False) -> Manifest:
         """Finds candidates; returns the manifest. With `dry_run`, writes nothing to the block store.
 
-        First lets commits expire by the retention rules, unless it is a dry run.
+        First lets commits and tags expire by the retention rules, unless it is a dry run.
 
         Also deletes the files of runs that are older than a year.
 
@@ -95,17 +96,18 @@ class Collector:
             TarnError: COLLECTION_RUNNING, COLLECTION_HELD; the errors of `marking.mark`.
         """
         async with self._run(repository_id, pb.COLLECTION_PHASE_MARK, "") as (lake, run, graveler):
-            expired_count = 0
+            expired = Expired()
             if not dry_run:
                 # Before the roots are read: see rule 14 in docs/design/protocol.md.
-                expired_count = await expire_commits(lake, graveler, self.progress)
-            manifest = await self.engine.mark(lake, run, graveler, self.progress, dry_run=dry_run)
+                expired = await expire(lake, graveler, self.progress)
+            roots = KeptObjects(graveler, lake, self.progress)
+            manifest = await self.engine.mark(lake, run, roots, self.progress, dry_run=dry_run)
             if dry_run:
                 await self._give_up(lake, run)
             else:
                 before_us = self.clock.now_us() - _KEEP_FILES_US
                 await forget_runs(lake.blocks, lake.namespace, before_us)
-                await self._complete(lake, run, _totals_of_mark(manifest, expired_count))
+                await self._complete(lake, run, _totals_of_mark(manifest, str(expired)))
         return manifest
 
     async def sweep(
@@ -132,8 +134,9 @@ class Collector:
         phase = pb.COLLECTION_PHASE_SWEEP
         async with self._run(repository_id, phase, mark_run_id) as (lake, run, graveler):
             manifest = await self._manifest(lake, run, mark_run_id)
+            roots = KeptObjects(graveler, lake, self.progress)
             report = await self.engine.sweep(
-                lake, run, manifest, graveler, graveler, self.progress, self.rng, options
+                lake, run, manifest, roots, graveler, self.progress, self.rng, options
             )
             await self._complete(lake, run, _totals_of_sweep(manifest, report))
         if report.missing:
@@ -199,17 +202,14 @@ class Collector:
             return
 
 
-def _totals_of_mark(manifest: Manifest, expired_count: int = 0) -> pb.CollectionTotals:
+def _totals_of_mark(manifest: Manifest, expired: str = "") -> pb.CollectionTotals:
     listed, candidates = Tally(), Tally()
     for kind in BlockKind:
         tally = manifest.listed[kind.value]
         listed.add(tally.count, tally.size_bytes)
         tally = manifest.candidates(kind)
         candidates.add(tally.count, tally.size_bytes)
-    notes = []
-    if expired_count:
-        noun = "commit" if expired_count == 1 else "commits"
-        notes.append(f"{expired_count} {noun} expired")
+    notes = [expired] if expired else []
     if manifest.abandoned:
         noun = "listing" if len(manifest.abandoned) == 1 else "listings"
         text = f"{len(manifest.abandoned)} incomplete {noun} of commits to which no ref leads; tarn fsck names them"

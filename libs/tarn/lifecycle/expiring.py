@@ -1,4 +1,7 @@
-"""Expiry: lets commits go by the retention rules of a repository, before a mark reads the roots.
+"""Expiry: lets commits and tags go by the retention rules of a repository, before a mark reads the roots.
+
+Tags come last: in the plan of their run they keep their commits. So a person who misses a tag can create it again
+before the next mark.
 
 The plan is made here, because it needs the whole history; graveler writes it down. Commits that are in the history of
 no branch expire only if notes in the bucket prove that they were the head of one: another may belong to an operation
@@ -8,22 +11,30 @@ that has not moved its branch yet (docs/design/retention.md).
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
 from tarn.block.keys import LIST_LIMIT_MAX
 from tarn.block.port import BlockStore
 from tarn.core.expiry import EXPIRE_MAX
-from tarn.core.expiry_plan import History, HistoryCommit, plan_expiry
+from tarn.core.expiry_plan import History, HistoryCommit, HistoryTag, plan_expiry, plan_tags
 from tarn.core.ids import CommitId
 from tarn.core.retention import Retention, parse_retention
 from tarn.lifecycle.marking import Lake
 from tarn.lifecycle.progress import Progress
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
-__all__ = ["HistoryPages", "HistorySource", "expire_commits", "published_commits", "read_history"]
+__all__ = [
+    "Expired",
+    "HistoryPages",
+    "HistorySource",
+    "expire",
+    "published_commits",
+    "read_history",
+]
 
 _NOTES: Final = "_tarn/refs/"
 _NOTE: Final = re.compile(r"_tarn/refs/[^/]+/[0-9]{20}-([0-9a-f]{64})\.json")
@@ -43,6 +54,23 @@ class HistorySource(HistoryPages, Protocol):
     async def expire(self, commits: Mapping[CommitId, str]) -> int:
         """Lets up to `EXPIRE_MAX` commits expire, each by the rule that is named; returns their number."""
         ...
+
+    async def expire_tags(self, tags: Sequence[pb.ExpiringTag]) -> int:
+        """Deletes up to `EXPIRE_MAX` tags; returns their number."""
+        ...
+
+
+@dataclass(slots=True)
+class Expired:
+    """What has expired: numbers of commits and of tags."""
+
+    commits: int = 0
+    tags: int = 0
+
+    def __str__(self) -> str:
+        counts = [(self.commits, "commit"), (self.tags, "tag")]
+        told = [f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts if count]
+        return f"{' and '.join(told)} expired" if told else ""
 
 
 async def read_history(
@@ -70,6 +98,10 @@ async def read_history(
                 return history, retention
             history.heads.update((each.branch_id, CommitId(each.commit_id)) for each in page.heads)
             history.protected.update(map(CommitId, page.protected_commit_ids))
+            for tag in page.tags:
+                history.tags[tag.tag_id] = HistoryTag(
+                    CommitId(tag.commit_id), tag.create_time_us, tag.nonce
+                )
             for each in page.commits:
                 history.commits[CommitId(each.commit_id)] = HistoryCommit(
                     tuple(map(CommitId, each.parent_ids)),
@@ -96,10 +128,10 @@ async def published_commits(
     return found
 
 
-async def expire_commits(lake: Lake, source: HistorySource, progress: Progress) -> int:
-    """Lets the commits of a repository expire whose time has come; returns their number.
+async def expire(lake: Lake, source: HistorySource, progress: Progress) -> Expired:
+    """Lets the commits of a repository expire whose time has come, and then deletes such tags.
 
-    When it returns, the rows of all of them are durable. The roots must be read after that (rule 14).
+    When it returns, the rows of all commits are durable. The roots must be read after that (rule 14).
 
     Raises:
         TarnError: CORRUPT: the history lacks a commit; any error of the source or the store. What has expired until
@@ -108,14 +140,33 @@ async def expire_commits(lake: Lake, source: HistorySource, progress: Progress) 
     progress.begin("read the history")
     history, retention = await read_history(source, progress)
     if not retention:
-        return 0
+        return Expired()
     if retention.detached_days is not None:
         progress.begin("read which commits were published")
         history.published = await published_commits(lake.blocks, lake.namespace, progress)
-    planned = iter(plan_expiry(history, retention, lake.clock.now_us()).items())
+    now_us = lake.clock.now_us()
+    planned = iter(plan_expiry(history, retention, now_us).items())
     progress.begin("let commits expire")
-    count = 0
+    found = Expired()
     while some := dict(islice(planned, EXPIRE_MAX)):
-        count += await source.expire(some)
+        found.commits += await source.expire(some)
         progress.done += len(some)
-    return count
+    progress.begin("delete old tags")
+    tags = (
+        _expiring(tag_id, history.tags[tag_id], rule)
+        for tag_id, rule in plan_tags(history, retention, now_us).items()
+    )
+    while batch := list(islice(tags, EXPIRE_MAX)):
+        found.tags += await source.expire_tags(batch)
+        progress.done += len(batch)
+    return found
+
+
+def _expiring(tag_id: str, tag: HistoryTag, rule: str) -> pb.ExpiringTag:
+    life = pb.HistoryTag(
+        tag_id=tag_id,
+        commit_id=tag.commit_id,
+        create_time_us=tag.create_time_us,
+        nonce=tag.nonce,
+    )
+    return pb.ExpiringTag(tag=life, rule=rule)

@@ -14,7 +14,7 @@ from tarn.aio.parallel import for_each
 from tarn.block.port import BlockKey, BlockStore
 from tarn.block.rangefile import decode_metarange, metarange_path
 from tarn.client.collections import CollectionClient
-from tarn.core.expiry_plan import plan_expiry
+from tarn.core.expiry_plan import plan_expiry, plan_tags
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE
 from tarn.core.retention import Retention
@@ -36,6 +36,7 @@ class ExpiryPreview:
         commit_count: commits that have not expired yet.
         expired_count: those that expired earlier.
         expiring: number of commits that would expire now, by rule.
+        tags: tags that would be deleted now, each with the rule.
         objects_max: most objects that a collection could delete because of that.
         bytes_max: their bytes.
     """
@@ -43,6 +44,7 @@ class ExpiryPreview:
     commit_count: int = 0
     expired_count: int = 0
     expiring: Counter[str] = field(default_factory=Counter)
+    tags: dict[str, str] = field(default_factory=dict)
     objects_max: int = 0
     bytes_max: int = 0
 
@@ -99,7 +101,9 @@ async def preview_expiry(
         progress.begin("read which commits were published")
         history.published = await published_commits(blocks, namespace, progress)
     planned = plan_expiry(history, rules, now_us)
-    found = ExpiryPreview(expiring=Counter(planned.values()))
+    found = ExpiryPreview(
+        expiring=Counter(planned.values()), tags=plan_tags(history, rules, now_us)
+    )
     kept: set[str] = set()
     going: set[str] = set()
     for commit_id, commit in history.commits.items():

@@ -125,7 +125,13 @@ class GravelerRun:
             )
             emptied = set(page.emptied_metarange_ids)
             whole = [each for each in page.metarange_ids if each not in emptied]
-            yield RootBatch(page.addresses, _keys(whole), _keys(sorted(emptied)))
+            yield RootBatch(
+                page.addresses,
+                _keys(whole),
+                _keys(sorted(emptied)),
+                _keys(page.keeping_metarange_ids),
+                page.keep_written_since_us,
+            )
             token = page.next_page_token
             if not token:
                 return
@@ -155,6 +161,12 @@ class GravelerRun:
         """Lets up to `EXPIRE_MAX` commits expire, each by the rule that is named; returns their number."""
         return await self._repeated(
             lambda: self._client.expire_commits(self._call(), *self._place, commits)
+        )
+
+    async def expire_tags(self, tags: Sequence[pb.ExpiringTag]) -> int:
+        """Deletes up to `EXPIRE_MAX` tags; returns how many the last attempt deleted."""
+        return await self._repeated(
+            lambda: self._client.expire_tags(self._call(), *self._place, tags)
         )
 
     async def confirm(self) -> None:

@@ -29,6 +29,7 @@ from tarn.core.ids import AccessKeyId
 from tarn.kv.auth_records import Credential, User
 from tarn.rpc.rules import Rule
 from tarn.rpc.wire.call import Call
+from tarn.telemetry.audit.note import note_principal, note_resource
 from tarn_auth.credentials import Credentials
 from tarn_auth.keyring import Keyring
 from tarn_auth.users import Users
@@ -174,7 +175,9 @@ class Authorizer:
             text = "the call carries no caller token"
             raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
         claims = self._verify(call.caller_token, self._clock.now_us())
-        return _claimed(claims, await self.find(claims.access_key_id))
+        holder = _claimed(claims, await self.find(claims.access_key_id))
+        note_principal(holder.user.user_id)
+        return holder
 
     def require(self, caller: Holder, rule: Rule, resource: str) -> None:
         """Refuses a call unless the rule of its rpc lets the caller access the resource (`tarn.rpc.rules`).
@@ -183,6 +186,7 @@ class Authorizer:
             TarnError: DENIED, ACCESS_DENIED.
         """
         self.grant(caller).require(rule.require_action(), resource)
+        note_resource(resource)
 
     async def find(self, access_key_id: str) -> Holder | None:
         """Returns a key pair and its user as stored now; None if either does not exist.

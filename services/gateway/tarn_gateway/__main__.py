@@ -43,6 +43,7 @@ async def _assemble(
         listens=runtime.listens,
         meters=runtime.meters,
         tracing=runtime.tracing,
+        audit=runtime.audit,
     )
     return [gateway]
 

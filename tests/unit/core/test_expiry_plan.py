@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarn.core.errors import Kind, TarnError
-from tarn.core.expiry_plan import History, HistoryCommit, plan_expiry
+from tarn.core.expiry_plan import History, HistoryCommit, HistoryTag, plan_expiry, plan_tags
 from tarn.core.ids import CommitId
-from tarn.core.retention import KEEP_EVERYTHING, BranchRule, Retention
+from tarn.core.retention import KEEP_EVERYTHING, BranchRule, Retention, TagRule
 
 DAY_US = 86_400_000_000
 NOW_US = 1_000 * DAY_US
@@ -55,6 +55,17 @@ def test_any_branch_that_keeps_a_commit_keeps_it() -> None:
     assert expired(history, BranchRule("*", keep_commits=1)) == {1}
     history.protected.add(commit_id(1))
     assert expired(history, BranchRule("*", keep_commits=1)) == set()
+
+
+def test_tags_go_when_their_time_is_over_and_protect_their_commits_in_that_plan() -> None:
+    history = History(line([40, 30, 20]), {"main": commit_id(2)})
+    old, young = (HistoryTag(commit_id(1), NOW_US - days * DAY_US, b"n") for days in (31, 30))
+    history.tags = {"old": old, "young": young, "other": old}
+    history.protected.add(commit_id(1))
+    retention = Retention((BranchRule("*"),), tags=(TagRule("o*d", 30), TagRule("young", 30)))
+    assert plan_tags(history, retention, NOW_US) == {"old": "tags o*d: keep_days 30"}
+    assert set(plan_expiry(history, retention, NOW_US)) == {commit_id(0)}
+    assert plan_tags(history, KEEP_EVERYTHING, NOW_US) == {}
 
 
 def test_what_has_expired_is_not_told_again_and_each_rule_is_named() -> None:

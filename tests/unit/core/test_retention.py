@@ -15,14 +15,17 @@ from tarn.core.retention import (
     DAYS_MAX,
     KEEP_EVERYTHING,
     BranchRule,
+    ObjectRules,
     Retention,
+    TagRule,
     parse_retention,
     retention_to_json,
 )
 
+patterns = st.text("ab*?-é", min_size=1, max_size=5)
 rules = st.builds(
     BranchRule,
-    st.text("ab*?-é", min_size=1, max_size=5),
+    patterns,
     st.none() | st.integers(1, DAYS_MAX),
     st.integers(1, 1_000_000),
 )
@@ -30,6 +33,12 @@ retentions = st.builds(
     Retention,
     st.lists(rules, max_size=4).map(tuple),
     st.none() | st.integers(1, DAYS_MAX),
+    st.lists(st.builds(TagRule, patterns, st.integers(1, DAYS_MAX)), max_size=3).map(tuple),
+    st.builds(
+        ObjectRules,
+        st.lists(st.sampled_from(["main", "dev", "exp-1"]), max_size=3).map(tuple),
+        st.none() | st.integers(1, DAYS_MAX),
+    ),
 )
 
 
@@ -43,6 +52,15 @@ def test_no_rules_keep_everything() -> None:
     assert not KEEP_EVERYTHING
     assert retention_to_json(KEEP_EVERYTHING) == ""
     assert Retention(detached_days=1)
+    assert Retention(tags=(TagRule("*", 1),))
+    assert not Retention(tags=(TagRule("*", 1),)).expires_commits
+    assert not Retention(objects=ObjectRules(("main",), 7)), "they let nothing expire by themselves"
+
+
+def test_what_was_written_since_a_time_is_kept() -> None:
+    assert ObjectRules(("main",)).written_since_us(10**16) == 0
+    assert ObjectRules((), 1).written_since_us(86_400_000_000 + 5) == 5
+    assert ObjectRules((), 1).written_since_us(5) == 1, "0 would stand for no rule"
 
 
 BRANCH = {"match": "main", "keep_days": 7}
@@ -68,6 +86,19 @@ BRANCH = {"match": "main", "keep_days": 7}
         ({"branches": [BRANCH | {"keep_days": 1.5}]}, "whole number"),
         ({"branches": [BRANCH | {"keep_days": None}]}, "whole number"),
         ({"branches": [BRANCH | {"keep_commits": 1_000_001}]}, "from 1 to"),
+        ({"tags": [{"match": "a", "keep_commits": 1}]}, "unknown field 'keep_commits'"),
+        ({"tags": [{"match": "a"}]}, "tags[0] needs keep_days"),
+        ({"tags": [{"keep_days": 1}]}, "tags[0].match must be a pattern"),
+        ({"tags": [{"match": "a", "keep_days": 0}]}, "from 1 to"),
+        ({"tags": {}}, "must be a list"),
+        ({"objects": {}}, "needs keep_listed_on or keep_written_days"),
+        ({"objects": {"keep_listed_on": []}}, "needs keep_listed_on or keep_written_days"),
+        ({"objects": {"keep_listed_on": "main"}}, "must be a list"),
+        ({"objects": {"keep_listed_on": [1]}}, "must be a list"),
+        ({"objects": {"keep_listed_on": ["main"] * 11}}, "at most 10"),
+        ({"objects": {"keep_listed_on": ["exp-*/x"]}}, "branch"),
+        ({"objects": {"keep_written_days": 0}}, "from 1 to"),
+        ({"objects": {"match": "a"}}, "unknown field 'match'"),
         ({"detached": {}}, "detached.keep_days is missing"),
         ({"detached": {"keep_days": DAYS_MAX + 1}}, "from 1 to"),
         ('{"detached": {"keep_days": 1}, "detached": {"keep_days": 2}}', "twice"),
@@ -93,3 +124,11 @@ def test_a_branch_has_all_rules_that_match() -> None:
     ]
     assert len(retention.rules_of("main")) == 1
     assert KEEP_EVERYTHING.rules_of("main") == ()
+
+
+def test_the_longest_rule_of_a_tag_decides() -> None:
+    long, short, other = TagRule("v*", 90), TagRule("*-rc", 7), TagRule("w*", 1)
+    for order in ((long, short, other), (short, other, long)):
+        found = Retention(tags=order).rules_of_tags(["v1", "v1-rc", "x-rc", "w", "x"])
+        assert found == [long, long, short, other, None]
+    assert KEEP_EVERYTHING.rules_of_tags([]) == []

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from expired_lake import RULE, commit, expire, listing_of, roots
 from lake import MAIN, Lake, Replicas, create_repository
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.expiry import Expiry
 from tarn.core.ids import BranchId, CommitId, TagId
 from tarn.core.listing.pages import PageRequest
 from tarn.kv.keys import RepositoryKeys
@@ -23,38 +23,7 @@ from tarn_graveler.collection.expired import READ_CACHE_SECONDS
 from tarn_graveler.versioning.merges import Destination, MergeRequest, PickRequest
 from tarn_graveler.versioning.range_reverts import RangeRevertRequest
 
-RULE = "branches main: keep_days 7"
 OTHER = BranchId("other")
-
-
-async def commit(lake: Lake, path: str, size: int) -> CommitId:
-    await lake.put(path, size)
-    return (await lake.commit(f"{path}={size}")).commit_id
-
-
-async def expire(lake: Lake, *commit_ids: CommitId) -> int:
-    expiry = Expiry(RULE, lake.clock.now_us())
-    return await lake.graveler.expired.expire(
-        lake.repository, [(each, expiry) for each in commit_ids]
-    )
-
-
-async def roots(lake: Lake) -> tuple[set[str], set[str]]:
-    """The listings that are roots with all that they refer to, and those that are in use without their objects."""
-    whole: set[str] = set()
-    emptied: set[str] = set()
-    cursor = ""
-    while True:
-        page = await lake.graveler.collections.roots.page(lake.repository, cursor, 3)
-        whole |= page.metarange_ids.keys() - page.emptied_ids.keys()
-        emptied |= page.emptied_ids.keys()
-        cursor = page.cursor
-        if not cursor:
-            return whole, emptied - whole
-
-
-async def listing_of(lake: Lake, commit_id: CommitId) -> str:
-    return (await lake.graveler.commits.get(lake.repository, commit_id)).metarange_id
 
 
 async def refused(work: Awaitable[object]) -> TarnError:

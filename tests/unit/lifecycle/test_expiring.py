@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from collector_lab import NO_LIMITS, Lab, collector_lab
+from expiring_lab import commit, forget_reflog, set_rules
 from graveler_service import reason_of
 
 from tarn.block.port import BlockKey
 from tarn.core.commit import commit_id_of, from_json
 from tarn.core.errors import Reason
-from tarn.core.ids import CommitId
 from tarn.core.retention import parse_retention
 from tarn.lifecycle.expiring import published_commits
 from tarn.lifecycle.expiry_preview import preview_expiry
@@ -26,29 +26,6 @@ RULES = '{"branches": [{"match": "*", "keep_commits": 2}], "detached": {"keep_da
 async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
     async with collector_lab(tmp_path) as lab:
         yield lab
-
-
-async def set_rules(lab: Lab, rules: str) -> None:
-    graveler = lab.service.graveler
-    found = await graveler.get_retention(lab.admin, "lake")
-    await graveler.set_retention(lab.admin, "lake", rules, if_match=found.etag)
-
-
-async def commit(lab: Lab, branch: str, path: str) -> tuple[CommitId, str]:
-    """Returns a commit that replaces one object, and the block of it."""
-    block = await lab.put(branch, path)
-    made = await lab.service.graveler.create_commit(lab.admin, "lake", branch, "m")
-    return CommitId(made.commit.commit_id), block
-
-
-async def forget_reflog(lab: Lab) -> None:
-    """Lets all reflogs expire, which would take 90 days."""
-    replica = lab.service.replicas
-    repository = await lab.service.graveler.get_repository(lab.admin, "lake")
-    name = f"test/lake-{repository.instance_uid}/reflog"
-    from tarn.kv.keys import RepositoryKeys
-
-    await replica.kv.drop_partition(RepositoryKeys(name.removesuffix("/reflog")).reflog)
 
 
 async def test_without_rules_nothing_expires(lab: Lab) -> None:
@@ -100,6 +77,48 @@ async def test_objects_of_expired_commits_go_and_all_else_stays(lab: Lab) -> Non
     await lab.collect()
     assert await lab.blocks() == blocks
     assert await reason_of(lab.readable(made[0][0])) is Reason.EXPIRED_COMMIT
+
+
+async def test_old_tags_go_and_their_commits_one_mark_later(lab: Lab) -> None:
+    graveler = lab.service.graveler
+    made = [await commit(lab, "main", "a") for _ in range(5)]
+    for name, (commit_id, _) in {"old": made[0], "kept": made[1], "again": made[0]}.items():
+        await graveler.create_tag(lab.admin, "lake", name, commit_id)
+    await forget_reflog(lab)
+    await set_rules(
+        lab,
+        '{"branches": [{"match": "*", "keep_commits": 2}], "tags": [{"match": "*", "keep_days": 3}, '
+        '{"match": "kept", "keep_days": 400}]}',
+    )
+    shown = await graveler.get_tag(lab.admin, "lake", "old")
+    assert shown.expire_rule == "tags *: keep_days 3"
+    assert shown.expire_time.seconds - shown.create_time.seconds == 3 * 86_400
+    listed = (await graveler.list_tags(lab.admin, "lake")).tags
+    days = [each.expire_time.seconds - each.create_time.seconds for each in listed]
+    assert [each // 86_400 for each in days] == [3, 400, 3]
+    await lab.pass_days(2)
+    await lab.collector.mark("lake")
+    assert [each.tag_id for each in (await graveler.list_tags(lab.admin, "lake")).tags] == [
+        *("again", "kept", "old")
+    ], "they are too young"
+    await lab.pass_days(2)
+    arguments = (lab.collector.client, lambda: lab.admin, "lake", lab.collector.blocks)
+    now_us = lab.service.clock.now_us()
+    found = await preview_expiry(*arguments, now_us, Progress())
+    assert found.tags == dict.fromkeys(("again", "old"), "tags *: keep_days 3")
+    await lab.collector.mark("lake", dry_run=True)
+    assert len((await graveler.list_tags(lab.admin, "lake")).tags) == 3
+    await lab.collector.mark("lake")
+    assert (await lab.collector.record("lake")).last_mark.note == "2 tags expired"
+    assert [each.tag_id for each in (await graveler.list_tags(lab.admin, "lake")).tags] == ["kept"]
+    assert await lab.readable(made[0][0]) == {"a": made[0][1]}, "the commit stays for this mark"
+    await graveler.create_tag(lab.admin, "lake", "again", made[0][0])
+    await lab.collect()
+    assert made[0][1] in await lab.blocks(), "a person wanted the tag, so its commit stays"
+    await graveler.delete_tag(lab.admin, "lake", "again")
+    await lab.collect()
+    assert made[0][1] not in await lab.blocks()
+    assert await lab.readable("kept") == {"a": made[1][1]}
 
 
 async def test_reflogs_keep_their_commits(lab: Lab) -> None:
@@ -162,7 +181,9 @@ async def test_rules_are_checked_and_have_the_etag_of_the_settings(lab: Lab) -> 
     assert parse_retention(now.rules_json) == parse_retention(RULES)
 
 
-async def test_only_a_run_lets_commits_expire(lab: Lab) -> None:
+async def test_only_a_run_lets_commits_and_tags_expire(lab: Lab) -> None:
     head, _ = await commit(lab, "main", "a")
     late = lab.collector.client.expire_commits(lab.admin, "lake", "f" * 32, {head: "rule"})
+    assert await reason_of(late) is Reason.COLLECTION_LOST
+    late = lab.collector.client.expire_tags(lab.admin, "lake", "f" * 32, [])
     assert await reason_of(late) is Reason.COLLECTION_LOST

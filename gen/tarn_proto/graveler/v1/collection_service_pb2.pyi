@@ -138,18 +138,22 @@ class ListRootsRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., run_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListRootsResponse(_message.Message):
-    __slots__ = ("addresses", "metarange_ids", "next_page_token", "stage", "emptied_metarange_ids")
+    __slots__ = ("addresses", "metarange_ids", "next_page_token", "stage", "emptied_metarange_ids", "keeping_metarange_ids", "keep_written_since_us")
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     EMPTIED_METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    KEEPING_METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_WRITTEN_SINCE_US_FIELD_NUMBER: _ClassVar[int]
     addresses: bytes
     metarange_ids: _containers.RepeatedScalarFieldContainer[str]
     next_page_token: str
     stage: str
     emptied_metarange_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, addresses: _Optional[bytes] = ..., metarange_ids: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., stage: _Optional[str] = ..., emptied_metarange_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    keeping_metarange_ids: _containers.RepeatedScalarFieldContainer[str]
+    keep_written_since_us: int
+    def __init__(self, addresses: _Optional[bytes] = ..., metarange_ids: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., stage: _Optional[str] = ..., emptied_metarange_ids: _Optional[_Iterable[str]] = ..., keeping_metarange_ids: _Optional[_Iterable[str]] = ..., keep_written_since_us: _Optional[int] = ...) -> None: ...
 
 class FindListingsInUseRequest(_message.Message):
     __slots__ = ("repository_id", "run_id", "metarange_ids")
@@ -178,18 +182,32 @@ class ListHistoryRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListHistoryResponse(_message.Message):
-    __slots__ = ("heads", "protected_commit_ids", "commits", "next_page_token", "retention_json")
+    __slots__ = ("heads", "protected_commit_ids", "commits", "next_page_token", "retention_json", "tags")
     HEADS_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_COMMIT_IDS_FIELD_NUMBER: _ClassVar[int]
     COMMITS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     RETENTION_JSON_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     heads: _containers.RepeatedCompositeFieldContainer[HistoryHead]
     protected_commit_ids: _containers.RepeatedScalarFieldContainer[str]
     commits: _containers.RepeatedCompositeFieldContainer[HistoryCommit]
     next_page_token: str
     retention_json: str
-    def __init__(self, heads: _Optional[_Iterable[_Union[HistoryHead, _Mapping]]] = ..., protected_commit_ids: _Optional[_Iterable[str]] = ..., commits: _Optional[_Iterable[_Union[HistoryCommit, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., retention_json: _Optional[str] = ...) -> None: ...
+    tags: _containers.RepeatedCompositeFieldContainer[HistoryTag]
+    def __init__(self, heads: _Optional[_Iterable[_Union[HistoryHead, _Mapping]]] = ..., protected_commit_ids: _Optional[_Iterable[str]] = ..., commits: _Optional[_Iterable[_Union[HistoryCommit, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., retention_json: _Optional[str] = ..., tags: _Optional[_Iterable[_Union[HistoryTag, _Mapping]]] = ...) -> None: ...
+
+class HistoryTag(_message.Message):
+    __slots__ = ("tag_id", "commit_id", "create_time_us", "nonce")
+    TAG_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    tag_id: str
+    commit_id: str
+    create_time_us: int
+    nonce: bytes
+    def __init__(self, tag_id: _Optional[str] = ..., commit_id: _Optional[str] = ..., create_time_us: _Optional[int] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class HistoryHead(_message.Message):
     __slots__ = ("branch_id", "commit_id")
@@ -234,6 +252,30 @@ class ExpiringCommit(_message.Message):
     def __init__(self, commit_id: _Optional[str] = ..., rule: _Optional[str] = ...) -> None: ...
 
 class ExpireCommitsResponse(_message.Message):
+    __slots__ = ("expired_count",)
+    EXPIRED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    expired_count: int
+    def __init__(self, expired_count: _Optional[int] = ...) -> None: ...
+
+class ExpireTagsRequest(_message.Message):
+    __slots__ = ("repository_id", "run_id", "tags")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    run_id: str
+    tags: _containers.RepeatedCompositeFieldContainer[ExpiringTag]
+    def __init__(self, repository_id: _Optional[str] = ..., run_id: _Optional[str] = ..., tags: _Optional[_Iterable[_Union[ExpiringTag, _Mapping]]] = ...) -> None: ...
+
+class ExpiringTag(_message.Message):
+    __slots__ = ("tag", "rule")
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    tag: HistoryTag
+    rule: str
+    def __init__(self, tag: _Optional[_Union[HistoryTag, _Mapping]] = ..., rule: _Optional[str] = ...) -> None: ...
+
+class ExpireTagsResponse(_message.Message):
     __slots__ = ("expired_count",)
     EXPIRED_COUNT_FIELD_NUMBER: _ClassVar[int]
     expired_count: int

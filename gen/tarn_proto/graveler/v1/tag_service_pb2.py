@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(tarn_proto/graveler/v1/tag_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"Y\n\x03Tag\x12\x0e\n\x06tag_id\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"M\n\x10\x43reateTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\"7\n\x11\x43reateTagResponse\x12\"\n\x03tag\x18\x01 \x01(\x0b\x32\x15.tarn.graveler.v1.Tag\"6\n\rGetTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\"4\n\x0eGetTagResponse\x12\"\n\x03tag\x18\x01 \x01(\x0b\x32\x15.tarn.graveler.v1.Tag\"_\n\x0fListTagsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\"P\n\x10ListTagsResponse\x12#\n\x04tags\x18\x01 \x03(\x0b\x32\x15.tarn.graveler.v1.Tag\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"9\n\x10\x44\x65leteTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\"\x13\n\x11\x44\x65leteTagResponse2\x8b\x05\n\nTagService\x12\xd7\x01\n\tCreateTag\x12\".tarn.graveler.v1.CreateTagRequest\x1a#.tarn.graveler.v1.CreateTagResponse\"\x80\x01\xa2\xbb\x18|\n\tWriteRepo\x12\'repository/{repository_id}/tag/{tag_id}\x1a?\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}2\x05other\x12\x87\x01\n\x06GetTag\x12\x1f.tarn.graveler.v1.GetTagRequest\x1a .tarn.graveler.v1.GetTagResponse\":\x90\x02\x01\xa2\xbb\x18\x33\n\x08ReadRepo\x12\'repository/{repository_id}/ref/{tag_id}\x12\x80\x01\n\x08ListTags\x12!.tarn.graveler.v1.ListTagsRequest\x1a\".tarn.graveler.v1.ListTagsResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\x95\x01\n\tDeleteTag\x12\".tarn.graveler.v1.DeleteTagRequest\x1a#.tarn.graveler.v1.DeleteTagResponse\"?\xa2\xbb\x18;\n\tWriteRepo\x12\'repository/{repository_id}/tag/{tag_id}2\x05otherb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(tarn_proto/graveler/v1/tag_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\x9f\x01\n\x03Tag\x12\x0e\n\x06tag_id\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x65xpire_rule\x18\x05 \x01(\t\"M\n\x10\x43reateTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\"7\n\x11\x43reateTagResponse\x12\"\n\x03tag\x18\x01 \x01(\x0b\x32\x15.tarn.graveler.v1.Tag\"6\n\rGetTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\"4\n\x0eGetTagResponse\x12\"\n\x03tag\x18\x01 \x01(\x0b\x32\x15.tarn.graveler.v1.Tag\"_\n\x0fListTagsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\"P\n\x10ListTagsResponse\x12#\n\x04tags\x18\x01 \x03(\x0b\x32\x15.tarn.graveler.v1.Tag\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"9\n\x10\x44\x65leteTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\"\x13\n\x11\x44\x65leteTagResponse2\x8b\x05\n\nTagService\x12\xd7\x01\n\tCreateTag\x12\".tarn.graveler.v1.CreateTagRequest\x1a#.tarn.graveler.v1.CreateTagResponse\"\x80\x01\xa2\xbb\x18|\n\tWriteRepo\x12\'repository/{repository_id}/tag/{tag_id}\x1a?\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}2\x05other\x12\x87\x01\n\x06GetTag\x12\x1f.tarn.graveler.v1.GetTagRequest\x1a .tarn.graveler.v1.GetTagResponse\":\x90\x02\x01\xa2\xbb\x18\x33\n\x08ReadRepo\x12\'repository/{repository_id}/ref/{tag_id}\x12\x80\x01\n\x08ListTags\x12!.tarn.graveler.v1.ListTagsRequest\x1a\".tarn.graveler.v1.ListTagsResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\x95\x01\n\tDeleteTag\x12\".tarn.graveler.v1.DeleteTagRequest\x1a#.tarn.graveler.v1.DeleteTagResponse\"?\xa2\xbb\x18;\n\tWriteRepo\x12\'repository/{repository_id}/tag/{tag_id}2\x05otherb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,24 +41,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TAGSERVICE'].methods_by_name['ListTags']._serialized_options = b'\220\002\001\242\273\030&\n\010ReadRepo\022\032repository/{repository_id}'
   _globals['_TAGSERVICE'].methods_by_name['DeleteTag']._loaded_options = None
   _globals['_TAGSERVICE'].methods_by_name['DeleteTag']._serialized_options = b'\242\273\030;\n\tWriteRepo\022\'repository/{repository_id}/tag/{tag_id}2\005other'
-  _globals['_TAG']._serialized_start=128
-  _globals['_TAG']._serialized_end=217
-  _globals['_CREATETAGREQUEST']._serialized_start=219
-  _globals['_CREATETAGREQUEST']._serialized_end=296
-  _globals['_CREATETAGRESPONSE']._serialized_start=298
-  _globals['_CREATETAGRESPONSE']._serialized_end=353
-  _globals['_GETTAGREQUEST']._serialized_start=355
-  _globals['_GETTAGREQUEST']._serialized_end=409
-  _globals['_GETTAGRESPONSE']._serialized_start=411
-  _globals['_GETTAGRESPONSE']._serialized_end=463
-  _globals['_LISTTAGSREQUEST']._serialized_start=465
-  _globals['_LISTTAGSREQUEST']._serialized_end=560
-  _globals['_LISTTAGSRESPONSE']._serialized_start=562
-  _globals['_LISTTAGSRESPONSE']._serialized_end=642
-  _globals['_DELETETAGREQUEST']._serialized_start=644
-  _globals['_DELETETAGREQUEST']._serialized_end=701
-  _globals['_DELETETAGRESPONSE']._serialized_start=703
-  _globals['_DELETETAGRESPONSE']._serialized_end=722
-  _globals['_TAGSERVICE']._serialized_start=725
-  _globals['_TAGSERVICE']._serialized_end=1376
+  _globals['_TAG']._serialized_start=129
+  _globals['_TAG']._serialized_end=288
+  _globals['_CREATETAGREQUEST']._serialized_start=290
+  _globals['_CREATETAGREQUEST']._serialized_end=367
+  _globals['_CREATETAGRESPONSE']._serialized_start=369
+  _globals['_CREATETAGRESPONSE']._serialized_end=424
+  _globals['_GETTAGREQUEST']._serialized_start=426
+  _globals['_GETTAGREQUEST']._serialized_end=480
+  _globals['_GETTAGRESPONSE']._serialized_start=482
+  _globals['_GETTAGRESPONSE']._serialized_end=534
+  _globals['_LISTTAGSREQUEST']._serialized_start=536
+  _globals['_LISTTAGSREQUEST']._serialized_end=631
+  _globals['_LISTTAGSRESPONSE']._serialized_start=633
+  _globals['_LISTTAGSRESPONSE']._serialized_end=713
+  _globals['_DELETETAGREQUEST']._serialized_start=715
+  _globals['_DELETETAGREQUEST']._serialized_end=772
+  _globals['_DELETETAGRESPONSE']._serialized_start=774
+  _globals['_DELETETAGRESPONSE']._serialized_end=793
+  _globals['_TAGSERVICE']._serialized_start=796
+  _globals['_TAGSERVICE']._serialized_end=1447
 # @@protoc_insertion_point(module_scope)

@@ -11,14 +11,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Tag(_message.Message):
-    __slots__ = ("tag_id", "commit_id", "create_time")
+    __slots__ = ("tag_id", "commit_id", "create_time", "expire_time", "expire_rule")
     TAG_ID_FIELD_NUMBER: _ClassVar[int]
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_RULE_FIELD_NUMBER: _ClassVar[int]
     tag_id: str
     commit_id: str
     create_time: _timestamp_pb2.Timestamp
-    def __init__(self, tag_id: _Optional[str] = ..., commit_id: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    expire_time: _timestamp_pb2.Timestamp
+    expire_rule: str
+    def __init__(self, tag_id: _Optional[str] = ..., commit_id: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_rule: _Optional[str] = ...) -> None: ...
 
 class CreateTagRequest(_message.Message):
     __slots__ = ("repository_id", "tag_id", "source_ref")

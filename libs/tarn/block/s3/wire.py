@@ -215,13 +215,13 @@ class Wire:
 
         await self._call(work)
 
-    async def unfinished(self, at: ObjectKey) -> list[str]:
-        """ListMultipartUploads of exactly this key; returns upload ids, one page of them."""
+    async def unfinished(self, bucket: str, prefix: str) -> list[tuple[ObjectKey, str]]:
+        """ListMultipartUploads; returns keys and upload ids, one page of them."""
 
-        def work() -> list[str]:
-            page = self._boto.list_multipart_uploads(Bucket=at.bucket, Prefix=at.key)
+        def work() -> list[tuple[ObjectKey, str]]:
+            page = self._boto.list_multipart_uploads(Bucket=bucket, Prefix=prefix)
             rows = page.get("Uploads", ())
-            return [str(row["UploadId"]) for row in rows if row["Key"] == at.key]
+            return [(ObjectKey(bucket, row["Key"]), str(row["UploadId"])) for row in rows]
 
         return await self._call(work)
 

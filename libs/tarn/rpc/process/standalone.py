@@ -23,6 +23,7 @@ from tarn.rpc.process.serve import AdminPort, Application, Runtime, ServeConfig,
 from tarn.rpc.process.tls import ChannelTls, TlsFiles
 from tarn.rpc.server.grpc_server import ServerConfig
 from tarn.rpc.wire.methods import Endpoint
+from tarn.telemetry.audit.log import AuditConfig
 
 __all__ = [
     "READY_FD",
@@ -172,4 +173,18 @@ def serve_config(
         log=log_config(config),
         admin=_admin_port(name, config),
         trace_ratio=config.tracing.sample_ratio,
+        audit=_audit_config(config),
+    )
+
+
+def _audit_config(config: Config) -> AuditConfig | None:
+    audit = config.audit
+    if audit.output == "off":
+        return None
+    return AuditConfig(
+        audit.folder if audit.output == "file" else None,
+        audit.file_size_bytes,
+        audit.files,
+        audit.queue,
+        audit.reads,
     )

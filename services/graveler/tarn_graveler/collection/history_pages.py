@@ -91,7 +91,18 @@ class HistoryPages:
     async def _tags(self, repository: Repository, after: bytes, limit: int, page: _Page) -> bytes:
         keys = self._repositories.keys_of(repository)
         rows, last = await self._scan(keys.refs, _TAGS, after, limit)
-        page.protected_commit_ids.extend(decode_tag(value).commit_id for _, value in rows)
+        for key, value in rows:
+            tag = decode_tag(value)
+            page.protected_commit_ids.append(tag.commit_id)
+            if not tag.is_pending:
+                page.tags.append(
+                    pb.HistoryTag(
+                        tag_id=key[len(_TAGS) :].decode(),
+                        commit_id=tag.commit_id,
+                        create_time_us=tag.create_time_us,
+                        nonce=tag.nonce,
+                    )
+                )
         return last
 
     async def _reflogs(

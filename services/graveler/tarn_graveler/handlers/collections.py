@@ -11,7 +11,7 @@ from tarn.core import collection as core
 from tarn.core.collection import Collection, Phase, Totals
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.expiry import EXPIRE_MAX, RULE_CHARS_MAX, Expiry
-from tarn.core.ids import MetarangeId, parse_commit_id
+from tarn.core.ids import MetarangeId, parse_commit_id, parse_tag_id
 from tarn.core.retention import retention_to_json
 from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
@@ -47,6 +47,7 @@ class CollectionHandler:
         self._limits = graveler.collections.limits
         self._expired = graveler.expired
         self._settings = graveler.settings
+        self._tags = graveler.tags
         self._page_keys = graveler.page_keys
         self._clock = graveler.clock
 
@@ -102,6 +103,8 @@ class CollectionHandler:
             next_page_token=tokens.encode(page.cursor) if page.cursor else "",
             stage=page.stage,
             emptied_metarange_ids=page.emptied_ids,
+            keeping_metarange_ids=page.keeping_ids,
+            keep_written_since_us=page.written_since_us,
         )
 
     async def FindListingsInUse(
@@ -154,6 +157,21 @@ class CollectionHandler:
         core.require_run(current, request.run_id, now_us)
         count = await self._expired.expire(repository, list(expiries.items()))
         return pb.ExpireCommitsResponse(expired_count=count)
+
+    async def ExpireTags(self, request: pb.ExpireTagsRequest, call: Call) -> pb.ExpireTagsResponse:
+        """Deletes tags whose time is over."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["ExpireTags"], request)
+        if len(request.tags) > EXPIRE_MAX:
+            text = f"{len(request.tags)} tags in one request; at most {EXPIRE_MAX} are allowed"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="tags")
+        ids = [parse_tag_id(each.tag.tag_id) for each in request.tags]
+        current = await self._collections.read(repository)
+        core.require_run(current, request.run_id, self._clock.now_us())
+        count = 0
+        for tag_id, each in zip(ids, request.tags, strict=True):
+            rule = each.rule[:RULE_CHARS_MAX]
+            count += await self._tags.expire(repository, tag_id, each.tag.nonce, rule)
+        return pb.ExpireTagsResponse(expired_count=count)
 
     async def BeginBatch(self, request: pb.BeginBatchRequest, call: Call) -> pb.BeginBatchResponse:
         """Begins a batch of deletions of ranges and metaranges."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import structlog
+
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, TagId, parse_tag_id
@@ -15,6 +17,8 @@ from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.repository.records import Repositories
 
 __all__ = ["Tags", "tag_not_found"]
+
+_log = structlog.get_logger()
 
 
 def tag_not_found(repository: Repository, tag_id: str) -> TarnError:
@@ -93,6 +97,42 @@ class Tags:
         """
         tag, _ = await self._read(repository, tag_id)
         return tag
+
+    async def expire(self, repository: Repository, tag_id: TagId, nonce: bytes, rule: str) -> bool:
+        """Removes one life of a tag, because a retention rule lets it go; returns whether this call removed it.
+
+        The commit keeps its objects at least until the next plan of an expiry (docs/design/retention.md).
+
+        Args:
+            repository: the repository.
+            tag_id: the tag.
+            nonce: of the life that is over. Another life stays.
+            rule: for the log.
+
+        Raises:
+            TarnError: OUTCOME_UNKNOWN; UNAVAILABLE.
+        """
+        partition = self._repositories.keys_of(repository).refs
+        try:
+            tag, found = await self._read(repository, tag_id)
+            if tag.nonce != nonce:
+                return False
+            await self._kv.delete_if(partition, RepositoryKeys.tag(tag_id), found.predicate)
+        except PredicateFailedError:
+            return False
+        except TarnError as error:
+            if error.reason is Reason.TAG_NOT_FOUND:
+                return False
+            raise
+        _log.info(
+            "a retention rule deleted a tag",
+            repository=repository.repository_id,
+            tag=tag_id,
+            commit_id=tag.commit_id,
+            rule=rule,
+        )
+        await self._names.release(repository, tag_id)
+        return True
 
     async def delete(self, repository: Repository, tag_id: str) -> None:
         """Removes a tag; its commit stays.
