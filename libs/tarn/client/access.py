@@ -127,22 +127,21 @@ class Access:
         return grant
 
     async def service_token(self, call: Call, service: Service) -> str:
-        """Returns a caller token of this process as a service; empty if auth does not know the service yet.
+        """Returns a caller token of this process as a service (`tarn.client.service_calls`).
 
         Raises:
-            TarnError: the transport's errors.
+            TarnError: INVALID: auth does not know the service yet. Also the transport's errors.
         """
 
         async def ask() -> tuple[Grant, int]:
             answer = await self._auth.authorize_service(call, service)
             return answer, answer.ttl_ms
 
-        try:
-            return (await self._by_service.load(call, service, ask)).caller_token
-        except TarnError as error:
-            if error.kind is Kind.INVALID:  # an auth of an earlier version
-                return ""
-            raise
+        return (await self._by_service.load(call, service, ask)).caller_token
+
+    def forget_service_token(self, service: Service) -> None:
+        """Asks auth for the next token of a service."""
+        self._by_service.forget(service)
 
     async def is_service(self, call: Call, token: str, service: Service) -> bool:
         """Whether a token is a caller token of a service.
@@ -161,10 +160,6 @@ class Access:
                 return False
             raise
         return grant.user_id == service.user_id
-
-    async def authorize_service(self, call: Call, service: str) -> Grant:
-        """Returns the grant, with a caller token, of a service that works without a user; never cached here."""
-        return await self._auth.authorize_service(call, service)
 
     async def user_uid(self, call: Call, user_id: str) -> bytes:
         """Returns the uid of a user, which identifies this life of the user.
@@ -208,6 +203,9 @@ class _Answers(Generic[K, T]):
         if found is not None:
             self._hits += 1
         return found
+
+    def forget(self, key: K) -> None:
+        self._answers.pop(key)
 
     async def load(self, call: Call, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> T:
         """The answer for a key: kept, on its way, or asked for now."""

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -82,19 +82,27 @@ async def test_a_child_restores_and_counts_over_a_compacted_listing(stores: Stor
 class SlowChild:
     """A child whose builds end when the test says so."""
 
-    pid, is_over, is_idle = 1, False, False
+    pid, is_over = 1, False
 
     def __init__(self) -> None:
         self.begun: list[BuildOrder] = []
         self.may_end = asyncio.Event()
+        self.is_closed = False
+        self._running = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return self._running == 0
 
     async def build(self, order: BuildOrder) -> BuildResult:
         self.begun.append(order)
+        self._running += 1
         await self.may_end.wait()
+        self._running -= 1
         return BuildResult(order.base, False, 0, 0, 0, 0, 0, 0, 0)
 
     async def close(self) -> None:
-        pass
+        self.is_closed = True
 
 
 class SlowChildren:
@@ -428,3 +436,59 @@ async def test_children_that_keep_dying_are_started_again_after_growing_pauses(
     assert (builder.running, builder.waiting, builder.starts) == (0, 0, 0)
     assert 0 < pauses[0] < 0.1
     assert pauses[1] > 0.049
+
+
+async def test_a_child_with_old_settings_ends_after_its_builds(stores: Stores) -> None:
+    """New credentials: further builds use a new child, running ones end in the old one."""
+    old, new = SlowChild(), SlowChild()
+    started: list[SlowChild] = []
+
+    def starter(child: SlowChild) -> Callable[[], Awaitable[HeavyProcess]]:
+        async def start() -> HeavyProcess:
+            started.append(child)
+            return cast("HeavyProcess", child)
+
+        return start
+
+    limits, order = HeavyLimits(rows_here=0), await stores.order({"a": 1})
+    clock = SystemClock()
+    async with (
+        ProcessBuilder(
+            starter(old), stores.kv, stores.committed, clock, random.Random(0), limits
+        ) as builder,
+        asyncio.TaskGroup() as group,
+    ):
+        first = group.create_task(builder.build(order))
+        await until(lambda: len(old.begun) == 1)
+        builder.renew(starter(new))
+        second = group.create_task(builder.build(order))
+        await until(lambda: len(new.begun) == 1)
+        assert not old.is_closed
+        new.may_end.set()
+        await second
+        assert not first.done()
+        old.may_end.set()
+        await first
+        await until(lambda: old.is_closed)
+        assert not new.is_closed
+    assert started == [old, new]
+    assert new.is_closed
+
+
+async def test_the_end_of_the_replica_ends_a_child_with_old_settings(stores: Stores) -> None:
+    child = SlowChild()
+
+    async def start() -> HeavyProcess:
+        return cast("HeavyProcess", child)
+
+    limits, order = HeavyLimits(rows_here=0), await stores.order({"a": 1})
+    clock = SystemClock()
+    async with ProcessBuilder(
+        start, stores.kv, stores.committed, clock, random.Random(0), limits
+    ) as builder:
+        building = asyncio.ensure_future(builder.build(order))
+        await until(lambda: len(child.begun) == 1)
+        builder.renew(start)
+        await asyncio.sleep(0)
+    assert child.is_closed
+    building.cancel()
