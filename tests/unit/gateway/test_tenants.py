@@ -15,8 +15,8 @@ def test_requests_and_bytes_are_counted_by_name() -> None:
     meters = Meters()
     tenants = Tenants(meters, "repository")
     for status in (200, 206, 404, 503, 0):
-        tenants.count("lake", status, 3, 5)
-    tenants.count("", 403, 3, 5)
+        tenants.count("lake", status, 1, 3, 5)
+    tenants.count("", 403, 1, 3, 5)
     assert requests(meters) == {
         ("lake", "ok"): 2,
         ("lake", "refused"): 1,
@@ -32,8 +32,8 @@ def test_names_that_never_succeeded_share_one_series() -> None:
     meters = Meters()
     tenants = Tenants(meters, "repository")
     for number in range(1000):
-        tenants.count(f"none-{number}", 404, 0, 0)
-    tenants.count("lake", 200, 0, 0)
+        tenants.count(f"none-{number}", 404, 1, 0, 0)
+    tenants.count("lake", 200, 1, 0, 0)
     assert requests(meters) == {("other", "refused"): 1000, ("lake", "ok"): 1}
 
 
@@ -41,8 +41,8 @@ def test_names_beyond_the_bound_share_one_series() -> None:
     meters = Meters()
     tenants = Tenants(meters, "repository")
     for number in range(NAMES_MAX + 50):
-        tenants.count(f"lake-{number}", 200, 0, 0)
-    tenants.count("lake-0", 200, 0, 0)
+        tenants.count(f"lake-{number}", 200, 1, 0, 0)
+    tenants.count("lake-0", 200, 4, 0, 0)
     found = requests(meters)
     assert len(found) == NAMES_MAX + 1
-    assert (found["other", "ok"], found["lake-0", "ok"]) == (50, 2)
+    assert (found["other", "ok"], found["lake-0", "ok"]) == (50, 5)
