@@ -25,6 +25,7 @@ PARTS = (
     "log",
     "deletes",
     "gc",
+    "retention",
     "telemetry",
 )
 LIMIT_S = 600
