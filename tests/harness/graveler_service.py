@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +62,16 @@ class Service:
     auth_endpoints: list[Endpoint]
     clock: ManualClock
     replicas: Replicas
+    admin_key: tuple[str, str] = field(repr=False)
+
+    async def logged_in(self) -> "Service":
+        """Returns the same services with a new token of the admin: tests let days pass."""
+        now_us = self.clock.now_us()
+        nonce = now_us.to_bytes(16)
+        session = await self.auth.log_in(
+            self.anonymous, *self.admin_key, now_us=now_us, nonce=nonce
+        )
+        return replace(self, admin=replace(self.anonymous, caller_token=session.grant.caller_token))
 
     @asynccontextmanager
     async def another_replica(self) -> AsyncIterator["Service"]:
@@ -133,6 +143,7 @@ async def running_service(
             list(auth.endpoints),
             replicas.clock,
             replicas,
+            (made.credential.access_key_id, made.secret_access_key),
         )
         await made_service.graveler.create_repository(admin, "lake")
         yield made_service

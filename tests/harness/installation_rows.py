@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tarn.core.branch import Branch, Token, TokenKind
 from tarn.core.ids import BranchId, CommitId, RepositoryId, TokenId
+from tarn.kv.drop_records import Drop, encode_drop
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import AuthKeys, InstallationKeys, path_key
 from tarn.kv.port import Group, Kv, ListingKv, Partition, PartitionKind, Row
-from tarn.kv.records import Drop, Repository, encode_branch, encode_drop, encode_repository
+from tarn.kv.records import Repository, encode_branch, encode_repository
 
 __all__ = [
     "INSTALLATION",

@@ -6,8 +6,9 @@ from typing import Any
 
 import tarn_graveler.branch.handle
 from tarn.core.branch import Branch, Token
+from tarn.kv.drop_records import Drop, TokenOwner
 from tarn.kv.keys import RepositoryKeys
-from tarn.kv.records import Drop, TokenOwner, decode_branch
+from tarn.kv.records import decode_branch
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.committing import Committing
 from tarn_graveler.branch.records import BranchName

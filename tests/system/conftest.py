@@ -1,6 +1,7 @@
 """Real processes: one Tarn of each form per test worker, a repository of its own for each test.
 
-Tests that are marked `on_cassandra` run on real Cassandra, too: on one node and on three.
+Tests that are marked `on_cassandra` run on real Cassandra, too: on one node and on three. Those that are marked
+`in_form` run in these forms only, because each run is long and the others would add little.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs each test that uses a running Tarn in all forms that are meant for it."""
-    forms: list[Any] = list(FORMS)
+    chosen = metafunc.definition.get_closest_marker("in_form")
+    forms: list[Any] = list(chosen.args if chosen else FORMS)
     if marker := metafunc.definition.get_closest_marker("on_cassandra"):
         wanted = marker.args or ON_CASSANDRA
         forms += [pytest.param(form, marks=pytest.mark.cassandra) for form in wanted]

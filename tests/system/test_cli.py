@@ -62,6 +62,13 @@ def test_a_typical_session(tarn: RunningTarn, repository: str, tmp_path: Path) -
     ]
     assert heads == sorted(heads)
     assert {name for _, name in heads} == {"fix", "main", "zoo"}
+    end = tarn.ok("--json", "branch", "expires", f"{lake}/zoo", "7d").json["expires"]
+    row = tarn.ok("branch", "list", lake).out.splitlines()[-1].split()
+    assert (row[0], row[-2:]) == ("zoo", [end, "active"])
+    tarn.ok("branch", "expires", f"{lake}/zoo", "never")
+    short = tarn.ok("branch", "create", f"{lake}/short", "--expires", "60s").out
+    assert short.splitlines()[-1].split() == ["state", "active"]
+    tarn.ok("branch", "delete", f"{lake}/short", "--yes")
     tarn.ok("branch", "delete", f"{lake}/zoo", "--yes")
     tarn.ok("tag", "delete", f"{lake}/v1")
     tarn.ok("branch", "delete", f"{lake}/fix", "--yes")
@@ -92,6 +99,8 @@ def test_every_failure_has_its_exit_code(tarn: RunningTarn, repository: str) -> 
         ("fs", "rm", f"{repository}/main/none"): 3,
         ("repo", "create", repository): 5,
         ("branch", "create", f"{repository}/main"): 5,
+        ("branch", "create", f"{repository}/x", "--expires", "soon"): 2,
+        ("branch", "expires", f"{repository}/main", "7d"): 5,
         ("commit", f"{repository}/main", "-m", "nothing"): 5,
         ("repo", "create", "No Lake"): 2,
         ("branch", "show", repository): 2,

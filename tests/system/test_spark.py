@@ -18,7 +18,7 @@ from running_compactor import admin_of, eventually, listed, staging, status
 from running_tarn import BIN, RunningTarn, clean_environment
 
 ROOT = Path(__file__).parents[2]
-TASKS = int(os.environ.get("SPARK_TASKS", "200"))
+TASKS = int(os.environ.get("SPARK_TASKS", "120"))
 """Tasks of the job that churns; `make spark-churn` runs 10,000."""
 JOB_SECONDS = max(240, TASKS // 2)
 
@@ -67,11 +67,17 @@ def run_job(command: list[str], folder: Path, **environment: str) -> str:
     return out.decode()
 
 
-@pytest.mark.on_cassandra(committer="magic")
-@pytest.mark.parametrize("committer", ["magic", "classic"])
+@pytest.mark.on_cassandra("three")
 def test_spark_round_trip(
-    tarn: RunningTarn, s3: Any, repository: str, jars: Path, tmp_path: Path, committer: str
+    tarn: RunningTarn,
+    s3: Any,
+    repository: str,
+    jars: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
+    """Separate services on the embedded store see the classic committer, the other forms the magic one."""
+    committer = "classic" if request.node.callspec.params["tarn"] == "separate" else "magic"
     script = Path(__file__).parents[1] / "harness" / "spark_round_trip.py"
     out = run_job(
         [sys.executable, str(script), str(jars), committer, repository],
@@ -135,6 +141,7 @@ def test_a_job_of_many_tasks_leaves_a_branch_that_lists_and_commits_as_before(
     assert listed(s3, repository) == keys
 
 
+@pytest.mark.in_form("single")
 def test_the_job_of_the_quickstart_can_be_run_again(
     tarn: RunningTarn, jars: Path, tmp_path: Path
 ) -> None:

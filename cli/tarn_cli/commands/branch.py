@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,7 @@ from tarn_cli.objects.uri import parse_ref, parse_ref_of, parse_repository
 from tarn_cli.options import not_empty
 from tarn_cli.output import Record, shown_time
 from tarn_cli.session import Group, Session, pass_session
-from tarn_proto.graveler.v1.branch_service_pb2 import Branch
+from tarn_proto.graveler.v1.branch_service_pb2 import Branch, BranchExpiryState
 
 if TYPE_CHECKING:  # `tarn --help` does without
     from tarn_cli.connection import Connection
@@ -26,12 +27,40 @@ _ROWS_COUNTED = 100_000
 """Rows that `show --staging` counts: the most that graveler counts in one call, in about 0.2 s."""
 
 
+_STATES = {
+    BranchExpiryState.BRANCH_EXPIRY_STATE_ACTIVE: "active",
+    BranchExpiryState.BRANCH_EXPIRY_STATE_SOON: "expires soon",
+    BranchExpiryState.BRANCH_EXPIRY_STATE_EXPIRED: "expired",
+}
+
+
 def _record(found: Branch) -> Record:
-    return {
+    record: dict[str, object] = {
         "branch": found.branch_id,
         "commit": found.commit_id,
         "created": shown_time(found.create_time),
     }
+    if found.HasField("expiry"):
+        record["expires"] = shown_time(found.expiry.expire_time)
+        record["deleted_on"] = shown_time(found.expiry.delete_time)
+        record["state"] = _STATES.get(found.expiry.state, "unknown")
+    return record
+
+
+def _lifetime(text: str) -> int:
+    """Returns the seconds of a duration such as 7d.
+
+    Raises:
+        click.UsageError: it is none, or out of bounds.
+    """
+    from tarn.config.values import Sort, Within, parse_value
+
+    try:
+        milliseconds = parse_value(Within(Sort.DURATION, "1m", "3653d"), text, Path())
+    except ValueError as error:
+        raise click.UsageError(f"the time after which a branch expires {error}") from error
+    assert isinstance(milliseconds, int)
+    return milliseconds // 1000
 
 
 @click.group(cls=Group)
@@ -48,18 +77,50 @@ branch.add_command(reflog.deleted)
 @click.option(
     "--from", "source", default="", help="Ref to start from.  [default: the default branch]"
 )
+@click.option(
+    "--expires",
+    metavar="DURATION",
+    help="The branch expires after this time, such as 12h or 7d, and is deleted a day later.  [default: never]",
+)
 @pass_session
-def create(session: Session, branch_uri: str, source: str) -> None:
+def create(session: Session, branch_uri: str, source: str, expires: str | None) -> None:
     """Create a branch at the commit of any ref. Uncommitted changes are not copied.
 
     \b
-    Example:
+    Examples:
       tarn branch create lake/fix --from main~1
+      tarn branch create lake/try --expires 7d
     """
     uri = parse_ref(branch_uri)
     name = parse_branch_id(uri.ref)
+    seconds = None if expires is None else _lifetime(expires)
     found = session.run(
-        lambda tarn: tarn.graveler.create_branch(tarn.call(), uri.repository, name, source)
+        lambda tarn: tarn.graveler.create_branch(
+            tarn.call(), uri.repository, name, source, time_to_live_s=seconds
+        )
+    )
+    session.output.one(_record(found))
+
+
+@branch.command()
+@click.argument("branch_uri", metavar="REPOSITORY/BRANCH")
+@click.argument("duration")
+@pass_session
+def expires(session: Session, branch_uri: str, duration: str) -> None:
+    """Say when a branch expires: DURATION after now, or never. It needs the right to delete the branch.
+
+    A branch that has expired can still be read, written and prolonged for a day. Then it is deleted, with its
+    uncommitted changes. Its commits stay, and `tarn branch restore` brings it back.
+
+    \b
+    Examples:
+      tarn branch expires lake/try 14d
+      tarn branch expires lake/try never
+    """
+    uri = parse_ref(branch_uri)
+    seconds = None if duration == "never" else _lifetime(duration)
+    found = session.run(
+        lambda tarn: tarn.graveler.set_branch_expiry(tarn.call(), uri.repository, uri.ref, seconds)
     )
     session.output.one(_record(found))
 
@@ -96,7 +157,10 @@ def list_(session: Session, repository: str, prefix: str, hidden: bool, sort: st
     )
     if sort == "commit":
         found.sort(key=lambda each: (each.commit_id, each.branch_id))
-    session.output.many(map(_record, found), ("branch", "commit", "created"), empty="no branches")
+    columns = ["branch", "commit", "created"]
+    if any(each.HasField("expiry") for each in found):
+        columns += ["expires", "state"]
+    session.output.many(map(_record, found), columns, empty="no branches")
 
 
 @branch.command()

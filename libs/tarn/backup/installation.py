@@ -9,23 +9,26 @@ expiry of reflogs are kept; they drop nothing.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tarn.backup.manifest import SavedRepository
 from tarn.backup.repository import save_repository
 from tarn.backup.writing import ChunkWriter, Lines
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.drop_records import decode_drop
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import AuthKeys, InstallationKeys, after_prefix
+from tarn.kv.namespace_records import decode_namespace, encode_namespace
 from tarn.kv.paging import rows_of
 from tarn.kv.port import ListingKv, Row
-from tarn.kv.records import decode_drop, decode_repository
+from tarn.kv.records import decode_repository
 
 __all__ = ["SavedInstallation", "save_installation", "served_repositories"]
 
 _PAGE: Final = 1000
 _REPOSITORIES: Final = InstallationKeys.repository("")
+_NAMESPACES: Final = InstallationKeys.namespace("")
 _OF_REPOSITORY: Final = re.compile(
     r"[^/]+-[0-9a-f]+(/(commits|changed|reflog|tasks/\d+|uploads/\d+|.+:[^:/]+))?", re.DOTALL
 )
@@ -60,7 +63,7 @@ async def save_installation(
     hours = await _look_at_partitions(kv, keys)
     saved.lines += await writer.copy(keys.cleanup)
     for hour in hours:
-        saved.lines += await writer.copy(keys.drops(hour), keep=_is_reflog_expiry)
+        saved.lines += await writer.copy(keys.drops(hour), keep=_is_look)
     auth = AuthKeys(installation_id)
     saved.lines += await writer.copy(auth.partition)
     (secrets,) = await kv.get_many(auth.partition, [auth.secrets()])
@@ -126,8 +129,10 @@ async def _look_at_partitions(kv: ListingKv, keys: InstallationKeys) -> list[int
     return sorted(hours)
 
 
-def _is_reflog_expiry(_: bytes, value: bytes) -> bool:
-    return decode_drop(value).reflog is not None
+def _is_look(_: bytes, value: bytes) -> bool:
+    """Whether a row of the drop list drops nothing, but looks at a reflog or at a branch that expires."""
+    drop = decode_drop(value)
+    return drop.reflog is not None or drop.branch is not None
 
 
 async def _namespaces(kv: ListingKv, keys: InstallationKeys) -> list[Row]:
@@ -138,4 +143,18 @@ async def _namespaces(kv: ListingKv, keys: InstallationKeys) -> list[Row]:
     rows = [
         row async for row in rows_of(kv, keys.graveler, b"", None, _PAGE) if row[0] != keys.PAGE_KEY
     ]
-    return [row for row in rows if not row[0].startswith(_REPOSITORIES)]
+    return [_at_rest(row) for row in rows if not row[0].startswith(_REPOSITORIES)]
+
+
+def _at_rest(row: Row) -> Row:
+    """Returns the row of a namespace without its doom, unless the deletion of its data has begun.
+
+    The repository may be brought back after the backup. Its data must not be deleted after a restore.
+    """
+    key, value = row
+    if not key.startswith(_NAMESPACES):
+        return row
+    held = decode_namespace(value)
+    if not held.doom_time_us or held.purge_begin_us:
+        return row
+    return key, encode_namespace(replace(held, doom_time_us=0, purge_after_us=0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tarn.client.calls import PAGE_SIZE, several
 from tarn.client.commits import ChangesPage
@@ -27,6 +27,10 @@ from tarn.client.values import (
 )
 
 __all__ = ["Operations"]
+
+
+def _seconds(time: timedelta | None) -> int | None:
+    return None if time is None else int(time.total_seconds())
 
 
 class Operations(
@@ -89,10 +93,36 @@ class Operations(
 
     # ---- branches
 
-    async def create_branch(self, repository_id: str, branch_id: str, source_ref: str) -> Branch:
-        """Creates a branch at the commit of any ref. Uncommitted changes of that ref are not copied."""
+    async def create_branch(
+        self,
+        repository_id: str,
+        branch_id: str,
+        source_ref: str,
+        *,
+        time_to_live: timedelta | None = None,
+    ) -> Branch:
+        """Creates a branch at the commit of any ref. Uncommitted changes of that ref are not copied.
+
+        It expires so long after now, in whole seconds, and is deleted a day later; None: never.
+        """
         return Branch.of(
-            await self.graveler.create_branch(self.call(), repository_id, branch_id, source_ref)
+            await self.graveler.create_branch(
+                self.call(),
+                repository_id,
+                branch_id,
+                source_ref,
+                time_to_live_s=_seconds(time_to_live),
+            )
+        )
+
+    async def set_branch_expiry(
+        self, repository_id: str, branch_id: str, time_to_live: timedelta | None
+    ) -> Branch:
+        """Lets a branch expire so long after now, in whole seconds, or never (None); returns the branch."""
+        return Branch.of(
+            await self.graveler.set_branch_expiry(
+                self.call(), repository_id, branch_id, _seconds(time_to_live)
+            )
         )
 
     async def get_branch(self, repository_id: str, branch_id: str) -> Branch:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from google.protobuf.duration_pb2 import Duration
+
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
@@ -13,6 +15,10 @@ _BRANCHES = branch_pb.DESCRIPTOR.services_by_name["BranchService"]
 _TAGS = tag_pb.DESCRIPTOR.services_by_name["TagService"]
 
 
+def _seconds(count: int | None) -> Duration | None:
+    return None if count is None else Duration(seconds=count)
+
+
 class RefClient:
     """Creates, reads, moves and deletes branches and tags. Methods raise the `TarnError` that graveler raised."""
 
@@ -20,14 +26,42 @@ class RefClient:
         self._transport = transport
 
     async def create_branch(
-        self, call: Call, repository_id: str, branch_id: str, source_ref: str
+        self,
+        call: Call,
+        repository_id: str,
+        branch_id: str,
+        source_ref: str,
+        *,
+        time_to_live_s: int | None = None,
     ) -> branch_pb.Branch:
-        """Creates a branch at the commit of any ref. Uncommitted changes of that ref are not copied."""
+        """Creates a branch at the commit of any ref. Uncommitted changes of that ref are not copied.
+
+        It expires after `time_to_live_s` seconds; None: never.
+        """
         request = branch_pb.CreateBranchRequest(
-            repository_id=repository_id, branch_id=branch_id, source_ref=source_ref
+            repository_id=repository_id,
+            branch_id=branch_id,
+            source_ref=source_ref,
+            time_to_live=_seconds(time_to_live_s),
         )
         answer = await self._transport.unary(_BRANCHES, "CreateBranch", request, call)
         return expect(answer, branch_pb.CreateBranchResponse).branch
+
+    async def set_branch_expiry(
+        self, call: Call, repository_id: str, branch_id: str, time_to_live_s: int | None
+    ) -> branch_pb.Branch:
+        """Lets a branch expire so many seconds after now, or never (None); returns the branch.
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND; BRANCH_PROTECTED; INVALID_ARGUMENT: it is the default branch.
+        """
+        request = branch_pb.SetBranchExpiryRequest(
+            repository_id=repository_id,
+            branch_id=branch_id,
+            time_to_live=_seconds(time_to_live_s),
+        )
+        answer = await self._transport.unary(_BRANCHES, "SetBranchExpiry", request, call)
+        return expect(answer, branch_pb.SetBranchExpiryResponse).branch
 
     async def get_branch(self, call: Call, repository_id: str, branch_id: str) -> branch_pb.Branch:
         """Returns one branch."""

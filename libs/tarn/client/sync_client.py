@@ -244,6 +244,7 @@ class Client:
     delete_repository = Blocking(Operations.delete_repository)
 
     create_branch = Blocking(Operations.create_branch)
+    set_branch_expiry = Blocking(Operations.set_branch_expiry)
     get_branch = Blocking(Operations.get_branch)
     list_branches = BlockingListing(Operations.list_branches)
     delete_branch = Blocking(Operations.delete_branch)

@@ -90,16 +90,26 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A branch and its head; `create_time` is in UTC."""
+    """A branch and its head. Times are in UTC.
+
+    Attributes:
+        expire_time: when it expires; None: never.
+        delete_time: when it is deleted, after its grace.
+    """
 
     branch_id: str
     commit_id: str
     create_time: datetime
+    expire_time: datetime | None = None
+    delete_time: datetime | None = None
 
     @staticmethod
     def of(sent: branch_service_pb2.Branch) -> Branch:
         """The value of a message."""
-        return Branch(sent.branch_id, sent.commit_id, time_of(sent.create_time))
+        ends: tuple[datetime | None, datetime | None] = (None, None)
+        if sent.HasField("expiry"):
+            ends = time_of(sent.expiry.expire_time), time_of(sent.expiry.delete_time)
+        return Branch(sent.branch_id, sent.commit_id, time_of(sent.create_time), *ends)
 
 
 @dataclass(frozen=True, slots=True)

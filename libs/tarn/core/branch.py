@@ -10,6 +10,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field, replace
 
+from tarn.core.branch_expiry import BranchExpiry
+from tarn.core.branch_parts import Pin, Token, TokenKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
 from tarn.core.ids import CommitId, MetarangeId, TokenId
@@ -33,6 +35,7 @@ __all__ = [
     "removed_tokens",
     "reset_part",
     "seal",
+    "set_expiry",
     "settle",
     "touch",
     "with_oldest_of",
@@ -42,38 +45,6 @@ RECENT_OPS = 8
 """How many operation ids a record remembers; an unknown outcome is settled from these eight."""
 PINS_MAX = 8
 """Most pins of a record: so many operations can build compacted listings of one branch at once."""
-
-
-class TokenKind(enum.Enum):
-    """How the rows of a staging token are written."""
-
-    PLAIN = "plain"
-    CONDITIONAL = "conditional"
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A staging token: the partition that takes, or took, a branch's writes. Its id is never reused."""
-
-    token_id: TokenId
-    kind: TokenKind
-    buckets: int
-    create_time_us: int
-    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A compacted listing that is about to be published: a root of collections (rule 13).
-
-    Attributes:
-        pin_id: a new one for each build: two may make the same listing, which may be unpinned in between.
-        metarange_id: the listing.
-    """
-
-    pin_id: bytes
-    metarange_id: MetarangeId
-    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +70,7 @@ class Branch:
         head_time_us: the time of that entry; 0 likewise.
         pins: listings that operations are about to publish, newest first. One of an operation that failed stays until
             another one publishes.
+        expiry: when the branch expires; None: never.
     """
 
     incarnation: bytes
@@ -117,6 +89,7 @@ class Branch:
     head_sequence: int = 0
     head_time_us: int = 0
     pins: tuple[Pin, ...] = ()
+    expiry: BranchExpiry | None = None
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
     @property
@@ -406,6 +379,13 @@ def forget_sealed(built_from: Branch, current: Branch, op_id: bytes) -> Branch:
         pins=(),
         recent_op_ids=_remember(current, op_id),
     )
+
+
+def set_expiry(branch: Branch, expiry: BranchExpiry | None, op_id: bytes) -> Branch:
+    """The record with another end, or without one; the record itself if it has this one."""
+    if branch.expiry == expiry:
+        return branch
+    return replace(branch, expiry=expiry, recent_op_ids=_remember(branch, op_id))
 
 
 def touch(branch: Branch, op_id: bytes) -> Branch:

@@ -215,6 +215,10 @@ class RepositoryKeys:
         """A name without rows, under which the expiry of a reflog is registered in the drop list."""
         return Partition(f"{self.root}/reflog/{branch_id}", PartitionKind.PLAIN)
 
+    def branch_look(self, branch_id: BranchId) -> Partition:
+        """A name without rows, under which the end of a branch is registered in the drop list."""
+        return Partition(f"{self.root}/expiry/{branch_id}", PartitionKind.PLAIN)
+
     def uploads(self, day: int) -> Partition:
         """Multipart uploads that began on one day since 1970. Dropped whole when all of them have ended."""
         return Partition(f"{self.root}/uploads/{day}", PartitionKind.REGISTER, _REGISTER_BUCKETS)

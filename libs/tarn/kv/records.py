@@ -13,34 +13,25 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from tarn.core.branch import Branch, Pin, Token, TokenKind
+from tarn.core.branch_expiry import BranchExpiry
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange, HeadOperation
-from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId, TaskId, TokenId
-from tarn.kv.port import Partition, PartitionKind
+from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId, TokenId
 from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = [
-    "Drop",
-    "Namespace",
     "RefKind",
     "RefName",
-    "ReflogOwner",
     "Repository",
     "Tag",
-    "TaskOwner",
-    "TokenOwner",
     "decode_branch",
-    "decode_drop",
     "decode_head_change",
-    "decode_namespace",
     "decode_ref_name",
     "decode_repository",
     "decode_tag",
     "encode_branch",
-    "encode_drop",
     "encode_head_change",
-    "encode_namespace",
     "encode_ref_name",
     "encode_repository",
     "encode_tag",
@@ -117,88 +108,6 @@ class RefName:
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Namespace:
-    """The owner of a storage namespace.
-
-    Attributes:
-        repository_id: the repository under whose id the record of the instance is stored.
-        is_final: a repository was published with this namespace, so the namespace stays occupied even after
-            the repository is deleted. If False and the instance has no record, its creation failed and the
-            namespace is free.
-    """
-
-    repository_id: RepositoryId
-    instance_uid: str
-    is_final: bool = False
-    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenOwner:
-    """The branch record that names a staging token, or named it once.
-
-    Attributes:
-        root: prefix of the partitions of the token's repository (`RepositoryKeys`).
-        look_count: how often the cleaner has found the token still named.
-    """
-
-    root: str
-    branch_id: BranchId
-    token_id: TokenId
-    look_count: int = 0
-    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ReflogOwner:
-    """The branch name whose reflog has entries to expire.
-
-    Attributes:
-        root: prefix of the partitions of its repository (`RepositoryKeys`).
-    """
-
-    root: str
-    branch_id: BranchId
-    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskOwner:
-    """The task that a look at it is registered for.
-
-    Attributes:
-        root: prefix of the partitions of its repository (`RepositoryKeys`).
-    """
-
-    root: str
-    task_id: TaskId
-    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """A partition to drop.
-
-    Attributes:
-        drop_time_us: earliest time of the drop, in Unix microseconds.
-        count: how often the partition was dropped already.
-        owner: the branch record to read before the drop, because the token was only announced and may still
-            be in use. None: the token is certainly out of use.
-        reflog: if present, no partition is dropped: expired entries of this reflog are removed. `partition` is
-            then a name that no row is ever written to, so that a replica of an older version drops nothing.
-        task: if present, no partition is dropped: this task is looked at. `partition` as for `reflog`.
-    """
-
-    partition: Partition
-    drop_time_us: int
-    count: int = 0
-    owner: TokenOwner | None = None
-    reflog: ReflogOwner | None = None
-    task: TaskOwner | None = None
-    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
-
-
 def parse_record(message: M, value: bytes) -> M:
     """Parses the bytes of a record into `message` and returns it.
 
@@ -255,6 +164,7 @@ def encode_branch(branch: Branch, *, is_pending: bool = False) -> bytes:
         head_sequence=branch.head_sequence,
         head_time_us=branch.head_time_us,
         pins=[_pin_to(each) for each in branch.pins],
+        expiry=_expiry_to(branch.expiry),
     )
     return with_unknown(record, branch.unknown_fields).SerializeToString()
 
@@ -266,6 +176,22 @@ def _pin_to(pin: Pin) -> pb.PinRecord:
 
 def _pin_from(record: pb.PinRecord) -> Pin:
     return Pin(record.pin_id, MetarangeId(record.metarange_id), unknown_of(record))
+
+
+def _expiry_to(expiry: BranchExpiry | None) -> pb.BranchExpiryRecord | None:
+    if expiry is None:
+        return None
+    record = pb.BranchExpiryRecord(
+        set_time_us=expiry.set_time_us,
+        expire_time_us=expiry.expire_time_us,
+        delete_time_us=expiry.delete_time_us,
+    )
+    return with_unknown(record, expiry.unknown_fields)
+
+
+def _expiry_from(record: pb.BranchExpiryRecord) -> BranchExpiry:
+    times = record.set_time_us, record.expire_time_us, record.delete_time_us
+    return BranchExpiry(*times, unknown_of(record))
 
 
 def encode_head_change(entry: HeadChange) -> bytes:
@@ -329,6 +255,7 @@ def decode_branch(value: bytes) -> Branch:
         head_sequence=record.head_sequence,
         head_time_us=record.head_time_us,
         pins=tuple(_pin_from(each) for each in record.pins),
+        expiry=_expiry_from(record.expiry) if record.HasField("expiry") else None,
         unknown_fields=unknown_of(record),
     )
 
@@ -412,88 +339,3 @@ def decode_ref_name(value: bytes) -> RefName:
         text = f"a name is of kind {record.kind}, neither branch nor tag"
         raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
     return RefName(kind, record.nonce, record.create_time_us, unknown_of(record))
-
-
-def encode_namespace(namespace: Namespace) -> bytes:
-    """Encodes the owner of a storage namespace as a KV value."""
-    record = pb.NamespaceRecord(
-        repository_id=namespace.repository_id,
-        instance_uid=namespace.instance_uid,
-        is_final=namespace.is_final,
-    )
-    return with_unknown(record, namespace.unknown_fields).SerializeToString()
-
-
-def decode_namespace(value: bytes) -> Namespace:
-    """Decodes the owner of a storage namespace from a KV value."""
-    record = parse_record(pb.NamespaceRecord(), value)
-    repository_id = RepositoryId(record.repository_id)
-    return Namespace(repository_id, record.instance_uid, record.is_final, unknown_of(record))
-
-
-def encode_drop(drop: Drop) -> bytes:
-    """Encodes a partition to drop as a KV value."""
-    record = pb.CleanupRecord(
-        partition=drop.partition.name,
-        is_register=drop.partition.kind is PartitionKind.REGISTER,
-        buckets=drop.partition.buckets,
-        drop_time_us=drop.drop_time_us,
-        drop_count=drop.count,
-        owner=None if drop.owner is None else _owner_to(drop.owner),
-        reflog=_reflog_to(drop.reflog),
-        task=_task_to(drop.task),
-    )
-    return with_unknown(record, drop.unknown_fields).SerializeToString()
-
-
-def _reflog_to(reflog: ReflogOwner | None) -> pb.ReflogOwner | None:
-    if reflog is None:
-        return None
-    record = pb.ReflogOwner(root=reflog.root, branch_id=reflog.branch_id)
-    return with_unknown(record, reflog.unknown_fields)
-
-
-def _task_to(task: TaskOwner | None) -> pb.TaskOwner | None:
-    if task is None:
-        return None
-    record = pb.TaskOwner(root=task.root, task_id=task.task_id)
-    return with_unknown(record, task.unknown_fields)
-
-
-def _owner_to(owner: TokenOwner) -> pb.TokenOwner:
-    record = pb.TokenOwner(
-        root=owner.root,
-        branch_id=owner.branch_id,
-        token_id=owner.token_id,
-        look_count=owner.look_count,
-    )
-    return with_unknown(record, owner.unknown_fields)
-
-
-def _owner_from(record: pb.TokenOwner) -> TokenOwner:
-    branch_id, token_id = BranchId(record.branch_id), TokenId(record.token_id)
-    return TokenOwner(record.root, branch_id, token_id, record.look_count, unknown_of(record))
-
-
-def decode_drop(value: bytes) -> Drop:
-    """Decodes a partition to drop from a KV value."""
-    record = parse_record(pb.CleanupRecord(), value)
-    kind = PartitionKind.REGISTER if record.is_register else PartitionKind.PLAIN
-    partition = Partition(record.partition, kind, record.buckets)
-    owner = _owner_from(record.owner) if record.HasField("owner") else None
-    reflog = None
-    if record.HasField("reflog"):
-        found = record.reflog
-        reflog = ReflogOwner(found.root, BranchId(found.branch_id), unknown_of(found))
-    task = None
-    if record.HasField("task"):
-        task = TaskOwner(record.task.root, TaskId(record.task.task_id), unknown_of(record.task))
-    return Drop(
-        partition,
-        record.drop_time_us,
-        record.drop_count,
-        owner,
-        reflog,
-        task,
-        unknown_of(record),
-    )

@@ -26,6 +26,7 @@ from tarn_graveler.branch.compacting import Compacting
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.copy_sources import CopySources
 from tarn_graveler.branch.drop_list import DropList
+from tarn_graveler.branch.expiring import BranchExpiring
 from tarn_graveler.branch.head_moves import HeadMoves
 from tarn_graveler.branch.kept_objects import KeptObjects
 from tarn_graveler.branch.layers import Layers
@@ -61,6 +62,7 @@ from tarn_graveler.quotas.admission import Admission
 from tarn_graveler.quotas.records import QuotaDefaults, QuotaRecords
 from tarn_graveler.quotas.usage import UsageCounter
 from tarn_graveler.repository.dumping import Dumping
+from tarn_graveler.repository.purges import Purges
 from tarn_graveler.repository.records import Repositories
 from tarn_graveler.repository.recovering import Recovering
 from tarn_graveler.repository.restoring import Restoring
@@ -185,6 +187,8 @@ class Graveler:
     online: OnlineDeletion | None
     admission: Admission
     expired: ExpiredCommits
+    purges: Purges
+    expiring: BranchExpiring
     clock: Clock
     require_feature: RequireFeature = lambda _: None
 
@@ -231,28 +235,26 @@ def assemble(
     """Builds one replica over its ports; owns none. `builder` builds listings; `fences` and `expired` are for tests."""
     keys = InstallationKeys(settings.installation_id)
     records = _records(settings, keys, kv, blocks, clock, ids, tasks, expired)
-    repositories, branches, commits = records.repositories, records.branches, records.commits
-    refs, cleaning, expired = records.refs, records.cleaning, records.expired
-    layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
+    branches, commits, cleaning = records.branches, records.commits, records.cleaning
+    layers = _layers(settings, records, kv, committed)
     reading = _reading(records, settings, layers, blocks, clock)
-    publications, collections = records.publications, records.collections
-    fences = fences or Fences(collections, expired, blocks, clock)
+    fences = fences or Fences(records.collections, records.expired, blocks, clock)
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     listings = CompactedListings(branches, layers, builder, fences)
-    ending = publications, cleaning, clock, operations
-    path_changes = PathChanges(records.paths, commits, committed)
-    changes, bases = UncommittedChanges(layers, committed), MergeBases(commits)
-    moves = HeadMoves(branches, layers, changes, *ending, expired)
-    online = _online(settings, kv, branches, layers, collections, blocks, clock)
-    iterators = Iterators(kv, keys, repositories, commits, layers, reading)
+    ending = records.publications, cleaning, clock, operations
+    path_changes, bases = PathChanges(records.paths, commits, committed), MergeBases(commits)
+    changes = UncommittedChanges(layers, committed)
+    moves = HeadMoves(branches, layers, changes, *ending, records.expired)
+    online = _online(settings, kv, branches, layers, records.collections, blocks, clock)
+    iterators = Iterators(kv, keys, records.repositories, commits, layers, reading)
     return Graveler(
-        repositories=repositories,
+        repositories=records.repositories,
         branches=branches,
         commits=commits,
         committed=committed,
         tags=records.tags,
         names=records.names,
-        refs=refs,
+        refs=records.refs,
         reflog=records.reflog,
         layers=layers,
         reading=reading,
@@ -266,22 +268,24 @@ def assemble(
         compacting=Compacting(branches, layers, listings, cleaning, clock, tasks, operations),
         staging_statistics=StagingStatistics(kv, branches, layers, committed),
         merges=Merges(commits, committed, moves, clock, records.paths, bases, fences),
-        publications=publications,
+        publications=records.publications,
         diffing=Diffing(bases, layers, reading, committed, changes),
         history=History(commits, path_changes),
         annotating=Annotating(commits, committed, path_changes),
         daily_uploads=records.daily_uploads,
         uploads=_uploads(settings, kv, branches, layers, records.daily_uploads, clock, ids),
         page_keys=PageKeys(kv, keys, ids),
-        task_runner=_task_runner(kv, keys, cleaning, repositories, clock, ids, tasks),
+        task_runner=_task_runner(kv, keys, cleaning, records.repositories, clock, ids, tasks),
         settings=records.settings,
-        dumping=Dumping(kv, repositories, records.settings),
+        dumping=Dumping(kv, records.repositories, records.settings),
         restoring=_restoring(records, committed, blocks),
-        collections=collections,
-        copy_sources=CopySources(kv, refs, reading, layers, tasks, is_noted=online is not None),
+        collections=records.collections,
+        copy_sources=_copy_sources(records, kv, reading, layers, tasks, online),
         online=online,
         admission=_admission(records, kv, iterators, layers, committed, clock, tasks),
-        expired=expired,
+        expired=records.expired,
+        purges=records.purges,
+        expiring=_expiring(records, DropList(kv, keys, clock), clock),
         clock=clock,
     )
 
@@ -307,6 +311,7 @@ class _Records:
     paths: PathRecords
     daily_uploads: DailyUploads
     age: AddressAge
+    purges: Purges
 
 
 def _records(
@@ -346,6 +351,7 @@ def _records(
         paths=PathRecords(kv, repositories, tasks),
         daily_uploads=DailyUploads(kv, repositories, cleaning, clock, tasks),
         age=AddressAge(clock, settings.collection),
+        purges=Purges(kv, keys, clock, settings.collection),
     )
 
 
@@ -400,6 +406,23 @@ def _online(
     return OnlineDeletion(kv, branches, layers, collections, blocks, clock, settings.online)
 
 
+def _layers(settings: GravelerSettings, records: _Records, kv: Kv, committed: Committed) -> Layers:
+    events, leap_rows_min = records.branches.events, settings.leap_rows_min
+    return Layers(kv, records.repositories, records.commits, committed, events, leap_rows_min)
+
+
+def _copy_sources(
+    records: _Records,
+    kv: Kv,
+    reading: Reading,
+    layers: Layers,
+    tasks: TaskSet,
+    online: OnlineDeletion | None,
+) -> CopySources:
+    is_noted = online is not None
+    return CopySources(kv, records.refs, reading, layers, tasks, is_noted=is_noted)
+
+
 def _restoring(records: _Records, committed: Committed, blocks: BlockStore) -> Restoring:
     return Restoring(
         records.repositories,
@@ -412,6 +435,21 @@ def _restoring(records: _Records, committed: Committed, blocks: BlockStore) -> R
         blocks,
         records.expired,
     )
+
+
+def _expiring(records: _Records, drops: DropList, clock: Clock) -> BranchExpiring:
+    """Builds what deletes expired branches, and lets the cleaner hand it those that are due."""
+    expiring = BranchExpiring(
+        records.repositories,
+        records.branches,
+        records.names,
+        records.settings,
+        records.cleaning,
+        drops,
+        clock,
+    )
+    records.cleaning.look_at_branch = expiring.look
+    return expiring
 
 
 def _uploads(

@@ -35,12 +35,15 @@ def register_replica(
     meters.sample("range.lookups", lambda: cache.hits, outcome="hit")
     meters.sample("range.lookups", lambda: cache.loads, outcome="load")
     meters.sample("range.lookups", lambda: cache.fetches, outcome="fetch")
+    counts = graveler.expiring.progress
+    meters.sample("branches.expired", lambda: counts.deleted, outcome="deleted")
+    meters.sample("branches.expired", lambda: counts.kept, outcome="kept")
     online = graveler.online
     meters.sample("online.waiting", lambda: 0 if online is None else online.waiting)
     for outcome in OUTCOMES:
         meters.sample("online.rows", partial(_count, online, outcome), outcome=outcome)
     if isinstance(builder, ProcessBuilder):
-        meters.sample("heavy.running", lambda: int(builder.pid is not None))
+        meters.sample("heavy.running", lambda: builder.running)
 
 
 def _count(online: OnlineDeletion | None, outcome: str) -> int:

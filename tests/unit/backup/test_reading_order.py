@@ -17,10 +17,10 @@ from tarn.core.condition import UNCONDITIONAL
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, TagId
 from tarn.kv.collection_records import decode_collection
+from tarn.kv.drop_records import decode_drop
 from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition, PartitionKind
-from tarn.kv.records import decode_drop
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.uploads.state import NewUpload
 

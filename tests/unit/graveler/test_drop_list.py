@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tarn.core.errors import TarnError
+from tarn.kv.drop_records import Drop
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Partition, PartitionKind, PredicateFailedError, Row
-from tarn.kv.records import Drop
 from tarn.testing.clock import ManualClock
 from tarn_graveler.branch.drop_list import DropList
 

@@ -17,9 +17,9 @@ from tarn.core.head_change import Cause, HeadChange, HeadOperation
 from tarn.core.ids import BranchId, CommitId
 from tarn.core.moments import iso_time
 from tarn.core.reflog import OUTBOX_MAX
+from tarn.kv.drop_records import ReflogOwner
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, OutcomeUnknownError, Partition
-from tarn.kv.records import ReflogOwner
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.branch.records import BranchVersion

@@ -17,10 +17,11 @@ from late_kv import LateKv
 from tarn.block.committed import Committed
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId
+from tarn.kv.drop_records import Drop
 from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import ListingKv, OutcomeUnknownError, Partition
-from tarn.kv.records import Drop, decode_repository
+from tarn.kv.records import decode_repository
 from tarn.rpc.wire.call import Call
 from tarn.testing.clock import RestlessClock
 from tarn.testing.faults.gates import GatedKv

@@ -5,8 +5,8 @@ import pytest
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId, TaskId, UserId
 from tarn.core.task import Progress, Quota, Task, TaskFailure, TaskState
+from tarn.kv.drop_records import Drop, TaskOwner, decode_drop, encode_drop
 from tarn.kv.port import Partition, PartitionKind
-from tarn.kv.records import Drop, TaskOwner, decode_drop, encode_drop
 from tarn.kv.task_records import decode_quota, decode_task, encode_quota, encode_task
 from tarn_proto.store.v1 import tasks_pb2 as pb
 

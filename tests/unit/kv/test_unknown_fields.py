@@ -10,7 +10,15 @@ from google.protobuf.message import Message
 
 from tarn.core.head_change import HeadOperation
 from tarn.core.retention import parse_retention, retention_to_json
-from tarn.kv import auth_records, collection_records, records, rules_records, task_records
+from tarn.kv import (
+    auth_records,
+    collection_records,
+    drop_records,
+    namespace_records,
+    records,
+    rules_records,
+    task_records,
+)
 from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import (
     auth_pb2,
@@ -35,14 +43,16 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
         collection_records.decode_collection(value)
     ),
     "RepositoryRecord": lambda value: records.encode_repository(records.decode_repository(value)),
-    "NamespaceRecord": lambda value: records.encode_namespace(records.decode_namespace(value)),
+    "NamespaceRecord": lambda value: namespace_records.encode_namespace(
+        namespace_records.decode_namespace(value)
+    ),
     "BranchRecord": lambda value: records.encode_branch(
         records.decode_branch(value), is_pending=records.is_pending_branch(value)
     ),
     "HeadChangeRecord": lambda value: records.encode_head_change(records.decode_head_change(value)),
     "TagRecord": lambda value: records.encode_tag(records.decode_tag(value)),
     "RefNameRecord": lambda value: records.encode_ref_name(records.decode_ref_name(value)),
-    "CleanupRecord": lambda value: records.encode_drop(records.decode_drop(value)),
+    "CleanupRecord": lambda value: drop_records.encode_drop(drop_records.decode_drop(value)),
     "SettingsRecord": lambda value: rules_records.encode_settings(
         rules_records.decode_settings(value)
     ),

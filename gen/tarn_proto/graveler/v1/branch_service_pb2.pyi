@@ -1,8 +1,10 @@
 import datetime
 
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from tarn_proto.common.v1 import rule_pb2 as _rule_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -10,25 +12,50 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class BranchExpiryState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BRANCH_EXPIRY_STATE_UNSPECIFIED: _ClassVar[BranchExpiryState]
+    BRANCH_EXPIRY_STATE_ACTIVE: _ClassVar[BranchExpiryState]
+    BRANCH_EXPIRY_STATE_SOON: _ClassVar[BranchExpiryState]
+    BRANCH_EXPIRY_STATE_EXPIRED: _ClassVar[BranchExpiryState]
+BRANCH_EXPIRY_STATE_UNSPECIFIED: BranchExpiryState
+BRANCH_EXPIRY_STATE_ACTIVE: BranchExpiryState
+BRANCH_EXPIRY_STATE_SOON: BranchExpiryState
+BRANCH_EXPIRY_STATE_EXPIRED: BranchExpiryState
+
 class Branch(_message.Message):
-    __slots__ = ("branch_id", "commit_id", "create_time")
+    __slots__ = ("branch_id", "commit_id", "create_time", "expiry")
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    EXPIRY_FIELD_NUMBER: _ClassVar[int]
     branch_id: str
     commit_id: str
     create_time: _timestamp_pb2.Timestamp
-    def __init__(self, branch_id: _Optional[str] = ..., commit_id: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    expiry: BranchExpiry
+    def __init__(self, branch_id: _Optional[str] = ..., commit_id: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expiry: _Optional[_Union[BranchExpiry, _Mapping]] = ...) -> None: ...
+
+class BranchExpiry(_message.Message):
+    __slots__ = ("expire_time", "delete_time", "state")
+    EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
+    DELETE_TIME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    expire_time: _timestamp_pb2.Timestamp
+    delete_time: _timestamp_pb2.Timestamp
+    state: BranchExpiryState
+    def __init__(self, expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delete_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[BranchExpiryState, str]] = ...) -> None: ...
 
 class CreateBranchRequest(_message.Message):
-    __slots__ = ("repository_id", "branch_id", "source_ref")
+    __slots__ = ("repository_id", "branch_id", "source_ref", "time_to_live")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     SOURCE_REF_FIELD_NUMBER: _ClassVar[int]
+    TIME_TO_LIVE_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     branch_id: str
     source_ref: str
-    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., source_ref: _Optional[str] = ...) -> None: ...
+    time_to_live: _duration_pb2.Duration
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., source_ref: _Optional[str] = ..., time_to_live: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class CreateBranchResponse(_message.Message):
     __slots__ = ("branch",)
@@ -83,6 +110,22 @@ class DeleteBranchRequest(_message.Message):
 class DeleteBranchResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class SetBranchExpiryRequest(_message.Message):
+    __slots__ = ("repository_id", "branch_id", "time_to_live")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    TIME_TO_LIVE_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    branch_id: str
+    time_to_live: _duration_pb2.Duration
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., time_to_live: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class SetBranchExpiryResponse(_message.Message):
+    __slots__ = ("branch",)
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
+    branch: Branch
+    def __init__(self, branch: _Optional[_Union[Branch, _Mapping]] = ...) -> None: ...
 
 class ResetBranchRequest(_message.Message):
     __slots__ = ("repository_id", "branch_id", "prefix", "path")

@@ -50,14 +50,26 @@ class RepositoryRecord(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., default_branch: _Optional[str] = ..., create_time_us: _Optional[int] = ..., is_deleted: _Optional[bool] = ..., is_pending: _Optional[bool] = ..., restore_id: _Optional[str] = ...) -> None: ...
 
 class NamespaceRecord(_message.Message):
-    __slots__ = ("instance_uid", "repository_id", "is_final")
+    __slots__ = ("instance_uid", "repository_id", "is_final", "doom_time_us", "purge_after_us", "purge_begin_us", "purge_end_us", "purged_count", "purged_bytes")
     INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     IS_FINAL_FIELD_NUMBER: _ClassVar[int]
+    DOOM_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    PURGE_AFTER_US_FIELD_NUMBER: _ClassVar[int]
+    PURGE_BEGIN_US_FIELD_NUMBER: _ClassVar[int]
+    PURGE_END_US_FIELD_NUMBER: _ClassVar[int]
+    PURGED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PURGED_BYTES_FIELD_NUMBER: _ClassVar[int]
     instance_uid: str
     repository_id: str
     is_final: bool
-    def __init__(self, instance_uid: _Optional[str] = ..., repository_id: _Optional[str] = ..., is_final: _Optional[bool] = ...) -> None: ...
+    doom_time_us: int
+    purge_after_us: int
+    purge_begin_us: int
+    purge_end_us: int
+    purged_count: int
+    purged_bytes: int
+    def __init__(self, instance_uid: _Optional[str] = ..., repository_id: _Optional[str] = ..., is_final: _Optional[bool] = ..., doom_time_us: _Optional[int] = ..., purge_after_us: _Optional[int] = ..., purge_begin_us: _Optional[int] = ..., purge_end_us: _Optional[int] = ..., purged_count: _Optional[int] = ..., purged_bytes: _Optional[int] = ...) -> None: ...
 
 class Token(_message.Message):
     __slots__ = ("token_id", "is_conditional", "buckets", "create_time_us")
@@ -72,7 +84,7 @@ class Token(_message.Message):
     def __init__(self, token_id: _Optional[str] = ..., is_conditional: _Optional[bool] = ..., buckets: _Optional[int] = ..., create_time_us: _Optional[int] = ...) -> None: ...
 
 class BranchRecord(_message.Message):
-    __slots__ = ("incarnation", "staging", "sealed", "commit_id", "compacted_metarange_id", "compaction_start_time_us", "recent_op_ids", "outbox", "is_deleted", "create_time_us", "is_pending", "reset_count", "move_time_us", "head_sequence", "head_time_us", "compaction_end_time_us", "pins")
+    __slots__ = ("incarnation", "staging", "sealed", "commit_id", "compacted_metarange_id", "compaction_start_time_us", "recent_op_ids", "outbox", "is_deleted", "create_time_us", "is_pending", "reset_count", "move_time_us", "head_sequence", "head_time_us", "compaction_end_time_us", "pins", "expiry")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STAGING_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +102,7 @@ class BranchRecord(_message.Message):
     HEAD_TIME_US_FIELD_NUMBER: _ClassVar[int]
     COMPACTION_END_TIME_US_FIELD_NUMBER: _ClassVar[int]
     PINS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRY_FIELD_NUMBER: _ClassVar[int]
     incarnation: bytes
     staging: Token
     sealed: _containers.RepeatedCompositeFieldContainer[Token]
@@ -107,7 +120,18 @@ class BranchRecord(_message.Message):
     head_time_us: int
     compaction_end_time_us: int
     pins: _containers.RepeatedCompositeFieldContainer[PinRecord]
-    def __init__(self, incarnation: _Optional[bytes] = ..., staging: _Optional[_Union[Token, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., commit_id: _Optional[str] = ..., compacted_metarange_id: _Optional[str] = ..., compaction_start_time_us: _Optional[int] = ..., recent_op_ids: _Optional[_Iterable[bytes]] = ..., outbox: _Optional[_Iterable[bytes]] = ..., is_deleted: _Optional[bool] = ..., create_time_us: _Optional[int] = ..., is_pending: _Optional[bool] = ..., reset_count: _Optional[int] = ..., move_time_us: _Optional[int] = ..., head_sequence: _Optional[int] = ..., head_time_us: _Optional[int] = ..., compaction_end_time_us: _Optional[int] = ..., pins: _Optional[_Iterable[_Union[PinRecord, _Mapping]]] = ...) -> None: ...
+    expiry: BranchExpiryRecord
+    def __init__(self, incarnation: _Optional[bytes] = ..., staging: _Optional[_Union[Token, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., commit_id: _Optional[str] = ..., compacted_metarange_id: _Optional[str] = ..., compaction_start_time_us: _Optional[int] = ..., recent_op_ids: _Optional[_Iterable[bytes]] = ..., outbox: _Optional[_Iterable[bytes]] = ..., is_deleted: _Optional[bool] = ..., create_time_us: _Optional[int] = ..., is_pending: _Optional[bool] = ..., reset_count: _Optional[int] = ..., move_time_us: _Optional[int] = ..., head_sequence: _Optional[int] = ..., head_time_us: _Optional[int] = ..., compaction_end_time_us: _Optional[int] = ..., pins: _Optional[_Iterable[_Union[PinRecord, _Mapping]]] = ..., expiry: _Optional[_Union[BranchExpiryRecord, _Mapping]] = ...) -> None: ...
+
+class BranchExpiryRecord(_message.Message):
+    __slots__ = ("set_time_us", "expire_time_us", "delete_time_us")
+    SET_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    DELETE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    set_time_us: int
+    expire_time_us: int
+    delete_time_us: int
+    def __init__(self, set_time_us: _Optional[int] = ..., expire_time_us: _Optional[int] = ..., delete_time_us: _Optional[int] = ...) -> None: ...
 
 class PinRecord(_message.Message):
     __slots__ = ("pin_id", "metarange_id")
@@ -247,7 +271,7 @@ class UploadPartRecord(_message.Message):
     def __init__(self, part_number: _Optional[int] = ..., attempt: _Optional[str] = ..., size_bytes: _Optional[int] = ..., md5: _Optional[bytes] = ..., create_time_us: _Optional[int] = ..., checksum: _Optional[str] = ...) -> None: ...
 
 class CleanupRecord(_message.Message):
-    __slots__ = ("partition", "is_register", "buckets", "drop_time_us", "drop_count", "owner", "reflog", "task")
+    __slots__ = ("partition", "is_register", "buckets", "drop_time_us", "drop_count", "owner", "reflog", "task", "branch")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     IS_REGISTER_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
@@ -256,6 +280,7 @@ class CleanupRecord(_message.Message):
     OWNER_FIELD_NUMBER: _ClassVar[int]
     REFLOG_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
     partition: str
     is_register: bool
     buckets: int
@@ -264,7 +289,18 @@ class CleanupRecord(_message.Message):
     owner: TokenOwner
     reflog: ReflogOwner
     task: TaskOwner
-    def __init__(self, partition: _Optional[str] = ..., is_register: _Optional[bool] = ..., buckets: _Optional[int] = ..., drop_time_us: _Optional[int] = ..., drop_count: _Optional[int] = ..., owner: _Optional[_Union[TokenOwner, _Mapping]] = ..., reflog: _Optional[_Union[ReflogOwner, _Mapping]] = ..., task: _Optional[_Union[TaskOwner, _Mapping]] = ...) -> None: ...
+    branch: BranchOwner
+    def __init__(self, partition: _Optional[str] = ..., is_register: _Optional[bool] = ..., buckets: _Optional[int] = ..., drop_time_us: _Optional[int] = ..., drop_count: _Optional[int] = ..., owner: _Optional[_Union[TokenOwner, _Mapping]] = ..., reflog: _Optional[_Union[ReflogOwner, _Mapping]] = ..., task: _Optional[_Union[TaskOwner, _Mapping]] = ..., branch: _Optional[_Union[BranchOwner, _Mapping]] = ...) -> None: ...
+
+class BranchOwner(_message.Message):
+    __slots__ = ("root", "branch_id", "repository_id")
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    root: str
+    branch_id: str
+    repository_id: str
+    def __init__(self, root: _Optional[str] = ..., branch_id: _Optional[str] = ..., repository_id: _Optional[str] = ...) -> None: ...
 
 class TaskOwner(_message.Message):
     __slots__ = ("root", "task_id")

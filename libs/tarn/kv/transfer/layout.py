@@ -13,12 +13,13 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from tarn.core.ids import BranchId
+from tarn.kv.drop_records import decode_drop
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys, after_prefix, key_error
 from tarn.kv.limits import kinds_mixed_error
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Kv, Listed, ListingKv, Partition, Row
-from tarn.kv.records import decode_branch, decode_drop, decode_repository
+from tarn.kv.records import decode_branch, decode_repository
 
 __all__ = ["Inventory", "is_empty", "take_inventory"]
 

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Container, Iterable, Sequence
 
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
+from tarn.kv.drop_records import Drop, decode_drop, encode_drop
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Group, Kv, PredicateFailedError, Versioned
-from tarn.kv.records import Drop, decode_drop, encode_drop
 
 __all__ = ["DropList"]
 

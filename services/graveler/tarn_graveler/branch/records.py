@@ -16,6 +16,7 @@ from tarn.aio.batcher import Batcher
 from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.task_set import TaskSet
 from tarn.core.branch import Branch, Token, TokenKind
+from tarn.core.branch_expiry import BranchExpiry
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import UNATTRIBUTED, Cause, HeadChange, HeadOperation
@@ -239,6 +240,7 @@ class Branches:
         undone: HeadChange | None = None,
         create_time_us: int = 0,
         continues: bool = False,
+        expiry: BranchExpiry | None = None,
     ) -> Branch:
         """Creates a branch at a commit, in constant time.
 
@@ -251,13 +253,15 @@ class Branches:
             create_time_us: time to record; 0 for now. With another time the branch comes from a dump, where it had this
                 head, so the commit may be expired.
             continues: as `begin_reflog`.
+            expiry: its end, which is registered already (`BranchExpiring.register`).
 
         Raises:
             TarnError: BRANCH_EXISTS, TAG_EXISTS; REF_MOVED; EXPIRED_COMMIT; OUTCOME_UNKNOWN.
         """
         now_us, entry_id = self._clock.now_us(), self.new_op_id()
         begin_us = create_time_us or now_us
-        bare = Branch(b"", self.new_token(), (), commit_id, create_time_us=begin_us)
+        token = self.new_token()
+        bare = Branch(b"", token, (), commit_id, create_time_us=begin_us, expiry=expiry)
         newest: HeadChange | None = None
 
         def made(nonce: bytes) -> Branch:
@@ -385,6 +389,7 @@ class Branches:
         name: BranchName,
         announce: Callable[[Sequence[Token]], Awaitable[None]],
         cause: Cause = _DELETION,
+        judge: Callable[[Branch], None] = lambda _: None,
     ) -> Branch:
         """Removes the record; returns its last version. A branch that takes over the name meanwhile stays.
 
@@ -393,9 +398,10 @@ class Branches:
             announce: puts the tokens of the record on the drop list (rule 5); called before each attempt.
                 If it raises, nothing is removed.
             cause: who deletes the branch.
+            judge: called with each version that an attempt would remove; raises if that one must stay.
 
         Raises:
-            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+            TarnError: BRANCH_NOT_FOUND; errors of `announce` and `judge`; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
         """
         partition = self._repositories.keys_of(name.repository).refs
         key = RepositoryKeys.branch(name.branch_id)
@@ -404,6 +410,7 @@ class Branches:
         for _ in range(CAS_TRIES):
             if current.branch.incarnation != incarnation:
                 raise branch_not_found(name)
+            judge(current.branch)
             await announce(current.branch.tokens)
             # The outbox goes with the record, so all entries become rows first (rule 12).
             gone = deletion_of(

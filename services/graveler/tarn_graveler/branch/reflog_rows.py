@@ -17,15 +17,11 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
 from tarn.core.ids import BranchId
+from tarn.kv.drop_records import Drop, ReflogOwner
 from tarn.kv.keys import InstallationKeys, RepositoryKeys, after_prefix
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Group, Kv
-from tarn.kv.records import (
-    Drop,
-    ReflogOwner,
-    decode_head_change,
-    encode_head_change,
-)
+from tarn.kv.records import decode_head_change, encode_head_change
 from tarn_graveler.branch.drop_list import DropList
 
 __all__ = ["ReflogLimits", "ReflogRows"]

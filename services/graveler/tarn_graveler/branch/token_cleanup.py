@@ -1,5 +1,7 @@
 """Drops tokens that no branch record names any more, and expires reflogs: rules 5 and 12 of docs/design/protocol.md.
 
+The same list says when to look at tasks (docs/design/tasks.md) and at branches that expire (`expiring`).
+
 The guards `looks` and `waits D` of tests/models/branch_model.py show what breaks without it.
 
 A change that removes tokens from a branch record announces them *before* its compare-and-set; if the
@@ -26,9 +28,10 @@ import structlog
 from tarn.core.branch import Token
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.drop_records import BranchOwner, Drop, ReflogOwner, TaskOwner, TokenOwner
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import Kv, Partition
-from tarn.kv.records import Drop, ReflogOwner, TaskOwner, TokenOwner, decode_branch
+from tarn.kv.records import decode_branch
 from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.branch.reflog_rows import ReflogRows
@@ -70,6 +73,7 @@ class TokenCleanup:
 
     Attributes:
         look_at_task: called with each task that is due to be looked at, and its time (docs/design/tasks.md).
+        look_at_branch: called with each branch whose end is due, and its time.
         progress: what the cleaner has done, for metrics.
     """
 
@@ -95,6 +99,7 @@ class TokenCleanup:
         self._done: set[bytes] = set()
         self.progress = CleanupProgress()
         self.look_at_task: Callable[[TaskOwner, int], Awaitable[None]] | None = None
+        self.look_at_branch: Callable[[BranchOwner, int], Awaitable[None]] | None = None
 
     async def announce(self, name: BranchName, tokens: Iterable[Token]) -> None:
         """Announces that tokens are about to leave a branch record. Announcing one again costs one row and
@@ -172,6 +177,9 @@ class TokenCleanup:
                 await self._expire(drop.reflog)
             elif drop.task is not None:
                 await self._look_at_task(drop.task, drop.drop_time_us)
+            elif drop.branch is not None:
+                if self.look_at_branch is not None:
+                    await self.look_at_branch(drop.branch, drop.drop_time_us)
             elif drop.owner is None:
                 await self._drop(drop)
                 self.progress.drops += 1

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from google.protobuf.duration_pb2 import Duration
 
 from tarn.core.branch import Branch, Token
+from tarn.core.branch_expiry import BranchExpiry, ExpiryState, expiry_in
 from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import BranchId, parse_branch_id, parse_commit_id, parse_path, parse_tag_id
+from tarn.core.levels import Feature
 from tarn.core.listing.pages import PathSpan
 from tarn.core.retention import DAY_US, TagRule
 from tarn.kv.records import Repository, Tag
@@ -26,12 +31,38 @@ _BRANCH_RULES = rules_of(branch_pb.DESCRIPTOR.services_by_name["BranchService"])
 _TAG_RULES = rules_of(tag_pb.DESCRIPTOR.services_by_name["TagService"])
 
 
-def _branch_message(branch_id: str, branch: Branch) -> branch_pb.Branch:
-    return branch_pb.Branch(
+_STATES = {
+    ExpiryState.ACTIVE: branch_pb.BRANCH_EXPIRY_STATE_ACTIVE,
+    ExpiryState.SOON: branch_pb.BRANCH_EXPIRY_STATE_SOON,
+    ExpiryState.EXPIRED: branch_pb.BRANCH_EXPIRY_STATE_EXPIRED,
+}
+
+
+def _branch_message(branch_id: str, branch: Branch, now_us: int) -> branch_pb.Branch:
+    message = branch_pb.Branch(
         branch_id=branch_id,
         commit_id=branch.commit_id,
         create_time=timestamp(branch.create_time_us),
     )
+    expiry = branch.expiry
+    if expiry is not None:
+        message.expiry.expire_time.CopyFrom(timestamp(expiry.expire_time_us))
+        message.expiry.delete_time.CopyFrom(timestamp(expiry.delete_time_us))
+        message.expiry.state = _STATES[expiry.state(now_us)]
+    return message
+
+
+class _TimeToLive(Protocol):
+    """A request with the time that a branch lives."""
+
+    @property
+    def time_to_live(self) -> Duration:
+        """From now."""
+        ...
+
+    def HasField(self, field_name: Literal["time_to_live"]) -> bool:
+        """Whether it says one; a branch without one lives for ever."""
+        ...
 
 
 def _tag_message(tag_id: str, tag: Tag, rule: TagRule | None = None) -> tag_pb.Tag:
@@ -76,6 +107,9 @@ class BranchHandler:
         self._settings = graveler.settings
         self._admission = graveler.admission
         self._default_branch = DefaultBranch(graveler.repositories, graveler.branches)
+        self._expiring = graveler.expiring
+        self._require_feature = graveler.require_feature
+        self._clock = graveler.clock
 
     async def CreateBranch(
         self, request: branch_pb.CreateBranchRequest, call: Call
@@ -92,9 +126,45 @@ class BranchHandler:
         )
         commit_id = await self._refs.commit_of(repository, source)
         cause = Cause(HeadOperation.CREATE, grant.user_id)
+        expiry = self._expiry_of(request)
+        name = BranchName(repository, branch_id)
+        if expiry is not None:
+            # A branch that its creator may not delete must not be deleted in the creator's name.
+            await self._guard.allow(_BRANCH_RULES["DeleteBranch"], repository, branch_id, grant)
         await self._admission.branch(repository)
-        branch = await self._branches.create(BranchName(repository, branch_id), commit_id, cause)
-        return branch_pb.CreateBranchResponse(branch=_branch_message(branch_id, branch))
+        if expiry is not None:
+            await self._expiring.register(name, expiry.delete_time_us)
+        branch = await self._branches.create(name, commit_id, cause, expiry=expiry)
+        return branch_pb.CreateBranchResponse(
+            branch=_branch_message(branch_id, branch, self._clock.now_us())
+        )
+
+    def _expiry_of(self, request: _TimeToLive) -> BranchExpiry | None:
+        """Returns the expiry that a request asks for; None: never.
+
+        Raises:
+            TarnError: INVALID; FEATURE_LEVEL.
+        """
+        if not request.HasField("time_to_live"):
+            return None
+        self._require_feature(Feature.NEW_FIELDS)
+        return expiry_in(request.time_to_live.ToMicroseconds(), self._clock.now_us())
+
+    async def SetBranchExpiry(
+        self, request: branch_pb.SetBranchExpiryRequest, call: Call
+    ) -> branch_pb.SetBranchExpiryResponse:
+        """Says when a branch expires."""
+        branch_id = parse_branch_id(request.branch_id)
+        repository, _ = await self._guard.enter_repository(
+            call, _BRANCH_RULES["SetBranchExpiry"], request
+        )
+        name = BranchName(repository, branch_id)
+        expiry = self._expiry_of(request)
+        if expiry is not None:
+            await self._default_branch.refuse_deletion(name)
+        branch = await self._expiring.set(name, expiry)
+        now_us = self._clock.now_us()
+        return branch_pb.SetBranchExpiryResponse(branch=_branch_message(branch_id, branch, now_us))
 
     async def GetBranch(
         self, request: branch_pb.GetBranchRequest, call: Call
@@ -105,7 +175,9 @@ class BranchHandler:
             call, _BRANCH_RULES["GetBranch"], request
         )
         version = await self._branches.fresh(BranchName(repository, branch_id))
-        return branch_pb.GetBranchResponse(branch=_branch_message(branch_id, version.branch))
+        return branch_pb.GetBranchResponse(
+            branch=_branch_message(branch_id, version.branch, self._clock.now_us())
+        )
 
     async def ListBranches(
         self, request: branch_pb.ListBranchesRequest, call: Call
@@ -124,7 +196,8 @@ class BranchHandler:
         found, next_token = await page_of(cursor, request, tokens)
         if not request.include_hidden:
             found = await self._listed(repository, found)
-        lines = [_branch_message(name, branch) for name, branch in found]
+        now_us = self._clock.now_us()
+        lines = [_branch_message(name, branch, now_us) for name, branch in found]
         return branch_pb.ListBranchesResponse(branches=lines, next_page_token=next_token)
 
     async def _listed(
@@ -187,7 +260,9 @@ class BranchHandler:
         moved = await self._moves.move_to(
             name, new, expected, force=request.force, user_id=grant.user_id
         )
-        return branch_pb.MoveBranchResponse(branch=_branch_message(branch_id, moved))
+        return branch_pb.MoveBranchResponse(
+            branch=_branch_message(branch_id, moved, self._clock.now_us())
+        )
 
 
 class TagHandler:

@@ -3,8 +3,9 @@
 The default branch is a field of the repository's record, and a branch is a record of its own, so two compare-and-sets
 must agree without a transaction:
 
-- *A change* first sets the field. Then it changes the operation ids of the branch's record (`tarn.core.branch.touch`).
-  If the branch does not exist any more, it sets the field back.
+- *A change* first sets the field. Then it changes the operation ids of the branch's record (`tarn.core.branch.touch`),
+  and removes its expiry: the default branch never expires. If the branch does not exist any more, it sets the field
+  back.
 - *A deletion* reads the branch's record, then the repository's record, and then removes the branch's record by
   compare-and-set over the version that it read.
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tarn.core.branch import touch
+from tarn.core.branch import Branch, touch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
@@ -32,6 +33,10 @@ from tarn_graveler.repository.settings import settings_changed
 __all__ = ["DefaultBranch"]
 
 _TRIES = 16
+
+
+def _touch(branch: Branch, op_id: bytes) -> Branch:
+    return touch(replace(branch, expiry=None), op_id)
 
 
 class DefaultBranch:
@@ -70,7 +75,7 @@ class DefaultBranch:
         await handle.version()
         former = await self._replace(name.repository, name.branch_id, expected)
         try:
-            await handle.change(touch)
+            await handle.change(_touch)
         except TarnError as error:
             if error.reason is not Reason.BRANCH_NOT_FOUND:
                 text = f"{name.branch_id} was made the default branch, but then: {error.message}"

@@ -40,8 +40,9 @@ from tarn.core.task import (
     renew,
     void_task,
 )
+from tarn.kv.drop_records import Drop, TaskOwner
 from tarn.kv.keys import RepositoryKeys
-from tarn.kv.records import Drop, Repository, TaskOwner
+from tarn.kv.records import Repository
 from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.repository.records import Repositories, repository_not_found
 from tarn_graveler.tasks.quotas import TaskQuotas
