@@ -27,6 +27,7 @@ PARTS = (
     "deletes",
     "gc",
     "sweep",
+    "retention",
     "telemetry",
     "heavy",
     "address_age",
