@@ -44,8 +44,7 @@ from tarn_auth.application import AuthApplication
 from tarn_auth.config import AuthConfig
 from tarn_gateway.application import GatewayApplication
 from tarn_gateway.config import settings_of as gateway_settings
-from tarn_gateway.http import Exchange
-from tarn_gateway.trace import Trace, Traces
+from tarn_gateway.trace import Traces
 from tarn_graveler.application import GravelerApplication
 from tarn_graveler.config import open_committed_of
 from tarn_graveler.config import settings_of as graveler_settings
@@ -65,13 +64,15 @@ OFF = Meters()
 
 def without_counting() -> None:
     """Makes `Traces` skip its counts for the gateway that got `OFF`."""
-    count = Traces._count  # noqa: SLF001 - what is measured
+    count = Traces._count_ended  # noqa: SLF001 - what is measured
 
-    def counted(self: Traces, trace: Trace, exchange: Exchange) -> None:
-        if self._meters is not OFF:
-            count(self, trace, exchange)
+    def counted(self: Traces) -> None:
+        if self._meters is OFF:
+            self._ended.clear()
+        else:
+            count(self)
 
-    Traces._count = counted  # type: ignore[method-assign]  # noqa: SLF001
+    Traces._count_ended = counted  # type: ignore[method-assign]  # noqa: SLF001
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import Output, shown_size, shown_time
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # imported when a command runs
     from tarn.lifecycle.engine import Engine
     from tarn.lifecycle.outcomes import Report
     from tarn.lifecycle.progress import Progress
+    from tarn.lifecycle.purging import Purger
     from tarn.lifecycle.quarantine import Manifest
     from tarn.lifecycle.sweeping import SweepOptions
     from tarn_cli.connection import Connection
@@ -41,10 +42,10 @@ _OPTIONS: Final = (
     data_dir_option,
     click.option(
         "--only",
-        type=click.Choice(["mark", "sweep"]),
-        help="Do only this phase.  [default: what is due]",
+        type=click.Choice(["mark", "sweep", "purge"]),
+        help="Do only this phase; `purge`: of repositories deleted with their data.  [default: what is due]",
     ),
-    click.option("--dry-run", is_flag=True, help="Mark, and only show what would be deleted."),
+    click.option("--dry-run", is_flag=True, help="Only show what would be deleted."),
     click.option(
         "--confirm", default="", metavar="RUN", help="Sweep this mark although it exceeds a limit."
     ),
@@ -98,7 +99,8 @@ class CollectionPlan:
     Attributes:
         config: of the services; names the block store.
         names: the repositories; empty: all.
-        phase: `mark`, `sweep`, `dry run`; empty: what is due.
+        phase: `mark`, `sweep`, `purge`; empty: what is due.
+        is_dry_run: only show what would be deleted.
         options: of a sweep.
         confirm: a mark that a person confirmed; or empty.
     """
@@ -106,6 +108,7 @@ class CollectionPlan:
     config: Config
     names: tuple[str, ...]
     phase: str
+    is_dry_run: bool
     options: SweepOptions
     confirm: str
 
@@ -126,6 +129,8 @@ def plan_of(
     dry_run, only, confirm = values["dry_run"], values["only"], values["confirm"]
     if dry_run and (only == "sweep" or confirm):
         raise click.UsageError("--dry-run marks; it does not go with --only sweep or --confirm")
+    if only == "purge" and (repositories or confirm):
+        raise click.UsageError("--only purge is for deleted repositories; it takes no REPOSITORY")
     if only == "mark" and confirm:
         raise click.UsageError("--confirm sweeps; it does not go with --only mark")
     if confirm and len(repositories) != 1:
@@ -133,7 +138,8 @@ def plan_of(
     return CollectionPlan(
         read_config(values["config_file"], session.environment, values["data_dir"]),
         tuple(parse_repository(name) for name in repositories),
-        "dry run" if dry_run else "sweep" if confirm else only or "",
+        "sweep" if confirm else only or "",
+        dry_run,
         SweepOptions(
             limits=Limits(values["max_percent"] / _PERCENT, int(values["max_gib"] * (1 << 30))),
             deletes_per_second=values["rate"],
@@ -207,10 +213,13 @@ async def _collected(
     from tarn.block.opening import open_blocks
     from tarn.lifecycle.collector import Collector
     from tarn.lifecycle.progress import Progress
+    from tarn.lifecycle.purging import Purger
     from tarn.rpc.process.system import SystemClock, SystemIds
 
     clock, progress = SystemClock(), Progress()
-    names = plan.names or [found.repository_id async for found in tarn.list_repositories()]
+    names: Sequence[str] = plan.names
+    if not names and plan.phase != "purge":
+        names = [found.repository_id async for found in tarn.list_repositories()]
     rows: list[dict[str, object]] = []
     failed: TarnError | None = None
     async with AsyncExitStack() as stack:
@@ -227,6 +236,7 @@ async def _collected(
             folder,
             progress,
         )
+        purger = Purger(tarn.erasures, tarn.call, blocks, clock, random.SystemRandom(), progress)
         show = stack.enter_context(_bar(output, progress))
 
         async def tick() -> None:
@@ -249,18 +259,63 @@ async def _collected(
                         "error": error.message,
                     }
                     rows.append(told)
+            if not plan.names and plan.phase in ("", "purge"):
+                failed = await _purged(purger, collector, plan, rows) or failed
             ticking.cancel()
     return rows, failed
+
+
+async def _purged(
+    purger: Purger, collector: Collector, plan: CollectionPlan, rows: list[dict[str, object]]
+) -> TarnError | None:
+    """Deletes the data of repositories that were deleted with them, and tells it in `rows`; returns the first error."""
+    from tarn.lifecycle.purging import is_due
+
+    failed: TarnError | None = None
+    for doomed in await purger.doomed():
+        if doomed.HasField("purge_end_time"):
+            continue
+        row: dict[str, object] = {
+            "repository": doomed.repository_id,
+            "namespace": doomed.storage_namespace,
+            "did": "dry run" if plan.is_dry_run else "nothing",
+        }
+        rows.append(row)
+        if not is_due(doomed, purger.clock.now_us()):
+            row["purge_from"] = shown_time(doomed.purge_not_before_time)
+            if not plan.is_dry_run:
+                continue
+        try:
+            if plan.is_dry_run:
+                found = (await purger.count(doomed)).found
+                row["would_delete"] = f"{found.count} ({shown_size(found.size_bytes)})"
+                continue
+            report = await purger.purge(doomed, collector.ids.uuid7().hex())
+        except TarnError as error:
+            if error.kind in _FOR_ALL:
+                raise
+            row["error"] = error.message
+            failed = failed or error
+            continue
+        row["did"] = "purge"
+        row["deleted"] = f"{report.deleted.count} ({shown_size(report.deleted.size_bytes)})"
+        if not report.is_complete:
+            row["failed"] = f"{report.failed.count} ({shown_size(report.failed.size_bytes)})"
+            row["left"] = report.left.count
+            row["error"] = report.error
+            text = f"not all data of {doomed.storage_namespace} were deleted, the next run tries again: {report.error}"
+            failed = failed or TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+    return failed
 
 
 async def _one(collector: Collector, name: str, plan: CollectionPlan) -> dict[str, object]:
     """Does what is asked, or else what is due, in one repository."""
     from tarn.lifecycle.collector import Step, next_step
 
-    if plan.phase == "dry run":
+    if plan.is_dry_run:
         return {
             "repository": name,
-            "did": plan.phase,
+            "did": "dry run",
             **_marked(await collector.mark(name, dry_run=True)),
         }
     step = Step(plan.phase) if plan.phase else Step.WAIT

@@ -20,6 +20,7 @@ from tarn.core.entry import Entry, pack
 from tarn.core.ids import MetarangeId, physical_path
 from tarn.core.listing.metarange import Metarange
 from tarn.lifecycle.engine import Engine, InProcess
+from tarn.lifecycle.kept_objects import KeptObjects
 from tarn.lifecycle.limits import Limits
 from tarn.lifecycle.marking import Lake, Run
 from tarn.lifecycle.outcomes import Report
@@ -60,6 +61,11 @@ class FakeLease:
         self.is_open = False
 
 
+def written_us(address: bytes) -> int:
+    """Returns when an address was made, microseconds since the epoch."""
+    return int.from_bytes(address[:6]) * 1000
+
+
 @dataclass
 class CollectedLake:
     """Blocks and roots; a model of what is live is kept beside them."""
@@ -74,6 +80,10 @@ class CollectedLake:
     """Roots: listings of commits."""
     emptied: list[MetarangeId] = field(default_factory=list)
     """Roots without their objects: listings of expired commits."""
+    keeping: list[MetarangeId] = field(default_factory=list)
+    """Listings of heads: the objects of `emptied` at their paths are kept."""
+    written_since_us: int = 0
+    """The objects of `emptied` that were written since then are kept."""
     unneeded: set[MetarangeId] = field(default_factory=set)
     """Listings of commits to which no ref leads."""
     attempts: int = 0
@@ -102,7 +112,7 @@ class CollectedLake:
         infos = []
         for number, addresses in enumerate(parts):
             entries = {
-                f"{number:03}/{place:06}": pack(Entry(4, 0, address, bytes(16)))
+                f"{number:03}/{place:06}": pack(Entry(4, written_us(address), address, bytes(16)))
                 for place, address in enumerate(addresses)
             }
             run = run_of(entries)
@@ -119,6 +129,8 @@ class CollectedLake:
         """The roots, some at a time."""
         for start in range(0, len(self.addresses), 3):
             yield RootBatch(addresses=b"".join(self.addresses[start : start + 3]))
+        keeping = b"".join(map(bytes.fromhex, self.keeping))
+        yield RootBatch(keeping=keeping, written_since_us=self.written_since_us)
         yield RootBatch(emptied=b"".join(map(bytes.fromhex, self.emptied)))
         yield RootBatch(metaranges=b"".join(map(bytes.fromhex, self.listings)))
 
@@ -130,6 +142,11 @@ class CollectedLake:
     def lake(self) -> Lake:
         return Lake("lake", self.namespace, self.blocks, self.clock, self.folder)
 
+    @property
+    def roots(self) -> KeptObjects:
+        """The roots as a collector gives them to an engine."""
+        return KeptObjects(self, self.lake, self.progress)
+
     def run(self, run_id: str, cutoff_us: int | None = None) -> Run:
         self.attempts += 1
         cutoff_us = self.clock.now_us() - DAY_US if cutoff_us is None else cutoff_us
@@ -137,7 +154,7 @@ class CollectedLake:
 
     async def mark(self, *, dry_run: bool = False, run_id: str = MARK) -> Manifest:
         run = self.run(run_id)
-        return await self.engine.mark(self.lake, run, self, self.progress, dry_run=dry_run)
+        return await self.engine.mark(self.lake, run, self.roots, self.progress, dry_run=dry_run)
 
     async def sweep(
         self, manifest: Manifest, options: SweepOptions | None = None, run_id: str = SWEEP
@@ -146,7 +163,7 @@ class CollectedLake:
             self.lake,
             self.run(run_id, manifest.cutoff_us),
             manifest,
-            self,
+            self.roots,
             self.lease,
             self.progress,
             random.Random(1),

@@ -22,13 +22,12 @@ from tarn.kv.agreement import SETTINGS
 from tarn.kv.drop_records import Drop, encode_drop
 from tarn.kv.fence import FENCE, fence_partition
 from tarn.kv.keys import AuthKeys, day_of_upload, path_key
+from tarn.kv.namespace_records import Namespace, encode_namespace
 from tarn.kv.records import (
-    Namespace,
     RefKind,
     RefName,
     Tag,
     encode_branch,
-    encode_namespace,
     encode_ref_name,
     encode_tag,
 )

@@ -45,12 +45,16 @@ class Stores:
 
     @asynccontextmanager
     async def builder(
-        self, rows_here: int = 0, idle_s: float = 300.0, limits: WorkerLimits | None = None
+        self,
+        rows_here: int = 0,
+        idle_s: float = 300.0,
+        limits: WorkerLimits | None = None,
+        background_s: float = 20.0,
     ) -> AsyncIterator[ProcessBuilder]:
         start = partial(
             start_process, variables_of(self.config), self.clock, limits or WorkerLimits()
         )
-        bounds = HeavyLimits(rows_here=rows_here, idle_s=idle_s)
+        bounds = HeavyLimits(rows_here=rows_here, idle_s=idle_s, background_s=background_s)
         rng = random.Random(1)
         async with ProcessBuilder(
             start, self.kv, self.committed, self.clock, rng, bounds

@@ -8,8 +8,9 @@ from collected_lake import DAY_US, CollectedLake
 
 from tarn.block.port import BlockKey
 from tarn.block.rangefile import decode_metarange, decode_range, metarange_path, range_path
-from tarn.core.entry import unpack
-from tarn.core.ids import MetarangeId, physical_path
+from tarn.core.entry import Entry, unpack
+from tarn.core.ids import MetarangeId, RangeId, physical_path
+from tarn.lifecycle.references import read_range
 
 __all__ = ["live_of", "random_lake", "without_runs"]
 
@@ -33,6 +34,9 @@ async def random_lake(lake: CollectedLake, seed: int) -> set[str]:
         single = await lake.object()
         if rng.random() < 0.5:
             lake.addresses.append(single)
+    lake.keeping = [each for each in lake.listings if rng.random() < 0.3]
+    if rng.random() < 0.5:
+        lake.written_since_us = lake.clock.now_us() - rng.randint(0, 200_000) * 1_000_000
     await lake.put(f"_tarn/commits/{'ab' * 32}.json")
     await lake.put("data/2001010100/foreign")
     lake.clock.advance(rng.choice([0, 3_600, 86_401]))
@@ -50,9 +54,26 @@ async def live_of(lake: CollectedLake) -> set[str]:
     live |= {physical_path(address) for address in lake.addresses}
     for metarange_id in lake.listings:
         live |= await closure_of(lake, metarange_id)
+    listed = {path for each in lake.keeping for path, _ in await entries_of(lake, each)}
     for metarange_id in lake.emptied:
         live |= await closure_of(lake, metarange_id, is_emptied=True)
+        for path, entry in await entries_of(lake, metarange_id):
+            is_young = lake.written_since_us and entry.mtime_us >= lake.written_since_us
+            if is_young or path in listed:
+                live.add(physical_path(entry.address))
     return live
+
+
+async def entries_of(lake: CollectedLake, metarange_id: MetarangeId) -> list[tuple[str, Entry]]:
+    """Returns the paths and entries of a listing."""
+    found = []
+    for path in await closure_of(lake, metarange_id, is_emptied=True):
+        if path.startswith("_tarn/ranges/"):
+            range_id = RangeId(path.removeprefix("_tarn/ranges/").removesuffix(".parquet"))
+            run = await read_range(lake.blocks, lake.namespace, range_id)
+            entries = map(unpack, run.values.to_pylist())
+            found += list(zip(run.paths.to_pylist(), entries, strict=True))
+    return found
 
 
 async def closure_of(

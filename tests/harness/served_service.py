@@ -18,6 +18,7 @@ from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.rpc.process.tls import server_credentials
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
 from tarn.rpc.wire.methods import Endpoint
+from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
 from tarn.testing.clock import ManualClock
@@ -106,7 +107,9 @@ class ServedService:
 
 
 @asynccontextmanager
-async def served_service(folder: Path, tls: TlsFiles | None = None) -> AsyncIterator[ServedService]:
+async def served_service(
+    folder: Path, tls: TlsFiles | None = None, audit: AuditLog | None = None
+) -> AsyncIterator[ServedService]:
     """Serves graveler and auth on a free port of this machine, until the end of the block."""
     async with running_service(folder) as service:
         sessions_descriptor = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
@@ -124,6 +127,7 @@ async def served_service(folder: Path, tls: TlsFiles | None = None) -> AsyncIter
             meters=Meters(),
             tracing=Tracing(None, 0, random.Random(1)),
             credentials=None if tls is None else server_credentials(tls),
+            audit=audit,
         )
         address = await server.start()
         made = await service.auth.create_credential(service.admin, user_id="root")

@@ -7,7 +7,7 @@ asks graveler for the roots, and for the right to delete, as the user.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # imported when a command runs
     from tarn.lifecycle.run_summary import RunSummary
     from tarn_cli.connection import Connection
     from tarn_proto.graveler.v1 import collection_service_pb2 as pb
+    from tarn_proto.graveler.v1.erasure_service_pb2 import DoomedNamespace
 
 __all__ = ["gc"]
 
@@ -59,6 +60,8 @@ def run(
     session: Session, /, repositories: tuple[str, ...], temporary: Path | None, **values: object
 ) -> None:
     """Do what is due in these repositories, or in all: sweep the last mark, or mark.
+
+    Without REPOSITORIES it also deletes the data of repositories that were deleted with them, after their grace time.
 
     It runs where the block store can be reached, with the configuration of the services, and needs an admin's key.
     Ctrl-C stops it between two batches; the next run goes on. For large lakes there is the same in Spark:
@@ -111,6 +114,35 @@ def release(session: Session, repository: str) -> None:
     name = parse_repository(repository)
     session.run(lambda tarn: tarn.collections.hold(tarn.call(), name, 0))
     session.output.remark(f"collections of {name} may run again")
+
+
+@gc.command()
+@pass_session
+def doomed(session: Session) -> None:
+    """List the deleted repositories whose data are to be deleted or were deleted: `tarn repo delete --with-data`."""
+
+    async def work(tarn: Connection) -> list[DoomedNamespace]:
+        return [each async for each in tarn.erasures.doomed_namespaces(tarn.call)]
+
+    rows = [_doomed(each) for each in session.run(work)]
+    session.output.many(rows, tuple(_DOOMED), empty="no data are to be deleted")
+
+
+@gc.command()
+@click.argument("namespace")
+@pass_session
+def spare(session: Session, namespace: str) -> None:
+    """Keep the data of a deleted repository after all, as long as their deletion has not begun.
+
+    NAMESPACE is the storage namespace, as `tarn gc doomed` shows it. `tarn repo restore` and `tarn repo recover` keep
+    the data, too.
+
+    \b
+    Example:
+      tarn gc spare s3://acme-lake/tarn/lake-1f2e3d4c
+    """
+    session.run(lambda tarn: tarn.erasures.spare_namespace(tarn.call(), namespace))
+    session.output.remark(f"the data of {namespace} stay")
 
 
 @gc.command()
@@ -195,6 +227,21 @@ def _reported(summary: RunSummary, price: float) -> dict[str, object]:
     found["saved_a_month"] = round(cost.deleted, 2)
     found["ages"] = {band.name: shown(band.tally) for band in summary.ages if band.tally.count}
     return found
+
+
+_DOOMED: Final = ("repository", "namespace", "state", "deleted", "purge_from", "purged")
+
+
+def _doomed(found: DoomedNamespace) -> dict[str, object]:
+    ended, begun = found.HasField("purge_end_time"), found.HasField("purge_begin_time")
+    return {
+        "repository": found.repository_id,
+        "namespace": found.storage_namespace,
+        "state": "purged" if ended else "purging" if begun else "doomed",
+        "deleted": shown_time(found.doom_time),
+        "purge_from": shown_time(found.purge_not_before_time),
+        "purged": shown_time(found.purge_end_time) if ended else "",
+    }
 
 
 def _status(record: pb.Collection) -> dict[str, object]:

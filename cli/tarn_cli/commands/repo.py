@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn_cli.commands import dump as dumps
 from tarn_cli.commands.rules import COMMANDS
@@ -100,14 +103,64 @@ def show(session: Session, repository: str) -> None:
 @repo.command()
 @click.argument("repository")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option(
+    "--with-data",
+    is_flag=True,
+    help="Delete its data in the bucket, too, after a grace time. Needs the permission EraseData.",
+)
+@click.option("--grace", default="", metavar="DURATION", help="Grace time.  [default: 7d]")
 @pass_session
-def delete(session: Session, repository: str, yes: bool) -> None:
-    """Delete a repository with its branches, tags and history."""
+def delete(session: Session, repository: str, yes: bool, with_data: bool, grace: str) -> None:
+    """Delete a repository with its branches, tags and history.
+
+    Its data stay in its storage namespace, and `tarn repo recover` can bring it back. With --with-data, `tarn gc run`
+    deletes them after the grace time, in which the repository can still be brought back: docs/operate/erase.md.
+
+    \b
+    Example:
+      tarn repo delete lake --with-data --grace 30d
+    """
+    from tarn.core.errors import Kind, Reason, TarnError
+
     name = parse_repository(repository)
+    if grace and not with_data:
+        raise click.UsageError("--grace is for --with-data")
+    seconds = _seconds(grace) if grace else 0
     if not yes:
-        click.confirm(f"Delete {name} with all of its history?", abort=True, err=True)
-    session.run(lambda tarn: tarn.graveler.delete_repository(tarn.call(), name))
+        question = f"Delete {name} with all of its history?"
+        if with_data:
+            question = (
+                f"Delete {name} with all of its history, and after {grace or '7d'} all of its data in the bucket? An "
+                "installation that was restored from the same place loses them, too."
+            )
+        click.confirm(question, abort=True, err=True)
+    purge_after_us = session.run(
+        lambda tarn: tarn.graveler.delete_repository(
+            tarn.call(), name, with_data=with_data, grace_seconds=seconds
+        )
+    )
     session.output.remark(f"deleted {name}")
+    if not with_data:
+        return
+    if not purge_after_us:
+        text = f"{name} is deleted, but its data stay: this graveler is too old to delete them"
+        raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
+    due = Timestamp()
+    due.FromMicroseconds(purge_after_us)
+    session.output.remark(
+        f"its data may be deleted from {shown_time(due)}; tarn gc doomed shows it, tarn gc spare keeps them"
+    )
+
+
+def _seconds(duration: str) -> int:
+    from tarn.config.values import Sort, Within, parse_value
+
+    try:
+        milliseconds = parse_value(Within(Sort.DURATION, "1s", "8760h"), duration, Path())
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--grace") from error
+    assert isinstance(milliseconds, int)
+    return milliseconds // 1000
 
 
 for _command in (*COMMANDS, *dumps.COMMANDS):

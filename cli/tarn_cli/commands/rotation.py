@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tarn.config import Config, ConfigError, installation_secret
+from tarn.config import Config, ConfigError, installation_secrets
 from tarn.core.errors import TarnError
 from tarn.kv.keys import AuthKeys
 from tarn.kv.opening import open_kv
@@ -88,9 +88,7 @@ async def _work(session: Session, config: Config, box: SecretBox, *, is_status: 
 
 def _box(config: Config) -> SecretBox:
     try:
-        secret = installation_secret(config, make=(config.data_dir / "secret").exists())
+        secrets = installation_secrets(config, make=(config.data_dir / "secret").exists())
     except ConfigError as error:
         raise CliError(Exit.USAGE, error.message) from error
-    previous = config.installation.previous_secret
-    secrets = [secret] if previous is None else [secret, bytes.fromhex(previous.reveal())]
     return SecretBox(secrets, os.urandom)

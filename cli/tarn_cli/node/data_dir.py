@@ -89,6 +89,11 @@ class DataDir:
         return self.path / "secret"
 
     @property
+    def previous_secret_file(self) -> Path:
+        """The other secret during a rotation; absent at all other times."""
+        return self.path / "previous_secret"
+
+    @property
     def _lock_file(self) -> Path:
         return self.path / "tarn.lock"
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from tarn.config import Config, ConfigError, installation_secret, load
+from tarn.config import Config, ConfigError, installation_secrets, load
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.data_dir import DataDir, State
 from tarn_cli.node.kv_url import kv_variables
@@ -36,6 +36,7 @@ _RPC = "TARN_RPC_LISTEN_ADDRESS"
 _GATEWAYS = "TARN_QUOTAS_GATEWAYS"
 _S3 = "TARN_GATEWAYS_S3_LISTEN_ADDRESS"
 _SECRET_FILE = "TARN_INSTALLATION_SECRET_FILE"  # noqa: S105 - the name of a variable
+_PREVIOUS_FILE = "TARN_INSTALLATION_PREVIOUS_SECRET_FILE"
 
 _STOP_MARGIN_SECONDS = 5.0
 """Longer than the margin after which a drain is cancelled (`tarn.rpc.process.serve`), and the close after it."""
@@ -172,7 +173,7 @@ class NodePlan:
                 _S3: s3,
                 _GRAVELER: ",".join([graveler, *more]),
                 _AUTH: auth,
-                **_secret(config),
+                **_secret(config, environment),
             }
             specs = _parts(flags, config, told, environment, own)
             if compactor:
@@ -217,15 +218,22 @@ def _rpc_addresses(flags: NodeFlags, config: Config) -> tuple[str, str]:
     return graveler, auth
 
 
-def _secret(config: Config) -> dict[str, str]:
-    """The variable that gives workers the installation's secret; the first start creates the secret."""
+def _secret(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that give workers the installation's secrets; the first start creates the secret.
+
+    The other secret of a rotation need not exist: the workers read it as soon as it does.
+    """
     try:
-        installation_secret(config, make=True)
+        installation_secrets(config, make=True)
     except ConfigError as error:
         raise CliError(Exit.USAGE, str(error)) from error
     if config.installation.secret is not None:
         return {}
-    return {_SECRET_FILE: str(DataDir(config.data_dir).secret_file)}
+    folder = DataDir(config.data_dir)
+    files = {_SECRET_FILE: str(folder.secret_file)}
+    if config.installation.previous_secret is None and _PREVIOUS_FILE not in environment:
+        files[_PREVIOUS_FILE] = str(folder.previous_secret_file)
+    return files
 
 
 def _compactor_port(

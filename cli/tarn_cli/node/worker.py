@@ -61,10 +61,10 @@ async def _assemble(
 ) -> Sequence[Application]:
     """All services over one pair of stores, in order: each uses only earlier ones."""
     clock, ids = runtime.clock, runtime.ids
-    kv = await open_kv(config, clock, ids, runtime.meters)
+    kv = await open_kv(config, clock, ids, runtime.meters, runtime.secrets)
     stack.push_async_callback(kv.close)
     replica = replica_of("node", config, kv, runtime.clock, runtime.ids, runtime.stop)
-    blocks = await open_blocks(config, clock, runtime.meters)
+    blocks = await open_blocks(config, clock, runtime.meters, runtime.secrets)
     stack.push_async_callback(blocks.close)
     committed = await stack.enter_async_context(open_committed_of(config, blocks))
     builder = await stack.enter_async_context(open_builder(config, runtime, kv, committed))
@@ -77,6 +77,7 @@ async def _assemble(
         ids,
         previous_secrets=secrets.previous_secrets,
     )
+    runtime.secrets.subscribe(lambda changed: auth.use_secrets(AuthConfig.of(changed).secrets))
     auth_calls = InProcessTransport(auth.endpoints, clock)
     access = Access(AuthClient(auth_calls), clock)
     graveler = GravelerApplication(
@@ -104,6 +105,7 @@ async def _assemble(
         listens=runtime.listens,
         meters=runtime.meters,
         tracing=runtime.tracing,
+        audit=runtime.audit,
     )
     return [replica, auth, _Calls(auth_calls), graveler, _Calls(graveler_calls), gateway]
 

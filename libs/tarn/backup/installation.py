@@ -9,7 +9,7 @@ expiry of reflogs are kept; they drop nothing.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tarn.backup.manifest import SavedRepository
@@ -19,6 +19,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.drop_records import decode_drop
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import AuthKeys, InstallationKeys, after_prefix
+from tarn.kv.namespace_records import decode_namespace, encode_namespace
 from tarn.kv.paging import rows_of
 from tarn.kv.port import ListingKv, Row
 from tarn.kv.records import decode_repository
@@ -27,6 +28,7 @@ __all__ = ["SavedInstallation", "save_installation", "served_repositories"]
 
 _PAGE: Final = 1000
 _REPOSITORIES: Final = InstallationKeys.repository("")
+_NAMESPACES: Final = InstallationKeys.namespace("")
 _OF_REPOSITORY: Final = re.compile(
     r"[^/]+-[0-9a-f]+(/(commits|changed|reflog|tasks/\d+|uploads/\d+|.+:[^:/]+))?", re.DOTALL
 )
@@ -141,4 +143,18 @@ async def _namespaces(kv: ListingKv, keys: InstallationKeys) -> list[Row]:
     rows = [
         row async for row in rows_of(kv, keys.graveler, b"", None, _PAGE) if row[0] != keys.PAGE_KEY
     ]
-    return [row for row in rows if not row[0].startswith(_REPOSITORIES)]
+    return [_at_rest(row) for row in rows if not row[0].startswith(_REPOSITORIES)]
+
+
+def _at_rest(row: Row) -> Row:
+    """Returns the row of a namespace without its doom, unless the deletion of its data has begun.
+
+    The repository may be brought back after the backup. Its data must not be deleted after a restore.
+    """
+    key, value = row
+    if not key.startswith(_NAMESPACES):
+        return row
+    held = decode_namespace(value)
+    if not held.doom_time_us or held.purge_begin_us:
+        return row
+    return key, encode_namespace(replace(held, doom_time_us=0, purge_after_us=0))

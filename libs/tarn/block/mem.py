@@ -232,3 +232,8 @@ class MemUploads:
         """See `BlockUploads.discard`."""
         self._store.check(key)
         self._parts.pop((key.namespace, check_upload(upload)), None)
+
+    async def discard_all(self, namespace: str) -> None:
+        """See `BlockUploads.discard_all`."""
+        for place in [each for each in self._parts if each[0] == namespace]:
+            del self._parts[place]

@@ -23,7 +23,7 @@ from tarn.block.port import (
     PresignsWrites,
 )
 from tarn.core.clock import Clock
-from tarn.telemetry.calls import CallMeter
+from tarn.telemetry.calls import COUNTED_TOGETHER, CallMeter
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import TRACEPARENT
 
@@ -129,6 +129,11 @@ class _Uploads:
         with self._calls.upload.call():
             await self._uploads.discard(key, upload)
 
+    async def discard_all(self, namespace: str) -> None:
+        """See `BlockUploads.discard_all`."""
+        with self._calls.upload.call():
+            await self._uploads.discard_all(namespace)
+
 
 class MeteredBlocks:
     """`BlockStore` that measures each operation and forwards it; see `metered`."""
@@ -169,7 +174,9 @@ class MeteredBlocks:
             except BaseException as error:
                 meter.end_failed(began, error)
                 raise
-            meter.end(began)
+            meter.ended.append(meter.now() - began)
+            if len(meter.ended) >= COUNTED_TOGETHER:
+                meter.count_ended()
         self._calls.read_bytes.value += len(found)
         return found
 

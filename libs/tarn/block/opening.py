@@ -9,7 +9,7 @@ from typing import Literal
 from tarn.block.local import open_local
 from tarn.block.metered import metered
 from tarn.block.port import BlockStore, ReadBlocks
-from tarn.config import Config, Secret
+from tarn.config import Config, SecretChanges
 from tarn.config.sections import Blockstore
 from tarn.core.clock import Clock
 from tarn.telemetry.meters import Meters
@@ -50,18 +50,27 @@ class BlockPlace:
                 return await _open_s3(self.blockstore, clock)
 
 
-async def open_blocks(config: Config, clock: Clock, meters: Meters | None = None) -> BlockStore:
+async def open_blocks(
+    config: Config,
+    clock: Clock,
+    meters: Meters | None = None,
+    secrets: SecretChanges | None = None,
+) -> BlockStore:
     """Opens the block store; the caller closes it.
 
     Args:
         config: names the store.
         clock: the store's clock.
         meters: counts the store's operations (`tarn.block.metered`); None: they are not counted.
+        secrets: tells the store of other keys of the bucket; None: it keeps those of the start.
 
     Raises:
         TarnError: the store cannot be opened; the message gives the reason.
     """
-    store = await BlockPlace.of(config).open(clock)
+    if config.blockstore.type == "s3":
+        store: BlockStore = await _open_s3(config.blockstore, clock, secrets)
+    else:
+        store = await BlockPlace.of(config).open(clock)
     return store if meters is None else metered(store, clock, meters)
 
 
@@ -77,25 +86,14 @@ async def open_blocks_to_read(config: Config, clock: Clock) -> ReadBlocks:
     return await open_blocks(config, clock)
 
 
-async def _open_s3(blockstore: Blockstore, clock: Clock) -> BlockStore:
+async def _open_s3(
+    blockstore: Blockstore, clock: Clock, secrets: SecretChanges | None = None
+) -> BlockStore:
     # Imported only here: the clients take 0.3 s to import, and other installations may not have them.
-    from tarn.block.s3 import S3Limits, S3Settings, open_s3
+    from tarn.block.s3 import S3Limits, open_s3
+    from tarn.block.s3.key_change import KeyChange, settings_of
 
     section = blockstore.s3
-    keys = section.credentials
-    settings = S3Settings(
-        blockstore.namespace_prefix.rstrip("/"),
-        region=section.region,
-        endpoint=section.endpoint.rstrip("/") if section.endpoint is not None else None,
-        path_style=section.force_path_style,
-        ca=section.tls.ca,
-        access_key_id=keys.access_key_id,
-        secret_access_key=_revealed(keys.access_secret_key),
-        session_token=_revealed(keys.session_token),
-        profile=section.profile,
-        credentials_file=section.credentials_file,
-        spool=section.spool,
-    )
     limits = S3Limits(
         part_bytes=section.part_size_bytes,
         requests=section.requests,
@@ -105,8 +103,8 @@ async def _open_s3(blockstore: Blockstore, clock: Clock) -> BlockStore:
         deadline_seconds=section.deadline_ms / 1000,
         connect_seconds=section.connect_timeout_ms / 1000,
     )
-    return await open_s3(settings, clock=clock, chance=random.SystemRandom(), limits=limits)
-
-
-def _revealed(secret: Secret | None) -> str | None:
-    return None if secret is None else secret.reveal()
+    settings = settings_of(blockstore)
+    store = await open_s3(settings, clock=clock, chance=random.SystemRandom(), limits=limits)
+    if secrets is not None:
+        secrets.subscribe(KeyChange(store, settings).use)
+    return store

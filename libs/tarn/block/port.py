@@ -163,6 +163,11 @@ class BlockUploads(Protocol):
         """Removes the parts of a completed or aborted upload. Idempotent."""
         ...
 
+    async def discard_all(self, namespace: str) -> None:
+        """Removes the parts of all uploads of a namespace that nobody uses any more, and writes that were broken off.
+        Idempotent. Uploads of other namespaces stay, also of one below this one."""
+        ...
+
 
 class BlockStore(Protocol):
     """A store of blocks, shared by the processes of an installation."""

@@ -23,6 +23,7 @@ from tarn.core.access.service import Service
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
+from tarn.telemetry.audit.note import NOTE, note_principal, note_resource
 
 __all__ = ["Access"]
 
@@ -97,13 +98,16 @@ class Access:
             text = "the call carries no caller token" if not token else "caller token is too long"
             raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
         if (found := self._by_token.get(token)) is not None:
+            note_principal(found.user_id)
             return found
 
         async def ask() -> tuple[Grant, int]:
             answer = await self._auth.authorize_token(call, token)
             return answer, answer.ttl_ms
 
-        return await self._by_token.load(call, token, ask)
+        loaded = await self._by_token.load(call, token, ask)
+        note_principal(loaded.user_id)
+        return loaded
 
     async def check(self, call: Call, action: Action, resource: str) -> Grant:
         """Returns the caller's grant if it allows the action on the resource.
@@ -113,6 +117,7 @@ class Access:
         """
         grant = await self.grant(call)
         grant.require(action, resource)
+        note_resource(resource)
         return grant
 
     async def service_token(self, call: Call, service: Service) -> str:
@@ -171,6 +176,9 @@ class Access:
         """
         grant = self._by_token.get(call.caller_token)
         if grant is not None:
+            if NOTE.get() is not None:
+                note_principal(grant.user_id)
+                note_resource(resource)
             grant.require(action, resource)
         return grant
 

@@ -9,6 +9,7 @@ from typing import Self
 
 from tarn.client.auth import AuthClient
 from tarn.client.collections import CollectionClient
+from tarn.client.erasures import ErasureClient
 from tarn.client.graveler import GravelerClient
 from tarn.client.operations import Operations
 from tarn.client.raising import call_error
@@ -91,6 +92,7 @@ class AsyncClient(Operations):
             self._log_in = LogIn(AuthClient(auth), pair, self._clock, self._ids, rng)
         self.graveler = GravelerClient(SessionTransport(graveler, self._log_in))
         self.collections = CollectionClient(SessionTransport(graveler, self._log_in))
+        self.erasures = ErasureClient(SessionTransport(graveler, self._log_in))
         self.auth = AuthClient(SessionTransport(auth, self._log_in))
 
     def call(self) -> Call:

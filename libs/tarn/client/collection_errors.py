@@ -11,6 +11,7 @@ __all__ = [
     "CollectionNoMarkError",
     "CollectionRunningError",
     "CollectionTooEarlyError",
+    "NamespaceNotDoomedError",
 ]
 
 
@@ -42,3 +43,9 @@ class CollectionTooEarlyError(FailedPreconditionError):
     """The grace time of the mark is not over."""
 
     REASON = Reason.COLLECTION_TOO_EARLY
+
+
+class NamespaceNotDoomedError(FailedPreconditionError):
+    """The data of a deleted repository are not to be deleted, or their deletion has begun and cannot be undone."""
+
+    REASON = Reason.NAMESPACE_NOT_DOOMED

@@ -17,6 +17,7 @@ from tarn.client.collection_errors import (
     CollectionNoMarkError,
     CollectionRunningError,
     CollectionTooEarlyError,
+    NamespaceNotDoomedError,
 )
 from tarn.client.failures import (
     AlreadyExistsError,
@@ -90,6 +91,7 @@ __all__ = [
     "CollectionLostError",
     "CollectionNoMarkError",
     "CollectionTooEarlyError",
+    "NamespaceNotDoomedError",
     "UserNotFoundError",
     "UserExistsError",
     "RoleNotFoundError",

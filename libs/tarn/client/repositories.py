@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from google.protobuf.duration_pb2 import Duration
+
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
@@ -57,7 +59,29 @@ class RepositoryClient:
         answer = await self._transport.unary(_SERVICE, "ListRepositories", request, call)
         return expect(answer, pb.ListRepositoriesResponse)
 
-    async def delete_repository(self, call: Call, repository_id: str) -> None:
-        """Deletes a repository's metadata. Its blocks stay in the block store."""
-        request = pb.DeleteRepositoryRequest(repository_id=repository_id)
-        await self._transport.unary(_SERVICE, "DeleteRepository", request, call)
+    async def delete_repository(
+        self,
+        call: Call,
+        repository_id: str,
+        *,
+        with_data: bool = False,
+        grace_seconds: int = 0,
+    ) -> int:
+        """Deletes a repository's metadata. Its blocks stay in the block store, unless it is deleted with its data.
+
+        Args:
+            call: the request that this rpc belongs to.
+            repository_id: the repository.
+            with_data: garbage collections delete its data after a grace time, too.
+            grace_seconds: the grace time; 0: 7 days.
+
+        Returns:
+            From when the data may be deleted, microseconds since the epoch; 0: they stay. That is also the answer of a
+            graveler that is too old to delete them.
+        """
+        grace = Duration(seconds=grace_seconds) if grace_seconds else None
+        request = pb.DeleteRepositoryRequest(
+            repository_id=repository_id, with_data=with_data, grace=grace
+        )
+        answer = await self._transport.unary(_SERVICE, "DeleteRepository", request, call)
+        return expect(answer, pb.DeleteRepositoryResponse).purge_not_before_time.ToMicroseconds()

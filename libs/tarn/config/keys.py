@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TypeVar, cast, get_type_hints
 
 from tarn.config.sections import Config
-from tarn.config.setting import Setting, kind_of
+from tarn.config.setting import FromFile, Setting, kind_of
 from tarn.config.values import Kind, Secret, Sort, described, suffix_of
 
 __all__ = ["KEYS", "Key", "build", "describe", "keys_of"]
@@ -25,6 +25,7 @@ class Key:
         doc: one or two sentences, in Markdown.
         aliases: other dotted names of the setting.
         folder: for a path: its default, a folder inside the data folder; else empty.
+        from_file: whether it may come from a file that `file_variable` names.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Key:
     doc: str
     aliases: tuple[str, ...]
     folder: str
+    from_file: FromFile
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -46,9 +48,18 @@ class Key:
         return "TARN_" + self.name.upper().replace(".", "_")
 
     @property
+    def file_variable(self) -> str:
+        """The name of the environment variable that names a file with the value."""
+        return self.variable + "_FILE"
+
+    @property
     def is_secret(self) -> bool:
-        """Whether the value is never shown, and may come from a file that `<variable>_FILE` names."""
-        return self.kind in (Sort.SECRET, Sort.HEX_SECRET)
+        """Whether the value is never shown."""
+        return _is_secret(self.kind)
+
+
+def _is_secret(kind: Kind) -> bool:
+    return kind in (Sort.SECRET, Sort.HEX_SECRET)
 
 
 def keys_of(section: type, prefix: str = "") -> Iterator[Key]:
@@ -64,7 +75,9 @@ def keys_of(section: type, prefix: str = "") -> Iterator[Key]:
         if row is not None:
             kind = kind_of(field.name, hint, row.kind)
             name = full.removesuffix(suffix_of(kind))
-            yield Key(name, full, kind, row.default, row.doc, row.aliases, row.folder)
+            usual = FromFile.OPTIONAL if _is_secret(kind) else FromFile.NO
+            from_file = row.from_file or usual
+            yield Key(name, full, kind, row.default, row.doc, row.aliases, row.folder, from_file)
         elif _is_section(hint):
             yield from keys_of(hint, full + ".")
         else:

@@ -15,15 +15,15 @@ import yaml
 from tarn.config.errors import ConfigError
 from tarn.config.keys import KEYS, Key, build
 from tarn.config.sections import Config
+from tarn.config.setting import FromFile
 from tarn.config.values import Secret, described, parse_value, suffix_of
 
-__all__ = ["load", "variables_of"]
+__all__ = ["load", "value_of", "variables_of"]
 
 _FILE_BYTES_MAX = 1 << 20
 _BRACKETS_MAX = 200  # PyYAML's time grows with the square of the depth of nesting
 _SECRET_FILE_BYTES_MAX = 64 << 10
 _PREFIX = "TARN_"
-_FILE_SUFFIX = "_FILE"
 # Other programs also have variables that begin with TARN_ (the command line; Kubernetes creates some for
 # every service of that name), so an unknown one is an error only if it is similar to one of ours.
 _NEAR = 0.9
@@ -148,16 +148,15 @@ def _text_of(node: yaml.Node) -> str | None:
 
 
 def _of_environment(env: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, _Found]]:
-    variables = {_variable(name): (name, key) for name, key in _by_name().items()}
+    variables = {_variable(name): name for name in _by_name()}
+    files = {key.file_variable: key for key in KEYS if key.from_file is not FromFile.NO}
     for variable in sorted(env):
         if not variable.startswith(_PREFIX):
             continue
         if variable in variables:
-            yield variables[variable][0], _Found(env[variable], variable)
-            continue
-        name, key = variables.get(variable.removesuffix(_FILE_SUFFIX), ("", None))
-        if key is not None and key.is_secret:
-            yield from _of_secret_file(name, variable, Path(env[variable]), problems)
+            yield variables[variable], _Found(env[variable], variable)
+        elif variable in files:
+            yield from _of_secret_file(files[variable], Path(env[variable]), problems)
         elif near := difflib.get_close_matches(variable, variables, 1, _NEAR):
             problems.append(f"{variable}: is unknown; did you mean {near[0]}?")
 
@@ -166,16 +165,22 @@ def _variable(name: str) -> str:
     return _PREFIX + name.upper().replace(".", "_")
 
 
-def _of_secret_file(
-    name: str, variable: str, path: Path, problems: list[str]
-) -> Iterator[tuple[str, _Found]]:
+def _of_secret_file(key: Key, path: Path, problems: list[str]) -> Iterator[tuple[str, _Found]]:
     try:
         with path.open("rb") as file:
             text = file.read(_SECRET_FILE_BYTES_MAX).decode().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        problems.append(f"{variable}: {path} cannot be read: {error}")
+    except FileNotFoundError:
+        if key.from_file is FromFile.REQUIRED or not path.parent.is_dir():
+            problems.append(f"{key.file_variable}: {path} does not exist")
         return
-    yield name, _Found(text, f"{variable} ({path})")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        problems.append(f"{key.file_variable}: {path} cannot be read: {reason}")
+        return
+    if text:
+        yield key.name, _Found(text, f"{key.file_variable} ({path})")
+    else:
+        problems.append(f"{key.file_variable} ({path}) is empty")
 
 
 def _values(settings: Mapping[str, _Found], home: Path, problems: list[str]) -> dict[str, object]:
@@ -242,11 +247,12 @@ def variables_of(config: Config) -> dict[str, str]:
     Reveals secrets: send the result through a private pipe only, never put it into an environment, a file or
     a log.
     """
-    settings = ((key, _value_of(config, key)) for key in KEYS)
+    settings = ((key, value_of(config, key)) for key in KEYS)
     return {key.variable: _written(key, value) for key, value in settings if value is not None}
 
 
-def _value_of(config: Config, key: Key) -> object:
+def value_of(config: Config, key: Key) -> object:
+    """Returns the value of a key; None if it has none."""
     found: object = config
     for part in key.field.split("."):
         found = getattr(found, part)

@@ -1,4 +1,4 @@
-"""The installation's secret: configured, or created once by a single-node Tarn."""
+"""The installation's secrets: configured, or in the data folder of a single-node Tarn, which creates the first one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tarn.config.errors import ConfigError
 from tarn.config.sections import Config
 from tarn.config.values import Secret, Sort, parse_value
 
-__all__ = ["installation_secret"]
+__all__ = ["installation_secret", "installation_secrets"]
 
 _SECRET_BYTES = 32
 
@@ -41,6 +41,30 @@ def installation_secret(
         if not path.exists():
             _make(path, random_bytes(_SECRET_BYTES).hex())
         return _read(path)
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from error
+
+
+def installation_secrets(config: Config, *, make: bool = False) -> tuple[bytes, ...]:
+    """Returns the installation's secret and, during a rotation, the other one.
+
+    Args:
+        config: names both.
+        make: as for `installation_secret`. A secret of the data folder goes with `<data_dir>/previous_secret`, if that
+            exists.
+
+    Raises:
+        ConfigError: as `installation_secret`, for either.
+    """
+    secret = installation_secret(config, make=make)
+    previous = config.installation.previous_secret
+    if previous is not None:
+        return secret, bytes.fromhex(previous.reveal())
+    path = config.data_dir / "previous_secret"
+    if config.installation.secret is not None or not path.exists():
+        return (secret,)
+    try:
+        return secret, _read(path)
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from error
 

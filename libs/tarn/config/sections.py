@@ -21,8 +21,8 @@ from tarn.config.errors import ConfigError
 from tarn.config.lifecycle_sections import Lifecycle
 from tarn.config.quota_sections import Quotas
 from tarn.config.rpc_sections import Rpc
-from tarn.config.setting import setting
-from tarn.config.telemetry_sections import Telemetry, Tracing
+from tarn.config.setting import FromFile, setting
+from tarn.config.telemetry_sections import Audit, Telemetry, Tracing
 from tarn.config.timer_sections import Backup, CollectionTimer
 from tarn.config.values import Choice, Form, Number, Secret, Sort, Within
 
@@ -69,10 +69,12 @@ class Installation:
         "Secret from which auth derives its keys, the same for all replicas of auth; `openssl rand "
         "-hex 32` makes one. A single-node Tarn makes its own, in `<data_dir>/secret`.",
         Sort.HEX_SECRET,
+        from_file=FromFile.REQUIRED,
     )
     previous_secret: Secret | None = setting(
         None,
-        "The secret before the current one, to decrypt data that was encrypted with it.",
+        "The other secret during a rotation (docs/operate/rotation.md): what it encrypted or signed is valid, too. A "
+        "single-node Tarn also reads it from `<data_dir>/previous_secret`.",
         Sort.HEX_SECRET,
     )
 
@@ -155,7 +157,9 @@ class Cassandra:
         "Replicas of each row, in a keyspace that Tarn creates; 0: one per node, at most 3.",
         Number(0, 9),
     )
-    username: str | None = setting(None, "Role that Tarn logs in as.")
+    username: str | None = setting(
+        None, "Role that Tarn logs in as. May come from a file.", from_file=FromFile.OPTIONAL
+    )
     password: Secret | None = setting(None, "Password of that role.")
     tls: CassandraTls
     request_timeout_ms: int = setting(
@@ -196,7 +200,9 @@ class Local:
 class S3Credentials:
     """Static credentials of the bucket."""
 
-    access_key_id: str | None = setting(None, "Static credentials.")
+    access_key_id: str | None = setting(
+        None, "Static credentials. May come from a file.", from_file=FromFile.OPTIONAL
+    )
     access_secret_key: Secret | None = setting(None, "Static credentials.")
     session_token: Secret | None = setting(None, "Static session token.")
 
@@ -370,9 +376,9 @@ class Graveler:
     cleanup_poll_ms: int = setting("5s", "Interval at which graveler looks for data to drop.")
     heavy_process: bool = setting(
         "true",
-        "Build large commits in a second process, so that they do not delay requests. It "
-        "starts with the first large commit and ends after some minutes without one (see "
-        "`docs/design/heavy-process.md`).",
+        "Build large commits in a second process, and large compactions in a third one of the "
+        "lowest priority, so that they do not delay requests. Each starts with its first build "
+        "and ends after some minutes without one (see `docs/design/heavy-process.md`).",
     )
     reflog_retention_ms: int = setting(
         "90d",
@@ -449,6 +455,7 @@ class Config:
     quotas: Quotas
     tracing: Tracing
     telemetry: Telemetry
+    audit: Audit
 
     def rpc_address(self, service: ServiceName) -> str:
         """The address on which a service accepts rpcs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
@@ -9,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from tarn.config.values import Choice, Form, Kind, Number, Secret, Sort, Within
 
-__all__ = ["Setting", "kind_of", "setting"]
+__all__ = ["FromFile", "Setting", "kind_of", "setting"]
 
 _SORTS: dict[object, Sort] = {
     str: Sort.TEXT,
@@ -22,6 +23,16 @@ _SORTS: dict[object, Sort] = {
 _UNITS = {"_ms": Sort.DURATION, "_bytes": Sort.SIZE}
 
 
+class FromFile(enum.Enum):
+    """Whether a setting may come from a file of its own, which `<variable>_FILE` names."""
+
+    NO = enum.auto()
+    REQUIRED = enum.auto()
+    """The file must exist."""
+    OPTIONAL = enum.auto()
+    """Without the file the setting is not given; the folder must exist."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """The metadata of one setting; see `setting`."""
@@ -31,6 +42,7 @@ class Setting:
     kind: Kind | None
     aliases: tuple[str, ...]
     folder: str
+    from_file: FromFile | None
 
 
 def setting(
@@ -40,6 +52,7 @@ def setting(
     *,
     aliases: tuple[str, ...] = (),
     folder: str = "",
+    from_file: FromFile | None = None,
 ) -> Any:  # noqa: ANN401 - as `dataclasses.field`, so that it can stand behind any type
     """Declares a field of a section as a setting.
 
@@ -49,8 +62,10 @@ def setting(
         kind: how the text is read; None: derived from the field's type (`kind_of`).
         aliases: other full, dotted names of the key.
         folder: for a path: its default, a folder inside the data folder.
+        from_file: whether it may come from a file of its own; None: OPTIONAL for a secret, NO for all others.
     """
-    return field(metadata={"setting": Setting(default, doc, kind, aliases, folder)})
+    row = Setting(default, doc, kind, aliases, folder, from_file)
+    return field(metadata={"setting": row})
 
 
 def kind_of(name: str, hint: object, given: Kind | None) -> Kind:

@@ -1,13 +1,15 @@
-"""The sections of the settings of metrics and traces; see `tarn.config.sections`."""
+"""The sections of the settings of metrics, traces and the audit log; see `tarn.config.sections`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from tarn.config.setting import setting
-from tarn.config.values import Sort, Within
+from tarn.config.values import Number, Sort, Within
 
-__all__ = ["Telemetry", "Tracing"]
+__all__ = ["Audit", "Telemetry", "Tracing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,4 +40,32 @@ class Telemetry:
         "An S3 request, commit, merge or compaction that takes longer is logged with the duration of its phases; the "
         "transfer of a body is part of a request.",
         Within(Sort.DURATION, "1ms"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """The audit log (docs/operate/audit.md)."""
+
+    output: Literal["off", "stdout", "file"] = setting(
+        "off",
+        "Where each process writes the audit log: `stdout` beside its log lines, or `file` into files of its own in "
+        "`audit.folder`.",
+    )
+    folder: Path = setting(
+        None, "Folder of the files; `<data_dir>/audit` if not given.", folder="audit"
+    )
+    file_size_bytes: int = setting(
+        "64MiB", "Size at which a file is renamed and a new one begun.", Within(Sort.SIZE, "4KiB")
+    )
+    files: int = setting(
+        "8", "Most files of one process; the oldest one is removed.", Number(1, 1000)
+    )
+    queue: int = setting(
+        "10000",
+        "Most records that wait to be written; further ones are lost and counted, so that no request waits.",
+        Number(100, 1_000_000),
+    )
+    reads: bool = setting(
+        "false", "Whether reads are recorded too: GET, HEAD, listings and rpcs that change nothing."
     )

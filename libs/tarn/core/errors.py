@@ -96,6 +96,7 @@ class Reason(enum.StrEnum):
     """A run of a collection is over, or its lease is: it has to stop."""
     COLLECTION_NO_MARK = "COLLECTION_NO_MARK"
     COLLECTION_TOO_EARLY = "COLLECTION_TOO_EARLY"
+    NAMESPACE_NOT_DOOMED = "NAMESPACE_NOT_DOOMED"
     FEATURE_LEVEL = "FEATURE_LEVEL"
     """The store's feature level does not allow it, or this release does not support the level."""
     USER_NOT_FOUND = "USER_NOT_FOUND"

@@ -3,6 +3,7 @@
     {"branches": [{"match": "main", "keep_days": 365, "keep_commits": 100}, {"match": "exp-*", "keep_days": 7}],
      "tags": [{"match": "nightly-*", "keep_days": 90}],
      "detached": {"keep_days": 30},
+     "objects": {"keep_listed_on": ["main"], "keep_written_days": 30},
      "uploads": {"abort_days": 7}}
 
 Without rules every commit keeps its objects. What is not said is kept: a branch that no rule matches keeps its whole
@@ -21,15 +22,18 @@ import pyarrow as pa
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.glob import check_glob, match_glob
+from tarn.core.ids import parse_branch_id
 
 __all__ = [
     "BRANCH_RULES_MAX",
     "DAYS_MAX",
     "DAY_US",
+    "LISTED_ON_MAX",
     "KEEP_EVERYTHING",
     "RETENTION_BYTES_MAX",
     "TAG_RULES_MAX",
     "BranchRule",
+    "ObjectRules",
     "Retention",
     "TagRule",
     "parse_retention",
@@ -39,6 +43,7 @@ __all__ = [
 BRANCH_RULES_MAX: Final = 100
 TAG_RULES_MAX: Final = 100
 DAY_US: Final = 86_400_000_000
+LISTED_ON_MAX: Final = 10
 DAYS_MAX: Final = 36_500
 COMMITS_MAX: Final = 1_000_000
 RETENTION_BYTES_MAX: Final = 32 << 10
@@ -83,6 +88,27 @@ class TagRule:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectRules:
+    """Which objects an expired commit keeps; what one of the two rules keeps.
+
+    Attributes:
+        listed_on: names of branches: objects at paths at which the head of one of them has an object.
+        written_days: objects that were written in so many days; None: none because of that.
+    """
+
+    listed_on: tuple[str, ...] = ()
+    written_days: int | None = None
+
+    def __bool__(self) -> bool:
+        """Whether an expired commit may keep an object."""
+        return bool(self.listed_on) or self.written_days is not None
+
+    def written_since_us(self, now_us: int) -> int:
+        """Returns since when objects must be written to be kept, microseconds since the epoch; 0: there is no rule."""
+        return 0 if self.written_days is None else max(now_us - self.written_days * DAY_US, 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Retention:
     """The rules of a repository.
 
@@ -90,12 +116,14 @@ class Retention:
         branches: rules of branches. A commit that any rule of any branch keeps is kept.
         detached_days: how long commits are kept that are in the history of no branch; None: for ever.
         tags: rules of tags. Of those that match a tag, the longest decides; without one it stays for ever.
+        objects: rules of objects of expired commits.
         abort_upload_days: multipart uploads that are open so many days after their begin are aborted; None: never.
     """
 
     branches: tuple[BranchRule, ...] = ()
     detached_days: int | None = None
     tags: tuple[TagRule, ...] = ()
+    objects: ObjectRules = ObjectRules()
     abort_upload_days: int | None = None
 
     def __bool__(self) -> bool:
@@ -141,13 +169,14 @@ def parse_retention(text: str) -> Retention:
         json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise _invalid(f"they are no JSON: {str(error)[:200]}", "") from error
-    fields = _object(found, "", {"branches", "detached", "tags", "uploads"})
+    fields = _object(found, "", {"branches", "detached", "tags", "objects", "uploads"})
     branches = _list(fields, "branches", BRANCH_RULES_MAX)
     rules = tuple(_branch_rule(each, f"branches[{number}]") for number, each in enumerate(branches))
     tags = _list(fields, "tags", TAG_RULES_MAX)
     tag_rules = tuple(_tag_rule(each, f"tags[{number}]") for number, each in enumerate(tags))
     days = _only_days(fields, "detached", "keep_days")
-    return Retention(rules, days, tag_rules, _only_days(fields, "uploads", "abort_days"))
+    abort_days = _only_days(fields, "uploads", "abort_days")
+    return Retention(rules, days, tag_rules, _object_rules(fields), abort_days)
 
 
 def retention_to_json(retention: Retention) -> str:
@@ -163,6 +192,8 @@ def retention_to_json(retention: Retention) -> str:
         fields["tags"] = [
             {"match": each.match, "keep_days": each.keep_days} for each in retention.tags
         ]
+    if retention.objects:
+        fields["objects"] = _objects_to(retention.objects)
     if retention.abort_upload_days is not None:
         fields["uploads"] = {"abort_days": retention.abort_upload_days}
     return json.dumps(fields, indent=2, ensure_ascii=False)
@@ -175,6 +206,32 @@ def _rule_to(rule: BranchRule) -> dict[str, object]:
     if rule.keep_commits > 1 or rule.keep_days is None:
         fields["keep_commits"] = rule.keep_commits
     return fields
+
+
+def _objects_to(rules: ObjectRules) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    if rules.listed_on:
+        fields["keep_listed_on"] = list(rules.listed_on)
+    if rules.written_days is not None:
+        fields["keep_written_days"] = rules.written_days
+    return fields
+
+
+def _object_rules(rules: Mapping[str, Any]) -> ObjectRules:
+    if "objects" not in rules:
+        return ObjectRules()
+    fields = _object(rules["objects"], "objects", {"keep_listed_on", "keep_written_days"})
+    names = fields.get("keep_listed_on", [])
+    is_list = isinstance(names, list) and all(isinstance(each, str) for each in names)
+    if not is_list or len(names) > LISTED_ON_MAX:
+        text = f"objects.keep_listed_on must be a list of at most {LISTED_ON_MAX} names of branches"
+        raise _invalid(text, "objects.keep_listed_on")
+    for name in names:
+        parse_branch_id(name)
+    found = ObjectRules(tuple(names), _number(fields, "objects", "keep_written_days", DAYS_MAX))
+    if not found:
+        raise _invalid("objects needs keep_listed_on or keep_written_days", "objects")
+    return found
 
 
 def _branch_rule(value: object, where: str) -> BranchRule:

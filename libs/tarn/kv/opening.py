@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from tarn.config import Config
+from tarn.config import Config, SecretChanges
 from tarn.core.clock import Clock, IdSource
 from tarn.kv.agreement import agree
 from tarn.kv.embedded import open_embedded
@@ -21,7 +21,11 @@ _log = structlog.get_logger()
 
 
 async def open_kv(
-    config: Config, clock: Clock, ids: IdSource, meters: Meters | None = None
+    config: Config,
+    clock: Clock,
+    ids: IdSource,
+    meters: Meters | None = None,
+    secrets: SecretChanges | None = None,
 ) -> ListingKv:
     """Opens the metadata store for a service; the caller closes it. A new installation gets its feature level.
 
@@ -30,12 +34,13 @@ async def open_kv(
         clock: the store's clock.
         ids: the store's source of ids.
         meters: counts the store's operations (`tarn.kv.metered`); None: they are not counted.
+        secrets: tells the store of another login; None: it keeps the one of the start.
 
     Raises:
         TarnError: the store cannot be opened, the installation may not be used on it (`tarn.kv.fence`), or
             other processes use it with different settings (`tarn.kv.agreement`). The text gives the reason.
     """
-    store = await open_store(config, clock, ids)
+    store = await open_store(config, clock, ids, secrets=secrets)
     try:
         await check_open(store, config.installation.id)
         await begin_level(store, config.installation.id)
@@ -91,7 +96,12 @@ async def open_kv_to_read(config: Config, clock: Clock, ids: IdSource) -> ReadKv
 
 
 async def open_store(
-    config: Config, clock: Clock, ids: IdSource, *, alone: bool = False
+    config: Config,
+    clock: Clock,
+    ids: IdSource,
+    *,
+    alone: bool = False,
+    secrets: SecretChanges | None = None,
 ) -> ListingKv:
     """Opens the metadata store for tools, whatever its fence says.
 
@@ -101,6 +111,7 @@ async def open_store(
         ids: the store's source of ids.
         alone: no other process may have the store open. Ignored for a store on several machines, where
             this cannot be checked.
+        secrets: as for `open_kv`.
 
     Raises:
         TarnError: the store cannot be opened, or this release does not support its feature level.
@@ -111,7 +122,7 @@ async def open_store(
             file = config.metadata.db.embedded.file
             store = await open_embedded(file, durability=config.durability, alone=alone)
         case "cassandra":
-            store = await _open_cassandra(config, clock, ids)
+            store = await _open_cassandra(config, clock, ids, secrets)
     try:
         await check_level(store, config.installation.id)
     except BaseException:
@@ -120,9 +131,12 @@ async def open_store(
     return store
 
 
-async def _open_cassandra(config: Config, clock: Clock, ids: IdSource) -> ListingKv:
+async def _open_cassandra(
+    config: Config, clock: Clock, ids: IdSource, secrets: SecretChanges | None
+) -> ListingKv:
     # Imported only here: the driver takes 0.3 s to import, and other processes do not need it installed.
     from tarn.kv.cassandra import CassandraLimits, CassandraSettings, CassandraTls, open_cassandra
+    from tarn.kv.cassandra.login_change import LoginChange
 
     section = config.metadata.db.cassandra
     tls = CassandraTls(section.tls.ca, section.tls.cert, section.tls.key)
@@ -139,4 +153,6 @@ async def _open_cassandra(config: Config, clock: Clock, ids: IdSource) -> Listin
     store = await open_cassandra(settings, clock=clock, ids=ids, limits=limits)
     for advice in store.advice:
         _log.warning("cassandra could be set up better", advice=advice)
+    if secrets is not None:
+        secrets.subscribe(LoginChange(store, config).use)
     return store

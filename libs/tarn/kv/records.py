@@ -21,20 +21,17 @@ from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = [
-    "Namespace",
     "RefKind",
     "RefName",
     "Repository",
     "Tag",
     "decode_branch",
     "decode_head_change",
-    "decode_namespace",
     "decode_ref_name",
     "decode_repository",
     "decode_tag",
     "encode_branch",
     "encode_head_change",
-    "encode_namespace",
     "encode_ref_name",
     "encode_repository",
     "encode_tag",
@@ -108,23 +105,6 @@ class RefName:
     kind: RefKind
     nonce: bytes
     create_time_us: int = field(default=0, compare=False)
-    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Namespace:
-    """The owner of a storage namespace.
-
-    Attributes:
-        repository_id: the repository under whose id the record of the instance is stored.
-        is_final: a repository was published with this namespace, so the namespace stays occupied even after
-            the repository is deleted. If False and the instance has no record, its creation failed and the
-            namespace is free.
-    """
-
-    repository_id: RepositoryId
-    instance_uid: str
-    is_final: bool = False
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
@@ -359,20 +339,3 @@ def decode_ref_name(value: bytes) -> RefName:
         text = f"a name is of kind {record.kind}, neither branch nor tag"
         raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
     return RefName(kind, record.nonce, record.create_time_us, unknown_of(record))
-
-
-def encode_namespace(namespace: Namespace) -> bytes:
-    """Encodes the owner of a storage namespace as a KV value."""
-    record = pb.NamespaceRecord(
-        repository_id=namespace.repository_id,
-        instance_uid=namespace.instance_uid,
-        is_final=namespace.is_final,
-    )
-    return with_unknown(record, namespace.unknown_fields).SerializeToString()
-
-
-def decode_namespace(value: bytes) -> Namespace:
-    """Decodes the owner of a storage namespace from a KV value."""
-    record = parse_record(pb.NamespaceRecord(), value)
-    repository_id = RepositoryId(record.repository_id)
-    return Namespace(repository_id, record.instance_uid, record.is_final, unknown_of(record))

@@ -19,6 +19,7 @@ from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.engine import Engine
 from tarn.lifecycle.expiring import Expired, expire
 from tarn.lifecycle.graveler_run import GravelerRun
+from tarn.lifecycle.kept_objects import KeptObjects
 from tarn.lifecycle.marking import Lake, Run
 from tarn.lifecycle.outcomes import Outcome, Report
 from tarn.lifecycle.progress import Progress
@@ -99,7 +100,8 @@ class Collector:
             if not dry_run:
                 # Before the roots are read: see rule 14 in docs/design/protocol.md.
                 expired = await expire(lake, graveler, self.progress)
-            manifest = await self.engine.mark(lake, run, graveler, self.progress, dry_run=dry_run)
+            roots = KeptObjects(graveler, lake, self.progress)
+            manifest = await self.engine.mark(lake, run, roots, self.progress, dry_run=dry_run)
             if dry_run:
                 await self._give_up(lake, run)
             else:
@@ -132,8 +134,9 @@ class Collector:
         phase = pb.COLLECTION_PHASE_SWEEP
         async with self._run(repository_id, phase, mark_run_id) as (lake, run, graveler):
             manifest = await self._manifest(lake, run, mark_run_id)
+            roots = KeptObjects(graveler, lake, self.progress)
             report = await self.engine.sweep(
-                lake, run, manifest, graveler, graveler, self.progress, self.rng, options
+                lake, run, manifest, roots, graveler, self.progress, self.rng, options
             )
             await self._complete(lake, run, _totals_of_sweep(manifest, report))
         if report.missing:

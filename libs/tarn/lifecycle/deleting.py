@@ -25,7 +25,7 @@ from tarn.core.listing.run import Bools
 from tarn.lifecycle.block_names import BlockKind, Listed, paths_of
 from tarn.lifecycle.outcomes import Outcome, OutcomeLog
 
-__all__ = ["Deleter", "Lease"]
+__all__ = ["Deleter", "Lease", "delete_paths"]
 
 _METADATA_DELETE_S: Final = 60.0
 _SEND_S: Final = 120.0
@@ -135,7 +135,9 @@ class Deleter:
             TarnError: that of the block store if it deletes nothing of several blocks; as `confirm`.
         """
         paths = paths_of(BlockKind.DATA, rows["key"]).to_pylist()
-        is_deleted, error = await self._delete(paths, confirm)
+        is_deleted, error = await delete_paths(
+            self.blocks, self.namespace, paths, confirm, self.clock, self.rng
+        )
         self.log.add(BlockKind.DATA, rows[is_deleted], Outcome.DELETED)
         self.log.add(BlockKind.DATA, rows[~is_deleted], Outcome.FAILED)
         if error is not None and len(rows) > 1 and not is_deleted.any():
@@ -159,34 +161,49 @@ class Deleter:
         await for_each(range(len(rows)), look, _AT_ONCE)
         return is_young, is_gone
 
-    async def _delete(
-        self, paths: list[str], confirm: Callable[[], Awaitable[None]]
-    ) -> tuple[Bools, TarnError | None]:
-        """Returns which blocks were deleted, and the last error of the others."""
-        is_deleted = np.zeros(len(paths), np.bool_)
-        error: TarnError | None = None
-        for attempt in range(_ATTEMPTS):
-            await confirm()
-            try:
-                await self.blocks.delete_many(self.namespace, paths)
-            except TarnError as failed:
-                error = failed
-                await self.clock.sleep(backoff_seconds(self.rng, attempt, most_s=_PAUSE_MAX_S))
-            else:
-                return ~is_deleted, None
 
-        async def delete_one(at: int) -> None:
-            nonlocal error
-            await confirm()
-            try:
-                await self.blocks.delete_many(self.namespace, [paths[at]])
-                is_deleted[at] = True
-            except TarnError as failed:
-                error = failed
+async def delete_paths(
+    blocks: BlockStore,
+    namespace: str,
+    paths: Sequence[str],
+    confirm: Callable[[], Awaitable[None]],
+    clock: Clock,
+    rng: random.Random,
+) -> tuple[Bools, TarnError | None]:
+    """Deletes blocks, with retries; returns which were deleted, and the last error of the others.
 
-        # One block that cannot be deleted must not keep the others.
-        await for_each(range(len(paths)), delete_one, _AT_ONCE)
-        return is_deleted, error
+    Args:
+        blocks: the block store.
+        namespace: of the blocks.
+        paths: the blocks; at most some thousands.
+        confirm: called before each request; raises if nothing may be deleted any more.
+        clock: for pauses.
+        rng: adds jitter to pauses.
+    """
+    is_deleted = np.zeros(len(paths), np.bool_)
+    error: TarnError | None = None
+    for attempt in range(_ATTEMPTS):
+        await confirm()
+        try:
+            await blocks.delete_many(namespace, paths)
+        except TarnError as failed:
+            error = failed
+            await clock.sleep(backoff_seconds(rng, attempt, most_s=_PAUSE_MAX_S))
+        else:
+            return ~is_deleted, None
+
+    async def delete_one(at: int) -> None:
+        nonlocal error
+        await confirm()
+        try:
+            await blocks.delete_many(namespace, [paths[at]])
+            is_deleted[at] = True
+        except TarnError as failed:
+            error = failed
+
+    # One block that cannot be deleted must not keep the others.
+    await for_each(range(len(paths)), delete_one, _AT_ONCE)
+    return is_deleted, error
 
 
 @asynccontextmanager

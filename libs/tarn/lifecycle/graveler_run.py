@@ -125,7 +125,13 @@ class GravelerRun:
             )
             emptied = set(page.emptied_metarange_ids)
             whole = [each for each in page.metarange_ids if each not in emptied]
-            yield RootBatch(page.addresses, _keys(whole), _keys(sorted(emptied)))
+            yield RootBatch(
+                page.addresses,
+                _keys(whole),
+                _keys(sorted(emptied)),
+                _keys(page.keeping_metarange_ids),
+                page.keep_written_since_us,
+            )
             token = page.next_page_token
             if not token:
                 return

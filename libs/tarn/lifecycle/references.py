@@ -31,7 +31,7 @@ from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
-from tarn.core.listing.run import heads_of
+from tarn.core.listing.run import Run, heads_of
 from tarn.lifecycle.block_names import BlockKind, Bytes, Listed
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.spill import PARTITIONS, Spill
@@ -44,6 +44,7 @@ __all__ = [
     "addresses_of_range",
     "collect_references",
     "ranges_of_metarange",
+    "read_range",
 ]
 
 _OPENED_AT_ONCE: Final = 4
@@ -61,11 +62,16 @@ class RootBatch:
         metaranges: 32 bytes for the id of each listing that a root names.
         emptied: the same for listings of which only the metarange and its ranges are in use, not the blocks of data:
             those of expired commits. Another root may name one among `metaranges`.
+        keeping: the same for listings of heads that keep objects of expired commits: those whose path they list.
+        written_since_us: objects of expired commits that were written since then are kept, microseconds since the
+            epoch; 0: none because of that.
     """
 
     addresses: bytes = b""
     metaranges: bytes = b""
     emptied: bytes = b""
+    keeping: bytes = b""
+    written_since_us: int = 0
 
 
 class Roots(Protocol):
@@ -314,6 +320,19 @@ async def addresses_of_range(blocks: ReadBlocks, namespace: str, range_id: Range
     if addresses is None:
         raise _missing_error(namespace, range_path(range_id))
     return addresses
+
+
+async def read_range(blocks: ReadBlocks, namespace: str, range_id: RangeId) -> Run:
+    """Returns the entries of a range.
+
+    Raises:
+        TarnError: CORRUPT if it is missing or damaged.
+    """
+    try:
+        body = await blocks.read(BlockKey(namespace, range_path(range_id)))
+    except BlockNotFoundError as error:
+        raise _missing_error(namespace, range_path(range_id)) from error
+    return await asyncio.to_thread(decode_range, range_id, body)
 
 
 async def _read_range(blocks: ReadBlocks, namespace: str, range_id: RangeId) -> Bytes | None:

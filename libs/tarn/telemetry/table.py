@@ -205,7 +205,7 @@ TABLE: Final = (
         "phase",
         of="graveler",
     ),
-    # The cleaner, the caches and the heavy process of a replica
+    # The cleaner, the caches and the heavy processes of a replica
     _gauge(
         "cleanup.lag",
         "s",
@@ -254,7 +254,7 @@ TABLE: Final = (
         "outcome",
         of="graveler",
     ),
-    _gauge("heavy.running", "", "Whether the heavy process runs: 1 or 0.", of="graveler"),
+    _gauge("heavy.running", "", "Number of heavy processes that run, 0 to 2.", of="graveler"),
     # The compactor
     _gauge(
         "staging.rows",
@@ -315,7 +315,27 @@ TABLE: Final = (
         "process.loop_lag",
         "How late a timer of the event loop fires, four times a second. All requests of the process wait as long.",
     ),
+    # Secrets that were replaced while the process runs
+    _counter(
+        "secrets.reloads",
+        "",
+        "New contents of the files of secrets: `used`, or `refused` (a file is damaged, or the secrets cannot be used; "
+        "the log says why, and the old ones stay in use).",
+        "outcome",
+    ),
+    _gauge(
+        "secrets.refused",
+        "",
+        "Whether the files of secrets hold something that this process does not use: 1 or 0.",
+    ),
     # Telemetry itself
+    _counter(
+        "audit.records",
+        "",
+        "Records of the audit log ([audit.md](audit.md)): `written`, or lost: `dropped` (the queue was full), `failed` "
+        "(the disk or pipe), `limited` (too many refusals of unknown callers).",
+        "outcome",
+    ),
     _counter(
         "telemetry.dropped_series",
         "",

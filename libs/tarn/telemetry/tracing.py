@@ -57,6 +57,9 @@ class Tracing:
         ratio: traced fraction of the requests without a sampled parent, 0 to 1.
         rng: seeds the sample.
         now: monotonic time in seconds, for the bound of forced traces.
+
+    Attributes:
+        chance: draws a number from 0 to 1; a request is traced if it is less than `ratio`.
     """
 
     def __init__(
@@ -67,9 +70,9 @@ class Tracing:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sink = sink
-        self._ratio = ratio
+        self.ratio = ratio
         # A system's source of randomness costs a system call for each number.
-        self._chance = random.Random(rng.random()).random  # noqa: S311 - a sample is no secret
+        self.chance = random.Random(rng.random()).random  # noqa: S311 - a sample is no secret
         self._now = now
         self._second = 0
         self._forced = 0
@@ -88,14 +91,16 @@ class Tracing:
             traceparent: the request's header, or empty.
         """
         parent = _SAMPLED.fullmatch(traceparent) if traceparent else None
-        if self._sink is None or (parent is None and self._chance() >= self._ratio):
+        if self._sink is None or (parent is None and self.chance() >= self.ratio):
             yield
             return
         with _Recorded(self._sink.begin(name, _context(self._sink, parent))):
             yield
 
-    def begin(self, name: str, traceparent: str) -> RequestSpan | None:
+    def begin(self, name: str, traceparent: str, *, is_drawn: bool = False) -> RequestSpan | None:
         """Begins the span of a client's request; returns None if it is not sampled.
+
+        `is_drawn` says that the caller has drawn already: the hottest path saves this call.
 
         The span ends by `RequestSpan.end`, in the same task. A client can have only some requests traced by its
         header, because each one costs time.
@@ -103,7 +108,8 @@ class Tracing:
         if self._sink is None:
             return None
         parent = _SAMPLED.fullmatch(traceparent) if traceparent else None
-        if not (parent is not None and self._may_force()) and self._chance() >= self._ratio:
+        is_forced = parent is not None and self._may_force()
+        if not (is_drawn or is_forced) and self.chance() >= self.ratio:
             return None
         return RequestSpan(self._sink.begin(name, _context(self._sink, parent)))
 

@@ -21,7 +21,7 @@ async def _assemble(
     config: Config, runtime: Runtime, stack: AsyncExitStack
 ) -> Sequence[Application]:
     settings = AuthConfig.of(config)
-    kv = await open_kv(config, runtime.clock, runtime.ids, runtime.meters)
+    kv = await open_kv(config, runtime.clock, runtime.ids, runtime.meters, runtime.secrets)
     stack.push_async_callback(kv.close)
     replica = replica_of("auth", config, kv, runtime.clock, runtime.ids, runtime.stop)
     auth = AuthApplication(
@@ -32,6 +32,7 @@ async def _assemble(
         runtime.ids,
         previous_secrets=settings.previous_secrets,
     )
+    runtime.secrets.subscribe(lambda changed: auth.use_secrets(AuthConfig.of(changed).secrets))
     return [replica, auth]
 
 

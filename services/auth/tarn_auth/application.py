@@ -14,13 +14,14 @@ from tarn.core.errors import Kind, TarnError
 from tarn.kv.keys import AuthKeys
 from tarn.kv.port import Kv
 from tarn.rpc.wire.methods import Endpoint
-from tarn.rpc.wire.pagination import PAGE_KEY_BYTES
 from tarn_auth.authorization_service import AuthorizationService
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.credentials import Credentials
+from tarn_auth.keyring import Keyring
 from tarn_auth.log_in import LogIn
 from tarn_auth.registers import Registers
-from tarn_auth.secret_box import RandomBytes, SecretBox, derive_key
+from tarn_auth.secret_box import RandomBytes
+from tarn_auth.secret_change import SecretChange
 from tarn_auth.secret_mark import check_secret
 from tarn_auth.session_service import SessionService
 from tarn_auth.set_up import SetUp
@@ -62,15 +63,14 @@ class AuthApplication:
         random_bytes: RandomBytes = os.urandom,
     ) -> None:
         registers = Registers(kv, AuthKeys(installation_id).partition)
-        box = SecretBox((installation_secret, *previous_secrets), random_bytes)
+        keyring = Keyring((installation_secret, *previous_secrets), random_bytes)
+        box = keyring.box
         self._check = partial(check_secret, registers, installation_id, box.key_ids)
+        self._secret_change = SecretChange(registers, installation_id, keyring)
         credentials = Credentials(registers, box, clock, random_bytes)
         self._users = Users(registers, credentials, clock, ids)
-        secrets = (installation_secret, *previous_secrets)
-        token_keys = [derive_key(each, "caller token v1") for each in secrets]
-        page_key = derive_key(installation_secret, "page token v1", PAGE_KEY_BYTES)
-        authorizer = Authorizer(self._users, credentials, token_keys, clock)
-        set_up = SetUp(registers, self._users, credentials, authorizer, installation_secret, clock)
+        authorizer = Authorizer(self._users, credentials, keyring, clock)
+        set_up = SetUp(registers, self._users, credentials, authorizer, keyring, clock)
         log_in = LogIn(authorizer, credentials, box, clock, random_bytes)
         sessions = SessionService(installation_id, set_up, log_in, authorizer)
         self.endpoints: Sequence[Endpoint] = (
@@ -81,7 +81,7 @@ class AuthApplication:
             Endpoint(session_service_pb2.DESCRIPTOR.services_by_name["SessionService"], sessions),
             Endpoint(
                 user_service_pb2.DESCRIPTOR.services_by_name["UserService"],
-                UserService(self._users, credentials, authorizer, page_key),
+                UserService(self._users, credentials, authorizer, keyring),
             ),
         )
 
@@ -107,6 +107,10 @@ class AuthApplication:
             if finished:
                 _log.info("deletions finished", users=finished)
         return self
+
+    async def use_secrets(self, secrets: Sequence[bytes]) -> None:
+        """Takes other installation secrets into use, the current one first (`SecretChange.use`)."""
+        await self._secret_change.use(secrets)
 
     async def __aexit__(self, *exc: object) -> None:
         """Does nothing: it owns no resources."""

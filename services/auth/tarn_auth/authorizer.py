@@ -17,7 +17,6 @@ import datetime as dt
 import hashlib
 import hmac
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tarn.aio.ttl_cache import TtlCache
@@ -30,7 +29,9 @@ from tarn.core.ids import AccessKeyId
 from tarn.kv.auth_records import Credential, User
 from tarn.rpc.rules import Rule
 from tarn.rpc.wire.call import Call
+from tarn.telemetry.audit.note import note_principal, note_resource
 from tarn_auth.credentials import Credentials
+from tarn_auth.keyring import Keyring
 from tarn_auth.users import Users
 
 __all__ = [
@@ -86,17 +87,15 @@ class Authorizer:
     """Finds the user and the permissions of a key or a token.
 
     Args:
-        token_keys: 32 bytes each, known only to auth. The first one signs caller tokens. Those that another one signed
-            are valid, too, so that a rotation of the installation's secret ends no session.
+        keyring: its token keys sign and verify caller tokens.
     """
 
     def __init__(
-        self, users: Users, credentials: Credentials, token_keys: Sequence[bytes], clock: Clock
+        self, users: Users, credentials: Credentials, keyring: Keyring, clock: Clock
     ) -> None:
         self._users = users
         self._credentials = credentials
-        self._token_key = token_keys[0]
-        self._earlier_token_keys = token_keys[1:]
+        self._keyring = keyring
         self._clock = clock
         self._holders: TtlCache[str, Holder] = TtlCache(clock, _HOLDERS_MAX)
 
@@ -119,10 +118,11 @@ class Authorizer:
 
     def _verify(self, token: str, now_us: int) -> CallerToken:
         """Verifies a caller token with each key. Raises as `verify`."""
+        current, *others = self._keyring.token_keys
         try:
-            return verify(self._token_key, token, now_us)
+            return verify(current, token, now_us)
         except TarnError:
-            for key in self._earlier_token_keys:
+            for key in others:
                 with contextlib.suppress(TarnError):
                     return verify(key, token, now_us)
             raise
@@ -153,7 +153,7 @@ class Authorizer:
         service = Service(name)
         window = self._window()
         token = issue(
-            self._token_key,
+            self._keyring.token_keys[0],
             service.user_id,
             b"",
             AccessKeyId(""),
@@ -175,7 +175,9 @@ class Authorizer:
             text = "the call carries no caller token"
             raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
         claims = self._verify(call.caller_token, self._clock.now_us())
-        return _claimed(claims, await self.find(claims.access_key_id))
+        holder = _claimed(claims, await self.find(claims.access_key_id))
+        note_principal(holder.user.user_id)
+        return holder
 
     def require(self, caller: Holder, rule: Rule, resource: str) -> None:
         """Refuses a call unless the rule of its rpc lets the caller access the resource (`tarn.rpc.rules`).
@@ -184,6 +186,7 @@ class Authorizer:
             TarnError: DENIED, ACCESS_DENIED.
         """
         self.grant(caller).require(rule.require_action(), resource)
+        note_resource(resource)
 
     async def find(self, access_key_id: str) -> Holder | None:
         """Returns a key pair and its user as stored now; None if either does not exist.
@@ -204,7 +207,7 @@ class Authorizer:
         """Returns a grant with a new token."""
         window = self._window()
         token = issue(
-            self._token_key,
+            self._keyring.token_keys[0],
             holder.user.user_id,
             holder.user.user_uid,
             holder.credential.access_key_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tarn.config import Config, installation_secret
+from tarn.config import Config, installation_secrets
 
 __all__ = ["AuthConfig"]
 
@@ -30,9 +30,14 @@ class AuthConfig:
             ConfigError: the installation's secret is missing. Auth does not generate one, because its
                 replicas must share it.
         """
-        previous = config.installation.previous_secret
+        secret, *previous = installation_secrets(config)
         return AuthConfig(
             installation_id=config.installation.id,
-            installation_secret=installation_secret(config),
-            previous_secrets=() if previous is None else (bytes.fromhex(previous.reveal()),),
+            installation_secret=secret,
+            previous_secrets=tuple(previous),
         )
+
+    @property
+    def secrets(self) -> tuple[bytes, ...]:
+        """All secrets, the current one first."""
+        return (self.installation_secret, *self.previous_secrets)

@@ -43,6 +43,8 @@ class LogIn:
         self._credentials = credentials
         self._clock = clock
         self._nonces = Nonces(clock)
+        self._box = box
+        self._random_bytes = random_bytes
         self._decoy = _decoy(box, random_bytes)
 
     async def log_in(
@@ -57,6 +59,8 @@ class LogIn:
                 proofs from theft). EXHAUSTED, OVERLOADED for too many log-ins.
         """
         holder = await self._authorizer.find(access_key_id)
+        if self._decoy.encryption_key_id not in self._box.key_ids:  # the secret was replaced
+            self._decoy = _decoy(self._box, self._random_bytes)
         secret = self._credentials.open(holder.credential if holder is not None else self._decoy)
         expected = log_in_proof(secret, access_key_id, sign_time_s, nonce)
         matches = hmac.compare_digest(expected.encode(), signature.encode())

@@ -51,6 +51,12 @@ class SecretBox:
 
     def __init__(self, installation_secrets: Sequence[bytes], random_bytes: RandomBytes) -> None:
         self._random_bytes = random_bytes
+        self._ciphers: dict[str, AESGCM] = {}
+        self._current = ""
+        self.change(installation_secrets)
+
+    def change(self, installation_secrets: Sequence[bytes]) -> None:
+        """Takes other secrets into use: the current one, then earlier ones."""
         # The first key seals; dicts keep their order.
         self._ciphers = {
             derive_key(secret, "secret box key id v1", _KEY_ID_BYTES).hex(): AESGCM(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tarn.core.access.actions import user_resource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_user_id
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
+from tarn.telemetry.audit.note import note_principal, note_resource
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.credentials import parse_access_key_id, parse_secret
 from tarn_auth.log_in import LogIn
@@ -53,6 +55,7 @@ class SessionService:
             chosen = access_key_id, parse_secret(request.secret_access_key)
         made = await self._set_up.set_up(request.setup_proof, user_id, chosen)
         self._authorizer.forget()
+        _note(user_id)
         return pb.SetUpResponse(
             credential=to_credential(made.credential), secret_access_key=made.secret
         )
@@ -62,6 +65,7 @@ class SessionService:
         grant, expire_time_us = await self._log_in.log_in(
             request.access_key_id, request.sign_time.seconds, request.nonce, request.signature
         )
+        _note(grant.user_id)
         return pb.LogInResponse(grant=to_grant(grant), expire_time=to_timestamp(expire_time_us))
 
     async def GetCaller(self, request: pb.GetCallerRequest, call: Call) -> pb.GetCallerResponse:
@@ -71,3 +75,9 @@ class SessionService:
         self._authorizer.require(caller, rule, rule.resource.of_found(request, caller=caller.user))
         statements = self._authorizer.grant(caller).policy.statements
         return pb.GetCallerResponse(user=to_user(caller.user), statements=to_statements(statements))
+
+
+def _note(user_id: str) -> None:
+    """Notes the user whose proof was valid, for the audit log."""
+    note_principal(user_id)
+    note_resource(user_resource(user_id))

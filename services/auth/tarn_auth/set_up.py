@@ -40,6 +40,7 @@ from tarn.kv.keys import AuthKeys
 from tarn.kv.port import PredicateFailedError
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.credentials import ACCESS_KEY_SEED_BYTES, Credentials
+from tarn_auth.keyring import Keyring
 from tarn_auth.registers import Registers
 from tarn_auth.secret_box import derive_key
 from tarn_auth.users import Users
@@ -69,14 +70,14 @@ class SetUp:
         users: Users,
         credentials: Credentials,
         authorizer: Authorizer,
-        installation_secret: bytes,
+        keyring: Keyring,
         clock: Clock,
     ) -> None:
         self._registers = registers
         self._users = users
         self._credentials = credentials
         self._authorizer = authorizer
-        self._secret = installation_secret
+        self._keyring = keyring
         self._clock = clock
 
     async def is_done(self) -> bool:
@@ -94,7 +95,8 @@ class SetUp:
                 ALREADY_EXISTS, USER_EXISTS if an attempt that died left the chosen access key id
                 with another secret.
         """
-        if not hmac.compare_digest(set_up_proof(self._secret).encode(), proof.encode()):
+        proofs = [set_up_proof(secret) for secret in self._keyring.secrets]
+        if not any(hmac.compare_digest(each.encode(), proof.encode()) for each in proofs):
             text = "the set-up proof was not made with this installation's secret"
             raise TarnError(Kind.UNAUTHENTICATED, Reason.SIGNATURE_MISMATCH, text)
         if await self.is_done():
@@ -132,14 +134,14 @@ class SetUp:
         return user
 
     def _uid(self, user_id: UserId) -> bytes:
-        return derive_key(self._secret, f"first admin uid v1 {user_id}", 16)
+        return derive_key(self._keyring.secrets[0], f"first admin uid v1 {user_id}", 16)
 
     def _is_mine(self, user: User) -> bool:
         return user.user_uid == self._uid(user.user_id)
 
     def _access_key_id(self, user: User) -> AccessKeyId:
         purpose = f"first access key id v1 {user.user_id}"
-        seed = derive_key(self._secret, purpose, ACCESS_KEY_SEED_BYTES)
+        seed = derive_key(self._keyring.secrets[0], purpose, ACCESS_KEY_SEED_BYTES)
         return self._credentials.access_key_id_of(seed)
 
     async def _pair(

@@ -18,6 +18,7 @@ from tarn_auth.credentials import (
     parse_access_key_id,
     parse_description,
 )
+from tarn_auth.keyring import Keyring
 from tarn_auth.messages import to_credential, to_user
 from tarn_auth.users import Users, user_not_found
 from tarn_proto.auth.v1 import user_service_pb2 as pb
@@ -42,18 +43,20 @@ class UserService:
         users: Users,
         credentials: Credentials,
         authorizer: Authorizer,
-        page_key: bytes,
+        keyring: Keyring,
     ) -> None:
         self._users = users
         self._credentials = credentials
         self._authorizer = authorizer
-        self._page_key = page_key
+        self._keyring = keyring
 
     def _tokens(
         self, caller: Holder, listing: str, **arguments: pagination.Argument
     ) -> pagination.PageTokens:
         name = f"UserService.{listing}"
-        return pagination.PageTokens(self._page_key, caller.user.user_uid.hex(), name, **arguments)
+        return pagination.PageTokens(
+            self._keyring.page_keys, caller.user.user_uid.hex(), name, **arguments
+        )
 
     async def CreateUser(self, request: pb.CreateUserRequest, call: Call) -> pb.CreateUserResponse:
         """Creates a user without key pairs."""

@@ -26,7 +26,7 @@ __all__ = ["main"]
 async def _assemble(
     config: Config, runtime: Runtime, stack: AsyncExitStack
 ) -> Sequence[Application]:
-    blocks = await open_blocks(config, runtime.clock, runtime.meters)
+    blocks = await open_blocks(config, runtime.clock, runtime.meters, runtime.secrets)
     stack.push_async_callback(blocks.close)
     auth = connect(config, runtime, "auth")
     stack.push_async_callback(auth.close)
@@ -43,6 +43,7 @@ async def _assemble(
         listens=runtime.listens,
         meters=runtime.meters,
         tracing=runtime.tracing,
+        audit=runtime.audit,
     )
     return [gateway]
 

@@ -15,6 +15,7 @@ from tarn.client.service_calls import ServiceCalls
 from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.rpc.wire.methods import Endpoint
+from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
 from tarn_gateway.backend import Backend, no_token
@@ -46,6 +47,7 @@ class GatewayApplication:
         listens: called with `("s3", "host:port")` once the endpoint listens.
         meters: counts requests; None: only for tests.
         tracing: traces requests that are sampled; None: none.
+        audit: records requests; None: nothing does.
     """
 
     name = "gateway"
@@ -64,6 +66,7 @@ class GatewayApplication:
         listens: Callable[[str, str], None] | None = None,
         meters: Meters | None = None,
         tracing: Tracing | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         meters = meters or Meters()
         self._settings = settings
@@ -93,6 +96,7 @@ class GatewayApplication:
             tracing=tracing,
             clock=clock,
             rates=self._rates,
+            audit=audit,
         )
         handler = S3Handler(
             authenticator, backend, traces, domains=settings.domains, rates=self._rates

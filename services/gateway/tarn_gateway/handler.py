@@ -75,6 +75,7 @@ class S3Handler:
         authenticated = self._now()
         trace.auth_s = authenticated - began
         trace.user = granted.grant.user_id
+        trace.access_key_id = signed.access_key_id
         query = parse_query(request.raw_query)
         refuse_version(query)
         operation = trace.operation = route(request.method, address, query, request.headers)
@@ -138,5 +139,6 @@ def _check_bucket(address: Address) -> None:
 
 def _note(trace: Trace, s3_request: S3Request) -> None:
     trace.repository = s3_request.bucket
+    trace.outcomes = s3_request.outcomes
     if s3_request.ref_path is not None:
         trace.ref, trace.path = s3_request.ref_path.ref, s3_request.ref_path.path

@@ -25,7 +25,7 @@ class S3Request:
     """One authenticated request.
 
     A plain class with slots: one is created for every request, and creating a frozen dataclass takes three
-    times as long. It is never changed after the handler has created it.
+    times as long. It is not changed after the handler has created it, except for `outcomes`.
 
     Attributes:
         http: as received; its body is not read yet.
@@ -35,9 +35,20 @@ class S3Request:
         query: decoded.
         signed: its verified signature.
         granted: the signing key and the caller's permissions.
+        outcomes: of an operation on several resources: each resource and its error code, empty if it succeeded;
+            for the audit log.
     """
 
-    __slots__ = ("address", "granted", "http", "operation", "query", "ref_path", "signed")
+    __slots__ = (
+        "address",
+        "granted",
+        "http",
+        "operation",
+        "outcomes",
+        "query",
+        "ref_path",
+        "signed",
+    )
 
     def __init__(
         self,
@@ -55,6 +66,7 @@ class S3Request:
         self.query = query
         self.signed = signed
         self.granted = granted
+        self.outcomes: list[tuple[str, str]] = []
 
     @property
     def headers(self) -> Headers:

@@ -13,25 +13,32 @@ import structlog
 
 from tarn.core.clock import Clock
 from tarn.rpc.process.log import LineLogger
+from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Counter, Exemplar, Histogram, Meters
 from tarn.telemetry.tracing import RequestSpan, Tracing
+from tarn_gateway.auditing import S3Audit
 from tarn_gateway.http import Exchange, Request
 from tarn_gateway.operation import Operation
 from tarn_gateway.rates import RateLimits
 
 __all__ = ["Trace", "Traces"]
 
-_COUNTED_TOGETHER = 32
+_COUNTED_TOGETHER = 128
 """Requests that are put aside until they are counted. One after the other, in caches that are warm, they cost half."""
 
 
 class Trace:
-    """Facts about a request, each recorded as soon as the handler knows it."""
+    """Facts about a request, each recorded as soon as the handler knows it.
+
+    `outcomes` is the list of the same name of the `S3Request`.
+    """
 
     __slots__ = (
+        "access_key_id",
         "auth_s",
         "code",
         "operation",
+        "outcomes",
         "path",
         "perform_s",
         "ref",
@@ -46,6 +53,8 @@ class Trace:
         self.ref = ""
         self.path = ""
         self.user = ""
+        self.access_key_id = ""
+        self.outcomes: list[tuple[str, str]] = []
         self.code = ""
         self.span: RequestSpan | None = None
         self.auth_s = 0.0
@@ -57,10 +66,27 @@ class Trace:
         return "" if self.operation is None else self.operation.name
 
 
-class _OperationMeters:
-    """The metrics of one operation, found by one look-up for each request."""
+_Ended = tuple[Operation | None, int, float, float, float, int, int]
+"""Of a request: operation, status, seconds, those of its phases `auth` and `perform`, bytes received and sent.
 
-    __slots__ = ("auth", "duration", "name", "perform", "requests", "send")
+Numbers instead of the request itself, whose memory the next one takes while it is in the processor's cache."""
+
+
+class _OperationMeters:
+    """The metrics of one operation, found by one look-up for each request, and the values not counted yet."""
+
+    __slots__ = (
+        "auth",
+        "auths",
+        "duration",
+        "durations",
+        "name",
+        "perform",
+        "performs",
+        "requests",
+        "send",
+        "sends",
+    )
 
     def __init__(self, name: str, meters: Meters) -> None:
         self.name = name
@@ -69,6 +95,21 @@ class _OperationMeters:
         self.perform = meters.histogram("gateway.phase", operation=name, phase="perform")
         self.send = meters.histogram("gateway.phase", operation=name, phase="send")
         self.requests: dict[int, Counter] = {}
+        self.durations: list[float] = []
+        self.auths: list[float] = []
+        self.performs: list[float] = []
+        self.sends: list[float] = []
+
+    def count(self) -> None:
+        """Counts the values."""
+        for histogram, values in (
+            (self.duration, self.durations),
+            (self.auth, self.auths),
+            (self.perform, self.performs),
+            (self.send, self.sends),
+        ):
+            histogram.record_many(values)
+            values.clear()
 
 
 class Traces:
@@ -81,6 +122,7 @@ class Traces:
         tracing: makes the spans of sampled requests; None: of none.
         clock: the times of exemplars; only with `tracing`.
         rates: are charged with the bytes of each request; None: none are limited.
+        audit: records requests; None: nothing does.
     """
 
     def __init__(
@@ -92,6 +134,7 @@ class Traces:
         tracing: Tracing | None = None,
         clock: Clock | None = None,
         rates: RateLimits | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         log = structlog.get_logger().bind()
         self._access_log = access_log and log.is_enabled_for(logging.INFO)
@@ -100,14 +143,16 @@ class Traces:
         self._open: dict[str, Trace] = {}
         self._slow_s = slow_s
         self._tracing = tracing if tracing is not None and tracing.is_on else None
+        self._chance, self._ratio = (tracing.chance, tracing.ratio) if tracing else (float, 0.0)
         self._clock = clock
         self._rates = rates
+        self._audit = None if audit is None else S3Audit(audit)
         self._meters = meters = meters or Meters()
         # Operations are compared by identity, so the look-up is cheap.
         self._by_operation: dict[Operation | None, _OperationMeters] = {}
         self._received = meters.counter("gateway.received")
         self._sent = meters.counter("gateway.sent")
-        self._ended: list[tuple[Trace, Exchange]] = []
+        self._ended: list[_Ended] = []
         meters.sample("gateway.in_flight", lambda: len(self._open))
         meters.before_collecting(self._count_ended)
 
@@ -115,7 +160,11 @@ class Traces:
         """Creates the trace of a request; it is kept until `end`."""
         trace = self._open[request.request_id] = Trace()
         if self._tracing is not None:
-            trace.span = self._tracing.begin("S3", request.headers.text("traceparent"))
+            traceparent = request.headers.by_name.get("traceparent", "")
+            if traceparent:
+                trace.span = self._tracing.begin("S3", traceparent)
+            elif self._chance() < self._ratio:
+                trace.span = self._tracing.begin("S3", "", is_drawn=True)
         return trace
 
     def of(self, request: Request) -> Trace:
@@ -126,8 +175,18 @@ class Traces:
         """Counts the request and writes its log line; this is the observer of the HTTP server."""
         request = exchange.request
         trace = self._open.pop(request.request_id, None) or Trace()
-        self._ended.append((trace, exchange))
-        if len(self._ended) >= _COUNTED_TOGETHER or trace.span is not None:
+        self._ended.append(
+            (
+                trace.operation,
+                exchange.status,
+                exchange.seconds,
+                trace.auth_s,
+                trace.perform_s,
+                exchange.received_bytes,
+                exchange.sent_bytes,
+            )
+        )
+        if len(self._ended) >= _COUNTED_TOGETHER:
             self._count_ended()
         if self._rates is not None and trace.operation is not None:
             moved = exchange.received_bytes + exchange.sent_bytes
@@ -135,6 +194,8 @@ class Traces:
         if exchange.seconds > self._slow_s and self._failures:
             self._log_slow(trace, exchange)
         try:
+            if self._audit is not None:
+                self._audit.ended(trace, exchange)
             self._log_access(trace, exchange)
         finally:
             if trace.span is not None:
@@ -164,10 +225,12 @@ class Traces:
 
     def _end_span(self, trace: Trace, span: RequestSpan, exchange: Exchange) -> None:
         """Ends the span, and makes the request the exemplar of its bucket."""
-        duration = self._by_operation[trace.operation].duration
         if self._clock is not None:
+            found = self._by_operation.get(trace.operation) or self._meters_of(trace.operation)
             now_us = self._clock.now_us()
-            duration.exemplify(Exemplar(span.trace_id, span.span_id, exchange.seconds, now_us))
+            found.duration.exemplify(
+                Exemplar(span.trace_id, span.span_id, exchange.seconds, now_us)
+            )
         attributes: dict[str, str | int] = {
             "http.request.method": exchange.request.method,
             "http.response.status_code": exchange.status,
@@ -195,26 +258,31 @@ class Traces:
         self._lines.write("warning", "slow operation", values)
 
     def _count_ended(self) -> None:
+        """Counts the requests that were put aside."""
         ended, self._ended = self._ended, []
-        for trace, exchange in ended:
-            self._count(trace, exchange)
+        touched: set[_OperationMeters] = set()
+        for operation, status, seconds, auth_s, perform_s, received_bytes, sent_bytes in ended:
+            found = self._by_operation.get(operation) or self._meters_of(operation)
+            touched.add(found)
+            found.durations.append(seconds)
+            if operation is not None:
+                found.auths.append(auth_s)
+                found.performs.append(perform_s)
+                found.sends.append(seconds - auth_s - perform_s)
+            requests = found.requests.get(status) or self._requests_of(found, status)
+            requests.value += 1
+            self._received.value += received_bytes
+            self._sent.value += sent_bytes
+        for found in touched:
+            found.count()
 
-    def _count(self, trace: Trace, exchange: Exchange) -> None:
-        operation, seconds = trace.operation, exchange.seconds
-        found = self._by_operation.get(operation)
-        if found is None:
-            name = "none" if operation is None else operation.name
-            found = self._by_operation[operation] = _OperationMeters(name, self._meters)
-        found.duration.record(seconds)
-        if operation is not None:
-            found.auth.record(trace.auth_s)
-            found.perform.record(trace.perform_s)
-            found.send.record(seconds - trace.auth_s - trace.perform_s)
-        requests = found.requests.get(exchange.status)
-        if requests is None:
-            requests = found.requests[exchange.status] = self._meters.counter(
-                "gateway.requests", operation=found.name, status=str(exchange.status)
-            )
-        requests.value += 1
-        self._received.value += exchange.received_bytes
-        self._sent.value += exchange.sent_bytes
+    def _meters_of(self, operation: Operation | None) -> _OperationMeters:
+        name = "none" if operation is None else operation.name
+        made = self._by_operation[operation] = _OperationMeters(name, self._meters)
+        return made
+
+    def _requests_of(self, found: _OperationMeters, status: int) -> Counter:
+        made = found.requests[status] = self._meters.counter(
+            "gateway.requests", operation=found.name, status=str(status)
+        )
+        return made

@@ -24,10 +24,10 @@ __all__ = ["main"]
 async def _assemble(
     config: Config, runtime: Runtime, stack: AsyncExitStack
 ) -> Sequence[Application]:
-    kv = await open_kv(config, runtime.clock, runtime.ids, runtime.meters)
+    kv = await open_kv(config, runtime.clock, runtime.ids, runtime.meters, runtime.secrets)
     stack.push_async_callback(kv.close)
     replica = replica_of("graveler", config, kv, runtime.clock, runtime.ids, runtime.stop)
-    blocks = await open_blocks(config, runtime.clock, runtime.meters)
+    blocks = await open_blocks(config, runtime.clock, runtime.meters, runtime.secrets)
     stack.push_async_callback(blocks.close)
     committed = await stack.enter_async_context(open_committed_of(config, blocks))
     builder = await stack.enter_async_context(open_builder(config, runtime, kv, committed))

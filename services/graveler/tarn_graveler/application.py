@@ -26,6 +26,7 @@ from tarn_graveler.handlers.compaction import CompactionHandler
 from tarn_graveler.handlers.differences import DiffHandler
 from tarn_graveler.handlers.dumps import DumpHandler
 from tarn_graveler.handlers.entries import EntryHandler
+from tarn_graveler.handlers.erasures import ErasureHandler
 from tarn_graveler.handlers.links import LinkHandler
 from tarn_graveler.handlers.merges import MergeHandler
 from tarn_graveler.handlers.quotas import QuotaHandler
@@ -45,6 +46,7 @@ from tarn_proto.graveler.v1 import (
     diff_service_pb2,
     dump_service_pb2,
     entry_service_pb2,
+    erasure_service_pb2,
     link_service_pb2,
     merge_service_pb2,
     quota_service_pb2,
@@ -76,6 +78,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         task_service_pb2: TaskHandler(guard, graveler),
         compaction_service_pb2: CompactionHandler(guard, graveler),
         collection_service_pb2: CollectionHandler(guard, graveler),
+        erasure_service_pb2: ErasureHandler(guard, graveler),
         entry_service_pb2: EntryHandler(guard, graveler),
         upload_service_pb2: UploadHandler(guard, graveler),
         link_service_pb2: LinkHandler(guard, graveler),

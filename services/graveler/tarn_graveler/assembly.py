@@ -28,6 +28,7 @@ from tarn_graveler.branch.copy_sources import CopySources
 from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.branch.expiring import BranchExpiring
 from tarn_graveler.branch.head_moves import HeadMoves
+from tarn_graveler.branch.kept_objects import KeptObjects
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 from tarn_graveler.branch.online_deletion import OFFLINE, OnlineDeletion, OnlineSettings
@@ -61,6 +62,7 @@ from tarn_graveler.quotas.admission import Admission
 from tarn_graveler.quotas.records import QuotaDefaults, QuotaRecords
 from tarn_graveler.quotas.usage import UsageCounter
 from tarn_graveler.repository.dumping import Dumping
+from tarn_graveler.repository.purges import Purges
 from tarn_graveler.repository.records import Repositories
 from tarn_graveler.repository.recovering import Recovering
 from tarn_graveler.repository.restoring import Restoring
@@ -186,6 +188,7 @@ class Graveler:
     online: OnlineDeletion | None
     admission: Admission
     expired: ExpiredCommits
+    purges: Purges
     expiring: BranchExpiring
     clock: Clock
     require_feature: RequireFeature = lambda _: None
@@ -241,27 +244,26 @@ def assemble(
     """Builds one replica over its ports; owns none. `builder` builds listings; `fences` and `expired` are for tests."""
     keys = InstallationKeys(settings.installation_id)
     records = _records(settings, keys, kv, blocks, clock, ids, tasks, expired)
-    repositories, branches, commits = records.repositories, records.branches, records.commits
-    refs, cleaning, expired = records.refs, records.cleaning, records.expired
-    layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
-    reading = Reading(refs, branches, layers, expired, clock, settings.read_seconds_max)
-    fences = fences or Fences(records.collections, expired, blocks, clock)
+    branches, commits, cleaning = records.branches, records.commits, records.cleaning
+    layers = _layers(settings, records, kv, committed)
+    reading = _reading(records, settings, layers, blocks, clock)
+    fences = fences or Fences(records.collections, records.expired, blocks, clock)
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     listings = CompactedListings(branches, layers, builder, fences)
     ending = records.publications, cleaning, clock, operations
     path_changes, bases = PathChanges(records.paths, commits, committed), MergeBases(commits)
     changes = UncommittedChanges(layers, committed)
-    moves = HeadMoves(branches, layers, changes, *ending, expired)
+    moves = HeadMoves(branches, layers, changes, *ending, records.expired)
     online = _online(settings, kv, branches, layers, records.collections, blocks, clock)
-    iterators = Iterators(kv, keys, repositories, commits, layers, reading)
+    iterators = Iterators(kv, keys, records.repositories, commits, layers, reading)
     return Graveler(
-        repositories=repositories,
+        repositories=records.repositories,
         branches=branches,
         commits=commits,
         committed=committed,
         tags=records.tags,
         names=records.names,
-        refs=refs,
+        refs=records.refs,
         reflog=records.reflog,
         layers=layers,
         reading=reading,
@@ -282,15 +284,16 @@ def assemble(
         daily_uploads=records.daily_uploads,
         uploads=_uploads(settings, kv, branches, layers, records.daily_uploads, clock, ids),
         page_keys=PageKeys(kv, keys, ids),
-        task_runner=_task_runner(kv, keys, cleaning, repositories, clock, ids, tasks),
+        task_runner=_task_runner(kv, keys, cleaning, records.repositories, clock, ids, tasks),
         settings=records.settings,
-        dumping=Dumping(kv, repositories, records.settings),
+        dumping=Dumping(kv, records.repositories, records.settings),
         restoring=_restoring(records, committed, blocks),
         collections=records.collections,
-        copy_sources=CopySources(kv, refs, reading, layers, tasks, is_noted=online is not None),
+        copy_sources=_copy_sources(records, kv, reading, layers, tasks, online),
         online=online,
         admission=_admission(records, kv, iterators, layers, committed, clock, tasks),
-        expired=expired,
+        expired=records.expired,
+        purges=records.purges,
         expiring=_expiring(records, DropList(kv, keys, clock), clock),
         clock=clock,
     )
@@ -317,6 +320,7 @@ class _Records:
     paths: PathRecords
     daily_uploads: DailyUploads
     age: AddressAge
+    purges: Purges
 
 
 def _records(
@@ -337,6 +341,8 @@ def _records(
     expired = expired or ExpiredCommits(kv, repositories, clock)
     branches = Branches(kv, repositories, clock, ids, tasks, names, rows, expired)
     commits = Commits(kv, blocks, repositories)
+    rules = RepositorySettings(kv, repositories, clock, ids)
+    collection = settings.collection
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
     return _Records(
         repositories=repositories,
@@ -348,15 +354,29 @@ def _records(
         expired=expired,
         commits=commits,
         refs=Refs(kv, repositories, branches, commits, reflog),
-        settings=RepositorySettings(kv, repositories, clock, ids),
+        settings=rules,
         quotas=QuotaRecords(kv, keys, clock, settings.quotas),
         cleaning=cleaning,
         publications=Publications(branches, commits, blocks, clock),
-        collections=Collections(kv, repositories, commits, expired, settings.collection),
+        collections=Collections(kv, repositories, commits, expired, rules, clock, collection),
         paths=PathRecords(kv, repositories, tasks),
         daily_uploads=DailyUploads(kv, repositories, cleaning, clock, tasks),
         age=AddressAge(clock, settings.collection),
+        purges=Purges(kv, keys, clock, settings.collection),
     )
+
+
+def _reading(
+    records: _Records,
+    settings: GravelerSettings,
+    layers: Layers,
+    blocks: BlockStore,
+    clock: Clock,
+) -> Reading:
+    branches, expired = records.branches, records.expired
+    kept = KeptObjects(branches, layers, records.settings, blocks, clock)
+    longest = settings.read_seconds_max
+    return Reading(records.refs, branches, layers, expired, kept, clock, longest)
 
 
 def _staging(
@@ -395,6 +415,23 @@ def _online(
     if not settings.online.is_enabled:
         return None
     return OnlineDeletion(kv, branches, layers, collections, blocks, clock, settings.online)
+
+
+def _layers(settings: GravelerSettings, records: _Records, kv: Kv, committed: Committed) -> Layers:
+    events, leap_rows_min = records.branches.events, settings.leap_rows_min
+    return Layers(kv, records.repositories, records.commits, committed, events, leap_rows_min)
+
+
+def _copy_sources(
+    records: _Records,
+    kv: Kv,
+    reading: Reading,
+    layers: Layers,
+    tasks: TaskSet,
+    online: OnlineDeletion | None,
+) -> CopySources:
+    is_noted = online is not None
+    return CopySources(kv, records.refs, reading, layers, tasks, is_noted=is_noted)
 
 
 def _restoring(records: _Records, committed: Committed, blocks: BlockStore) -> Restoring:

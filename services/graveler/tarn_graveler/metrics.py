@@ -44,7 +44,7 @@ def register_replica(
     for outcome in OUTCOMES:
         meters.sample("online.rows", partial(_count, online, outcome), outcome=outcome)
     if isinstance(builder, ProcessBuilder):
-        meters.sample("heavy.running", lambda: int(builder.pid is not None))
+        meters.sample("heavy.running", lambda: builder.running)
 
 
 def _count(online: OnlineDeletion | None, outcome: str) -> int:

@@ -26,12 +26,12 @@ _ARGUMENTS: dict[str, Argument] = {
     "limit": 7,
     "is_deep": True,
 }
-_TOKENS = PageTokens(_KEY, "ann", "Entries", **_ARGUMENTS)
+_TOKENS = PageTokens((_KEY,), "ann", "Entries", **_ARGUMENTS)
 _OTHERS = (
-    PageTokens(_KEY, "eve", "Entries", **_ARGUMENTS),
-    PageTokens(_KEY, "ann", "Commits", **_ARGUMENTS),
-    PageTokens(_KEY, "ann", "Entries", **{**_ARGUMENTS, "prefix": "b/"}),
-    PageTokens(bytes(32), "ann", "Entries", **_ARGUMENTS),
+    PageTokens((_KEY,), "eve", "Entries", **_ARGUMENTS),
+    PageTokens((_KEY,), "ann", "Commits", **_ARGUMENTS),
+    PageTokens((_KEY,), "ann", "Entries", **{**_ARGUMENTS, "prefix": "b/"}),
+    PageTokens((bytes(32),), "ann", "Entries", **_ARGUMENTS),
 )
 
 

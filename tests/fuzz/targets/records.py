@@ -9,6 +9,7 @@ from tests.fuzz.targets.refusals import corrupt_only
 
 from tarn.core.errors import TarnError
 from tarn.kv import auth_records, drop_records, records, rules_records
+from tarn.kv.namespace_records import decode_namespace, encode_namespace
 from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
@@ -18,7 +19,7 @@ _CODECS: tuple[tuple[str, Callable[[bytes], object], Callable[..., bytes]], ...]
     ("repository", records.decode_repository, records.encode_repository),
     ("tag", records.decode_tag, records.encode_tag),
     ("ref name", records.decode_ref_name, records.encode_ref_name),
-    ("namespace", records.decode_namespace, records.encode_namespace),
+    ("namespace", decode_namespace, encode_namespace),
     ("drop", drop_records.decode_drop, drop_records.encode_drop),
     ("settings", rules_records.decode_settings, rules_records.encode_settings),
     ("user", auth_records.decode_user, auth_records.encode_user),

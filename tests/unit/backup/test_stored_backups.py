@@ -21,8 +21,11 @@ from tarn.backup.stored import backup_ids, check_files, open_backup
 from tarn.backup.target import FolderTarget, Target
 from tarn.block.mem import MemBlockStore
 from tarn.core.errors import Kind, TarnError
+from tarn.core.ids import RepositoryId
 from tarn.kv.fence import check_open
+from tarn.kv.keys import InstallationKeys
 from tarn.kv.mem import MemKv
+from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
 from tarn.kv.port import Group, Partition, PartitionKind
 from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions
 from tarn.kv.transfer.ranges import digest_of
@@ -279,3 +282,19 @@ async def test_a_target_without_backups_says_so(tmp_path: Path) -> None:
     with pytest.raises(TarnError) as caught:
         await open_backup(FolderTarget(tmp_path / "none"))
     assert caught.value.kind is Kind.NOT_FOUND
+
+
+async def test_a_doom_that_has_not_begun_is_not_in_a_backup(lab: BackupLab) -> None:
+    """The repository may be brought back after the backup; a restore must not let a collection delete its data."""
+    keys = InstallationKeys(INSTALLATION)
+    doomed = Namespace(RepositoryId("gone"), "1" * 32, True, doom_time_us=5, purge_after_us=6)
+    begun = replace(doomed, purge_begin_us=7)
+    for place, row in (("mem://doomed", doomed), ("mem://begun", begun)):
+        await lab.kv.set_if(keys.graveler, keys.namespace(place), encode_namespace(row), None)
+    await lab.back_up()
+    kv = await lab.restored()
+    rows = await kv.get_many(
+        keys.graveler, [keys.namespace("mem://doomed"), keys.namespace("mem://begun")]
+    )
+    found = [decode_namespace(row.value) for row in rows if row is not None]
+    assert found == [replace(doomed, doom_time_us=0, purge_after_us=0), begun]

@@ -343,7 +343,7 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.create_repository(call, "repo", storage_namespace="s", default_branch_id="main")
     await client.get_repository(call, "repo")
     await client.list_repositories(call, prefix="r", page_size=2, page_token="t")
-    await client.delete_repository(call, "repo")
+    await client.delete_repository(call, "repo", with_data=True)
     await client.get_settings(call, "repo")
     await client.set_quota(call, QuotaKind.USER, "ann", Limits(requests_per_second=1))
     await client.get_quota(call, QuotaKind.USER, "ann")
@@ -358,6 +358,7 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.set_metadata(call, "repo", {"a": "b"}, if_match="e")
     await client.set_default_branch(call, "repo", "dev", expected_branch_id="main")
     await client.create_branch(call, "repo", "dev", "main")
+    await client.set_branch_expiry(call, "repo", "dev", 60)
     await client.get_branch(call, "repo", "dev")
     await client.list_branches(
         call, "repo", prefix="d", page_size=2, page_token="t", include_hidden=True

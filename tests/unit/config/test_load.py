@@ -294,7 +294,25 @@ def test_a_secret_given_twice_or_in_no_file_is_a_mistake(tmp_path: Path) -> None
     twice = {"TARN_INSTALLATION_SECRET": SECRET, "TARN_INSTALLATION_SECRET_FILE": str(file)}
     assert "already given" in problems("", tmp_path, HOME | twice)[0]
     none = HOME | {"TARN_INSTALLATION_SECRET_FILE": str(tmp_path / "none")}
-    assert "cannot be read" in problems("", tmp_path, none)[0]
+    assert problems("", tmp_path, none)[0].endswith("none does not exist")
+
+
+def test_an_optional_secret_without_its_file_is_not_given(tmp_path: Path) -> None:
+    """Kubernetes mounts an optional Secret that does not exist as an empty folder."""
+    variable = "TARN_INSTALLATION_PREVIOUS_SECRET_FILE"
+    assert (
+        load(None, HOME | {variable: str(tmp_path / "none")}).installation.previous_secret is None
+    )
+    typo = HOME | {variable: str(tmp_path / "nowhere" / "none")}
+    assert problems("", tmp_path, typo)[0].endswith("none does not exist")
+    (tmp_path / "empty").write_text("\n")
+    empty = HOME | {variable: str(tmp_path / "empty")}
+    assert problems("", tmp_path, empty)[0].endswith("empty) is empty")
+    (tmp_path / "binary").write_bytes(b"\xff")
+    binary = HOME | {variable: str(tmp_path / "binary")}
+    assert problems("", tmp_path, binary)[0].endswith("it is not text")
+    folder = HOME | {variable: str(tmp_path)}
+    assert problems("", tmp_path, folder)[0].endswith("Is a directory")
 
 
 @pytest.mark.parametrize("text", ["installation: {secret: hunter2hunter2}", "a: 'hunter2hunter2"])

@@ -15,6 +15,7 @@ from tarn.core.retention import (
     DAYS_MAX,
     KEEP_EVERYTHING,
     BranchRule,
+    ObjectRules,
     Retention,
     TagRule,
     parse_retention,
@@ -33,6 +34,11 @@ retentions = st.builds(
     st.lists(rules, max_size=4).map(tuple),
     st.none() | st.integers(1, DAYS_MAX),
     st.lists(st.builds(TagRule, patterns, st.integers(1, DAYS_MAX)), max_size=3).map(tuple),
+    st.builds(
+        ObjectRules,
+        st.lists(st.sampled_from(["main", "dev", "exp-1"]), max_size=3).map(tuple),
+        st.none() | st.integers(1, DAYS_MAX),
+    ),
     st.none() | st.integers(1, DAYS_MAX),
 )
 
@@ -50,6 +56,13 @@ def test_no_rules_keep_everything() -> None:
     assert Retention(tags=(TagRule("*", 1),))
     assert not Retention(tags=(TagRule("*", 1),)).expires_commits
     assert not Retention(abort_upload_days=1), "no collection has to look"
+    assert not Retention(objects=ObjectRules(("main",), 7)), "they let nothing expire by themselves"
+
+
+def test_what_was_written_since_a_time_is_kept() -> None:
+    assert ObjectRules(("main",)).written_since_us(10**16) == 0
+    assert ObjectRules((), 1).written_since_us(86_400_000_000 + 5) == 5
+    assert ObjectRules((), 1).written_since_us(5) == 1, "0 would stand for no rule"
 
 
 BRANCH = {"match": "main", "keep_days": 7}
@@ -83,6 +96,14 @@ BRANCH = {"match": "main", "keep_days": 7}
         ({"tags": [{"keep_days": 1}]}, "tags[0].match must be a pattern"),
         ({"tags": [{"match": "a", "keep_days": 0}]}, "from 1 to"),
         ({"tags": {}}, "must be a list"),
+        ({"objects": {}}, "needs keep_listed_on or keep_written_days"),
+        ({"objects": {"keep_listed_on": []}}, "needs keep_listed_on or keep_written_days"),
+        ({"objects": {"keep_listed_on": "main"}}, "must be a list"),
+        ({"objects": {"keep_listed_on": [1]}}, "must be a list"),
+        ({"objects": {"keep_listed_on": ["main"] * 11}}, "at most 10"),
+        ({"objects": {"keep_listed_on": ["exp-*/x"]}}, "branch"),
+        ({"objects": {"keep_written_days": 0}}, "from 1 to"),
+        ({"objects": {"match": "a"}}, "unknown field 'match'"),
         ({"detached": {}}, "detached.keep_days is missing"),
         ({"detached": {"keep_days": DAYS_MAX + 1}}, "from 1 to"),
         ('{"detached": {"keep_days": 1}, "detached": {"keep_days": 2}}', "twice"),

@@ -45,19 +45,33 @@ def test_the_command_of_a_collection_is_understood(overlay: str) -> None:
     assert done.exit_code == 0, done.output
 
 
+def named_after(path: str, folder: Path) -> str:
+    """Returns a file that holds the path of another one."""
+    file = folder / path.replace("/", "-")
+    file.write_text(path)
+    return str(file)
+
+
 @with_collection
-def test_a_collection_has_the_configuration_of_the_services(overlay: str) -> None:
+def test_a_collection_has_the_configuration_of_the_services(overlay: str, tmp_path: Path) -> None:
     """The same block store, with the same credentials as graveler."""
     found: list[Any] = []
     for name in ("collection", "graveler"):
         container = container_of(overlay, name)
+        mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+        volumes = {
+            each["name"]: each.get("secret") for each in pods(overlay)[name]["spec"]["volumes"]
+        }
+        assert volumes["bucket"]["secretName"] == "tarn-bucket"
+        assert mounts["bucket"] == "/etc/tarn/bucket"
         (source,) = container["envFrom"]
         variables = dict(named(overlay, "ConfigMap")[source["configMapRef"]["name"]]["data"])
         variables |= {
-            each["name"]: str(each.get("valueFrom", each.get("value")))
+            each["name"]: named_after(each["value"], tmp_path)
             for each in container["env"]
             if each["name"].startswith("TARN_BLOCKSTORE")
         }
+        assert variables["TARN_BLOCKSTORE_S3_CREDENTIALS_ACCESS_SECRET_KEY_FILE"]
         found.append(load(None, {"HOME": "/tmp", **variables}).blockstore)
     assert found[0] == found[1]
 

@@ -74,10 +74,11 @@ def environment(overlay: str, name: str) -> dict[str, str]:
 
 def configuration(overlay: str, name: str, tmp_path: Path) -> Config:
     variables = environment(overlay, name)
-    if "TARN_INSTALLATION_SECRET_FILE" in variables:
-        secret = tmp_path / "secret"
-        secret.write_text("5e" * 32)
-        variables["TARN_INSTALLATION_SECRET_FILE"] = str(secret)
+    secret = tmp_path / "secret"
+    secret.write_text("5e" * 32)
+    for key in KEYS:
+        if key.file_variable in variables:
+            variables[key.file_variable] = str(secret)
     return load(None, {"HOME": "/tmp", **variables})
 
 

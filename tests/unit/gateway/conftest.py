@@ -7,9 +7,10 @@ the HTTP server does with the handler's answer.
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +32,8 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.entry import Entry, unpack
 from tarn.core.ids import physical_path
 from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.telemetry.audit.log import AuditConfig, AuditLog, auditing
+from tarn.telemetry.meters import Meters
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_gateway.backend import Backend, Bounds
 from tarn_gateway.grants import Authenticator
@@ -107,7 +110,7 @@ class Reply:
 class Lake:
     """The gateway, its doubles, and a client."""
 
-    def __init__(self) -> None:
+    def __init__(self, audit: AuditLog | None = None) -> None:
         self.clock = ManualClock(now_us=time.time_ns() // 1000)
         ids = SeededIds(self.clock)
         self.graveler = doubles.FakeGraveler(self.clock, ids)
@@ -120,7 +123,7 @@ class Lake:
             self.client, self.blocks, self.repositories, self.clock, ids, Bounds(), "us-east-1"
         )
         authenticator = Authenticator(self.access, self.clock, SigV4Policy(), timeout_s=5)
-        self.traces = Traces(access_log=True)
+        self.traces = Traces(access_log=True, audit=audit)
         self.handler = S3Handler(authenticator, self.backend, self.traces, domains=("s3.test",))
         self._count = 0
 
@@ -239,6 +242,24 @@ async def lake() -> AsyncIterator[Lake]:
     lake.create("lake", "main", "dev", tags=("v1",))
     yield lake
     await lake.transport.close()
+
+
+@pytest.fixture
+async def audited(tmp_path: Path) -> AsyncIterator[tuple[Lake, Callable[[], list[dict[str, Any]]]]]:
+    """A lake whose audit log has reads, too, and a function that ends the log and returns its records."""
+    config = AuditConfig(tmp_path, reads=True)
+    with auditing(config, "gateway", ManualClock(), Meters(), sys.stdout) as log:
+        assert log is not None
+        lake = Lake(log)
+        lake.create("lake", "main", "dev")
+
+        def records() -> list[dict[str, Any]]:
+            assert log.close()
+            lines = (tmp_path / "gateway-0.jsonl").read_text().splitlines()
+            return [json.loads(line) for line in lines]
+
+        yield lake, records
+        await lake.transport.close()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from tarn.kv import (
     auth_records,
     collection_records,
     drop_records,
+    namespace_records,
     records,
     rules_records,
     task_records,
@@ -42,7 +43,9 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
         collection_records.decode_collection(value)
     ),
     "RepositoryRecord": lambda value: records.encode_repository(records.decode_repository(value)),
-    "NamespaceRecord": lambda value: records.encode_namespace(records.decode_namespace(value)),
+    "NamespaceRecord": lambda value: namespace_records.encode_namespace(
+        namespace_records.decode_namespace(value)
+    ),
     "BranchRecord": lambda value: records.encode_branch(
         records.decode_branch(value), is_pending=records.is_pending_branch(value)
     ),

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from collector_lab import NO_LIMITS, Lab, collector_lab
+from expiring_lab import commit, forget_reflog, set_rules
 from graveler_service import reason_of
 
 from tarn.block.port import BlockKey
 from tarn.core.commit import commit_id_of, from_json
 from tarn.core.errors import Reason
-from tarn.core.ids import CommitId
 from tarn.core.retention import parse_retention
 from tarn.lifecycle.expiring import published_commits
 from tarn.lifecycle.expiry_preview import preview_expiry
@@ -26,29 +26,6 @@ RULES = '{"branches": [{"match": "*", "keep_commits": 2}], "detached": {"keep_da
 async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
     async with collector_lab(tmp_path) as lab:
         yield lab
-
-
-async def set_rules(lab: Lab, rules: str) -> None:
-    graveler = lab.service.graveler
-    found = await graveler.get_retention(lab.admin, "lake")
-    await graveler.set_retention(lab.admin, "lake", rules, if_match=found.etag)
-
-
-async def commit(lab: Lab, branch: str, path: str) -> tuple[CommitId, str]:
-    """Returns a commit that replaces one object, and the block of it."""
-    block = await lab.put(branch, path)
-    made = await lab.service.graveler.create_commit(lab.admin, "lake", branch, "m")
-    return CommitId(made.commit.commit_id), block
-
-
-async def forget_reflog(lab: Lab) -> None:
-    """Lets all reflogs expire, which would take 90 days."""
-    replica = lab.service.replicas
-    repository = await lab.service.graveler.get_repository(lab.admin, "lake")
-    name = f"test/lake-{repository.instance_uid}/reflog"
-    from tarn.kv.keys import RepositoryKeys
-
-    await replica.kv.drop_partition(RepositoryKeys(name.removesuffix("/reflog")).reflog)
 
 
 async def test_without_rules_nothing_expires(lab: Lab) -> None:

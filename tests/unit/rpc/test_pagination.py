@@ -14,7 +14,7 @@ KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 
 def tokens(caller: str = "ann", listing: str = "Entries", /, **arguments: Argument) -> PageTokens:
-    return PageTokens(KEY, caller, listing, **arguments)
+    return PageTokens((KEY,), caller, listing, **arguments)
 
 
 def refused(of: PageTokens, token: str) -> bool:
@@ -44,7 +44,7 @@ def test_token_of_another_caller_rpc_or_installation_is_refused() -> None:
     token = tokens(prefix="a").encode("key")
     assert refused(tokens("eve", prefix="a"), token)
     assert refused(tokens("ann", "Commits", prefix="a"), token)
-    assert refused(PageTokens(bytes(32), "ann", "Entries", prefix="a"), token)
+    assert refused(PageTokens((bytes(32),), "ann", "Entries", prefix="a"), token)
 
 
 def test_no_byte_of_a_token_can_be_changed() -> None:

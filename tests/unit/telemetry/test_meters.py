@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tarn.telemetry.meters import OVERFLOW, SAMPLING_SECONDS_MAX, Histogram, Meters
 from tarn.telemetry.table import TABLE, Kind, Metric
@@ -24,6 +26,17 @@ def test_value_at_a_bound_belongs_to_its_bucket() -> None:
 
     assert histogram.counts == [2, 1, 1]
     assert histogram.total == 6.0
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])), st.lists(st.floats(0, 4)))
+def test_many_values_count_like_one_after_the_other(first: list[float], then: list[float]) -> None:
+    single, together = Histogram([0.5, 1.0, 2.0]), Histogram([0.5, 1.0, 2.0])
+    for value in (*first, *then):
+        single.record(value)
+    together.record_many(list(first))
+    together.record_many(list(then))
+    assert together.counts == single.counts
+    assert together.total == pytest.approx(single.total)
 
 
 def test_samples_accumulate_buckets() -> None:

@@ -138,18 +138,22 @@ class ListRootsRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., run_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListRootsResponse(_message.Message):
-    __slots__ = ("addresses", "metarange_ids", "next_page_token", "stage", "emptied_metarange_ids")
+    __slots__ = ("addresses", "metarange_ids", "next_page_token", "stage", "emptied_metarange_ids", "keeping_metarange_ids", "keep_written_since_us")
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     EMPTIED_METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    KEEPING_METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_WRITTEN_SINCE_US_FIELD_NUMBER: _ClassVar[int]
     addresses: bytes
     metarange_ids: _containers.RepeatedScalarFieldContainer[str]
     next_page_token: str
     stage: str
     emptied_metarange_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, addresses: _Optional[bytes] = ..., metarange_ids: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., stage: _Optional[str] = ..., emptied_metarange_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    keeping_metarange_ids: _containers.RepeatedScalarFieldContainer[str]
+    keep_written_since_us: int
+    def __init__(self, addresses: _Optional[bytes] = ..., metarange_ids: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., stage: _Optional[str] = ..., emptied_metarange_ids: _Optional[_Iterable[str]] = ..., keeping_metarange_ids: _Optional[_Iterable[str]] = ..., keep_written_since_us: _Optional[int] = ...) -> None: ...
 
 class FindListingsInUseRequest(_message.Message):
     __slots__ = ("repository_id", "run_id", "metarange_ids")

@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/tarn_proto/graveler/v1/repository_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\xa0\x01\n\nRepository\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x19\n\x11storage_namespace\x18\x03 \x01(\t\x12\x19\n\x11\x64\x65\x66\x61ult_branch_id\x18\x04 \x01(\t\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"f\n\x17\x43reateRepositoryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x19\n\x11storage_namespace\x18\x02 \x01(\t\x12\x19\n\x11\x64\x65\x66\x61ult_branch_id\x18\x03 \x01(\t\"L\n\x18\x43reateRepositoryResponse\x12\x30\n\nrepository\x18\x01 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository\"-\n\x14GetRepositoryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\"I\n\x15GetRepositoryResponse\x12\x30\n\nrepository\x18\x01 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository\"P\n\x17ListRepositoriesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\"g\n\x18ListRepositoriesResponse\x12\x32\n\x0crepositories\x18\x01 \x03(\x0b\x32\x1c.tarn.graveler.v1.Repository\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"0\n\x17\x44\x65leteRepositoryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\"\x1a\n\x18\x44\x65leteRepositoryResponse2\xaf\x05\n\x11RepositoryService\x12\x9f\x01\n\x10\x43reateRepository\x12).tarn.graveler.v1.CreateRepositoryRequest\x1a*.tarn.graveler.v1.CreateRepositoryResponse\"4\xa2\xbb\x18\x30\n\nCreateRepo\x12\x1arepository/{repository_id}2\x06\x61lways\x12\x8f\x01\n\rGetRepository\x12&.tarn.graveler.v1.GetRepositoryRequest\x1a\'.tarn.graveler.v1.GetRepositoryResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\xc4\x01\n\x10ListRepositories\x12).tarn.graveler.v1.ListRepositoriesRequest\x1a*.tarn.graveler.v1.ListRepositoriesResponse\"Y\x90\x02\x01\xa2\xbb\x18R\n\tListRepos\x12\x0crepository/*\x1a\x37\n\x04\x65\x61\x63h\x12\x08ReadRepo\x1a%repository/{repository.repository_id}\x12\x9e\x01\n\x10\x44\x65leteRepository\x12).tarn.graveler.v1.DeleteRepositoryRequest\x1a*.tarn.graveler.v1.DeleteRepositoryResponse\"3\xa2\xbb\x18/\n\nDeleteRepo\x12\x1arepository/{repository_id}2\x05otherb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/tarn_proto/graveler/v1/repository_service.proto\x12\x10tarn.graveler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\xa0\x01\n\nRepository\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x19\n\x11storage_namespace\x18\x03 \x01(\t\x12\x19\n\x11\x64\x65\x66\x61ult_branch_id\x18\x04 \x01(\t\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"f\n\x17\x43reateRepositoryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x19\n\x11storage_namespace\x18\x02 \x01(\t\x12\x19\n\x11\x64\x65\x66\x61ult_branch_id\x18\x03 \x01(\t\"L\n\x18\x43reateRepositoryResponse\x12\x30\n\nrepository\x18\x01 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository\"-\n\x14GetRepositoryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\"I\n\x15GetRepositoryResponse\x12\x30\n\nrepository\x18\x01 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository\"P\n\x17ListRepositoriesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\"g\n\x18ListRepositoriesResponse\x12\x32\n\x0crepositories\x18\x01 \x03(\x0b\x32\x1c.tarn.graveler.v1.Repository\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"m\n\x17\x44\x65leteRepositoryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\twith_data\x18\x02 \x01(\x08\x12(\n\x05grace\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"U\n\x18\x44\x65leteRepositoryResponse\x12\x39\n\x15purge_not_before_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xde\x05\n\x11RepositoryService\x12\x9f\x01\n\x10\x43reateRepository\x12).tarn.graveler.v1.CreateRepositoryRequest\x1a*.tarn.graveler.v1.CreateRepositoryResponse\"4\xa2\xbb\x18\x30\n\nCreateRepo\x12\x1arepository/{repository_id}2\x06\x61lways\x12\x8f\x01\n\rGetRepository\x12&.tarn.graveler.v1.GetRepositoryRequest\x1a\'.tarn.graveler.v1.GetRepositoryResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\xc4\x01\n\x10ListRepositories\x12).tarn.graveler.v1.ListRepositoriesRequest\x1a*.tarn.graveler.v1.ListRepositoriesResponse\"Y\x90\x02\x01\xa2\xbb\x18R\n\tListRepos\x12\x0crepository/*\x1a\x37\n\x04\x65\x61\x63h\x12\x08ReadRepo\x1a%repository/{repository.repository_id}\x12\xcd\x01\n\x10\x44\x65leteRepository\x12).tarn.graveler.v1.DeleteRepositoryRequest\x1a*.tarn.graveler.v1.DeleteRepositoryResponse\"b\xa2\xbb\x18^\n\nDeleteRepo\x12\x1arepository/{repository_id}\x1a-\n\x04\x64\x61ta\x12\tEraseData\x1a\x1arepository/{repository_id}2\x05otherb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,25 +41,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPOSITORYSERVICE'].methods_by_name['ListRepositories']._loaded_options = None
   _globals['_REPOSITORYSERVICE'].methods_by_name['ListRepositories']._serialized_options = b'\220\002\001\242\273\030R\n\tListRepos\022\014repository/*\0327\n\004each\022\010ReadRepo\032%repository/{repository.repository_id}'
   _globals['_REPOSITORYSERVICE'].methods_by_name['DeleteRepository']._loaded_options = None
-  _globals['_REPOSITORYSERVICE'].methods_by_name['DeleteRepository']._serialized_options = b'\242\273\030/\n\nDeleteRepo\022\032repository/{repository_id}2\005other'
-  _globals['_REPOSITORY']._serialized_start=136
-  _globals['_REPOSITORY']._serialized_end=296
-  _globals['_CREATEREPOSITORYREQUEST']._serialized_start=298
-  _globals['_CREATEREPOSITORYREQUEST']._serialized_end=400
-  _globals['_CREATEREPOSITORYRESPONSE']._serialized_start=402
-  _globals['_CREATEREPOSITORYRESPONSE']._serialized_end=478
-  _globals['_GETREPOSITORYREQUEST']._serialized_start=480
-  _globals['_GETREPOSITORYREQUEST']._serialized_end=525
-  _globals['_GETREPOSITORYRESPONSE']._serialized_start=527
-  _globals['_GETREPOSITORYRESPONSE']._serialized_end=600
-  _globals['_LISTREPOSITORIESREQUEST']._serialized_start=602
-  _globals['_LISTREPOSITORIESREQUEST']._serialized_end=682
-  _globals['_LISTREPOSITORIESRESPONSE']._serialized_start=684
-  _globals['_LISTREPOSITORIESRESPONSE']._serialized_end=787
-  _globals['_DELETEREPOSITORYREQUEST']._serialized_start=789
-  _globals['_DELETEREPOSITORYREQUEST']._serialized_end=837
-  _globals['_DELETEREPOSITORYRESPONSE']._serialized_start=839
-  _globals['_DELETEREPOSITORYRESPONSE']._serialized_end=865
-  _globals['_REPOSITORYSERVICE']._serialized_start=868
-  _globals['_REPOSITORYSERVICE']._serialized_end=1555
+  _globals['_REPOSITORYSERVICE'].methods_by_name['DeleteRepository']._serialized_options = b'\242\273\030^\n\nDeleteRepo\022\032repository/{repository_id}\032-\n\004data\022\tEraseData\032\032repository/{repository_id}2\005other'
+  _globals['_REPOSITORY']._serialized_start=168
+  _globals['_REPOSITORY']._serialized_end=328
+  _globals['_CREATEREPOSITORYREQUEST']._serialized_start=330
+  _globals['_CREATEREPOSITORYREQUEST']._serialized_end=432
+  _globals['_CREATEREPOSITORYRESPONSE']._serialized_start=434
+  _globals['_CREATEREPOSITORYRESPONSE']._serialized_end=510
+  _globals['_GETREPOSITORYREQUEST']._serialized_start=512
+  _globals['_GETREPOSITORYREQUEST']._serialized_end=557
+  _globals['_GETREPOSITORYRESPONSE']._serialized_start=559
+  _globals['_GETREPOSITORYRESPONSE']._serialized_end=632
+  _globals['_LISTREPOSITORIESREQUEST']._serialized_start=634
+  _globals['_LISTREPOSITORIESREQUEST']._serialized_end=714
+  _globals['_LISTREPOSITORIESRESPONSE']._serialized_start=716
+  _globals['_LISTREPOSITORIESRESPONSE']._serialized_end=819
+  _globals['_DELETEREPOSITORYREQUEST']._serialized_start=821
+  _globals['_DELETEREPOSITORYREQUEST']._serialized_end=930
+  _globals['_DELETEREPOSITORYRESPONSE']._serialized_start=932
+  _globals['_DELETEREPOSITORYRESPONSE']._serialized_end=1017
+  _globals['_REPOSITORYSERVICE']._serialized_start=1020
+  _globals['_REPOSITORYSERVICE']._serialized_end=1754
 # @@protoc_insertion_point(module_scope)

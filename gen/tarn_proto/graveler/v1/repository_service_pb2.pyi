@@ -1,5 +1,6 @@
 import datetime
 
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from tarn_proto.common.v1 import rule_pb2 as _rule_pb2
 from google.protobuf.internal import containers as _containers
@@ -71,11 +72,17 @@ class ListRepositoriesResponse(_message.Message):
     def __init__(self, repositories: _Optional[_Iterable[_Union[Repository, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class DeleteRepositoryRequest(_message.Message):
-    __slots__ = ("repository_id",)
+    __slots__ = ("repository_id", "with_data", "grace")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    WITH_DATA_FIELD_NUMBER: _ClassVar[int]
+    GRACE_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
-    def __init__(self, repository_id: _Optional[str] = ...) -> None: ...
+    with_data: bool
+    grace: _duration_pb2.Duration
+    def __init__(self, repository_id: _Optional[str] = ..., with_data: _Optional[bool] = ..., grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class DeleteRepositoryResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("purge_not_before_time",)
+    PURGE_NOT_BEFORE_TIME_FIELD_NUMBER: _ClassVar[int]
+    purge_not_before_time: _timestamp_pb2.Timestamp
+    def __init__(self, purge_not_before_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...

@@ -50,14 +50,26 @@ class RepositoryRecord(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., default_branch: _Optional[str] = ..., create_time_us: _Optional[int] = ..., is_deleted: _Optional[bool] = ..., is_pending: _Optional[bool] = ..., restore_id: _Optional[str] = ...) -> None: ...
 
 class NamespaceRecord(_message.Message):
-    __slots__ = ("instance_uid", "repository_id", "is_final")
+    __slots__ = ("instance_uid", "repository_id", "is_final", "doom_time_us", "purge_after_us", "purge_begin_us", "purge_end_us", "purged_count", "purged_bytes")
     INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     IS_FINAL_FIELD_NUMBER: _ClassVar[int]
+    DOOM_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    PURGE_AFTER_US_FIELD_NUMBER: _ClassVar[int]
+    PURGE_BEGIN_US_FIELD_NUMBER: _ClassVar[int]
+    PURGE_END_US_FIELD_NUMBER: _ClassVar[int]
+    PURGED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PURGED_BYTES_FIELD_NUMBER: _ClassVar[int]
     instance_uid: str
     repository_id: str
     is_final: bool
-    def __init__(self, instance_uid: _Optional[str] = ..., repository_id: _Optional[str] = ..., is_final: _Optional[bool] = ...) -> None: ...
+    doom_time_us: int
+    purge_after_us: int
+    purge_begin_us: int
+    purge_end_us: int
+    purged_count: int
+    purged_bytes: int
+    def __init__(self, instance_uid: _Optional[str] = ..., repository_id: _Optional[str] = ..., is_final: _Optional[bool] = ..., doom_time_us: _Optional[int] = ..., purge_after_us: _Optional[int] = ..., purge_begin_us: _Optional[int] = ..., purge_end_us: _Optional[int] = ..., purged_count: _Optional[int] = ..., purged_bytes: _Optional[int] = ...) -> None: ...
 
 class Token(_message.Message):
     __slots__ = ("token_id", "is_conditional", "buckets", "create_time_us")

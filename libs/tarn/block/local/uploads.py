@@ -141,17 +141,25 @@ class LocalUploads:
         """See `BlockUploads.discard`."""
         check_path(key.path)
         check_upload(upload)
-        tree = self._intake.tree
-
-        def remove(base: tuple[str, ...]) -> None:
-            for name in tree.names(base):
-                tree.remove((*base, name), keep=len(base) - 1)
-            with suppress(FileNotFoundError):
-                tree.prune(base, keep=len(base) - 1)
-
         with self._intake.guard, Faults(f"discard upload {upload} of block {key.path}"):
             base = (*self._namespaces.look(key.namespace).names, UPLOADS, upload)
-            await self._intake.threads.run(lambda: remove(base))
+            await self._intake.threads.run(lambda: self._remove(base))
+
+    async def discard_all(self, namespace: str) -> None:
+        """See `BlockUploads.discard_all`."""
+        with self._intake.guard, Faults(f"discard the uploads of {namespace}"):
+            base = (*self._namespaces.look(namespace).names, UPLOADS)
+            for upload in await self._intake.threads.run(lambda: self._intake.tree.names(base)):
+                await self._intake.threads.run(
+                    lambda upload=upload: self._remove((*base, upload))  # type: ignore[misc]
+                )
+
+    def _remove(self, base: tuple[str, ...]) -> None:
+        tree = self._intake.tree
+        for name in tree.names(base):
+            tree.remove((*base, name), keep=len(base) - 1)
+        with suppress(FileNotFoundError):
+            tree.prune(base, keep=len(base) - 1)
 
 
 async def _never(_: bytes) -> None:

@@ -9,11 +9,12 @@ from typing import Final
 from tarn.block.keys import PATH_BYTES_MAX, check_path, parse_namespace
 from tarn.core.errors import Kind, Reason, TarnError
 
-__all__ = ["OWN", "S3Namespace", "ObjectKey", "namespace_of", "object_key_of"]
+__all__ = ["OWN", "RESERVED", "S3Namespace", "ObjectKey", "namespace_of", "object_key_of"]
 
 OWN: Final = ".tarn/"
 """Prefix of the driver's own keys, below the namespace; `check_path` allows no block path that begins so."""
-_RESERVED: Final = frozenset({"data", "_tarn"})
+RESERVED: Final = ("_tarn", "data")
+"""First segments of the paths of all blocks."""
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
 
 
@@ -53,7 +54,7 @@ def namespace_of(namespace: str) -> S3Namespace:
             paths begin: its blocks could then be listed among those of another namespace.
     """
     bucket, *names = parse_namespace(namespace, "s3")
-    taken = _RESERVED.intersection(names)
+    taken = set(RESERVED).intersection(names)
     if taken:
         text = f"namespace {namespace} must not have a segment {min(taken)!r}"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, namespace=namespace)

@@ -255,14 +255,17 @@ class Objects:
         if tries > 1:
             # An answer may have been lost, and with it the id of an upload that then would never end.
             with suppress(TarnError):
-                for other in await self._unfinished(at):
-                    if other != upload_id:
+                for key, other in await self.unfinished(at.bucket, at.key):
+                    if key == at and other != upload_id:
                         await self.abort(at, other)
         return upload_id
 
-    async def _unfinished(self, at: ObjectKey) -> list[str]:
-        doing = f"list uploads of {at}"
-        return await self._run(doing, lambda: self._once(lambda: self._wire.unfinished(at)))
+    async def unfinished(self, bucket: str, prefix: str) -> list[tuple[ObjectKey, str]]:
+        """Returns multipart uploads that have not ended, with their ids; one page of them."""
+        doing = f"list uploads of s3://{bucket}/{prefix}"
+        return await self._run(
+            doing, lambda: self._once(lambda: self._wire.unfinished(bucket, prefix))
+        )
 
     async def part(self, at: ObjectKey, upload_id: str, number: int, body: PartBody) -> str | None:
         """Uploads one part; returns its ETag, or None if the upload does not exist. Safe to repeat: the same

@@ -72,6 +72,26 @@ async def open_s3(
         TarnError: the server cannot be used; the message gives the reason and the setting to check.
     """
     limits = limits or S3Limits()
+    retrying = Retrying(limits, clock, chance)
+    wire, abilities = await _checked_wire(settings, limits, retrying, chance)
+    if not abilities.put_if_absent:
+        _log.warning("object store has no conditional writes", namespace=settings.namespace)
+    objects = Objects(wire, retrying, abilities, limits, chance)
+
+    async def renew(changed: S3Settings) -> None:
+        wire.adopt((await _checked_wire(changed, limits, retrying, chance))[0])
+
+    return S3BlockStore(wire, objects, settings.spool, renew)
+
+
+async def _checked_wire(
+    settings: S3Settings, limits: S3Limits, retrying: Retrying, chance: random.Random
+) -> tuple[Wire, Abilities]:
+    """Returns the clients of a server that can be used with its credentials, and its optional features.
+
+    Raises:
+        TarnError: as `open_s3`.
+    """
     ns = namespace_of(settings.namespace)
     try:
         session = _session(settings)
@@ -80,7 +100,6 @@ async def open_s3(
     except (BotoCoreError, ValueError) as error:
         text = f"cannot open the block store {settings.namespace}: {error}"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text) from error
-    retrying = Retrying(limits, clock, chance)
     stamp = chance.randbytes(16).hex()
     probe = ns.own(f"probe/{stamp}")
     try:
@@ -88,10 +107,7 @@ async def open_s3(
     except BaseException:
         wire.close()
         raise
-    if not abilities.put_if_absent:
-        _log.warning("object store has no conditional writes", namespace=settings.namespace)
-    objects = Objects(wire, retrying, abilities, limits, chance)
-    return S3BlockStore(wire, objects, settings.spool)
+    return wire, abilities
 
 
 def _threads(limits: S3Limits) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from tarn.block.port import (
 )
 from tarn.block.s3.names import OWN, namespace_of, object_key_of
 from tarn.block.s3.objects import Objects
+from tarn.block.s3.settings import S3Settings
 from tarn.block.s3.uploads import S3Uploads
 from tarn.block.s3.wire import Wire
 from tarn.block.s3.writer import LargeWrites, S3Writer
@@ -36,10 +37,18 @@ class S3BlockStore:
         wire: closed with the store.
         objects: makes the calls.
         folder: holds large parts of uploads until they are complete; None: the system's temporary folder.
+        renew: see the method; None for a store whose credentials never change.
     """
 
-    def __init__(self, wire: Wire, objects: Objects, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        objects: Objects,
+        folder: Path | None = None,
+        renew: Callable[[S3Settings], Awaitable[None]] | None = None,
+    ) -> None:
         self._wire = wire
+        self._renew = renew
         self._objects = objects
         self._guard = CloseGuard(closed_error)
         limits = objects.limits
@@ -50,6 +59,16 @@ class S3BlockStore:
     def uploads(self) -> S3Uploads:
         """Returns the store's multipart uploads."""
         return self._uploads
+
+    async def renew(self, settings: S3Settings) -> None:
+        """Uses other credentials of the same server for all further requests, once the server has accepted them.
+
+        Raises:
+            TarnError: the server refuses them or does not answer, as when it is opened; the old ones stay in use.
+        """
+        assert self._renew is not None
+        with self._guard:
+            await self._renew(settings)
 
     async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
         """See `BlockStore.put`."""

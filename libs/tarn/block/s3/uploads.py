@@ -27,7 +27,7 @@ from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.close_guard import CloseGuard
 from tarn.block.keys import PART_NUMBER_MAX, check_part, check_upload
 from tarn.block.port import CHUNK_BYTES, BlockExistsError, BlockKey, BlockNotFoundError
-from tarn.block.s3.names import ObjectKey, S3Namespace, namespace_of, object_key_of
+from tarn.block.s3.names import OWN, RESERVED, ObjectKey, S3Namespace, namespace_of, object_key_of
 from tarn.block.s3.objects import Objects
 from tarn.block.s3.settings import PART_BYTES_MIN
 from tarn.block.s3.spool import Held, Spool
@@ -214,6 +214,25 @@ class S3Uploads:
                 self._known.pop(mark)
             if keys := await self._kept(ns, upload):
                 await self.objects.delete(ns.bucket, list(keys))
+
+    async def discard_all(self, namespace: str) -> None:
+        """See `BlockUploads.discard_all`."""
+        ns = namespace_of(namespace)
+        with self.guard:
+            # Not of the whole root: another namespace may lie below it.
+            for prefix in (OWN, *RESERVED):
+                await self._abort_all(ns.bucket, f"{ns.root}{prefix.rstrip('/')}/")
+            own, more = ns.own("uploads/").key, True
+            while more:
+                rows, more = await self.objects.page(ns.bucket, own, "", PAGE_MAX)
+                await self.objects.delete(ns.bucket, [row.key for row in rows])
+                for row in rows:
+                    self._known.pop(ObjectKey(ns.bucket, row.key))
+
+    async def _abort_all(self, bucket: str, prefix: str) -> None:
+        while uploads := await self.objects.unfinished(bucket, prefix):
+            for at, upload_id in uploads:
+                await self.objects.abort(at, upload_id)
 
 
 def _places(key: BlockKey, upload: str) -> tuple[S3Namespace, ObjectKey]:

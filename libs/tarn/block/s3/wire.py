@@ -77,6 +77,13 @@ class Wire:
         self._buckets: BoundedMap[str, S3Store] = BoundedMap(_BUCKETS_MAX)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tarn-s3")
 
+    def adopt(self, other: Wire) -> None:
+        """Uses the clients of another wire for all further calls, and closes its threads. Running calls go on."""
+        self._boto = other._boto
+        self._open_bucket = other._open_bucket
+        self._buckets = BoundedMap(_BUCKETS_MAX)
+        other._threads.shutdown(wait=False)
+
     def close(self) -> None:
         """Waits for the threads' calls and ends the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -208,13 +215,13 @@ class Wire:
 
         await self._call(work)
 
-    async def unfinished(self, at: ObjectKey) -> list[str]:
-        """ListMultipartUploads of exactly this key; returns upload ids, one page of them."""
+    async def unfinished(self, bucket: str, prefix: str) -> list[tuple[ObjectKey, str]]:
+        """ListMultipartUploads; returns keys and upload ids, one page of them."""
 
-        def work() -> list[str]:
-            page = self._boto.list_multipart_uploads(Bucket=at.bucket, Prefix=at.key)
+        def work() -> list[tuple[ObjectKey, str]]:
+            page = self._boto.list_multipart_uploads(Bucket=bucket, Prefix=prefix)
             rows = page.get("Uploads", ())
-            return [str(row["UploadId"]) for row in rows if row["Key"] == at.key]
+            return [(ObjectKey(bucket, row["Key"]), str(row["UploadId"])) for row in rows]
 
         return await self._call(work)
 

@@ -62,6 +62,8 @@ class Action(enum.StrEnum):
     """What compactors know, the names and numbers of rows of all branches, and pauses of compactors."""
     MANAGE_COLLECTION = "ManageCollection"
     """Garbage collections: their runs, holds, and the addresses of all blocks in use (docs/design/collection.md)."""
+    ERASE_DATA = "EraseData"
+    """Deleting what collections keep: repositories with their data (docs/design/erase.md)."""
     READ_QUOTAS = "ReadQuotas"
     WRITE_QUOTAS = "WriteQuotas"
     """Limits of repositories and users (docs/design/quotas.md)."""

@@ -22,6 +22,7 @@ from cassandra.cluster import Cluster
 from tarn.aio.close_guard import CloseGuard
 from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
+from tarn.kv.cassandra.cluster.connection import change_login
 from tarn.kv.cassandra.cluster.outcomes import read_error, write_error
 from tarn.kv.cassandra.cluster.rediscovery import Rediscovery
 from tarn.kv.cassandra.cluster.session import Profile
@@ -264,6 +265,15 @@ class CassandraKv:
                     raise
                 except Exception as error:
                     raise write_error(error) from error
+
+    async def use_login(self, username: str, password: str) -> None:
+        """Uses another login for all further connections (`change_login`).
+
+        Raises:
+            TarnError: UNAUTHENTICATED: the nodes refuse it. UNAVAILABLE: no node answers, or the store is closed.
+        """
+        with self._guard:
+            await asyncio.to_thread(change_login, self._cluster, username, password)
 
     async def close(self) -> None:
         """See `Kv.close`. New operations fail; running operations are finished and answered."""

@@ -34,7 +34,7 @@ from tarn.kv.limits import (
     closed_error,
 )
 from tarn.kv.port import Group, Listed, Partition, Predicate, Row, SiftedPage, Versioned
-from tarn.telemetry.calls import CallMeter
+from tarn.telemetry.calls import COUNTED_TOGETHER, CallMeter
 from tarn.telemetry.tracing import TRACEPARENT
 
 __all__ = ["EmbeddedKv", "EmbeddedLimits", "open_embedded"]
@@ -104,9 +104,13 @@ class EmbeddedKv:
                 disk refuses the write that would overwrite it.
         """
         meter = self._reads
-        if len(keys) > sql.KEYS_PER_STATEMENT or (meter is not None and TRACEPARENT.get()):
+        if len(keys) > sql.KEYS_PER_STATEMENT:
             with nullcontext() if meter is None else meter.call():
                 return await self._get_in_steps(partition, keys, settle=settle)
+        if meter is not None and TRACEPARENT.get():
+            with meter.call():
+                self._check_readable(keys, settle=settle)
+                return self._reader.get(partition, keys)
         # The hottest read: measured here, without a coroutine of its own.
         began = 0.0
         if meter is not None:
@@ -120,7 +124,9 @@ class EmbeddedKv:
                 meter.end_failed(began, error)
             raise
         if meter is not None:
-            meter.end(began)
+            meter.ended.append(meter.now() - began)
+            if len(meter.ended) >= COUNTED_TOGETHER:
+                meter.count_ended()
         return found
 
     async def _get_in_steps(

@@ -93,8 +93,11 @@ class LineLogger(structlog.BoundLoggerBase):
 
 
 @contextmanager
-def logging_to(config: LogConfig) -> Iterator[None]:
-    """Configures structlog and `logging` for the block; restores the previous configuration after it."""
+def logging_to(config: LogConfig) -> Iterator[LogLines]:
+    """Configures structlog and `logging` for the block; restores the previous configuration after it.
+
+    Yields the writer of the lines.
+    """
     before = structlog.get_config()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -102,7 +105,7 @@ def logging_to(config: LogConfig) -> Iterator[None]:
         lines = LogLines(stream)
         _configure(config, stream, lines)
         try:
-            yield
+            yield lines
         finally:
             lines.flush()
             root.handlers[:], root.level = handlers, level

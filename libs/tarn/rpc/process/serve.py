@@ -14,6 +14,7 @@ import json
 import os
 import random
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -23,16 +24,19 @@ from typing import Protocol, Self
 import structlog
 
 from tarn.aio.task_set import TaskSet
+from tarn.config import SecretChanges
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import TarnError
 from tarn.rpc.process.defects import new_loop, warnings_logged
 from tarn.rpc.process.log import LogConfig, logging_to
+from tarn.rpc.process.log_lines import LogLines
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.rpc.process.tls import TlsFiles, server_credentials
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
 from tarn.rpc.server.health_server import HealthServer
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.admin import AdminServer
+from tarn.telemetry.audit.log import AuditConfig, AuditLog, auditing
 from tarn.telemetry.debugging import dump_threads_on_signal
 from tarn.telemetry.exporting import exporting
 from tarn.telemetry.meters import Meters
@@ -75,6 +79,7 @@ class ServeConfig:
         log: destination and format of log lines.
         admin: the admin port; None for none.
         trace_ratio: traced fraction of the requests without a sampled parent, 0 to 1.
+        audit: the audit log; None for none.
     """
 
     name: str
@@ -86,6 +91,7 @@ class ServeConfig:
     log: LogConfig = field(default_factory=LogConfig)
     admin: AdminPort | None = None
     trace_ratio: float = 0.0
+    audit: AuditConfig | None = None
 
 
 class Runtime:
@@ -97,18 +103,28 @@ class Runtime:
         rng: random numbers for jitter and sampling; never for secrets.
         meters: counters and histograms.
         tracing: spans.
+        audit: the audit log; None for none.
+        secrets: parts of the process that are told of new secrets.
         addresses: listening addresses of the process by name (`grpc`, `s3`, …), for the ready line.
         failure: why the process stops by itself; empty if it was asked to stop.
     """
 
     def __init__(
-        self, clock: Clock, ids: IdSource, rng: random.Random, meters: Meters, tracing: Tracing
+        self,
+        clock: Clock,
+        ids: IdSource,
+        rng: random.Random,
+        meters: Meters,
+        tracing: Tracing,
+        audit: AuditLog | None = None,
     ) -> None:
         self.clock = clock
         self.ids = ids
         self.rng = rng
         self.meters = meters
         self.tracing = tracing
+        self.audit = audit
+        self.secrets = SecretChanges()
         self.addresses: dict[str, str] = {}
         self.failure = ""
         self._starting: asyncio.Timeout | None = None
@@ -187,20 +203,24 @@ def serve(build: Build, config: ServeConfig) -> int:
         The exit code: 0 after a requested stop, 1 if the process could not start or failed.
     """
     with (
-        logging_to(config.log),
+        logging_to(config.log) as lines,
         asyncio.Runner(loop_factory=new_loop) as runner,
         warnings_logged(),
     ):
-        return runner.run(_run(build, config))
+        return runner.run(_run(build, config, lines))
 
 
-async def _run(build: Build, config: ServeConfig) -> int:
+async def _run(build: Build, config: ServeConfig, lines: LogLines) -> int:
     clock, rng, meters = SystemClock(), random.SystemRandom(), Meters()
     ids = SystemIds(clock)
     try:
         register_process(meters, clock, config.name, version("tarn"))
-        with exporting(config.name, meters, config.trace_ratio, rng, os.environ, clock) as tracing:
-            runtime = Runtime(clock, ids, rng, meters, tracing)
+        stdout = _Stdout(lines if config.log.output == "-" else LogLines(sys.stdout))
+        with (
+            exporting(config.name, meters, config.trace_ratio, rng, os.environ, clock) as tracing,
+            auditing(config.audit, config.name, clock, meters, stdout) as audit,
+        ):
+            runtime = Runtime(clock, ids, rng, meters, tracing, audit)
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, runtime.stop)
@@ -215,6 +235,16 @@ async def _run(build: Build, config: ServeConfig) -> int:
         return 1
     _log.info("stopped", service=config.name)
     return 0
+
+
+class _Stdout:
+    """Writes audit lines to standard output, between whole log lines."""
+
+    def __init__(self, lines: LogLines) -> None:
+        self._lines = lines
+
+    def write(self, text: str) -> None:
+        self._lines.error(text.removesuffix("\n"))
 
 
 async def _live(build: Build, config: ServeConfig, runtime: Runtime) -> None:
@@ -291,6 +321,7 @@ def _server(
         meters=runtime.meters,
         tracing=runtime.tracing,
         credentials=None if config.tls is None else server_credentials(config.tls),
+        audit=runtime.audit,
     )
 
 

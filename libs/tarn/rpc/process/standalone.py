@@ -14,14 +14,16 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Literal, Self
 
-from tarn.config import Config, ConfigError, ServiceName, load
+from tarn.config import Config, ConfigError, SecretFiles, ServiceName, load
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.client.replicas import Replicas
 from tarn.rpc.process.log import LogConfig
+from tarn.rpc.process.secret_watch import SecretWatch
 from tarn.rpc.process.serve import AdminPort, Application, Runtime, ServeConfig, serve
 from tarn.rpc.process.tls import ChannelTls, TlsFiles
 from tarn.rpc.server.grpc_server import ServerConfig
 from tarn.rpc.wire.methods import Endpoint
+from tarn.telemetry.audit.log import AuditConfig
 
 __all__ = [
     "READY_FD",
@@ -118,7 +120,14 @@ def run(
         async def build(runtime: Runtime) -> Sequence[Application]:
             async with AsyncExitStack() as stack:
                 applications = await assemble(config, runtime, stack)
-                return [Held(stack.pop_all()), *applications]
+                watch = SecretWatch(
+                    config,
+                    SecretFiles(config, os.environ),
+                    runtime.secrets,
+                    runtime.clock,
+                    runtime.meters,
+                )
+                return [Held(stack.pop_all()), *applications, watch]
 
         return serve(build, process)
     except ConfigError as error:
@@ -164,4 +173,18 @@ def serve_config(
         log=log_config(config),
         admin=_admin_port(name, config),
         trace_ratio=config.tracing.sample_ratio,
+        audit=_audit_config(config),
+    )
+
+
+def _audit_config(config: Config) -> AuditConfig | None:
+    audit = config.audit
+    if audit.output == "off":
+        return None
+    return AuditConfig(
+        audit.folder if audit.output == "file" else None,
+        audit.file_size_bytes,
+        audit.files,
+        audit.queue,
+        audit.reads,
     )

@@ -21,6 +21,7 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import TarnError
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.rpc.rules import OPERATE
+from tarn.rpc.server.auditing import RpcAudit, peer_address
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.server.observer import Observer
 from tarn.rpc.server.stream_server import OperationServer
@@ -43,6 +44,7 @@ from tarn.rpc.wire.methods import (
     unary_methods,
 )
 from tarn.rpc.wire.subject import subject_of
+from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
 
@@ -92,6 +94,7 @@ class RpcServer:
         meters: `rpc.duration` per method, `rpc.failed` per method and reason, and `rpc.in_flight`.
         tracing: makes one span per sampled unary rpc.
         credentials: TLS credentials; None for plain text.
+        audit: records the calls; None: nothing does.
 
     Raises:
         TypeError: a handler lacks an rpc.
@@ -107,6 +110,7 @@ class RpcServer:
         meters: Meters,
         tracing: Tracing,
         credentials: grpc.ServerCredentials | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         self._endpoints = endpoints
         self._config = config
@@ -115,6 +119,7 @@ class RpcServer:
         self._meters = meters
         self._tracing = tracing
         self._credentials = credentials
+        self._audit = audit
         self._in_flight = InFlight(clock)
         self._streams: list[OperationServer] = []
         self._health = health.aio.HealthServicer()
@@ -184,9 +189,10 @@ class RpcServer:
 
     def _generic_handler(self, endpoint: Endpoint) -> grpc.GenericRpcHandler:
         handlers: dict[str, grpc.RpcMethodHandler[Message, Message]] = {}
+        audit = None if self._audit is None else RpcAudit(self._audit, endpoint.descriptor)
         for name, method in unary_methods(endpoint.descriptor).items():
             handlers[name] = grpc.unary_unary_rpc_method_handler(
-                self._unary(method, handle_of(endpoint, name)),
+                self._unary(method, handle_of(endpoint, name), audit),
                 request_deserializer=method.request_type.FromString,
                 response_serializer=method.response_type.SerializeToString,
             )
@@ -199,6 +205,7 @@ class RpcServer:
                 self._clock,
                 Observer(operate.path, self._meters, self._clock).operation,
                 self._tracing,
+                audit,
             )
             self._streams.append(streams)
             handlers[OPERATE] = grpc.stream_stream_rpc_method_handler(
@@ -206,7 +213,7 @@ class RpcServer:
             )
         return grpc.method_handlers_generic_handler(endpoint.name, handlers)
 
-    def _unary(self, method: UnaryMethod, handle: Handle) -> UnaryBehaviour:
+    def _unary(self, method: UnaryMethod, handle: Handle, audit: RpcAudit | None) -> UnaryBehaviour:
         answer = self._in_flight.read if method.read_only else self._in_flight.change
         observer = Observer(method.path, self._meters, self._clock)
 
@@ -217,13 +224,16 @@ class RpcServer:
             remaining = context.time_remaining() or 0.0
             call = self._call(headers.get(REQUEST_ID_HEADER, ""), caller_token, remaining)
             REQUEST_ID.set(call.request_id)
+            recorded = handle
+            if audit is not None:
+                recorded = audit.recorded(handle, method.name, peer_address(context.peer()))
             failure: TarnError | None = None
             code = "CANCELLED"
             with self._calls:
                 try:
                     try:
                         with self._tracing.span(method.path, headers.get(TRACEPARENT_HEADER, "")):
-                            response = await answer(handle, request, call)
+                            response = await answer(recorded, request, call)
                         code = "OK"
                     except TarnError as error:
                         failure, code = error, code_of(error.kind).name

@@ -13,6 +13,8 @@ from google.protobuf.message import Message
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.rpc.client.stream_connection import OperationMessage, ResultMessage
+from tarn.rpc.rules import OPERATION
+from tarn.rpc.server.auditing import RpcAudit, peer_address
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.wire.batch import BATCH_BYTES_MAX, Batch
 from tarn.rpc.wire.call import Call
@@ -59,6 +61,7 @@ class OperationServer:
         clock: Clock,
         finished: Finished,
         tracing: Tracing,
+        audit: RpcAudit | None = None,
     ) -> None:
         self.method = method
         self.handle = handle
@@ -67,6 +70,7 @@ class OperationServer:
         self.clock = clock
         self.finished = finished
         self.tracing = tracing
+        self.audit = audit
         self._streams: set[_Stream] = set()
         self._stopping = False
 
@@ -90,10 +94,10 @@ class OperationServer:
             stream.ask_to_stop()
 
 
-def _traced(server: OperationServer, traceparent: str) -> Handle:
+def _traced(server: OperationServer, inner: Handle, traceparent: str) -> Handle:
     async def handle(request: Message, call: Call) -> Message:
         with server.tracing.span(server.method.path, traceparent):
-            return await server.handle(request, call)
+            return await inner(request, call)
 
     return handle
 
@@ -103,6 +107,7 @@ class _Stream:
 
     def __init__(self, server: OperationServer) -> None:
         self._server = server
+        self._source = ""
         self._ready: deque[bytes] = deque()  # encoded results
         self._open_count = 0  # operations begun whose results are not yet sent
         self._read_all = False
@@ -115,6 +120,8 @@ class _Stream:
 
         If the client disconnects, this is cancelled or returns; begun operations continue (`InFlight`).
         """
+        if self._server.audit is not None:
+            self._source = peer_address(context.peer())
         try:
             async with asyncio.TaskGroup() as group:
                 await context.send_initial_metadata(())
@@ -159,8 +166,11 @@ class _Stream:
             server.finished(call, error, started)
 
         handle = server.handle
+        if server.audit is not None:
+            name = request.WhichOneof(OPERATION) or ""
+            handle = server.audit.recorded(handle, name, self._source)
         if header.traceparent and server.tracing.is_on:
-            handle = _traced(server, header.traceparent)
+            handle = _traced(server, handle, header.traceparent)
         try:
             server.in_flight.begin(handle, request, call, done)
         except TarnError as error:

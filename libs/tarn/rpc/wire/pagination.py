@@ -13,6 +13,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Sequence
 
 from tarn.core.errors import Kind, Reason, TarnError
 
@@ -33,17 +34,20 @@ class PageTokens:
     """The tokens of one listing: of one caller, one rpc and one list of arguments.
 
     Args:
-        key: secret, of `PAGE_KEY_BYTES`; the same in all replicas of the listing service.
+        keys: secret, of `PAGE_KEY_BYTES` each; the same in all replicas of the listing service. The first one signs,
+            and all of them verify.
         caller: a user's id or uid.
         listing: the rpc, such as `CommitService.ListCommits`.
         arguments: every other argument of the listing (not page size or token), by name.
     """
 
-    __slots__ = ("_key", "_listing")
+    __slots__ = ("_keys", "_listing")
 
-    def __init__(self, key: bytes, caller: str, listing: str, **arguments: Argument) -> None:
-        assert len(key) == PAGE_KEY_BYTES, "a page key has the wrong length"
-        self._key = key
+    def __init__(
+        self, keys: Sequence[bytes], caller: str, listing: str, **arguments: Argument
+    ) -> None:
+        assert {len(key) for key in keys} == {PAGE_KEY_BYTES}, "a page key has the wrong length"
+        self._keys = keys
         # repr distinguishes types and quotes strings, so that no two lists of arguments look the same.
         parts = [repr(caller), repr(listing)]
         parts += [f"{name}={arguments[name]!r}" for name in sorted(arguments)]
@@ -52,7 +56,7 @@ class PageTokens:
     def encode(self, last_key: str) -> str:
         """Returns the token of the page that begins after `last_key`, which is not empty and is UTF-8."""
         last = last_key.encode()
-        packed = bytes([_VERSION]) + self._mac(last) + last
+        packed = bytes([_VERSION]) + self._mac(self._keys[0], last) + last
         return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
     def decode(self, token: str) -> str:
@@ -74,15 +78,15 @@ class PageTokens:
         mac, last = packed[1 : 1 + _MAC_BYTES], packed[1 + _MAC_BYTES :]
         if not last or packed[0] != _VERSION:
             raise _invalid("is damaged or of another version")
-        if not hmac.compare_digest(mac, self._mac(last)):
+        if not any(hmac.compare_digest(mac, self._mac(key, last)) for key in self._keys):
             raise _invalid("was not made for this caller and these arguments")
         try:
             return last.decode()
         except UnicodeError as error:  # not possible without the key
             raise _invalid("is damaged") from error
 
-    def _mac(self, last: bytes) -> bytes:
-        return hmac.digest(self._key, self._listing + last, hashlib.sha256)[:_MAC_BYTES]
+    def _mac(self, key: bytes, last: bytes) -> bytes:
+        return hmac.digest(key, self._listing + last, hashlib.sha256)[:_MAC_BYTES]
 
 
 def page_size(requested: int, default: int, maximum: int) -> int:

@@ -122,6 +122,27 @@ class BlockUploadContract:
         with pytest.raises(BlockNotFoundError):
             await writer.finish()
 
+    async def test_all_uploads_of_a_namespace_are_discarded(self, store: BlockStore) -> None:
+        """Of no other namespace, also not of one whose name begins the same. Blocks stay."""
+        key, other = self.key(data_path(1)), self.key(data_path(1), "lake2")
+        await store.put(self.key(data_path(2)), sample(SMALL))
+        writers = []
+        for place in (key, other):
+            await store.uploads.begin(place, "u1")
+            await self.part(store, place, 1, sample(LARGE))
+            writer = await store.uploads.open_part(place, "u1", 2, "late")
+            await writer.write(sample(SMALL))
+            writers.append(writer)
+        await store.uploads.discard_all(key.namespace)
+        await store.uploads.discard_all(key.namespace)
+        with pytest.raises(BlockNotFoundError):
+            await writers[0].finish()
+        with pytest.raises(BlockNotFoundError):
+            await store.uploads.complete(key, "u1", [(1, "a")])
+        await writers[1].finish()
+        await store.uploads.discard_all(other.namespace)
+        assert await self.names(store) == [data_path(2)]
+
     async def test_bad_uploads_are_refused(self, store: BlockStore) -> None:
         """Invalid names, part numbers out of range, and an empty part list are refused."""
         key, uploads = self.key(data_path(1)), store.uploads

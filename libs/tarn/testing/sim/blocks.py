@@ -120,6 +120,11 @@ class _UploadsLink:
         work = partial(self._uploads.discard, key, upload)
         await self._wire.send(f"discard {upload}", lambda: _written(self._faults, key, work))
 
+    async def discard_all(self, namespace: str) -> None:
+        """See `BlockUploads.discard_all`."""
+        key, work = BlockKey(namespace, ""), partial(self._uploads.discard_all, namespace)
+        await self._wire.send("discard uploads", lambda: _written(self._faults, key, work))
+
 
 async def _written(faults: FaultInjector, key: BlockKey, work: Callable[[], Awaitable[R]]) -> R:
     """Performs a write with the faults of the profile."""

@@ -19,9 +19,10 @@ class Headers:
 
     Attributes:
         amz_names: the distinct names that begin with `x-amz-`, which several checks use.
+        by_name: the values by lower-case name; those of duplicates are joined with `,` (RFC 9110 §5.3).
     """
 
-    __slots__ = ("_joined", "amz_names", "pairs")
+    __slots__ = ("amz_names", "by_name", "pairs")
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self.pairs = list(pairs)
@@ -30,31 +31,31 @@ class Headers:
             joined.clear()
             for name, value in self.pairs:
                 joined[name] = f"{joined[name]},{value}" if name in joined else value
-        self._joined = joined
+        self.by_name = joined
         self.amz_names = [name for name in joined if name.startswith("x-amz-")]
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Returns the value of a lower-case name; values of duplicates are joined with `,` (RFC 9110 §5.3)."""
-        return self._joined.get(name, default)
+        return self.by_name.get(name, default)
 
     def text(self, name: str) -> str:
         """Returns the value of a lower-case name, empty if absent."""
-        return self._joined.get(name, "")
+        return self.by_name.get(name, "")
 
     def with_prefix(self, prefix: str) -> Iterator[tuple[str, str]]:
         """Yields `(name, joined value)` of the names that begin with a lower-case prefix."""
-        names = self.amz_names if prefix.startswith("x-amz-") else self._joined
-        return ((name, self._joined[name]) for name in names if name.startswith(prefix))
+        names = self.amz_names if prefix.startswith("x-amz-") else self.by_name
+        return ((name, self.by_name[name]) for name in names if name.startswith(prefix))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._joined
+        return name in self.by_name
 
     def __iter__(self) -> Iterator[str]:
         """Iterates over the distinct names."""
-        return iter(self._joined)
+        return iter(self.by_name)
 
     def __len__(self) -> int:
-        return len(self._joined)
+        return len(self.by_name)
 
     def __repr__(self) -> str:
-        return f"Headers({len(self.pairs)} lines: {', '.join(self._joined)})"
+        return f"Headers({len(self.pairs)} lines: {', '.join(self.by_name)})"

@@ -64,7 +64,16 @@ async def delete_objects(backend: Backend, request: S3Request) -> Response:
             group.create_task(_unstage(backend, request, branch, paths, failures, slots))
     _give_up_together(wanted.keys, failures)
     outcomes = [_outcome(key, failures.get(key)) for key in wanted.keys]
+    for outcome in outcomes:
+        code = "" if isinstance(outcome, xml_out.DeletedKey) else outcome.code
+        request.outcomes.append((_resource(request, outcome.key), code))
     return xml_out.answer(xml_out.delete_result(outcomes, quiet=wanted.quiet))
+
+
+def _resource(request: S3Request, key: str) -> str:
+    """Returns the resource of a key as the client spelled it, which may be invalid."""
+    ref, _, path = key.partition("/")
+    return f"repository/{request.bucket}/branch/{ref}/object/{path}"
 
 
 def _target(request: S3Request, key: str) -> tuple[BranchId, str]:

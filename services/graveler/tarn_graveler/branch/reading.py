@@ -20,6 +20,7 @@ from tarn.core.entry import is_tombstone
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.listing.pages import Page, PageRequest
 from tarn.kv.records import Repository
+from tarn_graveler.branch.kept_objects import KeptObjects
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.records import Branches, BranchName
 from tarn_graveler.collection.expired import ExpiredCommits
@@ -52,6 +53,7 @@ class Reading:
         branches: Branches,
         layers: Layers,
         expired: ExpiredCommits,
+        kept: KeptObjects,
         clock: Clock,
         read_seconds_max: float,
     ) -> None:
@@ -59,6 +61,7 @@ class Reading:
         self._branches = branches
         self._layers = layers
         self._expired = expired
+        self._kept = kept
         self._clock = clock
         self._read_seconds_max = read_seconds_max
 
@@ -107,18 +110,32 @@ class Reading:
         """Returns the packed entry of a path on a ref.
 
         Raises:
-            TarnError: REF_NOT_FOUND, BRANCH_NOT_FOUND, ENTRY_NOT_FOUND, EXPIRED_COMMIT.
+            TarnError: REF_NOT_FOUND, BRANCH_NOT_FOUND, ENTRY_NOT_FOUND; EXPIRED_COMMIT, unless a rule of objects keeps
+                this one.
         """
         resolved = await self._refs.resolve(repository, ref)
         if isinstance(resolved, OnCommit):
-            await self._refuse_expired(repository, resolved)
-            packed = await self._layers.find_committed(repository, resolved.commit_id, path)
+            packed = await self._find_committed(repository, resolved, path)
         else:
             read = partial(self._layers.find_one, resolved, path)
             packed = await self.by_record(resolved, read)
         if packed is None or is_tombstone(packed):
             raise entry_not_found(repository, ref, path)
         return packed
+
+    async def _find_committed(
+        self, repository: Repository, found: OnCommit, path: str
+    ) -> bytes | None:
+        try:
+            await self._refuse_expired(repository, found)
+        except TarnError as error:
+            if error.reason is not Reason.EXPIRED_COMMIT:
+                raise
+            packed = await self._layers.find_committed(repository, found.commit_id, path)
+            if packed is None or not await self._kept.keeps(repository, path, packed):
+                raise error from None
+            return packed
+        return await self._layers.find_committed(repository, found.commit_id, path)
 
     async def _refuse_expired(self, repository: Repository, found: OnCommit) -> None:
         """Refuses a commit without objects. Those of the head of a branch and of a tag are there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tarn.core.clock import Clock
 from tarn.core.collection import NEVER, Collection, CollectionLimits
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.collection_records import decode_collection, encode_collection
@@ -17,6 +18,7 @@ from tarn_graveler.collection.listings_in_use import ListingsInUse
 from tarn_graveler.collection.roots import Roots
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.repository.records import Repositories
+from tarn_graveler.repository.settings import RepositorySettings
 
 __all__ = ["Collections"]
 
@@ -39,12 +41,14 @@ class Collections:
         repositories: Repositories,
         commits: Commits,
         expired: ExpiredCommits,
+        settings: RepositorySettings,
+        clock: Clock,
         limits: CollectionLimits,
     ) -> None:
         self._kv = kv
         self._repositories = repositories
         self.limits = limits
-        self.roots = Roots(kv, repositories, expired)
+        self.roots = Roots(kv, repositories, expired, settings, clock)
         self.history = HistoryPages(kv, repositories, expired)
         self.in_use = ListingsInUse(kv, repositories, commits)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tarn.core.branch import Token, TokenKind
+from tarn.core.clock import Clock
 from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE, HEAD_BYTES, VERSION
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
@@ -30,6 +31,7 @@ from tarn.kv.records import Repository, decode_branch, decode_head_change, decod
 from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.history.commits import decode_commit
 from tarn_graveler.repository.records import Repositories
+from tarn_graveler.repository.settings import RepositorySettings
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = ["Roots", "RootsPage"]
@@ -57,6 +59,9 @@ class RootsPage:
         metarange_ids: listings, each with all that it refers to, except for those in `emptied_ids`.
         emptied_ids: those of `metarange_ids` that this page needs without the objects: of expired commits. Another page
             may need them with the objects.
+        keeping_ids: listings of heads that keep objects of expired commits, by rules of objects.
+        written_since_us: objects of expired commits that were written since then are kept, microseconds since the
+            epoch; 0: this page tells none.
         cursor: where the next page begins; empty after the last page.
     """
 
@@ -64,16 +69,27 @@ class RootsPage:
     addresses: list[bytes] = field(default_factory=list)
     metarange_ids: dict[str, None] = field(default_factory=dict)
     emptied_ids: dict[str, None] = field(default_factory=dict)
+    keeping_ids: dict[str, None] = field(default_factory=dict)
+    written_since_us: int = 0
     cursor: str = ""
 
 
 class Roots:
     """Reads the roots of repositories, page by page."""
 
-    def __init__(self, kv: Kv, repositories: Repositories, expired: ExpiredCommits) -> None:
+    def __init__(
+        self,
+        kv: Kv,
+        repositories: Repositories,
+        expired: ExpiredCommits,
+        settings: RepositorySettings,
+        clock: Clock,
+    ) -> None:
         self._kv = kv
         self._expired = expired
         self._repositories = repositories
+        self._settings = settings
+        self._clock = clock
 
     async def page(self, repository: Repository, cursor: str, limit: int) -> RootsPage:
         """Returns the page at a cursor (empty: the first one), from up to `limit` rows.
@@ -178,6 +194,11 @@ class Roots:
             heads.append((key, branch.commit_id))
         await self._old_commits(keys, former, page)
         await self._commits_of(keys, heads, page)
+        rules = (await self._settings.read(repository)).retention.objects
+        page.written_since_us = rules.written_since_us(self._clock.now_us())
+        prefix = len(keys.branch(""))
+        keeping = [each for each in heads if each[0][prefix:].decode() in rules.listed_on]
+        page.keeping_ids = await self._listings_of(keys, keeping)
         return following
 
     async def _tags(
@@ -219,6 +240,12 @@ class Roots:
         self, keys: RepositoryKeys, named: Sequence[tuple[bytes, CommitId]], page: RootsPage
     ) -> None:
         """Adds the listings of the commits of refs, each of which must have a row."""
+        page.metarange_ids |= await self._listings_of(keys, named)
+
+    async def _listings_of(
+        self, keys: RepositoryKeys, named: Sequence[tuple[bytes, CommitId]]
+    ) -> dict[str, None]:
+        listings: dict[str, None] = {}
         wanted = [keys.commit(commit_id) for _, commit_id in named]
         found = await self._kv.get_many(keys.commits, wanted) if wanted else []
         for (key, commit_id), row in zip(named, found, strict=True):
@@ -227,7 +254,8 @@ class Roots:
                     f"{key.decode()} names commit {commit_id}, which has no row; nothing may be collected before the "
                     "repository is repaired: run `tarn fsck`"
                 )
-            page.metarange_ids[decode_commit(row.value).metarange_id] = None
+            listings[decode_commit(row.value).metarange_id] = None
+        return listings
 
     async def _old_commits(
         self, keys: RepositoryKeys, commit_ids: Sequence[CommitId], page: RootsPage

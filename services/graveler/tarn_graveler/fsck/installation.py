@@ -17,16 +17,16 @@ from tarn.kv.auth_records import decode_credential, decode_setup, decode_user
 from tarn.kv.drop_records import Drop, decode_drop
 from tarn.kv.fence import FENCE, decode_store, fence_partition
 from tarn.kv.keys import AuthKeys, after_prefix
+from tarn.kv.namespace_records import Namespace, decode_namespace
 from tarn.kv.port import Partition, Row
 from tarn.kv.quota_records import decode_quota
 from tarn.kv.records import (
-    Namespace,
     Repository,
     decode_branch,
-    decode_namespace,
     decode_repository,
 )
 from tarn.kv.replicas import ReplicaRow
+from tarn.lifecycle.purging import PURGE_FOLDER
 from tarn_graveler.fsck.finding import Code, Finding
 from tarn_graveler.fsck.session import FsckSession, or_corrupt, shown, uuid_time_us
 from tarn_graveler.fsck.uploads import upload_partitions
@@ -110,7 +110,16 @@ class Installation:
             if await self._session.is_alive(repository):
                 text = f"it holds blocks of repository {repository.repository_id}, but is reserved for {holder}"
                 self._find(Code.NAMESPACE_TAKEN, repository.storage_namespace, text)
-        for uid, (name, namespace) in held.items():
+        for name, namespace in held.values():
+            await self._check_unused(name, namespace)
+
+    async def _check_unused(self, name: str, namespace: Namespace) -> None:
+        """Reports a namespace whose repository does not exist, unless a collection is to delete its data.
+
+        If it has deleted them, reports only what came later.
+        """
+        if not namespace.doom_time_us:
+            uid = namespace.instance_uid
             if uuid_time_us(uid) < self._session.oldest_us:
                 why = (
                     "which no longer exists"
@@ -119,6 +128,15 @@ class Installation:
                 )
                 text = f"reserved for the repository instance {uid}, {why}"
                 self._find(Code.NAMESPACE_ORPHAN, name, text)
+            return
+        if not namespace.purge_end_us:
+            return
+        for prefix in ("data/", "_tarn/"):
+            page = await self._reads.page(name, prefix, "")
+            left = [info for info in page if not info.path.startswith(PURGE_FOLDER)]
+            if left:
+                text = f"{len(left)} or more files came after its data were deleted, such as {left[0].path}"
+                self._find(Code.NAMESPACE_ORPHAN, name, text, sum(info.size for info in left))
 
     async def _holder(self, repository: Repository) -> str:
         """Returns the instance that holds a repository's namespace, or a description if there is none."""

@@ -103,6 +103,8 @@ class CollectionHandler:
             next_page_token=tokens.encode(page.cursor) if page.cursor else "",
             stage=page.stage,
             emptied_metarange_ids=page.emptied_ids,
+            keeping_metarange_ids=page.keeping_ids,
+            keep_written_since_us=page.written_since_us,
         )
 
     async def FindListingsInUse(

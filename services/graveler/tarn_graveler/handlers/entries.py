@@ -11,6 +11,7 @@ from tarn.core.listing.pages import PageRequest
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
+from tarn.telemetry.audit.note import note_item
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, entry_to_store, paging, read_condition
@@ -169,6 +170,8 @@ class EntryHandler:
             outcomes_of = zip(allowed, errors, strict=True)
             for number, unstaged in outcomes_of:
                 outcomes[number] = unstaged
+        for path, outcome in zip(request.paths, outcomes, strict=True):
+            note_item(objects + path, outcome)
         return pb.UnstageEntriesResponse(
             outcomes=[
                 pb.UnstageOutcome(error=None if error is None else error_to_operation(error))

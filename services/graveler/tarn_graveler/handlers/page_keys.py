@@ -37,7 +37,7 @@ class PageKeys:
         """
         if self._key is None:
             self._key = await self._read()
-        return PageTokens(self._key, caller, listing, **arguments)
+        return PageTokens((self._key,), caller, listing, **arguments)
 
     async def _read(self) -> bytes:
         place, row = self._keys.graveler, self._keys.PAGE_KEY

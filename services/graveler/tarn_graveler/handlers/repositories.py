@@ -8,6 +8,7 @@ from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import parse_branch_id, parse_repository_id
+from tarn.core.levels import Feature
 from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
 from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
@@ -48,6 +49,8 @@ class RepositoryHandler:
         self._daily_uploads = graveler.daily_uploads
         self._page_keys = graveler.page_keys
         self._clock = graveler.clock
+        self._purges = graveler.purges
+        self._require_feature = graveler.require_feature
 
     async def CreateRepository(
         self, request: pb.CreateRepositoryRequest, call: Call
@@ -139,6 +142,7 @@ class RepositoryHandler:
         repository_id = parse_repository_id(request.repository_id)
         rule = _RULES["DeleteRepository"]
         grant = await self._guard.enter(call, rule, rule.resource.of(request))
+        grace_us = await self._grace_us(request, call)
         current, _ = await self._repositories.read(repository_id)
         if current.is_served:  # otherwise there is nothing to decide: its deletion has begun
             await self._guard.allow(rule, current, "", grant)
@@ -146,7 +150,7 @@ class RepositoryHandler:
         try:
             await self._repositories.close(repository)
             await self._empty(repository)
-            await self._repositories.remove(repository)
+            purge_after_us = await self._repositories.remove(repository, grace_us)
         except PredicateFailedError as error:
             raise repository_not_found(repository_id) from error
         except TarnError as error:
@@ -158,7 +162,22 @@ class RepositoryHandler:
                 f"{error.message}; delete it again to finish"
             )
             raise OutcomeUnknownError(text) from error
-        return pb.DeleteRepositoryResponse()
+        if not purge_after_us:
+            return pb.DeleteRepositoryResponse()
+        return pb.DeleteRepositoryResponse(purge_not_before_time=timestamp(purge_after_us))
+
+    async def _grace_us(self, request: pb.DeleteRepositoryRequest, call: Call) -> int | None:
+        """Returns the grace time of a deletion with data, None for one without.
+
+        Raises:
+            TarnError: ACCESS_DENIED, FEATURE_LEVEL, INVALID: nothing was done.
+        """
+        if not request.with_data:
+            return None
+        data = _RULES["DeleteRepository"].also["data"]
+        await self._guard.enter(call, data, data.resource.of(request))
+        self._require_feature(Feature.NEW_FIELDS)
+        return self._purges.grace_us(request.grace.seconds)
 
     async def _empty(self, repository: Repository) -> None:
         """Marks every branch as deleted and registers every partition to be dropped.

@@ -8,20 +8,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Self
 
 import structlog
 
-from tarn.aio.backoff import backoff_seconds
-from tarn.aio.task_set import TaskSet
 from tarn.block.committed import BuildResult, Committed
 from tarn.config import Config, variables_of
 from tarn.core.clock import Clock
-from tarn.core.errors import TarnError
 from tarn.kv.port import Kv
 from tarn.rpc.process.serve import Runtime
-from tarn.rpc.wire.errors import unavailable_error
 from tarn_graveler.branch.building import Builder, BuildOrder, InlineBuilder
+from tarn_graveler.heavy.kept_process import KeptProcess
+from tarn_graveler.heavy.priority import Priority
 from tarn_graveler.heavy.weighing import again, few_rows, rows_apart, rows_touched
 from tarn_graveler.heavy.worker import HeavyProcess, WorkerLimits, start_process
 
@@ -39,24 +38,29 @@ class HeavyLimits:
     Attributes:
         rows_here: greatest number of staged rows of a build that is done in the replica itself.
         rows_rewritten_here: greatest number of rows in the ranges that those rows touch.
-        builds: greatest number of concurrent builds in the child; others wait. One of them is kept free of background
-            builds, unless there is only one.
-        idle_s: after this time without a build, in seconds, the child ends and releases its memory.
+        builds: greatest number of concurrent builds for which callers wait; others wait for their turn.
+        background_s: a build of a compaction that takes longer, in seconds, with the start of its child, is done by the
+            other child: the machine is too busy for work that yields to everything.
+        starved_s: for so long after that, in seconds, compactions are built there at once.
+        idle_s: after this time without a build, in seconds, a child ends and releases its memory.
     """
 
     rows_here: int = 1_000
     rows_rewritten_here: int = 100_000
     builds: int = 2
+    background_s: float = 20.0
+    starved_s: float = 600.0
     idle_s: float = 300.0
 
 
 class ProcessBuilder:
-    """A `Builder` with a child process, started by the first large build and again after the child ended.
+    """A `Builder` with two child processes, one for builds for which callers wait and one for compactions. Each is
+    started by the first large build of its kind, and again after it ended.
 
-    Enter it before the first build; leaving it ends the child and fails running builds.
+    Enter it before the first build; leaving it ends the children and fails running builds.
 
     Args:
-        start: starts a child.
+        start: starts a child of a priority.
         kv: store that small builds read.
         committed: listings that small builds use.
         clock: clock for pauses.
@@ -66,43 +70,55 @@ class ProcessBuilder:
 
     def __init__(
         self,
-        start: Callable[[], Awaitable[HeavyProcess]],
+        start: Callable[[Priority], Awaitable[HeavyProcess]],
         kv: Kv,
         committed: Committed,
         clock: Clock,
         rng: random.Random,
         limits: HeavyLimits | None = None,
     ) -> None:
-        self._start = start
         self._kv = kv
         self._committed = committed
         self._clock = clock
-        self._rng = rng
         self._limits = limits or HeavyLimits()
-        self._room = asyncio.Semaphore(self._limits.builds)
-        self._background_room = asyncio.Semaphore(max(1, self._limits.builds - 1))
-        self._changing = asyncio.Lock()  # guards the replacement of the child, not its use
-        self._child: HeavyProcess | None = None
-        self._failures = 0
-        self._used_at = 0.0
-        self._tasks = TaskSet()
-        self._is_closed = False
+        self._children = {
+            priority: KeptProcess(partial(start, priority), clock, rng, self._limits.idle_s)
+            for priority in Priority
+        }
+        # With a compaction that starves, `builds` + 1 builds share the child of the callers.
+        self._rooms = {
+            Priority.REQUESTED: asyncio.Semaphore(self._limits.builds),
+            Priority.BACKGROUND: asyncio.Semaphore(1),
+        }
+        self._starved_until = -inf
 
     @property
     def pid(self) -> int | None:
-        """Process id of the child; None while there is none."""
-        return None if self._child is None or self._child.is_over else self._child.pid
+        """Process id of the child for callers; None while there is none."""
+        return self._children[Priority.REQUESTED].pid
+
+    @property
+    def background_pid(self) -> int | None:
+        """Process id of the child for compactions; None while there is none."""
+        return self._children[Priority.BACKGROUND].pid
+
+    @property
+    def running(self) -> int:
+        """Number of children that run."""
+        return sum(child.pid is not None for child in self._children.values())
+
+    def renew(self, start: Callable[[Priority], Awaitable[HeavyProcess]]) -> None:
+        """Starts further children in another way, and ends those that run when they have done their builds."""
+        for priority, child in self._children.items():
+            child.renew(partial(start, priority))
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        self._is_closed = True
-        await self._tasks.close()
-        async with self._changing:
-            child, self._child = self._child, None
-            if child is not None:
-                await child.close()
+        async with asyncio.TaskGroup() as group:
+            for child in self._children.values():
+                group.create_task(child.close())
 
     async def build(self, order: BuildOrder) -> BuildResult:
         """See `Builder.build`."""
@@ -128,72 +144,52 @@ class ProcessBuilder:
                     counts_changes=order.counts_changes,
                 )
         del layers
-        if order.is_background:
-            async with self._background_room:
-                return await self._build_there(order)
-        return await self._build_there(order)
+        priority = Priority.BACKGROUND if order.is_background else Priority.REQUESTED
+        async with self._rooms[priority]:
+            if priority is Priority.BACKGROUND:
+                return await self._build_behind(order)
+            return await self._children[priority].build(order)
 
-    async def _build_there(self, order: BuildOrder) -> BuildResult:
-        """Builds in the child, when it has room."""
-        async with self._room:
-            child = await self._running()
-            try:
-                result = await child.build(order)
-            finally:
-                self._used_at = self._clock.monotonic()
-        self._failures = 0
-        return result
+    async def _build_behind(self, order: BuildOrder) -> BuildResult:
+        """Builds while the machine has nothing else to do; if that takes too long, beside the builds of callers.
 
-    async def _running(self) -> HeavyProcess:
-        """Returns the child; starts one if there is none, after a pause if the last starts failed.
-
-        Raises:
-            TarnError: UNAVAILABLE.
+        Nothing refers to what the first attempt wrote, and the second one writes the same files.
         """
-        async with self._changing:
-            if self._child is not None and not self._child.is_over:
-                return self._child
-            if self._child is not None:
-                child, self._child = self._child, None
-                self._failures += 1
-                await child.close()
-            if self._failures > 1:
-                await self._clock.sleep(backoff_seconds(self._rng, self._failures - 2))
-            if self._is_closed:
-                raise unavailable_error("this replica is stopping; nothing was committed")
+        if self._clock.monotonic() >= self._starved_until:
             try:
-                self._child = await self._start()
-            except TarnError as error:
-                self._failures += 1
-                _log.error("heavy process cannot be started", error=error.message)
-                raise
-            self._used_at = self._clock.monotonic()
-            self._tasks.spawn(self._watch(self._child))
-            return self._child
-
-    async def _watch(self, child: HeavyProcess) -> None:
-        """Ends a child that has been idle for too long."""
-        while child is self._child and not child.is_over:
-            left = self._used_at + self._limits.idle_s - self._clock.monotonic()
-            if left > 0 or not child.is_idle:
-                await self._clock.sleep(max(left, self._limits.idle_s / 4))
-                continue
-            async with self._changing:
-                # A build that took it meanwhile is visible here, because builds enter without waiting.
-                if child is self._child and child.is_idle:
-                    self._child = None
-                    await child.close()
-                    _log.info("idle heavy process ended", child=child.pid)
+                async with asyncio.timeout(self._limits.background_s):
+                    return await self._children[Priority.BACKGROUND].build(order)
+            except TimeoutError:
+                self._starved_until = self._clock.monotonic() + self._limits.starved_s
+                _log.warning(
+                    "the machine is too busy to build a compaction in the background",
+                    seconds=self._limits.background_s,
+                )
+        return await self._children[Priority.REQUESTED].build(order)
 
 
 @asynccontextmanager
 async def open_builder(
     config: Config, runtime: Runtime, kv: Kv, committed: Committed
 ) -> AsyncIterator[Builder]:
-    """Opens a builder over the stores of this process; its child process, if any, ends with the block."""
+    """Opens a builder over the stores of this process; its child processes, if any, end with the block."""
     if not config.graveler.heavy_process:
         yield InlineBuilder(kv, committed)
         return
-    start = partial(start_process, variables_of(config), runtime.clock, WorkerLimits())
-    async with ProcessBuilder(start, kv, committed, runtime.clock, runtime.rng) as builder:
+
+    def starter(now: Config) -> Callable[[Priority], Awaitable[HeavyProcess]]:
+        return partial(start_process, variables_of(now), runtime.clock, WorkerLimits())
+
+    async with ProcessBuilder(
+        starter(config), kv, committed, runtime.clock, runtime.rng
+    ) as builder:
+        used = config
+
+        async def renew(changed: Config) -> None:
+            nonlocal used
+            if changed != used:
+                used = changed
+                builder.renew(starter(changed))
+
+        runtime.secrets.subscribe(renew)
         yield builder

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import structlog
@@ -43,10 +41,6 @@ from tarn_graveler.heavy.wire import (
 
 __all__ = ["Builds", "main"]
 
-_NICE = 5
-_OOM_SCORE = "500"
-"""Of 1000: when memory runs out, the kernel kills this process rather than the one that serves requests."""
-
 _log = structlog.get_logger()
 
 
@@ -54,19 +48,8 @@ def main(descriptor: int) -> int:
     """Does builds until the parent is gone; returns the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    _step_back()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_run(socket.socket(fileno=descriptor)))
-
-
-def _step_back() -> None:
-    """Lowers its priority for processor and memory below that of requests; continues if that is not
-    permitted.
-    """
-    with contextlib.suppress(OSError):
-        os.nice(_NICE)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
 
 
 async def _run(connection: socket.socket) -> int:

@@ -20,6 +20,7 @@ from tarn.core.errors import TarnError
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.rpc.wire.errors import unavailable_error
 from tarn_graveler.branch.building import BuildOrder
+from tarn_graveler.heavy.priority import Priority
 from tarn_graveler.heavy.wire import (
     Message,
     error_of,
@@ -52,9 +53,9 @@ class WorkerLimits:
 
 
 async def start_process(
-    variables: Mapping[str, str], clock: Clock, limits: WorkerLimits
+    variables: Mapping[str, str], clock: Clock, limits: WorkerLimits, priority: Priority
 ) -> HeavyProcess:
-    """Starts a child with the given settings (`tarn.config.variables_of`).
+    """Starts a child with the given settings (`tarn.config.variables_of`) and priority.
 
     Raises:
         TarnError: UNAVAILABLE: the child cannot run here, or its stores cannot be opened.
@@ -62,7 +63,7 @@ async def start_process(
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            child = await _spawn(theirs.fileno())
+            child = await _spawn(theirs.fileno(), priority)
     except OSError as error:
         ours.close()
         raise unavailable_error(f"the heavy process cannot be started: {error}") from error
@@ -81,11 +82,11 @@ async def start_process(
     except BaseException:
         await process.close()
         raise
-    _log.info("heavy process started", child=process.pid)
+    _log.info("heavy process started", child=process.pid, builds=priority.value)
     return process
 
 
-async def _spawn(descriptor: int) -> asyncio.subprocess.Process:
+async def _spawn(descriptor: int, priority: Priority) -> asyncio.subprocess.Process:
     # All settings are sent over the socket; the rest of the environment (PATH, AWS_…) is kept.
     kept = {name: text for name, text in os.environ.items() if not name.startswith(_SETTINGS)}
     return await asyncio.create_subprocess_exec(
@@ -93,6 +94,7 @@ async def _spawn(descriptor: int) -> asyncio.subprocess.Process:
         "-m",
         "tarn_graveler.heavy",
         str(descriptor),
+        priority.value,
         stdin=asyncio.subprocess.DEVNULL,
         pass_fds=(descriptor,),
         env=kept,

@@ -9,7 +9,8 @@ empty listing and the commit's object) to a namespace that it has lost: nothing 
 nothing is overwritten.
 
 Once published, a namespace stays occupied for good: before the record of a deleted repository is removed,
-the namespace is marked as final, because it still holds blocks.
+the namespace is marked as final, because it still holds blocks. The same step marks it as doomed, if the
+blocks are to be deleted, too (`tarn_graveler.repository.purges`).
 
 A repository's record may be cached although another replica deletes the repository: a deletion first
 marks the record, then marks every branch by compare-and-set, then drops partitions. A writer's re-check
@@ -27,15 +28,9 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId, parse_repository_id
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
+from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
 from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
-from tarn.kv.records import (
-    Namespace,
-    Repository,
-    decode_namespace,
-    decode_repository,
-    encode_namespace,
-    encode_repository,
-)
+from tarn.kv.records import Repository, decode_repository, encode_repository
 from tarn_graveler.repository.claiming import Claim, Claiming, Holder, Plan, Seen, Stage
 
 __all__ = ["Repositories", "Reservation", "repository_not_found"]
@@ -63,6 +58,14 @@ def _not_served(repository: Repository) -> TarnError:
 def _exists(repository_id: str) -> TarnError:
     text = f"repository {repository_id} already exists"
     return TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text, repository=repository_id)
+
+
+def _purged(namespace: str) -> TarnError:
+    text = (
+        f"the data of storage namespace {namespace} are deleted, or are being deleted: its repository was deleted with "
+        "its data, and the grace time is over; nothing can be restored from it"
+    )
+    return TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text, namespace=namespace)
 
 
 def _look(value: bytes) -> Seen:
@@ -177,7 +180,8 @@ class Repositories:
         """Places a pending record and wins its namespace; it is not visible before `publish`.
 
         A namespace serves one repository for good: two would collect each other's blocks as garbage. Only a restore
-        (with a `restore_id`) may take that of a deleted repository, whose blocks it needs.
+        (with a `restore_id`) may take that of a deleted repository, whose blocks it needs. So they are not doomed any
+        more; once their deletion has begun, nobody takes it.
 
         Raises:
             TarnError: REPOSITORY_EXISTS if the name or the namespace is taken; UNAVAILABLE.
@@ -232,6 +236,8 @@ class Repositories:
 
         def holder_of(value: bytes) -> Holder:
             held = decode_namespace(value)
+            if held.purge_begin_us:
+                raise _purged(namespace)
             if held.is_final and not repository.restore_id:
                 raise taken
             key = self._keys.repository(held.repository_id)
@@ -332,29 +338,45 @@ class Repositories:
             self.forget(repository.repository_id)
             raise repository_not_found(repository.repository_id)
 
-    async def remove(self, repository: Repository) -> None:
-        """Last step of a deletion: frees the name. The namespace stays occupied because it holds blocks."""
+    async def remove(self, repository: Repository, grace_us: int | None = None) -> int:
+        """Last step of a deletion: frees the name. The namespace stays occupied because it holds blocks.
+
+        Args:
+            repository: the marked repository.
+            grace_us: time after which the blocks may be deleted; None: they stay.
+
+        Returns:
+            From when they may be deleted, Unix microseconds; 0: they stay.
+        """
         current, found = await self.read(repository.repository_id)
+        purge_after_us = 0
         if current.instance_uid == repository.instance_uid:
-            await self._keep_namespace(current)
+            purge_after_us = await self._keep_namespace(current, grace_us)
             key = self._keys.repository(repository.repository_id)
             await self._kv.delete_if(self._keys.graveler, key, found.predicate)
+        return purge_after_us
 
-    async def _keep_namespace(self, repository: Repository) -> None:
-        """Marks the namespace as final: from now on its holder's record need not exist."""
+    async def _keep_namespace(self, repository: Repository, grace_us: int | None) -> int:
+        """Marks the namespace as final: from now on its holder's record need not exist. With a grace time, dooms it."""
         key = self._keys.namespace(repository.storage_namespace)
-        ours = Namespace(repository.repository_id, repository.instance_uid)
         for _ in range(_NAMESPACE_TRIES):
             (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=True)
-            # A row of another holder is damage, which `tarn fsck` reports; it is not overwritten.
             held = None if found is None else decode_namespace(found.value)
-            if found is None or held is None or held != ours:
-                return
-            final = encode_namespace(replace(held, is_final=True))
+            # A row of another holder is damage, which `tarn fsck` reports; it is not overwritten.
+            if found is None or held is None or held.instance_uid != repository.instance_uid:
+                return 0
+            final = replace(held, is_final=True)
+            if grace_us is not None and not held.doom_time_us:
+                now_us = self._clock.now_us()
+                final = replace(final, doom_time_us=now_us, purge_after_us=now_us + grace_us)
+            if final == held:
+                return held.purge_after_us
             try:
-                await self._kv.set_if(self._keys.graveler, key, final, found.predicate)
+                await self._kv.set_if(
+                    self._keys.graveler, key, encode_namespace(final), found.predicate
+                )
             except (PredicateFailedError, OutcomeUnknownError):
                 continue
-            return
+            return final.purge_after_us
         text = f"namespace {repository.storage_namespace} could not be marked; try again"
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)

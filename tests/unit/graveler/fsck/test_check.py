@@ -24,6 +24,7 @@ from tarn.core.entry import Entry, pack
 from tarn.core.errors import TarnError
 from tarn.core.ids import RepositoryId, physical_path
 from tarn.kv.keys import copied_note, staged_upload
+from tarn.kv.namespace_records import Namespace, encode_namespace
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.session import FsckOptions
 
@@ -189,3 +190,17 @@ async def test_the_notes_of_uploads_and_copies_are_known_and_damaged_ones_are_re
     await lab.set(token, copied_note(b"short"), b"")
     found = await lab.check(state="second.state")
     assert [code for code, _ in found] == [Code.KEY_UNKNOWN.label] * 4
+
+
+async def test_of_doomed_namespaces_only_late_files_are_told(lab: Lab) -> None:
+    """One waits for its purge, one is purged, and to one that is purged a file came later."""
+    gone = Namespace(RepositoryId("gone"), "", is_final=True, doom_time_us=1)
+    purged = replace(gone, purge_begin_us=2, purge_end_us=3)
+    for number, row in enumerate((gone, purged, purged)):
+        place, uid = f"mem://doomed{number}", f"0190000000007000800000000000000{number}"
+        await lab.blocks.put(BlockKey(place, f"_tarn/purge/{number}.parquet"), b"report")
+        held = encode_namespace(replace(row, instance_uid=uid))
+        await lab.set(lab.installation.graveler, lab.installation.namespace(place), held)
+    for place in ("mem://doomed0", "mem://doomed2"):
+        await lab.blocks.put(BlockKey(place, physical_path(lab.ids.uuid7())), b"data")
+    assert await lab.check() == [("namespace-orphan", "mem://doomed2")]

@@ -23,6 +23,7 @@ from tarn.core.listing.pages import PathSpan
 from tarn.rpc.process.system import SystemClock
 from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.heavy.builder import HeavyLimits, ProcessBuilder
+from tarn_graveler.heavy.priority import Priority
 from tarn_graveler.heavy.worker import HeavyProcess, WorkerLimits
 
 SECONDS = 60
@@ -50,7 +51,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 async def until_waiting(builder: ProcessBuilder) -> None:
     """Waits until the child has received an order."""
-    await until(lambda: builder._child is not None and not builder._child.is_idle)
+    await until(lambda: not builder._children[Priority.REQUESTED].is_idle)
 
 
 async def test_a_child_restores_and_counts_over_a_compacted_listing(stores: Stores) -> None:
@@ -96,30 +97,117 @@ class SlowChild:
         pass
 
 
-async def test_compactions_leave_room_for_the_build_of_a_commit(stores: Stores) -> None:
-    child = SlowChild()
+class SlowChildren:
+    """Starts a slow child of each priority; one that is missing here cannot be started in time."""
 
-    async def start() -> HeavyProcess:
-        return cast("HeavyProcess", child)
+    def __init__(self, *priorities: Priority) -> None:
+        self.children = {priority: SlowChild() for priority in priorities}
+        self.starts: list[Priority] = []
 
-    limits = HeavyLimits(rows_here=0)
-    clock = SystemClock()
+    async def start(self, priority: Priority) -> HeavyProcess:
+        self.starts.append(priority)
+        if priority not in self.children:
+            await asyncio.Event().wait()
+        return cast("HeavyProcess", self.children[priority])
+
+
+def slow_builder(
+    stores: Stores, children: SlowChildren, clock: SystemClock, limits: HeavyLimits
+) -> ProcessBuilder:
+    return ProcessBuilder(
+        children.start, stores.kv, stores.committed, clock, random.Random(0), limits
+    )
+
+
+async def test_compactions_are_built_one_at_a_time_in_a_child_of_their_own(stores: Stores) -> None:
+    children = SlowChildren(*Priority)
+    behind, asked = children.children[Priority.BACKGROUND], children.children[Priority.REQUESTED]
     order = await stores.order({"a": 1})
     compaction = replace(order, is_background=True)
+    limits = HeavyLimits(rows_here=0)
     async with (
-        ProcessBuilder(
-            start, stores.kv, stores.committed, clock, random.Random(0), limits
-        ) as builder,
+        slow_builder(stores, children, SystemClock(), limits) as builder,
         asyncio.TaskGroup() as group,
     ):
         for _ in range(3):
             group.create_task(builder.build(compaction))
-        await until(lambda: len(child.begun) == 1)
-        group.create_task(builder.build(order))
-        await until(lambda: len(child.begun) == 2)
-        assert child.begun == [compaction, order]
-        child.may_end.set()
-    assert len(child.begun) == 4
+        await until(lambda: len(behind.begun) == 1)
+        for _ in range(3):
+            group.create_task(builder.build(order))
+        await until(lambda: len(asked.begun) == 2)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert behind.begun == [compaction]
+        assert asked.begun == [order, order], "the third commit waits, too"
+        assert builder.running == 2
+        behind.may_end.set()
+        asked.may_end.set()
+    assert (len(behind.begun), len(asked.begun)) == (3, 3)
+
+
+async def test_a_compaction_that_starves_is_built_beside_commits(stores: Stores) -> None:
+    """And so are the next ones, for a while."""
+
+    class Clock(SystemClock):
+        ahead_s = 0.0
+
+        def monotonic(self) -> float:
+            return super().monotonic() + self.ahead_s
+
+    children, clock = SlowChildren(*Priority), Clock()
+    behind, asked = children.children[Priority.BACKGROUND], children.children[Priority.REQUESTED]
+    asked.may_end.set()
+    compaction = replace(await stores.order({"a": 1}), is_background=True)
+    limits = HeavyLimits(rows_here=0, background_s=0.05, starved_s=600.0)
+    async with slow_builder(stores, children, clock, limits) as builder, asyncio.timeout(SECONDS):
+        await builder.build(compaction)
+        assert (len(behind.begun), len(asked.begun)) == (1, 1)
+        clock.ahead_s = 500.0
+        await builder.build(compaction)
+        assert (len(behind.begun), len(asked.begun)) == (1, 2)
+        clock.ahead_s = 700.0
+        behind.may_end.set()
+        await builder.build(compaction)
+        assert (len(behind.begun), len(asked.begun)) == (2, 2)
+
+
+async def test_a_compaction_whose_child_cannot_start_in_time_is_built_beside_commits(
+    stores: Stores,
+) -> None:
+    children = SlowChildren(Priority.REQUESTED)
+    children.children[Priority.REQUESTED].may_end.set()
+    compaction = replace(await stores.order({"a": 1}), is_background=True)
+    limits = HeavyLimits(rows_here=0, background_s=0.05)
+    async with (
+        slow_builder(stores, children, SystemClock(), limits) as builder,
+        asyncio.timeout(SECONDS),
+    ):
+        await builder.build(compaction)
+    assert children.starts == [Priority.BACKGROUND, Priority.REQUESTED]
+
+
+async def test_real_children_step_back_and_a_stopped_one_delays_a_compaction_only(
+    stores: Stores,
+) -> None:
+    order = await stores.order({"a": 1}, {"b": 2})
+    compaction = replace(order, is_background=True)
+    async with stores.builder(background_s=SECONDS) as builder:
+        built = await builder.build(compaction)
+        assert (builder.pid, builder.running) == (None, 1)
+        assert await builder.build(order) == built
+        pid = builder.background_pid
+        assert pid is not None
+        assert os.sched_getscheduler(pid) == os.SCHED_IDLE
+        assert os.sched_getscheduler(pid_of(builder)) == os.SCHED_OTHER
+        niceness = psutil.Process().nice()
+        assert psutil.Process(pid_of(builder)).nice() == min(19, niceness + 5)
+        threads = psutil.Process(pid).threads()
+        assert {os.sched_getscheduler(each.id) for each in threads} == {os.SCHED_IDLE}
+        os.kill(pid, signal.SIGSTOP)
+        builder._limits = replace(builder._limits, background_s=0.1)
+        assert await builder.build(compaction) == built
+        os.kill(pid, signal.SIGCONT)
+    assert not lives(pid)
 
 
 async def test_a_child_builds_what_this_process_would(stores: Stores) -> None:
@@ -223,9 +311,9 @@ async def test_a_cancelled_build_is_ended_in_the_child_too(stores: Stores) -> No
         with pytest.raises(asyncio.CancelledError):
             await build
         os.kill(pid, signal.SIGCONT)
-        assert builder._child is not None
-        assert not builder._child.is_idle, "the child has not confirmed the end yet"
-        await until(lambda: builder._child is None or builder._child.is_idle)
+        child = builder._children[Priority.REQUESTED]
+        assert not child.is_idle, "the child has not confirmed the end yet"
+        await until(lambda: child.is_idle)
         assert (await builder.build(order)).count == 1
         assert pid_of(builder) == pid
 
@@ -321,7 +409,7 @@ async def test_children_that_keep_dying_are_started_again_after_growing_pauses(
         async def sleep(self, seconds: float) -> None:
             pauses.append(seconds)
 
-    async def start() -> HeavyProcess:
+    async def start(_: Priority) -> HeavyProcess:
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no room for a process")
 
     limits = HeavyLimits(rows_here=0)

@@ -11,7 +11,7 @@ import socket
 import ssl
 from typing import Any
 
-from cassandra import ConsistencyLevel, ProtocolVersion
+from cassandra import AuthenticationFailed, ConsistencyLevel, ProtocolVersion
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import (
@@ -27,7 +27,7 @@ from tarn.kv.cassandra.cluster.rediscovery import contact_point
 from tarn.kv.cassandra.cluster.session import Profile
 from tarn.kv.cassandra.settings import CassandraLimits, CassandraSettings, CassandraTls
 
-__all__ = ["connect"]
+__all__ = ["change_login", "connect"]
 
 _CONNECT_SECONDS = 5.0
 _CONTROL_SECONDS = 5.0
@@ -79,6 +79,35 @@ def connect(settings: CassandraSettings, limits: CassandraLimits) -> tuple[Clust
     # Timestamps of plain rows are bound and those of registers are Paxos ballots; the driver sets none.
     session.use_client_timestamp = False
     return cluster, session
+
+
+def change_login(cluster: Cluster, username: str, password: str) -> None:
+    """Uses another login for all further connections, once a node has accepted it. Connections that exist stay.
+
+    Raises:
+        TarnError: UNAUTHENTICATED: the nodes refuse the login. UNAVAILABLE: no node answers. The old one stays.
+    """
+    provider = PlainTextAuthProvider(username, password)
+    failure: Exception | None = None
+    for host in cluster.metadata.all_hosts():
+        authenticator = provider.new_authenticator(host.endpoint.address)
+        try:
+            cluster.connection_factory(host.endpoint, authenticator=authenticator).close()
+        except AuthenticationFailed as error:
+            text = (
+                f"Cassandra refuses the new login of role {username}; check "
+                "metadata.db.cassandra.username and .password"
+            )
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.UNAVAILABLE, text) from error
+        except Exception as error:  # noqa: BLE001 - the driver has no common type; another node may answer
+            failure = error
+        else:
+            cluster.auth_provider = provider
+            return
+    text = (
+        f"no node of Cassandra tells whether the new login of role {username} is right: {failure}"
+    )
+    raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from failure
 
 
 def _profiles(settings: CassandraSettings, limits: CassandraLimits) -> dict[Any, ExecutionProfile]:

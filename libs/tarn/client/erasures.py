@@ -1,0 +1,75 @@
+"""Client of graveler's erasures (docs/design/erase.md): what collections keep is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from tarn.rpc.client.transport import Transport, expect
+from tarn.rpc.wire.call import Call
+from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
+
+__all__ = ["ErasureClient"]
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["ErasureService"]
+
+
+class ErasureClient:
+    """Runs erasures. Methods raise the `TarnError` that graveler raised; all may be repeated."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def doomed_namespaces(
+        self, call: Callable[[], Call], *, page_size: int = 0
+    ) -> AsyncIterator[pb.DoomedNamespace]:
+        """Yields the namespaces whose data are to be deleted or were deleted, in byte order of their names."""
+        token = ""
+        while True:
+            request = pb.ListDoomedNamespacesRequest(page_size=page_size, page_token=token)
+            answer = await self._transport.unary(_SERVICE, "ListDoomedNamespaces", request, call())
+            page = expect(answer, pb.ListDoomedNamespacesResponse)
+            for each in page.namespaces:
+                yield each
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def begin_purge(
+        self, call: Call, storage_namespace: str, instance_uid: str
+    ) -> pb.DoomedNamespace:
+        """Begins to delete the data of a doomed namespace, or confirms that it goes on.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: NAMESPACE_NOT_DOOMED, COLLECTION_TOO_EARLY; CORRUPT: a repository uses it.
+        """
+        request = pb.BeginPurgeRequest(
+            storage_namespace=storage_namespace, instance_uid=instance_uid
+        )
+        answer = await self._transport.unary(_SERVICE, "BeginPurge", request, call)
+        return expect(answer, pb.BeginPurgeResponse).namespace
+
+    async def end_purge(
+        self, call: Call, storage_namespace: str, instance_uid: str, count: int, size_bytes: int
+    ) -> pb.DoomedNamespace:
+        """Notes that the data of a namespace are deleted.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: NAMESPACE_NOT_DOOMED.
+        """
+        request = pb.EndPurgeRequest(
+            storage_namespace=storage_namespace,
+            instance_uid=instance_uid,
+            purged_count=count,
+            purged_bytes=size_bytes,
+        )
+        answer = await self._transport.unary(_SERVICE, "EndPurge", request, call)
+        return expect(answer, pb.EndPurgeResponse).namespace
+
+    async def spare_namespace(self, call: Call, storage_namespace: str) -> None:
+        """Keeps the data of a doomed namespace, of which nothing is deleted yet.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: NAMESPACE_NOT_DOOMED.
+        """
+        request = pb.SpareNamespaceRequest(storage_namespace=storage_namespace)
+        await self._transport.unary(_SERVICE, "SpareNamespace", request, call)

@@ -1,0 +1,88 @@
+"""Secrets that change while a process runs, because the files that hold them were replaced.
+
+Only the settings whose variable ends in `_FILE` change: the installation's secrets, and the credentials of the
+metadata store and of the bucket. Kubernetes replaces the files of a mounted Secret when the Secret changes. All
+other settings stay as they were at the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from tarn.config.keys import KEYS
+from tarn.config.loading import load, value_of, variables_of
+from tarn.config.sections import Config
+from tarn.config.setting import FromFile
+
+__all__ = ["SecretChanges", "SecretFiles", "changed_secrets"]
+
+UseSecrets = Callable[[Config], Awaitable[None]]
+"""Takes the secrets of a configuration into use. Does nothing if its own have not changed. Raises `TarnError` if they
+cannot be used, and then goes on with the ones that it has."""
+
+_CREDENTIALS = tuple(key for key in KEYS if key.from_file is not FromFile.NO)
+
+
+class SecretChanges:
+    """Those parts of a process that use secrets, and are told of new ones."""
+
+    def __init__(self) -> None:
+        self._users: list[UseSecrets] = []
+
+    def subscribe(self, use: UseSecrets) -> None:
+        """Adds a user of secrets."""
+        self._users.append(use)
+
+    @property
+    def users(self) -> tuple[UseSecrets, ...]:
+        """All users, in the order in which they subscribed."""
+        return tuple(self._users)
+
+
+class SecretFiles:
+    """The files from which a process has its secrets.
+
+    Args:
+        config: the configuration that the process was started with.
+        environment: the environment that it was loaded with; its `_FILE` variables name the files.
+
+    Attributes:
+        paths: the files.
+        variables: the configuration as variables of the environment, with these files instead of their contents. For
+            processes that this one starts; reveals secrets that come from no file (`variables_of`).
+    """
+
+    def __init__(self, config: Config, environment: Mapping[str, str]) -> None:
+        named = {key for key in _CREDENTIALS if key.file_variable in environment}
+        files = {key.file_variable: environment[key.file_variable] for key in named}
+        from_files = {key.variable for key in named}
+        fixed = {
+            name: text for name, text in variables_of(config).items() if name not in from_files
+        }
+        self.paths = tuple(Path(path) for path in files.values())
+        self.variables = {**fixed, **files}
+
+    def contents(self) -> tuple[bytes | None, ...]:
+        """Reads the files; None for one that cannot be read. For comparison only."""
+        return tuple(map(_content, self.paths))
+
+    def load(self) -> Config:
+        """Returns the configuration of the start with the secrets that the files hold now.
+
+        Raises:
+            ConfigError: a file is damaged, or they do not fit together. The text shows no secret.
+        """
+        return load(None, self.variables)
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def changed_secrets(old: Config, new: Config) -> list[str]:
+    """Returns the names of the credentials in which two configurations differ."""
+    return [key.name for key in _CREDENTIALS if value_of(old, key) != value_of(new, key)]

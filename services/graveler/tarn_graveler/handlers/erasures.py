@@ -1,0 +1,92 @@
+"""ErasureService: deletes what collections keep."""
+
+from __future__ import annotations
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.namespace_records import Namespace
+from tarn.rpc.rules import rules_of
+from tarn.rpc.wire.call import Call
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
+from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
+
+__all__ = ["ErasureHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["ErasureService"])
+
+
+class ErasureHandler:
+    """Answers `tarn.graveler.v1.ErasureService`."""
+
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
+        self._purges = graveler.purges
+        self._page_keys = graveler.page_keys
+
+    async def ListDoomedNamespaces(
+        self, request: pb.ListDoomedNamespacesRequest, call: Call
+    ) -> pb.ListDoomedNamespacesResponse:
+        """Returns a page of the doomed namespaces."""
+        rule = _RULES["ListDoomedNamespaces"]
+        grant = await self._guard.enter(call, rule, rule.resource.of(request))
+        tokens = await self._page_keys.tokens(grant.user_id, rule.name)
+        after, limit = tokens.decode(request.page_token), paging(request.page_size)
+        found, last = await self._purges.page(after, limit)
+        return pb.ListDoomedNamespacesResponse(
+            namespaces=[_message(name, held) for name, held in found],
+            next_page_token=tokens.encode(last) if last else "",
+        )
+
+    async def BeginPurge(self, request: pb.BeginPurgeRequest, call: Call) -> pb.BeginPurgeResponse:
+        """Begins or confirms the deletion of data."""
+        rule = _RULES["BeginPurge"]
+        await self._guard.enter(call, rule, rule.resource.of(request))
+        held = await self._purges.begin(request.storage_namespace, request.instance_uid)
+        return pb.BeginPurgeResponse(namespace=_message(request.storage_namespace, held))
+
+    async def EndPurge(self, request: pb.EndPurgeRequest, call: Call) -> pb.EndPurgeResponse:
+        """Notes the end of the deletion of data."""
+        rule = _RULES["EndPurge"]
+        await self._guard.enter(call, rule, rule.resource.of(request))
+        if min(request.purged_count, request.purged_bytes) < 0:
+            text = "counts of a purge must not be negative"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="purged_count")
+        held = await self._purges.end(
+            request.storage_namespace,
+            request.instance_uid,
+            request.purged_count,
+            request.purged_bytes,
+        )
+        return pb.EndPurgeResponse(namespace=_message(request.storage_namespace, held))
+
+    async def SpareNamespace(
+        self, request: pb.SpareNamespaceRequest, call: Call
+    ) -> pb.SpareNamespaceResponse:
+        """Keeps the data of a doomed namespace."""
+        rule = _RULES["SpareNamespace"]
+        await self._guard.enter(call, rule, rule.resource.of(request))
+        await self._purges.spare(request.storage_namespace)
+        return pb.SpareNamespaceResponse()
+
+
+def _message(name: str, held: Namespace) -> pb.DoomedNamespace:
+    message = pb.DoomedNamespace(
+        storage_namespace=name,
+        repository_id=held.repository_id,
+        instance_uid=held.instance_uid,
+        purged_count=held.purged_count,
+        purged_bytes=held.purged_bytes,
+    )
+    _set(message.doom_time, held.doom_time_us)
+    _set(message.purge_not_before_time, held.purge_after_us)
+    if held.purge_begin_us:
+        _set(message.purge_begin_time, held.purge_begin_us)
+    if held.purge_end_us:
+        _set(message.purge_end_time, held.purge_end_us)
+    return message
+
+
+def _set(field: Timestamp, time_us: int) -> None:
+    field.CopyFrom(timestamp(time_us))
