@@ -5,17 +5,26 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from collected_lake import DAY_US, CollectedLake
 from s3_stores import opened
 
+from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.block.rangefile import metarange_path
+from tarn.client.erasures import ErasureClient
 from tarn.core.ids import physical_path
 from tarn.lifecycle.outcomes import Outcome
-from tarn.testing.clock import RestlessClock
+from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.purging import Purger
+from tarn.testing.clock import RestlessClock, SeededIds
 from tarn.testing.faults.http_fault_proxy import FaultProfile
 from tarn.testing.servers.s3_server import S3Server
+from tarn_proto.graveler.v1.erasure_service_pb2 import DoomedNamespace
+
+if TYPE_CHECKING:
+    from tarn.rpc.wire.call import Call
 
 FAULTY_SHARE = 0.04
 
@@ -48,3 +57,47 @@ async def test_garbage_goes_and_everything_else_stays(tmp_path: Path, server: S3
         assert report.total(Outcome.DELETED).count == 32
         assert report.total(Outcome.FAILED).count == 0
         assert not lake.lease.is_open
+
+
+class Granted(ErasureClient):
+    """Graveler allows the purge."""
+
+    def __init__(self) -> None:
+        self.ended: list[int] = []
+
+    async def begin_purge(self, *_: object) -> DoomedNamespace:
+        return DoomedNamespace()
+
+    async def end_purge(self, *values: object) -> DoomedNamespace:
+        self.ended.append(int(str(values[3])))
+        return DoomedNamespace()
+
+
+async def test_the_data_of_a_deleted_repository_go(server: S3Server) -> None:
+    """Blocks, metadata and an unfinished upload; not the namespace below it."""
+    root = f"s3://tarn/{random.randbytes(8).hex()}"
+    clock = RestlessClock()
+    async with opened(server, root) as store:
+        ids = SeededIds(clock)
+        for namespace in (f"{root}/lake", f"{root}/lake/below"):
+            for _ in range(5):
+                await store.put(BlockKey(namespace, physical_path(ids.uuid7())), b"body")
+            await store.put(BlockKey(namespace, "_tarn/commits/1.json"), b"{}")
+        upload = BlockKey(f"{root}/lake", physical_path(ids.uuid7()))
+        await store.uploads.begin(upload, "u1")
+        async with await store.uploads.open_part(upload, "u1", 1, "a") as part:
+            await part.write(bytes(1000))
+            await part.finish()
+        server.proxy.decide = FaultProfile(7, FAULTY_SHARE)
+        client = Granted()
+        call = cast("Call", None)
+        purger = Purger(client, lambda: call, store, clock, random.Random(1), Progress())
+        doomed = DoomedNamespace(storage_namespace=f"{root}/lake", instance_uid="1" * 32)
+        report = await purger.purge(doomed, "a" * 32)
+        server.proxy.decide = None
+        assert (report.is_complete, client.ended) == (True, [6])
+        left = [info.path for info in await store.list_page(f"{root}/lake", "", "", 100)]
+        assert [path for path in left if path.startswith(("data/", "_tarn/commits/"))] == []
+        assert len(await store.list_page(f"{root}/lake/below", "", "", 100)) == 6
+        with pytest.raises(BlockNotFoundError):
+            await store.uploads.complete(upload, "u1", [(1, part.receipt)])
