@@ -24,6 +24,7 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.note import NOTE, note_principal, note_resource
+from tarn.telemetry.meters import Meters
 
 __all__ = ["Access"]
 
@@ -56,6 +57,11 @@ class Access:
         )
         self._by_token: _Answers[str, Grant] = _Answers(clock, grants_max)
         self._by_service: _Answers[Service, Grant] = _Answers(clock, len(Service))
+
+    def register(self, meters: Meters) -> None:
+        """Registers the counts of look-ups in the caches of grants."""
+        self._by_key.register(meters, "signing-key")
+        self._by_token.register(meters, "token")
 
     async def signing_grant(
         self, call: Call, access_key_id: str, date: str, region: str, service: str
@@ -121,22 +127,21 @@ class Access:
         return grant
 
     async def service_token(self, call: Call, service: Service) -> str:
-        """Returns a caller token of this process as a service; empty if auth does not know the service yet.
+        """Returns a caller token of this process as a service (`tarn.client.service_calls`).
 
         Raises:
-            TarnError: the transport's errors.
+            TarnError: INVALID: auth does not know the service yet. Also the transport's errors.
         """
 
         async def ask() -> tuple[Grant, int]:
             answer = await self._auth.authorize_service(call, service)
             return answer, answer.ttl_ms
 
-        try:
-            return (await self._by_service.load(call, service, ask)).caller_token
-        except TarnError as error:
-            if error.kind is Kind.INVALID:  # an auth of an earlier version
-                return ""
-            raise
+        return (await self._by_service.load(call, service, ask)).caller_token
+
+    def forget_service_token(self, service: Service) -> None:
+        """Asks auth for the next token of a service."""
+        self._by_service.forget(service)
 
     async def is_service(self, call: Call, token: str, service: Service) -> bool:
         """Whether a token is a caller token of a service.
@@ -155,10 +160,6 @@ class Access:
                 return False
             raise
         return grant.user_id == service.user_id
-
-    async def authorize_service(self, call: Call, service: str) -> Grant:
-        """Returns the grant, with a caller token, of a service that works without a user; never cached here."""
-        return await self._auth.authorize_service(call, service)
 
     async def user_uid(self, call: Call, user_id: str) -> bytes:
         """Returns the uid of a user, which identifies this life of the user.
@@ -191,14 +192,26 @@ class _Answers(Generic[K, T]):
         self._answers: TtlCache[K, T] = TtlCache(clock, answers_max)
         self._refusals: TtlCache[K, TarnError] = TtlCache(clock, _REFUSALS_MAX)
         self._questions: SingleFlight[K, T] = SingleFlight(_error_for_waiters)
+        self._hits = self._misses = 0
+
+    def register(self, meters: Meters, cache: str) -> None:
+        meters.sample("cache.lookups", lambda: self._hits, cache=cache, outcome="hit")
+        meters.sample("cache.lookups", lambda: self._misses, cache=cache, outcome="miss")
 
     def get(self, key: K) -> T | None:
-        return self._answers.get(key)
+        found = self._answers.get(key)
+        if found is not None:
+            self._hits += 1
+        return found
+
+    def forget(self, key: K) -> None:
+        self._answers.pop(key)
 
     async def load(self, call: Call, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> T:
         """The answer for a key: kept, on its way, or asked for now."""
-        if (answer := self._answers.get(key)) is not None:
+        if (answer := self.get(key)) is not None:
             return answer
+        self._misses += 1
         if (refusal := self._refusals.get(key)) is not None:
             raise refusal.again()
         try:

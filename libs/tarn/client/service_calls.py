@@ -1,47 +1,52 @@
-"""Calls that a service makes without a user, with a caller token from auth (`tarn.core.access.service`)."""
+"""Calls that a service makes without a user, with a caller token from auth (`tarn.core.access.service`).
+
+This is the only way to such a token. It is kept for as long as a user's grant, seconds: after a rotation of the
+installation's secret it is one of the new secret long before the old one goes.
+"""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from tarn.core.access.policy import Grant
 from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, TarnError
 from tarn.rpc.wire.call import Call
 
-__all__ = ["ServiceCalls", "TokenIssuer"]
+__all__ = ["ServiceCalls", "ServiceTokens"]
 
-_TOKEN_SECONDS = 900.0
-"""How long a token is used; it is valid for an hour."""
 _AUTH_TIMEOUT_SECONDS = 10.0
 
 
-class TokenIssuer(Protocol):
-    """Gives a service its token: a client of auth."""
+class ServiceTokens(Protocol):
+    """Gives a service its token: `tarn.client.access.Access`."""
 
-    async def authorize_service(self, call: Call, service: str) -> Grant:
-        """Returns the grant, with a caller token, of a service that works without a user."""
+    async def service_token(self, call: Call, service: Service) -> str:
+        """Returns a caller token of this process as a service."""
+        ...
+
+    def forget_service_token(self, service: Service) -> None:
+        """Asks auth for the next token."""
         ...
 
 
 class ServiceCalls:
-    """Makes the contexts of calls.
+    """Makes the contexts of calls, and the proof of who this service is.
 
     Args:
-        auth: issues the token.
+        tokens: keeps the token.
         service: who calls.
-        clock: measures deadlines and the age of the token.
+        clock: measures deadlines.
         ids: names the calls.
     """
 
-    def __init__(self, auth: TokenIssuer, service: Service, clock: Clock, ids: IdSource) -> None:
-        self._auth = auth
+    def __init__(
+        self, tokens: ServiceTokens, service: Service, clock: Clock, ids: IdSource
+    ) -> None:
+        self._tokens = tokens
         self._service = service
         self._clock = clock
         self._ids = ids
-        self._token = ""
-        self._fetched_at = 0.0
 
     async def call(self, timeout_s: float) -> Call:
         """Returns the context of a new call.
@@ -49,14 +54,25 @@ class ServiceCalls:
         Raises:
             TarnError: auth gives no token.
         """
-        now = self._clock.monotonic()
-        if not self._token or now - self._fetched_at > _TOKEN_SECONDS:
-            asking = Call(self._ids.nonce().hex(), "", now + _AUTH_TIMEOUT_SECONDS)
-            grant = await self._auth.authorize_service(asking, self._service)
-            self._token, self._fetched_at = grant.caller_token, now
-        return Call(self._ids.nonce().hex(), self._token, self._clock.monotonic() + timeout_s)
+        end = self._clock.monotonic() + _AUTH_TIMEOUT_SECONDS
+        asking = Call(self._ids.nonce().hex(), "", end)
+        token = await self._tokens.service_token(asking, self._service)
+        return Call(self._ids.nonce().hex(), token, self._clock.monotonic() + timeout_s)
+
+    async def proof(self, call: Call) -> str:
+        """Returns the service's token, for a call of a user; empty if auth does not know the service yet.
+
+        Raises:
+            TarnError: the transport's errors.
+        """
+        try:
+            return await self._tokens.service_token(call, self._service)
+        except TarnError as error:
+            if error.kind is Kind.INVALID:  # an auth of an earlier version
+                return ""
+            raise
 
     def failed(self, error: TarnError) -> None:
-        """Drops the token if auth refuses it: auth has another secret now."""
+        """Drops the token if it was refused: auth has another secret now."""
         if error.kind is Kind.UNAUTHENTICATED:
-            self._token = ""
+            self._tokens.forget_service_token(self._service)

@@ -61,7 +61,8 @@ class CompactorApplication:
     ) -> None:
         self._failed = failed
         self._tasks = TaskSet()
-        calls = ServiceCalls(auth, Service.COMPACTOR, clock, ids)
+        access = Access(auth, clock)
+        calls = ServiceCalls(access, Service.COMPACTOR, clock, ids)
         staging = StagingEventClient(graveler)
         self.counts = Counts()
         self.sensor = Sensor(replicas, staging, calls, self.counts, clock, rng)
@@ -77,9 +78,7 @@ class CompactorApplication:
             rng=rng,
             meters=meters,
         )
-        service = CompactorService(
-            Access(auth, clock), self.counts, self.sensor, self.compactor, clock
-        )
+        service = CompactorService(access, self.counts, self.sensor, self.compactor, clock)
         register_staging(meters, self.counts, clock)
         descriptor = compactor_service_pb2.DESCRIPTOR.services_by_name["CompactorService"]
         self.endpoints: Sequence[Endpoint] = (Endpoint(descriptor, service),)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Self
 
 from tarn.aio.task_set import TaskSet
@@ -73,20 +72,22 @@ class GatewayApplication:
         self._tls = tls
         self._listens = listens
         bounds = settings.bounds
-        own_token = partial(access.service_token, service=Service.GATEWAY)
+        repositories = RepositoryCache(graveler, clock)
+        repositories.register(meters)
+        access.register(meters)
+        calls = ServiceCalls(access, Service.GATEWAY, clock, ids)
         backend = self._backend = Backend(
             graveler,
             blocks,
-            RepositoryCache(graveler, clock),
+            repositories,
             clock,
             ids,
             bounds,
             settings.region,
-            own_token=own_token if settings.proves_addresses else no_token,
+            own_token=calls.proof if settings.proves_addresses else no_token,
         )
         policy = SigV4Policy(settings.region)
         authenticator = Authenticator(access, clock, policy, timeout_s=bounds.call_timeout_s)
-        calls = ServiceCalls(access, Service.GATEWAY, clock, ids)
         self._rates = RateLimits(graveler, calls, clock, gateways=settings.gateways)
         self._tasks = TaskSet()
         traces = Traces(

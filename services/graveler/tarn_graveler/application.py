@@ -134,6 +134,7 @@ class GravelerApplication:
         self._graveler = replace(graveler, require_feature=require_feature)
         if meters is not None:
             register_replica(meters, clock, self._graveler, committed, builder)
+            access.register(meters)
         self._endpoints = endpoints_of(self._graveler, access)
 
     @property

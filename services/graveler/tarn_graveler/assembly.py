@@ -341,8 +341,6 @@ def _records(
     expired = expired or ExpiredCommits(kv, repositories, clock)
     branches = Branches(kv, repositories, clock, ids, tasks, names, rows, expired)
     commits = Commits(kv, blocks, repositories)
-    rules = RepositorySettings(kv, repositories, clock, ids)
-    collection = settings.collection
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
     return _Records(
         repositories=repositories,
@@ -354,11 +352,11 @@ def _records(
         expired=expired,
         commits=commits,
         refs=Refs(kv, repositories, branches, commits, reflog),
-        settings=rules,
+        settings=RepositorySettings(kv, repositories, clock, ids),
         quotas=QuotaRecords(kv, keys, clock, settings.quotas),
         cleaning=cleaning,
         publications=Publications(branches, commits, blocks, clock),
-        collections=Collections(kv, repositories, commits, expired, rules, clock, collection),
+        collections=Collections(kv, repositories, commits, expired, clock, settings.collection),
         paths=PathRecords(kv, repositories, tasks),
         daily_uploads=DailyUploads(kv, repositories, cleaning, clock, tasks),
         age=AddressAge(clock, settings.collection),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,9 +16,11 @@ from cassandra_proxies import kv_url
 from cassandra_tls import Identity, identity_of, secured
 from running_tarn import running_tarn
 
-from tarn.core.errors import TarnError
+from tarn.config import Config, load
+from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra import CassandraLimits, CassandraSettings, CassandraTls
 from tarn.kv.cassandra.cluster.connection import _ssl_context
+from tarn.kv.cassandra.login_change import LoginChange
 from tarn.testing.contract.cassandra_store import open_store
 from tarn.testing.faults.tcp_proxy import TcpProxy
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
@@ -70,8 +74,11 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     nodes.remove_data()
 
 
-def administer(guarded: Guarded) -> None:
-    """The grants that docs/operate/cassandra.md requires."""
+def administer(guarded: Guarded, statements: tuple[str, ...] = GRANTS) -> list[tuple[str]]:
+    """Executes statements as the administrator; returns the rows of the last one.
+
+    By default: the grants that docs/operate/cassandra.md requires.
+    """
     assert guarded.settings.tls is not None
     host, _, port = guarded.nodes.contact_points[0].rpartition(":")
     deadline = time.monotonic() + 60
@@ -85,14 +92,15 @@ def administer(guarded: Guarded) -> None:
         )
         try:
             session = cluster.connect()
-            for cql in GRANTS:
-                session.execute(cql, timeout=30)
+            rows: list[tuple[str]] = []
+            for cql in statements:
+                rows = [tuple(row) for row in session.execute(cql, timeout=30)]
         except NoHostAvailable:
             # The node creates its first role shortly after it serves.
             assert time.monotonic() < deadline, "the node's first role cannot log in"
             time.sleep(0.2)
         else:
-            return
+            return rows
         finally:
             cluster.shutdown()
 
@@ -148,6 +156,46 @@ async def test_a_wrong_setting_is_reported(guarded: Guarded, wrong: str, told: s
     with pytest.raises(TarnError, match=told) as caught:
         await open_store(settings, LIMITS)
     assert PASSWORD not in str(caught.value)
+
+
+def login(username: str | None, password: str | None) -> Config:
+    given = {"USERNAME": username, "PASSWORD": password}
+    prefix = "TARN_METADATA_DB_CASSANDRA_"
+    return load(None, {"HOME": "/", **{prefix + key: text for key, text in given.items() if text}})
+
+
+async def test_another_login_is_used_for_new_connections_and_a_wrong_one_is_not(
+    guarded: Guarded,
+) -> None:
+    others = tuple(each.replace("tarn", "tarn_b").replace(PASSWORD, "second") for each in GRANTS)
+    administer(guarded, tuple(each for each in others if "KEYSPACE guarded WITH" not in each))
+    store = await open_store(guarded.settings, LIMITS)
+    change = LoginChange(store, login("tarn", PASSWORD))
+
+    def roles_of_new_connection() -> set[str]:
+        """The roles that have a connection only since this one was made."""
+        query = ("SELECT username FROM system_views.clients",)
+        (host,) = store._cluster.metadata.all_hosts()
+        before = Counter(administer(guarded, query))
+        connection = store._cluster.connection_factory(host.endpoint)
+        try:
+            found = Counter(administer(guarded, query)) - before
+            return {name for (name,) in found} - {"cassandra"}
+        finally:
+            connection.close()
+
+    try:
+        with pytest.raises(TarnError, match="refuses the new login of role tarn_b") as wrong:
+            await change.use(login("tarn_b", "typo"))
+        assert wrong.value.kind is Kind.UNAUTHENTICATED
+        assert "typo" not in wrong.value.message
+        with pytest.raises(TarnError, match="were removed"):
+            await change.use(login(None, None))
+        assert await asyncio.to_thread(roles_of_new_connection) == {"tarn"}
+        await change.use(login("tarn_b", "second"))
+        assert await asyncio.to_thread(roles_of_new_connection) == {"tarn_b"}
+    finally:
+        await store.close()
 
 
 async def test_a_certificate_for_another_address_is_refused(guarded: Guarded) -> None:

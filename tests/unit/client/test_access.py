@@ -11,11 +11,13 @@ from google.protobuf.message import Message
 
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
+from tarn.client.service_calls import ServiceCalls
 from tarn.core.access.actions import Action
 from tarn.core.access.service import Service
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
-from tarn.testing.clock import ManualClock
+from tarn.telemetry.meters import Meters
+from tarn.testing.clock import ManualClock, SeededIds
 from tarn_proto.auth.v1 import authorization_service_pb2 as pb
 from tarn_proto.auth.v1 import caller_pb2
 
@@ -93,6 +95,22 @@ async def test_a_grant_is_asked_for_once_in_its_time(world: World) -> None:
     assert len(world.auth.requests) == 2
 
 
+async def test_look_ups_are_counted(world: World) -> None:
+    meters = Meters()
+    world.access.register(meters)
+    for token in ("t1.a.b", "t1.a.b", "t1.c.d", "t1.a.b"):
+        await world.access.grant(world.call(token))
+    world.access.signing_grant_cached("AKIA", "20261123", "us-east-1", "s3")
+    for _ in range(3):
+        await world.access.signing_grant(world.call(), "AKIA", "20261123", "us-east-1", "s3")
+    assert {tuple(each.values()): n for each, n in meters.samples("cache.lookups")} == {
+        ("signing-key", "hit"): 2,
+        ("signing-key", "miss"): 1,
+        ("token", "hit"): 2,
+        ("token", "miss"): 2,
+    }
+
+
 async def test_a_grants_time_runs_from_before_it_was_asked_for(world: World) -> None:
     async def slow(operation: pb.Operation) -> caller_pb2.Grant:
         world.clock.advance(4)
@@ -105,20 +123,43 @@ async def test_a_grants_time_runs_from_before_it_was_asked_for(world: World) -> 
     assert len(world.auth.requests) == 2
 
 
-async def test_a_service_gets_a_token_of_its_own(world: World) -> None:
-    call = world.call("")
-    assert await world.access.service_token(call, Service.GATEWAY) == "t1.x.y"
-    assert await world.access.service_token(call, Service.GATEWAY) == "t1.x.y"
+def calls_of(world: World) -> ServiceCalls:
+    return ServiceCalls(world.access, Service.GATEWAY, world.clock, SeededIds(world.clock, seed=1))
+
+
+async def test_a_service_has_one_token_for_its_calls_and_its_proofs(world: World) -> None:
+    calls = calls_of(world)
+    tokens = await asyncio.gather(*(calls.proof(world.call("")) for _ in range(20)))  # noqa: TID251
+    assert set(tokens) == {"t1.x.y"}
+    assert (await calls.call(1)).caller_token == "t1.x.y"
     assert [each.authorize_service.service for each in world.auth.requests] == ["gateway"]
 
 
-async def test_an_auth_that_does_not_know_the_service_gives_no_token(world: World) -> None:
+async def test_a_service_uses_a_new_token_after_seconds_or_when_it_is_refused(world: World) -> None:
+    """A token of a secret that is being rotated out is not used for longer than a user's."""
+    calls = calls_of(world)
+    await calls.proof(world.call(""))
+    world.clock.advance(5.1)
+    await calls.proof(world.call(""))
+    assert len(world.auth.requests) == 2
+    calls.failed(TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "down"))
+    await calls.call(1)
+    assert len(world.auth.requests) == 2
+    calls.failed(TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, "rotated"))
+    await calls.proof(world.call(""))
+    assert len(world.auth.requests) == 3
+
+
+async def test_an_auth_that_does_not_know_the_service_gives_no_proof(world: World) -> None:
+    calls = calls_of(world)
     world.fail(Kind.INVALID, Reason.INVALID_ARGUMENT)
-    assert await world.access.service_token(world.call(""), Service.GATEWAY) == ""
+    assert await calls.proof(world.call("")) == ""
+    with pytest.raises(TarnError):
+        await calls.call(1)
     world.clock.advance(2)
     world.fail(Kind.UNAVAILABLE, Reason.UNAVAILABLE)
     with pytest.raises(TarnError):
-        await world.access.service_token(world.call(""), Service.GATEWAY)
+        await calls.proof(world.call(""))
 
 
 async def test_only_a_token_of_the_service_proves_it(world: World) -> None:

@@ -1,10 +1,13 @@
 import asyncio
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from compactor_lab import LIMITS, Lab, running_mark, simulated
 from graveler_service import reason_of
 
+from tarn.client.access import Access
+from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.client.service_calls import ServiceCalls
 from tarn.core.access.policy import Grant
@@ -409,8 +412,6 @@ async def test_branches_that_find_no_place_are_compacted_later(lab: Lab) -> None
 async def test_a_token_that_auth_refuses_is_asked_for_again(lab: Lab) -> None:
     """Another error does not make the compactor ask again."""
     clock = lab.service.clock
-    calls = ServiceCalls(lab.service.auth, ServiceName.COMPACTOR, clock, SeededIds(clock, seed=1))
-    await calls.call(1.0)
     asked = 0
 
     class Counted:
@@ -419,13 +420,16 @@ async def test_a_token_that_auth_refuses_is_asked_for_again(lab: Lab) -> None:
             asked += 1
             return await lab.service.auth.authorize_service(call, service)
 
-    calls._auth = Counted()
-    calls.failed(TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "down"))
-    await calls.call(1.0)
-    assert asked == 0
-    calls.failed(TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, "another secret"))
+    access = Access(cast("AuthClient", Counted()), clock)
+    calls = ServiceCalls(access, ServiceName.COMPACTOR, clock, SeededIds(clock, seed=1))
     await calls.call(1.0)
     assert asked == 1
+    calls.failed(TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "down"))
+    await calls.call(1.0)
+    assert asked == 1
+    calls.failed(TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, "another secret"))
+    await calls.call(1.0)
+    assert asked == 2
 
 
 @simulated

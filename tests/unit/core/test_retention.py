@@ -55,8 +55,8 @@ def test_no_rules_keep_everything() -> None:
     assert Retention(detached_days=1)
     assert Retention(tags=(TagRule("*", 1),))
     assert not Retention(tags=(TagRule("*", 1),)).expires_commits
-    assert not Retention(abort_upload_days=1), "no collection has to look"
     assert not Retention(objects=ObjectRules(("main",), 7)), "they let nothing expire by themselves"
+    assert not Retention(abort_upload_days=1), "no collection has to look"
 
 
 def test_what_was_written_since_a_time_is_kept() -> None:

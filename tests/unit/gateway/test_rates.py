@@ -6,6 +6,8 @@ from typing import cast
 
 import pytest
 
+from tarn.client.access import Access
+from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.client.service_calls import ServiceCalls
 from tarn.core.access.policy import Grant, Policy
@@ -52,7 +54,8 @@ class _Lab:
         self.clock = ManualClock()
         self.graveler = _Graveler()
         ids = SeededIds(self.clock, seed=1)
-        calls = ServiceCalls(_Auth(), Service.GATEWAY, self.clock, ids)
+        access = Access(cast("AuthClient", _Auth()), self.clock)
+        calls = ServiceCalls(access, Service.GATEWAY, self.clock, ids)
         client = cast("GravelerClient", self.graveler)
         self.rates = RateLimits(client, calls, self.clock, gateways=gateways)
 

@@ -45,11 +45,13 @@ class S3Server:
         folder: folder for data and log.
         buckets: buckets that exist from the start.
         conditional: whether it supports conditional writes.
+        more_keys: key pairs that it accepts beside `ACCESS_KEY_ID`, each as `id,secret`.
     """
 
     folder: Path
     buckets: tuple[str, ...] = ("tarn",)
     conditional: bool = True
+    more_keys: tuple[str, ...] = ()
     proxy: HttpFaultProxy = None  # type: ignore[assignment]  # set by __enter__
     _process: subprocess.Popen[bytes] | None = None
     _etags: dict[str, str] = field(default_factory=dict)  # of multipart objects, by path
@@ -75,6 +77,7 @@ class S3Server:
             *(sys.executable, "-m", "tarn_cli.node.lifeline", str(os.getpid())),
             *(str(Path(sys.executable).parent / "rclone"), "serve", "s3"),
             *("--addr", "127.0.0.1:0", "--auth-key", f"{ACCESS_KEY_ID},{SECRET_ACCESS_KEY}"),
+            *(part for pair in self.more_keys for part in ("--auth-key", pair)),
             *(
                 "--config",
                 str(self.folder / "none.conf"),

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -82,19 +82,27 @@ async def test_a_child_restores_and_counts_over_a_compacted_listing(stores: Stor
 class SlowChild:
     """A child whose builds end when the test says so."""
 
-    pid, is_over, is_idle = 1, False, False
+    pid, is_over = 1, False
 
     def __init__(self) -> None:
         self.begun: list[BuildOrder] = []
         self.may_end = asyncio.Event()
+        self.is_closed = False
+        self._running = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return self._running == 0
 
     async def build(self, order: BuildOrder) -> BuildResult:
         self.begun.append(order)
+        self._running += 1
         await self.may_end.wait()
+        self._running -= 1
         return BuildResult(order.base, False, 0, 0, 0, 0, 0, 0, 0)
 
     async def close(self) -> None:
-        pass
+        self.is_closed = True
 
 
 class SlowChildren:
@@ -139,10 +147,12 @@ async def test_compactions_are_built_one_at_a_time_in_a_child_of_their_own(store
             await asyncio.sleep(0)
         assert behind.begun == [compaction]
         assert asked.begun == [order, order], "the third commit waits, too"
-        assert builder.running == 2
+        assert (builder.processes, builder.starts) == (2, 2)
+        assert (builder.running, builder.waiting) == (3, 3)
         behind.may_end.set()
         asked.may_end.set()
     assert (len(behind.begun), len(asked.begun)) == (3, 3)
+    assert (builder.running, builder.waiting, builder.starts) == (0, 0, 2)
 
 
 async def test_a_compaction_that_starves_is_built_beside_commits(stores: Stores) -> None:
@@ -193,7 +203,7 @@ async def test_real_children_step_back_and_a_stopped_one_delays_a_compaction_onl
     compaction = replace(order, is_background=True)
     async with stores.builder(background_s=SECONDS) as builder:
         built = await builder.build(compaction)
-        assert (builder.pid, builder.running) == (None, 1)
+        assert (builder.pid, builder.processes) == (None, 1)
         assert await builder.build(order) == built
         pid = builder.background_pid
         assert pid is not None
@@ -265,6 +275,7 @@ async def test_a_child_that_dies_fails_its_build_and_the_next_build_has_another(
         assert build.result().kind is Kind.UNAVAILABLE
         assert (await builder.build(order)).count == 1
         assert pid_of(builder) != pid
+        assert (builder.starts, builder.deaths, builder.running) == (2, 1, 0)
 
 
 async def caught(work: object) -> TarnError:
@@ -422,5 +433,62 @@ async def test_children_that_keep_dying_are_started_again_after_growing_pauses(
                 await builder.build(order)
             counts.append(len(pauses))
     assert counts == [0, 0, 1, 2], "the first death costs no pause"
+    assert (builder.running, builder.waiting, builder.starts) == (0, 0, 0)
     assert 0 < pauses[0] < 0.1
     assert pauses[1] > 0.049
+
+
+async def test_a_child_with_old_settings_ends_after_its_builds(stores: Stores) -> None:
+    """New credentials: further builds use a new child, running ones end in the old one."""
+    old, new = SlowChild(), SlowChild()
+    started: list[SlowChild] = []
+
+    def starter(child: SlowChild) -> Callable[[Priority], Awaitable[HeavyProcess]]:
+        async def start(_: Priority) -> HeavyProcess:
+            started.append(child)
+            return cast("HeavyProcess", child)
+
+        return start
+
+    limits, order = HeavyLimits(rows_here=0), await stores.order({"a": 1})
+    clock = SystemClock()
+    async with (
+        ProcessBuilder(
+            starter(old), stores.kv, stores.committed, clock, random.Random(0), limits
+        ) as builder,
+        asyncio.TaskGroup() as group,
+    ):
+        first = group.create_task(builder.build(order))
+        await until(lambda: len(old.begun) == 1)
+        builder.renew(starter(new))
+        second = group.create_task(builder.build(order))
+        await until(lambda: len(new.begun) == 1)
+        assert not old.is_closed
+        new.may_end.set()
+        await second
+        assert not first.done()
+        old.may_end.set()
+        await first
+        await until(lambda: old.is_closed)
+        assert not new.is_closed
+    assert started == [old, new]
+    assert new.is_closed
+
+
+async def test_the_end_of_the_replica_ends_a_child_with_old_settings(stores: Stores) -> None:
+    child = SlowChild()
+
+    async def start(_: Priority) -> HeavyProcess:
+        return cast("HeavyProcess", child)
+
+    limits, order = HeavyLimits(rows_here=0), await stores.order({"a": 1})
+    clock = SystemClock()
+    async with ProcessBuilder(
+        start, stores.kv, stores.committed, clock, random.Random(0), limits
+    ) as builder:
+        building = asyncio.ensure_future(builder.build(order))
+        await until(lambda: len(child.begun) == 1)
+        builder.renew(start)
+        await asyncio.sleep(0)
+    assert child.is_closed
+    building.cancel()

@@ -1,0 +1,110 @@
+"""The keys of the bucket are replaced while the store is open, and wrong ones are not taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from tarn.block.opening import open_blocks
+from tarn.block.port import BlockKey, BlockStore
+from tarn.config import Config, SecretChanges, load
+from tarn.core.errors import Kind, TarnError
+from tarn.rpc.process.system import SystemClock
+from tarn.testing.faults.http_fault_proxy import Answer, Request
+from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
+
+OLD, NEW, WRONG = (ACCESS_KEY_ID, SECRET_ACCESS_KEY), ("NEWKEY", "new-secret"), ("NEWKEY", "typo")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    folder = tmp_path_factory.mktemp("two-keys")
+    with S3Server(folder, more_keys=(",".join(NEW),)) as made:
+        yield made
+
+
+def configured(server: S3Server, keys: tuple[str, str] | None) -> Config:
+    credentials = "TARN_BLOCKSTORE_S3_CREDENTIALS_ACCESS_"
+    given = {} if keys is None else dict(zip(("KEY_ID", "SECRET_KEY"), keys, strict=True))
+    return load(
+        None,
+        {
+            "HOME": "/",
+            "TARN_BLOCKSTORE_TYPE": "s3",
+            "TARN_BLOCKSTORE_DEFAULT_NAMESPACE_PREFIX": "s3://tarn/own",
+            "TARN_BLOCKSTORE_S3_ENDPOINT": server.endpoint,
+            "TARN_BLOCKSTORE_S3_FORCE_PATH_STYLE": "true",
+            **{credentials + name: value for name, value in given.items()},
+        },
+    )
+
+
+class Signers:
+    """Which access keys sign the requests that reach a server."""
+
+    def __init__(self, server: S3Server) -> None:
+        self.seen: set[str] = set()
+        self._inner, server.proxy.before = server.proxy.before, self._before
+
+    def _before(self, request: Request) -> Answer | None:
+        _, _, rest = request.headers.get("authorization", "").partition("Credential=")
+        self.seen.add(rest.partition("/")[0])
+        return self._inner(request) if self._inner is not None else None
+
+
+async def all_calls(blocks: BlockStore, name: str) -> None:
+    """A body by obstore, and the calls that go through boto3."""
+    namespace = "s3://tarn/lake"
+    key = BlockKey(namespace, f"data/{name}")
+    await blocks.put(key, name.encode())
+    assert await blocks.read(key) == name.encode()
+    await blocks.delete_many(namespace, [key.path])
+
+
+async def test_new_keys_sign_everything_and_no_call_fails(server: S3Server) -> None:
+    changes = SecretChanges()
+    blocks = await open_blocks(configured(server, OLD), SystemClock(), secrets=changes)
+    (use,) = changes.users
+    signers, stopping = Signers(server), asyncio.Event()
+
+    async def load_on(number: int) -> int:
+        count = 0
+        while not stopping.is_set():
+            await all_calls(blocks, f"load-{number}-{count}")
+            count += 1
+        return count
+
+    async with asyncio.TaskGroup() as group:
+        loads = [group.create_task(load_on(number)) for number in range(2)]
+        await all_calls(blocks, "before")
+        await use(configured(server, NEW))
+        await all_calls(blocks, "after")
+        stopping.set()
+    assert all(load.result() > 0 for load in loads)
+    assert signers.seen == {OLD[0], NEW[0]}
+    signers.seen.clear()
+    await all_calls(blocks, "last")
+    assert signers.seen == {NEW[0]}
+    await blocks.close()
+
+
+async def test_wrong_or_missing_keys_leave_the_old_ones_in_use(server: S3Server) -> None:
+    changes = SecretChanges()
+    blocks = await open_blocks(configured(server, OLD), SystemClock(), secrets=changes)
+    (use,) = changes.users
+    with pytest.raises(TarnError, match=r"blockstore\.s3\.credentials") as wrong:
+        await use(configured(server, WRONG))
+    assert wrong.value.kind is Kind.INVALID
+    assert WRONG[1] not in wrong.value.message
+    with pytest.raises(TarnError, match="were removed"):
+        await use(configured(server, None))
+    signers = Signers(server)
+    await use(configured(server, OLD))
+    assert signers.seen == set()
+    await all_calls(blocks, "still")
+    assert signers.seen == {OLD[0]}
+    await use(configured(server, NEW))
+    await all_calls(blocks, "mended")
+    await blocks.close()
