@@ -381,7 +381,7 @@ class FakeGraveler:
     CreateRepository = DeleteRepository = CreateBranch = DeleteBranch = ResetBranch = MoveBranch = (
         _never
     )
-    CreateTag = DeleteTag = _never
+    CreateTag = DeleteTag = SetBranchExpiry = _never
 
 
 class FakeAuth:
