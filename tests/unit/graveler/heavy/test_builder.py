@@ -439,8 +439,8 @@ async def test_a_child_with_old_settings_ends_after_its_builds(stores: Stores) -
     old, new = SlowChild(), SlowChild()
     started: list[SlowChild] = []
 
-    def starter(child: SlowChild) -> Callable[[], Awaitable[HeavyProcess]]:
-        async def start() -> HeavyProcess:
+    def starter(child: SlowChild) -> Callable[[Priority], Awaitable[HeavyProcess]]:
+        async def start(_: Priority) -> HeavyProcess:
             started.append(child)
             return cast("HeavyProcess", child)
 
@@ -474,7 +474,7 @@ async def test_a_child_with_old_settings_ends_after_its_builds(stores: Stores) -
 async def test_the_end_of_the_replica_ends_a_child_with_old_settings(stores: Stores) -> None:
     child = SlowChild()
 
-    async def start() -> HeavyProcess:
+    async def start(_: Priority) -> HeavyProcess:
         return cast("HeavyProcess", child)
 
     limits, order = HeavyLimits(rows_here=0), await stores.order({"a": 1})
