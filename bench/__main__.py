@@ -2,13 +2,14 @@
 
 `bench.load` (`make bench`) measures the whole system.
 
-    python -m bench [kv|block|rpc|commit|merge|reset|compaction|log|deletes|telemetry ...]
+    python -m bench [kv|block|rpc|commit|merge|reset|compaction|log|deletes|gc|sweep|telemetry|heavy|address_age ...]
 
 Figures of a shared machine drift: compare ratios within one run, not the numbers of two runs.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,11 @@ PARTS = (
     "log",
     "deletes",
     "gc",
+    "sweep",
+    "retention",
     "telemetry",
+    "heavy",
+    "address_age",
 )
 LIMIT_S = 600
 
@@ -36,10 +41,14 @@ def main() -> int:
     if unknown := sorted(set(wanted) - set(PARTS)):
         print(f"no benchmark {', '.join(unknown)}; there are {', '.join(PARTS)}")
         return 2
+    # Some parts import others, as modules of `bench`.
+    paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     failed = False
     for part in wanted:
         print(f"\n== {part}", flush=True)
-        done = subprocess.run([sys.executable, HERE / f"{part}.py"], timeout=LIMIT_S, check=False)
+        script = [sys.executable, HERE / f"{part}.py"]
+        done = subprocess.run(script, timeout=LIMIT_S, check=False, env=environment)
         failed = failed or done.returncode != 0
     return int(failed)
 

@@ -91,6 +91,18 @@ def test_limits_holds_and_errors(tmp_path: Path) -> None:
         swept = gc(tarn, "--max-percent", "10", "--confirm", mark, lake)
         assert str(swept["deleted"]).startswith("1 (")
 
+        tarn.ok("repo", "delete", other, "--yes", "--with-data", "--grace", f"{GRACE_S:.0f}s")
+        (doomed,) = tarn.ok("gc", "doomed", "--json").json
+        assert (doomed["repository"], doomed["state"]) == (other, "doomed")
+        place = tarn.data / "blocks" / str(doomed["namespace"]).partition("://")[2]
+        assert list(place.glob("_tarn/commits/*"))
+        time.sleep(GRACE_S + 0.5)
+        purged = gc(tarn, "--only", "purge")
+        assert (purged["repository"], purged["did"]) == (other, "purge"), purged
+        assert [each.parent.name for each in place.rglob("*") if each.is_file()] == ["purge"] * 2
+        assert tarn.ok("gc", "doomed", "--json").json[0]["state"] == "purged"
+        assert tarn.cli("gc", "spare", str(doomed["namespace"])).code == 5
+
         assert tarn.cli("gc", "hold", lake, "8d").code == 2
         assert tarn.cli("gc", "status", "no-such-lake").code == 3
         assert tarn.cli("gc", "run", "--dry-run", "--only", "sweep").code == 2

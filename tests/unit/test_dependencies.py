@@ -29,7 +29,7 @@ def direct(*extras: str) -> set[str]:
     return {name for name in names if name != OURS}
 
 
-RUNTIME = direct() | direct("auth", "graveler", "gateway", "s3", "cli", "jobs")
+RUNTIME = direct() | direct("auth", "graveler", "gateway", "s3", "cli", "otlp", "jobs")
 ALL = RUNTIME | direct("dev")
 
 
@@ -52,7 +52,7 @@ def product_files() -> list[Path]:
 
 def test_all_extras_are_known_here() -> None:
     assert set(PROJECT["optional-dependencies"]) == {
-        *("auth", "graveler", "gateway", "s3", "cli", "jobs", "all", "dev")
+        *("auth", "graveler", "gateway", "s3", "cli", "otlp", "jobs", "all", "dev")
     }
 
 

@@ -23,6 +23,8 @@ from tarn.backup.marks import begin_backup, check_time, end_backup
 from tarn.backup.target import Target
 from tarn.backup.writing import BackupProgress, ChunkWriter, Report
 from tarn.core.clock import Clock, IdSource
+from tarn.core.levels import LEVEL_FIRST
+from tarn.kv.fence import read_level
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import ListingKv
 from tarn.kv.records import decode_repository
@@ -54,6 +56,8 @@ async def create(
         writer = ChunkWriter(kv, target, progress, report)
         async with holding(kv, await _repositories(kv, installation_id), clock):
             saved = await save_installation(writer, kv, installation_id)
+        # Read last: the level only rises, so no saved row was written at a higher one.
+        level = await read_level(kv, installation_id)
         index = await _write_index(target, backup_id, saved)
         end_us = clock.now_us()
         check_time(begin_us, end_us, "the backup")
@@ -70,6 +74,7 @@ async def create(
             size_bytes=sum(line.size_bytes for line in saved.lines),
             new_bytes=progress.new_bytes,
             index=tuple(index),
+            level=None if level.level == LEVEL_FIRST else level.level,
         )
         await target.put(manifest_file(backup_id), manifest.encode())
     finally:

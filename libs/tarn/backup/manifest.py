@@ -29,7 +29,10 @@ __all__ = [
     "manifest_file",
 ]
 
-VERSION: Final = 1
+_VERSION_OF_LEVEL_1: Final = 1
+"""A backup of feature level 1 records no level, so that the last release can restore it. Nor do those that this
+release's first versions made, of any level."""
+_VERSION: Final = 2
 INDEX_LINES_MAX: Final = 10_000
 """Chunks of one file of the index."""
 BACKUP_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9]{6}[0-9a-f]{4}")
@@ -97,6 +100,8 @@ class Manifest:
         size_bytes: size of their keys and values.
         new_bytes: size of the new chunks' files.
         index: the files of the index, in order.
+        level: the feature level of the store at the end of the backup (`tarn.core.levels`), 2 or more; None: it
+            was 1, or is not recorded.
     """
 
     backup_id: str
@@ -111,6 +116,7 @@ class Manifest:
     size_bytes: int
     new_bytes: int
     index: tuple[IndexFile, ...]
+    level: int | None = None
 
     def encode(self) -> bytes:
         """Encodes the manifest as the contents of its file."""
@@ -135,8 +141,8 @@ class Manifest:
         if found["format"] != _FORMAT:
             raise ValueError("format")
         version = _number(found["version"])
-        if version != VERSION:
-            text = f"the backup has format version {version}, this Tarn reads version {VERSION}"
+        if version not in (_VERSION_OF_LEVEL_1, _VERSION):
+            text = f"the backup has format version {version}, this Tarn reads versions up to {_VERSION}"
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
         backup_id = _text(found["backup_id"])
         if not BACKUP_ID.fullmatch(backup_id):
@@ -157,6 +163,7 @@ class Manifest:
                 IndexFile(index_file(backup_id, number), _digest(each))
                 for number, each in enumerate(_list(found["index"]), 1)
             ),
+            level=None if version == _VERSION_OF_LEVEL_1 else _number(found["level"]),
         )
         if found["sha256"] != _sha256(manifest._fields()):
             raise ValueError("sha256")
@@ -165,7 +172,7 @@ class Manifest:
     def _fields(self) -> dict[str, object]:
         return {
             "format": _FORMAT,
-            "version": VERSION,
+            **self._version(),
             "backup_id": self.backup_id,
             "installation_id": self.installation_id,
             "begin_time_us": self.begin_time_us,
@@ -179,6 +186,11 @@ class Manifest:
             "new_bytes": self.new_bytes,
             "index": [each.sha256 for each in self.index],
         }
+
+    def _version(self) -> dict[str, object]:
+        if self.level is None:
+            return {"version": _VERSION_OF_LEVEL_1}
+        return {"version": _VERSION, "level": self.level}
 
 
 def encode_index(ranges: Sequence[Range]) -> bytes:

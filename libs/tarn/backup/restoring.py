@@ -17,6 +17,7 @@ from tarn.backup.stored import StoredBackup
 from tarn.core.clock import IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId
+from tarn.core.levels import StoreLevel, unsupported
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import ListingKv, Partition, row_batch
 from tarn.kv.transfer import OpenStore, TransferOptions, Transferred, Unit, fill
@@ -66,9 +67,10 @@ async def restore(
     """Fills an empty store, compares all of it by digests, holds collections for seven days, and opens it.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: the backup is of another installation, or another transfer has closed the
-            target. CONFLICT: the target is not empty, or does not keep what is written. CORRUPT: the backup is
-            damaged. Also the errors of the store and of the target of backups. After an error the store stays closed.
+        TarnError: FAILED_PRECONDITION: the backup is of another installation, or of a feature level that this release
+            does not support (FEATURE_LEVEL), or another transfer has closed the target. CONFLICT: the target is not
+            empty, or does not keep what is written. CORRUPT: the backup is damaged. Also the errors of the store and of
+            the target of backups. After an error in between the store stays closed.
     """
     manifest = backup.manifest
     if manifest.installation_id != target.installation_id:
@@ -77,6 +79,10 @@ async def restore(
             "installation.id in the configuration"
         )
         raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
+    level = None if manifest.level is None else StoreLevel(manifest.level, manifest.level)
+    if level is not None and (text := unsupported(level, manifest.installation_id)):
+        text = f"the backup {manifest.backup_id} cannot be restored by this release: {text}"
+        raise TarnError(Kind.FAILED_PRECONDITION, Reason.FEATURE_LEVEL, text)
     keys = InstallationKeys(manifest.installation_id)
 
     async def hold(kv: ListingKv) -> None:
@@ -93,4 +99,5 @@ async def restore(
         ids,
         options,
         before_opening=hold,
+        level=level,
     )

@@ -24,6 +24,7 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.note import NOTE, note_principal, note_resource
+from tarn.telemetry.meters import Meters
 
 __all__ = ["Access"]
 
@@ -56,6 +57,11 @@ class Access:
         )
         self._by_token: _Answers[str, Grant] = _Answers(clock, grants_max)
         self._by_service: _Answers[Service, Grant] = _Answers(clock, len(Service))
+
+    def register(self, meters: Meters) -> None:
+        """Registers the counts of look-ups in the caches of grants."""
+        self._by_key.register(meters, "signing-key")
+        self._by_token.register(meters, "token")
 
     async def signing_grant(
         self, call: Call, access_key_id: str, date: str, region: str, service: str
@@ -186,17 +192,26 @@ class _Answers(Generic[K, T]):
         self._answers: TtlCache[K, T] = TtlCache(clock, answers_max)
         self._refusals: TtlCache[K, TarnError] = TtlCache(clock, _REFUSALS_MAX)
         self._questions: SingleFlight[K, T] = SingleFlight(_error_for_waiters)
+        self._hits = self._misses = 0
+
+    def register(self, meters: Meters, cache: str) -> None:
+        meters.sample("cache.lookups", lambda: self._hits, cache=cache, outcome="hit")
+        meters.sample("cache.lookups", lambda: self._misses, cache=cache, outcome="miss")
 
     def get(self, key: K) -> T | None:
-        return self._answers.get(key)
+        found = self._answers.get(key)
+        if found is not None:
+            self._hits += 1
+        return found
 
     def forget(self, key: K) -> None:
         self._answers.pop(key)
 
     async def load(self, call: Call, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> T:
         """The answer for a key: kept, on its way, or asked for now."""
-        if (answer := self._answers.get(key)) is not None:
+        if (answer := self.get(key)) is not None:
             return answer
+        self._misses += 1
         if (refusal := self._refusals.get(key)) is not None:
             raise refusal.again()
         try:

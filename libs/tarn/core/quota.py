@@ -127,7 +127,7 @@ def quota_exceeded(repository_id: str, limit: str, allowed: int, used: int) -> T
     """
     text = (
         f"repository {repository_id} may have {allowed} {limit} and has {used}: {_ADVICE[limit]}, or ask an "
-        f"administrator for a greater {limit} (tarn quota set)"
+        f"administrator to raise this limit (tarn quota set)"
     )
     return TarnError(
         Kind.EXHAUSTED,

@@ -3,11 +3,12 @@
     {"branches": [{"match": "main", "keep_days": 365, "keep_commits": 100}, {"match": "exp-*", "keep_days": 7}],
      "tags": [{"match": "nightly-*", "keep_days": 90}],
      "detached": {"keep_days": 30},
-     "objects": {"keep_listed_on": ["main"], "keep_written_days": 30}}
+     "objects": {"keep_listed_on": ["main"], "keep_written_days": 30},
+     "uploads": {"abort_days": 7}}
 
 Without rules every commit keeps its objects. What is not said is kept: a branch that no rule matches keeps its whole
 history, a tag that no rule matches stays, and without `detached` so do all commits that are in the history of no
-branch.
+branch. Without `uploads`, a multipart upload stays open until somebody completes or aborts it.
 """
 
 from __future__ import annotations
@@ -116,12 +117,14 @@ class Retention:
         detached_days: how long commits are kept that are in the history of no branch; None: for ever.
         tags: rules of tags. Of those that match a tag, the longest decides; without one it stays for ever.
         objects: rules of objects of expired commits.
+        abort_upload_days: multipart uploads that are open so many days after their begin are aborted; None: never.
     """
 
     branches: tuple[BranchRule, ...] = ()
     detached_days: int | None = None
     tags: tuple[TagRule, ...] = ()
     objects: ObjectRules = ObjectRules()
+    abort_upload_days: int | None = None
 
     def __bool__(self) -> bool:
         """Whether any commit or tag may ever expire."""
@@ -166,18 +169,14 @@ def parse_retention(text: str) -> Retention:
         json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise _invalid(f"they are no JSON: {str(error)[:200]}", "") from error
-    fields = _object(found, "", {"branches", "detached", "tags", "objects"})
+    fields = _object(found, "", {"branches", "detached", "tags", "objects", "uploads"})
     branches = _list(fields, "branches", BRANCH_RULES_MAX)
     rules = tuple(_branch_rule(each, f"branches[{number}]") for number, each in enumerate(branches))
     tags = _list(fields, "tags", TAG_RULES_MAX)
     tag_rules = tuple(_tag_rule(each, f"tags[{number}]") for number, each in enumerate(tags))
-    days = None
-    if "detached" in fields:
-        detached = _object(fields["detached"], "detached", {"keep_days"})
-        days = _number(detached, "detached", "keep_days", DAYS_MAX)
-        if days is None:
-            raise _invalid("detached.keep_days is missing", "detached.keep_days")
-    return Retention(rules, days, tag_rules, _object_rules(fields))
+    days = _only_days(fields, "detached", "keep_days")
+    abort_days = _only_days(fields, "uploads", "abort_days")
+    return Retention(rules, days, tag_rules, _object_rules(fields), abort_days)
 
 
 def retention_to_json(retention: Retention) -> str:
@@ -195,6 +194,8 @@ def retention_to_json(retention: Retention) -> str:
         ]
     if retention.objects:
         fields["objects"] = _objects_to(retention.objects)
+    if retention.abort_upload_days is not None:
+        fields["uploads"] = {"abort_days": retention.abort_upload_days}
     return json.dumps(fields, indent=2, ensure_ascii=False)
 
 
@@ -266,6 +267,16 @@ def _list(fields: Mapping[str, Any], name: str, most: int) -> list[object]:
     if not isinstance(found, list) or len(found) > most:
         raise _invalid(f"{name} must be a list of at most {most} rules", name)
     return found
+
+
+def _only_days(fields: Mapping[str, Any], where: str, name: str) -> int | None:
+    """Returns the number of days of a rule that has only that; None if there is no such rule."""
+    if where not in fields:
+        return None
+    days = _number(_object(fields[where], where, {name}), where, name, DAYS_MAX)
+    if days is None:
+        raise _invalid(f"{where}.{name} is missing", f"{where}.{name}")
+    return days
 
 
 def _object(value: object, where: str, known: set[str]) -> Mapping[str, Any]:

@@ -24,10 +24,10 @@ from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.kv.port import Group, Listed, ListingKv, Partition, Predicate, Row, SiftedPage, Versioned
 from tarn.telemetry.calls import CallMeter
-from tarn.telemetry.meters import Meters
+from tarn.telemetry.meters import Histogram, Meters
 from tarn.telemetry.tracing import TRACEPARENT
 
-__all__ = ["MeasuresReads", "MeteredKv"]
+__all__ = ["MeasuresBatches", "MeasuresReads", "MeteredKv"]
 
 
 @runtime_checkable
@@ -36,6 +36,14 @@ class MeasuresReads(Protocol):
 
     def measure_reads(self, meter: CallMeter) -> None:
         """Measures each `get_many` from now on, as `with meter.call():` would."""
+
+
+@runtime_checkable
+class MeasuresBatches(Protocol):
+    """A driver that writes several calls in one transaction."""
+
+    def measure_batches(self, sizes: Histogram) -> None:
+        """Records the number of writes of each transaction from now on."""
 
 
 class MeteredKv:
@@ -53,6 +61,8 @@ class MeteredKv:
         if isinstance(kv, MeasuresReads):
             kv.measure_reads(self._get_many)
             self.get_many = kv.get_many  # type: ignore[method-assign]
+        if isinstance(kv, MeasuresBatches):
+            kv.measure_batches(meters.histogram("kv.batch"))
         self._set_many = CallMeter("kv", "set_many", meters, clock)
         self._set_if = CallMeter("kv", "set_if", meters, clock)
         self._delete_many = CallMeter("kv", "delete_many", meters, clock)

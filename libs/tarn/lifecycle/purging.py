@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 from tarn.block.port import BlockInfo, BlockKey, BlockStore, ReadBlocks
 from tarn.client.erasures import ErasureClient
 from tarn.core.clock import Clock
-from tarn.core.errors import TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.deleting import delete_paths
 from tarn.lifecycle.outcomes import Outcome
+from tarn.lifecycle.owners import newest_owner
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.quarantine import Tally
 from tarn.rpc.wire.call import Call
@@ -127,7 +128,8 @@ class Purger:
             attempt: 32 hex digits, new for each call.
 
         Raises:
-            TarnError: NAMESPACE_NOT_DOOMED, COLLECTION_TOO_EARLY; any error of graveler, or of a listing. What was
+            TarnError: NAMESPACE_NOT_DOOMED, COLLECTION_TOO_EARLY; PRECONDITION_FAILED: a later repository was restored
+                over the namespace, perhaps in another installation; any error of graveler, or of a listing. What was
                 deleted until then is noted.
         """
         namespace = doomed.storage_namespace
@@ -137,6 +139,7 @@ class Purger:
             nonlocal confirmed
             now = self.clock.monotonic()
             if now - confirmed > _CONFIRM_S:
+                await self._refuse_newer_owner(doomed)
                 await self.client.begin_purge(self.call(), namespace, doomed.instance_uid)
                 confirmed = now
 
@@ -170,6 +173,16 @@ class Purger:
                 self.call(), namespace, doomed.instance_uid, total.count, total.size_bytes
             )
         return report
+
+    async def _refuse_newer_owner(self, doomed: pb.DoomedNamespace) -> None:
+        newest = await newest_owner(self.blocks, doomed.storage_namespace)
+        if newest > doomed.instance_uid:
+            text = (
+                f"the repository instance {newest} was restored over {doomed.storage_namespace} after "
+                f"{doomed.repository_id}, which was deleted with its data; another installation may use them. Nothing "
+                "more was deleted; keep the data by tarn gc spare"
+            )
+            raise TarnError(Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, text)
 
     async def _discard_uploads(
         self, namespace: str, confirm: Callable[[], Awaitable[None]]

@@ -107,6 +107,7 @@ def _duration(name: str, text: str, *labels: str, of: str = "all") -> Metric:
     return Metric(name, Kind.HISTOGRAM, "s", text, labels, of, LATENCY_SECONDS)
 
 
+_COUNTS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _KV = "graveler, auth"
 _BLOCKS = "gateway, graveler"
 _REPOSITORIES = 100
@@ -140,6 +141,45 @@ TABLE: Final = (
     _gauge("gateway.connections", "", "Open connections of S3 clients.", of="gateway"),
     _counter("gateway.received", "By", "Bytes of bodies of requests.", of="gateway"),
     _counter("gateway.sent", "By", "Bytes of bodies of answers.", of="gateway"),
+    Metric(
+        "gateway.delete_keys",
+        Kind.HISTOGRAM,
+        "",
+        "Keys of each DeleteObjects.",
+        (),
+        "gateway",
+        _COUNTS,
+    ),
+    # Tenants
+    _counter(
+        "repository.requests",
+        "",
+        "S3 requests of each repository: `ok`, `refused` (4xx), `failed` (5xx, or the client left). The first 100 "
+        "repositories of a process have series of their own; `other` has the rest, and those that do not exist.",
+        "repository",
+        "outcome",
+        of="gateway",
+    ),
+    _counter(
+        "repository.moved",
+        "By",
+        "Bytes of bodies of those requests (`received`) and of their answers (`sent`).",
+        "repository",
+        "direction",
+        of="gateway",
+    ),
+    _counter("user.requests", "", "The same by user.", "user", "outcome", of="gateway"),
+    _counter("user.moved", "By", "The same by user.", "user", "direction", of="gateway"),
+    _counter(
+        "cache.lookups",
+        "",
+        "Look-ups in the caches of `signing-key` (SigV4 keys and grants by access key), `token` (grants by caller "
+        "token), `repository` (of a gateway) and `record` (of a repository, in graveler): `hit`, or `miss`, which asks "
+        "another service or the store.",
+        "cache",
+        "outcome",
+        of="gateway, graveler",
+    ),
     # Calls between services
     _duration(
         "rpc.duration",
@@ -149,6 +189,11 @@ TABLE: Final = (
     ),
     _counter("rpc.failed", "", "Failed calls, by path and reason.", "method", "reason"),
     _gauge("rpc.in_flight", "", "Unary calls and streams that are being served over gRPC."),
+    _gauge(
+        "rpc.work_in_flight",
+        "",
+        "Operations of coalesced streams, and unary calls that change something, that are being worked on over gRPC.",
+    ),
     # The metadata store
     _duration(
         "kv.duration",
@@ -168,6 +213,15 @@ TABLE: Final = (
         of=_KV,
     ),
     _gauge("kv.in_flight", "", "Calls that wait for the metadata store.", "operation", of=_KV),
+    Metric(
+        "kv.batch",
+        Kind.HISTOGRAM,
+        "",
+        "Writes in each transaction of the embedded store (group commit).",
+        (),
+        _KV,
+        _COUNTS,
+    ),
     # The block store
     _duration(
         "block.duration",
@@ -225,6 +279,12 @@ TABLE: Final = (
         "outcome",
         of="graveler",
     ),
+    _counter(
+        "uploads.abandoned",
+        "",
+        "Multipart uploads that were aborted because nobody completed them in the days of the retention rules.",
+        of="graveler",
+    ),
     _gauge(
         "online.waiting",
         "",
@@ -249,6 +309,25 @@ TABLE: Final = (
         of="graveler",
     ),
     _gauge("heavy.running", "", "Number of heavy processes that run, 0 to 2.", of="graveler"),
+    _gauge(
+        "heavy.builds",
+        "",
+        "Large builds: `running` in a heavy process, or `waiting` for one.",
+        "state",
+        of="graveler",
+    ),
+    _counter(
+        "heavy.starts",
+        "",
+        "Starts of heavy processes. One ends by itself after some minutes without a build.",
+        of="graveler",
+    ),
+    _counter(
+        "heavy.deaths",
+        "",
+        "Ends of heavy processes that nobody asked for, counted by the next large build.",
+        of="graveler",
+    ),
     # The compactor
     _gauge(
         "staging.rows",

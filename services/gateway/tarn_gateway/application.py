@@ -72,11 +72,14 @@ class GatewayApplication:
         self._tls = tls
         self._listens = listens
         bounds = settings.bounds
+        repositories = RepositoryCache(graveler, clock)
+        repositories.register(meters)
+        access.register(meters)
         calls = ServiceCalls(access, Service.GATEWAY, clock, ids)
         backend = self._backend = Backend(
             graveler,
             blocks,
-            RepositoryCache(graveler, clock),
+            repositories,
             clock,
             ids,
             bounds,

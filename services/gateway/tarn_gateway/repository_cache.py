@@ -14,6 +14,7 @@ from tarn.aio.ttl_cache import TtlCache
 from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock
 from tarn.rpc.wire.call import Call
+from tarn.telemetry.meters import Meters
 
 __all__ = ["CachedRepository", "RepositoryCache"]
 
@@ -41,6 +42,12 @@ class RepositoryCache:
         self._clock = clock
         self._ttl_s = ttl_s
         self._repositories: TtlCache[str, CachedRepository] = TtlCache(clock, _REPOSITORIES_MAX)
+        self._hits = self._misses = 0
+
+    def register(self, meters: Meters) -> None:
+        """Registers the counts of look-ups."""
+        meters.sample("cache.lookups", lambda: self._hits, cache="repository", outcome="hit")
+        meters.sample("cache.lookups", lambda: self._misses, cache="repository", outcome="miss")
 
     async def get(self, call: Call, repository_id: str) -> CachedRepository:
         """Returns a repository, possibly from the cache.
@@ -50,7 +57,9 @@ class RepositoryCache:
         """
         kept = self._repositories.get(repository_id)
         if kept is not None:
+            self._hits += 1
             return kept
+        self._misses += 1
         return await self.fresh(call, repository_id)
 
     async def fresh(self, call: Call, repository_id: str) -> CachedRepository:

@@ -20,6 +20,7 @@ from tarn_gateway.auditing import S3Audit
 from tarn_gateway.http import Exchange, Request
 from tarn_gateway.operation import Operation
 from tarn_gateway.rates import RateLimits
+from tarn_gateway.tenants import Tenants
 
 __all__ = ["Trace", "Traces"]
 
@@ -66,8 +67,9 @@ class Trace:
         return "" if self.operation is None else self.operation.name
 
 
-_Ended = tuple[Operation | None, int, float, float, float, int, int]
-"""Of a request: operation, status, seconds, those of its phases `auth` and `perform`, bytes received and sent.
+_Ended = tuple[Operation | None, tuple[str, str, int], float, float, float, int, int]
+"""Of a request: operation; repository, user and status; seconds, those of its phases `auth` and `perform`; bytes
+received and sent.
 
 Numbers instead of the request itself, whose memory the next one takes while it is in the processor's cache."""
 
@@ -152,6 +154,9 @@ class Traces:
         self._by_operation: dict[Operation | None, _OperationMeters] = {}
         self._received = meters.counter("gateway.received")
         self._sent = meters.counter("gateway.sent")
+        self._delete_keys = meters.histogram("gateway.delete_keys")
+        self._repositories = Tenants(meters, "repository")
+        self._users = Tenants(meters, "user")
         self._ended: list[_Ended] = []
         meters.sample("gateway.in_flight", lambda: len(self._open))
         meters.before_collecting(self._count_ended)
@@ -178,7 +183,7 @@ class Traces:
         self._ended.append(
             (
                 trace.operation,
-                exchange.status,
+                (trace.repository, trace.user, exchange.status),
                 exchange.seconds,
                 trace.auth_s,
                 trace.perform_s,
@@ -186,6 +191,8 @@ class Traces:
                 exchange.sent_bytes,
             )
         )
+        if trace.outcomes:
+            self._delete_keys.record(len(trace.outcomes))
         if len(self._ended) >= _COUNTED_TOGETHER:
             self._count_ended()
         if self._rates is not None and trace.operation is not None:
@@ -261,7 +268,8 @@ class Traces:
         """Counts the requests that were put aside."""
         ended, self._ended = self._ended, []
         touched: set[_OperationMeters] = set()
-        for operation, status, seconds, auth_s, perform_s, received_bytes, sent_bytes in ended:
+        moved: dict[tuple[str, str, int], list[int]] = {}
+        for operation, who, seconds, auth_s, perform_s, received_bytes, sent_bytes in ended:
             found = self._by_operation.get(operation) or self._meters_of(operation)
             touched.add(found)
             found.durations.append(seconds)
@@ -269,12 +277,22 @@ class Traces:
                 found.auths.append(auth_s)
                 found.performs.append(perform_s)
                 found.sends.append(seconds - auth_s - perform_s)
-            requests = found.requests.get(status) or self._requests_of(found, status)
+            requests = found.requests.get(who[2]) or self._requests_of(found, who[2])
             requests.value += 1
-            self._received.value += received_bytes
-            self._sent.value += sent_bytes
+            sums = moved.get(who)
+            if sums is None:
+                moved[who] = [1, received_bytes, sent_bytes]
+            else:
+                sums[0] += 1
+                sums[1] += received_bytes
+                sums[2] += sent_bytes
         for found in touched:
             found.count()
+        for (repository, user, status), (count, received_bytes, sent_bytes) in moved.items():
+            self._received.value += received_bytes
+            self._sent.value += sent_bytes
+            self._repositories.count(repository, status, count, received_bytes, sent_bytes)
+            self._users.count(user, status, count, received_bytes, sent_bytes)
 
     def _meters_of(self, operation: Operation | None) -> _OperationMeters:
         name = "none" if operation is None else operation.name

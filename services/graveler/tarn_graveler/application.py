@@ -134,6 +134,7 @@ class GravelerApplication:
         self._graveler = replace(graveler, require_feature=require_feature)
         if meters is not None:
             register_replica(meters, clock, self._graveler, committed, builder)
+            access.register(meters)
         self._endpoints = endpoints_of(self._graveler, access)
 
     @property
@@ -152,6 +153,7 @@ class GravelerApplication:
         await self._graveler.admission.records.load()
         self._tasks.spawn(self._graveler.admission.records.run())
         self._tasks.spawn(self._graveler.cleaning.run())
+        self._tasks.spawn(self._graveler.abandoned_uploads.run())
         if self._graveler.online is not None:
             self._tasks.spawn(self._graveler.online.run())
         if self._stopped is not None:

@@ -70,6 +70,7 @@ from tarn_graveler.repository.settings import RepositorySettings
 from tarn_graveler.tasks.quotas import TaskQuotas
 from tarn_graveler.tasks.records import TaskRecords
 from tarn_graveler.tasks.runner import TaskRunner
+from tarn_graveler.uploads.abandoned import AbandonedUploads
 from tarn_graveler.uploads.completion import Completion
 from tarn_graveler.uploads.daily_partitions import DailyUploads
 from tarn_graveler.uploads.links import Links
@@ -208,6 +209,14 @@ class Graveler:
         return Links(self.uploads, self.restoring.blocks, self.clock)
 
     @property
+    def abandoned_uploads(self) -> AbandonedUploads:
+        """Aborts of uploads that nobody completes."""
+        blocks = self.restoring.blocks
+        return AbandonedUploads(
+            self.iterators, self.settings, self.daily_uploads, self.uploads, blocks, self.clock
+        )
+
+    @property
     def staged_branches(self) -> StagedBranches:
         """Branches with staged rows."""
         return StagedBranches(self.iterators, self.layers)
@@ -332,8 +341,6 @@ def _records(
     expired = expired or ExpiredCommits(kv, repositories, clock)
     branches = Branches(kv, repositories, clock, ids, tasks, names, rows, expired)
     commits = Commits(kv, blocks, repositories)
-    rules = RepositorySettings(kv, repositories, clock, ids)
-    collection = settings.collection
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
     return _Records(
         repositories=repositories,
@@ -345,11 +352,11 @@ def _records(
         expired=expired,
         commits=commits,
         refs=Refs(kv, repositories, branches, commits, reflog),
-        settings=rules,
+        settings=RepositorySettings(kv, repositories, clock, ids),
         quotas=QuotaRecords(kv, keys, clock, settings.quotas),
         cleaning=cleaning,
         publications=Publications(branches, commits, blocks, clock),
-        collections=Collections(kv, repositories, commits, expired, rules, clock, collection),
+        collections=Collections(kv, repositories, commits, expired, clock, settings.collection),
         paths=PathRecords(kv, repositories, tasks),
         daily_uploads=DailyUploads(kv, repositories, cleaning, clock, tasks),
         age=AddressAge(clock, settings.collection),

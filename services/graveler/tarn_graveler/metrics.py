@@ -38,12 +38,20 @@ def register_replica(
     counts = graveler.expiring.progress
     meters.sample("branches.expired", lambda: counts.deleted, outcome="deleted")
     meters.sample("branches.expired", lambda: counts.kept, outcome="kept")
+    meters.sample("uploads.abandoned", lambda: graveler.uploads.abandoned_count)
+    records = graveler.repositories
+    meters.sample("cache.lookups", lambda: records.hits, cache="record", outcome="hit")
+    meters.sample("cache.lookups", lambda: records.misses, cache="record", outcome="miss")
     online = graveler.online
     meters.sample("online.waiting", lambda: 0 if online is None else online.waiting)
     for outcome in OUTCOMES:
         meters.sample("online.rows", partial(_count, online, outcome), outcome=outcome)
     if isinstance(builder, ProcessBuilder):
-        meters.sample("heavy.running", lambda: builder.running)
+        meters.sample("heavy.running", lambda: builder.processes)
+        meters.sample("heavy.builds", lambda: builder.running, state="running")
+        meters.sample("heavy.builds", lambda: builder.waiting, state="waiting")
+        meters.sample("heavy.starts", lambda: builder.starts)
+        meters.sample("heavy.deaths", lambda: builder.deaths)
 
 
 def _count(online: OnlineDeletion | None, outcome: str) -> int:

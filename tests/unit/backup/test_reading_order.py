@@ -12,6 +12,7 @@ import pytest
 from backup_lab import INSTALLATION, BackupLab
 from lake import DELAY, MAIN, Running, entry, reached
 
+from tarn.core.branch_expiry import expiry_in
 from tarn.core.collection import HOLD_SECONDS_MAX, Collection, Phase
 from tarn.core.condition import UNCONDITIONAL
 from tarn.core.errors import Kind, TarnError
@@ -363,3 +364,23 @@ async def test_users_are_saved_and_the_key_of_page_tokens_is_not(lab: BackupLab)
         b"users/ann",
     ]
     assert await kv.get_many(shared.graveler, [shared.PAGE_KEY]) == [None]
+
+
+async def test_the_end_of_a_branch_is_kept(lab: BackupLab) -> None:
+    """Also the look that the list of drops names; without it nobody would delete the branch."""
+    head = (await lab.lake.graveler.branches.fresh(lab.lake.main)).branch.commit_id
+    name, day = lab.lake.branch(DEV), 86_400
+    await lab.lake.graveler.branches.create(name, head)
+    await lab.lake.graveler.expiring.set(
+        name, expiry_in(10 * day * 1_000_000, lab.lake.clock.now_us())
+    )
+    await lab.back_up()
+    async with lab.served(await lab.restored()) as again:
+        expiry = (await again.graveler.branches.fresh(again.branch(DEV))).branch.expiry
+        assert expiry is not None
+        await again.graveler.cleaning.drop_due()
+        again.clock.advance(11 * day)
+        await again.graveler.cleaning.drop_due()
+        assert [each async for each, _ in again.graveler.iterators.branches(again.repository)] == [
+            MAIN
+        ]

@@ -20,9 +20,10 @@ from tarn.backup.restoring import restore
 from tarn.backup.stored import backup_ids, check_files, open_backup
 from tarn.backup.target import FolderTarget, Target
 from tarn.block.mem import MemBlockStore
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId
-from tarn.kv.fence import check_open
+from tarn.core.levels import LEVEL_MAX, StoreLevel
+from tarn.kv.fence import check_open, read_level, write_fence
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
@@ -221,8 +222,8 @@ async def test_a_changed_manifest_is_refused(lab: BackupLab) -> None:
     other["begin_time_us"] += 1  # agrees with everything but the manifest's own digest
     with pytest.raises(TarnError, match="sha256"):
         Manifest.decode(json.dumps(other).encode())
-    newer = json.dumps({"format": "tarn backup", "version": 2}).encode()
-    with pytest.raises(TarnError, match="version 2"):
+    newer = json.dumps({"format": "tarn backup", "version": 3}).encode()
+    with pytest.raises(TarnError, match="version 3"):
         Manifest.decode(newer)
 
 
@@ -298,3 +299,36 @@ async def test_a_doom_that_has_not_begun_is_not_in_a_backup(lab: BackupLab) -> N
     )
     found = [decode_namespace(row.value) for row in rows if row is not None]
     assert found == [replace(doomed, doom_time_us=0, purge_after_us=0), begun]
+
+
+async def test_a_backup_records_the_feature_level_and_a_restore_gives_it_back(
+    lab: BackupLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarn.kv.transfer.moving.LEVEL_MAX", 3)  # a next release restores
+    first = await lab.back_up()
+    text = json.loads((lab.target_path / manifest_file(first.backup_id)).read_text())
+    assert text["version"] == 1, "the last release restores a backup of level 1"
+    assert "level" not in text
+
+    await write_fence(lab.kv, INSTALLATION, None, None, level=StoreLevel(2, 2))
+    second = await lab.back_up()
+    text = json.loads((lab.target_path / manifest_file(second.backup_id)).read_text())
+    assert (text["version"], text["level"]) == (2, 2)
+    stored = await open_backup(lab.target, second.backup_id)
+    assert stored.manifest == second
+    assert await read_level(await lab.restored(second.backup_id), INSTALLATION) == StoreLevel(2, 2)
+
+
+async def test_a_backup_of_a_later_release_is_refused_before_anything_is_written(
+    lab: BackupLab,
+) -> None:
+    made = await lab.back_up()
+    later = replace(made, level=LEVEL_MAX + 1)
+    (lab.target_path / manifest_file(made.backup_id)).write_bytes(later.encode())
+    kv, clock = MemKv(), lab.lake.clock
+    place = OpenStore(kv, INSTALLATION, "mem", is_shared=False)
+    with pytest.raises(TarnError, match="it is too old") as caught:
+        await restore(await open_backup(lab.target), place, SeededIds(clock), options(clock))
+    assert caught.value.reason is Reason.FEATURE_LEVEL
+    await check_open(kv, INSTALLATION)
+    assert [each async for each in kv.partitions("")] == []

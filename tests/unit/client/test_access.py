@@ -16,6 +16,7 @@ from tarn.core.access.actions import Action
 from tarn.core.access.service import Service
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
+from tarn.telemetry.meters import Meters
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_proto.auth.v1 import authorization_service_pb2 as pb
 from tarn_proto.auth.v1 import caller_pb2
@@ -92,6 +93,22 @@ async def test_a_grant_is_asked_for_once_in_its_time(world: World) -> None:
     assert world.access.check_cached(world.call(), Action.READ_REPO, "repository/lake") is None
     await world.access.grant(world.call())
     assert len(world.auth.requests) == 2
+
+
+async def test_look_ups_are_counted(world: World) -> None:
+    meters = Meters()
+    world.access.register(meters)
+    for token in ("t1.a.b", "t1.a.b", "t1.c.d", "t1.a.b"):
+        await world.access.grant(world.call(token))
+    world.access.signing_grant_cached("AKIA", "20261123", "us-east-1", "s3")
+    for _ in range(3):
+        await world.access.signing_grant(world.call(), "AKIA", "20261123", "us-east-1", "s3")
+    assert {tuple(each.values()): n for each, n in meters.samples("cache.lookups")} == {
+        ("signing-key", "hit"): 2,
+        ("signing-key", "miss"): 1,
+        ("token", "hit"): 2,
+        ("token", "miss"): 2,
+    }
 
 
 async def test_a_grants_time_runs_from_before_it_was_asked_for(world: World) -> None:

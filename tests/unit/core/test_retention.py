@@ -39,6 +39,7 @@ retentions = st.builds(
         st.lists(st.sampled_from(["main", "dev", "exp-1"]), max_size=3).map(tuple),
         st.none() | st.integers(1, DAYS_MAX),
     ),
+    st.none() | st.integers(1, DAYS_MAX),
 )
 
 
@@ -55,6 +56,7 @@ def test_no_rules_keep_everything() -> None:
     assert Retention(tags=(TagRule("*", 1),))
     assert not Retention(tags=(TagRule("*", 1),)).expires_commits
     assert not Retention(objects=ObjectRules(("main",), 7)), "they let nothing expire by themselves"
+    assert not Retention(abort_upload_days=1), "no collection has to look"
 
 
 def test_what_was_written_since_a_time_is_kept() -> None:
@@ -88,6 +90,9 @@ BRANCH = {"match": "main", "keep_days": 7}
         ({"branches": [BRANCH | {"keep_commits": 1_000_001}]}, "from 1 to"),
         ({"tags": [{"match": "a", "keep_commits": 1}]}, "unknown field 'keep_commits'"),
         ({"tags": [{"match": "a"}]}, "tags[0] needs keep_days"),
+        ({"uploads": {}}, "uploads.abort_days is missing"),
+        ({"uploads": {"abort_days": 0}}, "uploads.abort_days must be a whole number"),
+        ({"uploads": {"keep_days": 1}}, "unknown field 'keep_days'"),
         ({"tags": [{"keep_days": 1}]}, "tags[0].match must be a pattern"),
         ({"tags": [{"match": "a", "keep_days": 0}]}, "from 1 to"),
         ({"tags": {}}, "must be a list"),

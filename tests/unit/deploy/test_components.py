@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from manifests import K8S, allowed, named, objects, pods
 
 from tarn.config import load
+from tarn.telemetry.table import TABLE
 from tarn_cli.app import cli
 
 ROOT = K8S.parents[1]
@@ -159,6 +160,24 @@ def test_the_ingress_leads_to_the_gateway_with_tls() -> None:
     assert notes["nginx.ingress.kubernetes.io/proxy-next-upstream"] == "off", (
         "no write is sent twice"
     )
+
+
+def test_replicas_follow_requests_in_flight_by_metrics_that_exist() -> None:
+    """The rules of prometheus-adapter name the gauges that the autoscalers ask for, and the pods emit them."""
+    folder = K8S / "components/autoscaling-in-flight"
+    (rule,) = yaml.safe_load((folder / "rules.yaml").read_text())["rules"]
+    emitted = {f"tarn_{each.name.replace('.', '_')}" for each in TABLE}
+    for name, gauge in (
+        ("graveler", "tarn_rpc_work_in_flight"),
+        ("gateway", "tarn_gateway_in_flight"),
+    ):
+        metrics = named("full", "HorizontalPodAutoscaler")[name]["spec"]["metrics"]
+        (pods,) = [each["pods"] for each in metrics if each["type"] == "Pods"]
+        assert pods["metric"]["name"] == gauge
+        assert gauge in emitted
+        assert gauge in rule["seriesQuery"]
+        assert [each["type"] for each in metrics] == ["Resource", "Pods"]
+    assert set(rule["resources"]["overrides"]) == {"namespace", "pod"}
 
 
 def test_every_optional_component_is_in_the_example() -> None:

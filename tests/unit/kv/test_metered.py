@@ -177,3 +177,20 @@ async def test_a_store_that_is_opened_with_meters_counts_by_the_names_of_the_doc
     await kv.get_many(PLAIN, [b"k"])
     await kv.close()
     assert calls(meters)["get_many"] == 1
+
+
+async def test_the_sizes_of_group_commits_are_measured(meters: Meters, tmp_path: Path) -> None:
+    clock = ManualClock()
+    config = load(None, {"TARN_DATA_DIR": str(tmp_path)})
+    kv = await open_kv(config, clock, SeededIds(clock), meters)
+
+    def number(name: str) -> float:
+        return next(value for _, value in meters.samples(name))
+
+    count, total = number("kv.batch.count"), number("kv.batch.sum")
+    # Requests of one tick of the loop share a transaction.
+    async with asyncio.TaskGroup() as group:
+        for n in range(7):
+            group.create_task(kv.set_many(PLAIN, [Group(b"g", ((b"%d" % n, b"v"),))]))
+    assert (number("kv.batch.count") - count, number("kv.batch.sum") - total) == (1, 7)
+    await kv.close()

@@ -35,6 +35,7 @@ from tarn.kv.limits import (
 )
 from tarn.kv.port import Group, Listed, Partition, Predicate, Row, SiftedPage, Versioned
 from tarn.telemetry.calls import COUNTED_TOGETHER, CallMeter
+from tarn.telemetry.meters import Histogram
 from tarn.telemetry.tracing import TRACEPARENT
 
 __all__ = ["EmbeddedKv", "EmbeddedLimits", "open_embedded"]
@@ -93,6 +94,10 @@ class EmbeddedKv:
     def measure_reads(self, meter: CallMeter) -> None:
         """See `tarn.kv.metered.MeasuresReads`."""
         self._reads = meter
+
+    def measure_batches(self, sizes: Histogram) -> None:
+        """See `tarn.kv.metered.MeasuresBatches`."""
+        self._writer.sizes = sizes
 
     async def get_many(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False

@@ -17,6 +17,7 @@ from tarn.kv.embedded.actions import Action
 from tarn.kv.embedded.database import Database
 from tarn.kv.embedded.transaction_writer import EmbeddedLimits, Ticket, TransactionWriter
 from tarn.kv.limits import closed_error
+from tarn.telemetry.meters import Histogram
 
 __all__ = ["Writer"]
 
@@ -25,6 +26,9 @@ ResultT = TypeVar("ResultT")
 
 class Writer:
     """Queues writes and answers them. Belongs to the thread of the running event loop.
+
+    Attributes:
+        sizes: gets the number of writes of each transaction; None: nothing does.
 
     Args:
         database: its writer connection and lock are given to the `TransactionWriter`.
@@ -37,6 +41,7 @@ class Writer:
         # Invariant: the sum of `size_bytes` over all tickets that have no answer yet.
         self._queued_bytes = 0
         self._closing = False
+        self.sizes: Histogram | None = None
         self._exited = asyncio.Event()
         self._ticks: SimpleQueue[list[Ticket] | None] = SimpleQueue()
         self._batch = TickBatch[Ticket](self._ticks.put)
@@ -79,6 +84,8 @@ class Writer:
         self._thread.join()
 
     def _answer(self, tickets: list[Ticket]) -> None:
+        if self.sizes is not None and tickets:
+            self.sizes.record(len(tickets))
         for ticket in tickets:
             self._queued_bytes -= ticket.size_bytes
             future = ticket.future

@@ -91,7 +91,8 @@ class RpcServer:
         config: address and limits.
         clock: measures deadlines and durations.
         ids: makes request ids for callers that sent none.
-        meters: `rpc.duration` per method, `rpc.failed` per method and reason, and `rpc.in_flight`.
+        meters: `rpc.duration` per method, `rpc.failed` per method and reason, `rpc.in_flight` and
+            `rpc.work_in_flight`.
         tracing: makes one span per sampled unary rpc.
         credentials: TLS credentials; None for plain text.
         audit: records the calls; None: nothing does.
@@ -126,6 +127,7 @@ class RpcServer:
         self._server: grpc.aio.Server | None = None
         self._calls = UseCount()  # grpc refuses what comes too late
         meters.sample("rpc.in_flight", lambda: self._calls.users)
+        meters.sample("rpc.work_in_flight", lambda: len(self._in_flight))
         for endpoint in endpoints:
             check_handler(endpoint)
 

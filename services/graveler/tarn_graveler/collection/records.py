@@ -18,7 +18,6 @@ from tarn_graveler.collection.listings_in_use import ListingsInUse
 from tarn_graveler.collection.roots import Roots
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.repository.records import Repositories
-from tarn_graveler.repository.settings import RepositorySettings
 
 __all__ = ["Collections"]
 
@@ -41,14 +40,13 @@ class Collections:
         repositories: Repositories,
         commits: Commits,
         expired: ExpiredCommits,
-        settings: RepositorySettings,
         clock: Clock,
         limits: CollectionLimits,
     ) -> None:
         self._kv = kv
         self._repositories = repositories
         self.limits = limits
-        self.roots = Roots(kv, repositories, expired, settings, clock)
+        self.roots = Roots(kv, repositories, expired, clock)
         self.history = HistoryPages(kv, repositories, expired)
         self.in_use = ListingsInUse(kv, repositories, commits)
 

@@ -25,13 +25,14 @@ from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE, HEAD_BYTES, VERSION
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
 from tarn.core.ids import BranchId, CommitId, TokenId
+from tarn.core.retention import ObjectRules
 from tarn.kv.keys import COPIED, PATHS_START, STAGED_UPLOADS, RepositoryKeys, after_prefix
 from tarn.kv.port import Kv, Row
 from tarn.kv.records import Repository, decode_branch, decode_head_change, decode_tag, parse_record
+from tarn.kv.rules_records import decode_settings
 from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.history.commits import decode_commit
 from tarn_graveler.repository.records import Repositories
-from tarn_graveler.repository.settings import RepositorySettings
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = ["Roots", "RootsPage"]
@@ -62,6 +63,7 @@ class RootsPage:
         keeping_ids: listings of heads that keep objects of expired commits, by rules of objects.
         written_since_us: objects of expired commits that were written since then are kept, microseconds since the
             epoch; 0: this page tells none.
+        heads: the keys of the live branches of the page, each with its head.
         cursor: where the next page begins; empty after the last page.
     """
 
@@ -71,6 +73,7 @@ class RootsPage:
     emptied_ids: dict[str, None] = field(default_factory=dict)
     keeping_ids: dict[str, None] = field(default_factory=dict)
     written_since_us: int = 0
+    heads: list[tuple[bytes, CommitId]] = field(default_factory=list)
     cursor: str = ""
 
 
@@ -82,13 +85,11 @@ class Roots:
         kv: Kv,
         repositories: Repositories,
         expired: ExpiredCommits,
-        settings: RepositorySettings,
         clock: Clock,
     ) -> None:
         self._kv = kv
         self._expired = expired
         self._repositories = repositories
-        self._settings = settings
         self._clock = clock
 
     async def page(self, repository: Repository, cursor: str, limit: int) -> RootsPage:
@@ -104,8 +105,11 @@ class Roots:
         page = RootsPage(stage)
         following = await _STAGES[stage](self, repository, place, limit, page)
         # After the rows: a deletion of the repository removes rows only after it wrote this mark.
-        (closed,) = await self._kv.get_many(keys.refs, [RepositoryKeys.CLOSED])
+        wanted = [RepositoryKeys.CLOSED, RepositoryKeys.SETTINGS]
+        closed, settings = await self._kv.get_many(keys.refs, wanted)
         self._repositories.refuse_closed(repository, closed)
+        if settings is not None:
+            await self._keep(keys, decode_settings(settings.value).retention.objects, page)
         if following is None:
             following = [_NEXT[stage]] if _NEXT[stage] else None
         if following is not None:
@@ -194,12 +198,15 @@ class Roots:
             heads.append((key, branch.commit_id))
         await self._old_commits(keys, former, page)
         await self._commits_of(keys, heads, page)
-        rules = (await self._settings.read(repository)).retention.objects
-        page.written_since_us = rules.written_since_us(self._clock.now_us())
-        prefix = len(keys.branch(""))
-        keeping = [each for each in heads if each[0][prefix:].decode() in rules.listed_on]
-        page.keeping_ids = await self._listings_of(keys, keeping)
+        page.heads = heads
         return following
+
+    async def _keep(self, keys: RepositoryKeys, rules: ObjectRules, page: RootsPage) -> None:
+        """Tells what keeps objects of expired commits."""
+        page.written_since_us = rules.written_since_us(self._clock.now_us())
+        wanted = {keys.branch(name) for name in rules.listed_on}
+        keeping = [each for each in page.heads if each[0] in wanted]
+        page.keeping_ids = await self._listings_of(keys, keeping)
 
     async def _tags(
         self, repository: Repository, place: Place, limit: int, page: RootsPage

@@ -31,8 +31,10 @@ _LAST = chr(0x10FFFF)
 _GAPS = (("", _TARN), (_TARN + _LAST, _DATA), (_DATA + _LAST, None))
 """Ranges of paths, from after the first to the second, in which Tarn has no blocks."""
 _BLOCK = re.compile(r"data/[0-9]{10}/([0-9a-f]{32})")
-_COLLECTION = re.compile(r"_tarn/collection/[0-9a-f]{32}/[^.].*\.(json|parquet)")
-"""Files of garbage collections (`docs/formats/collection.md`); data does not depend on them."""
+_COLLECTION = re.compile(
+    r"_tarn/collection/[0-9a-f]{32}/[^.].*\.(json|parquet)|_tarn/owners/[0-9a-f]{32}\.json"
+)
+"""Files of garbage collections (`docs/formats/collection.md`), and notes of restores; data does not depend on them."""
 _NOTE = re.compile(r"_tarn/refs/([^/]+)/([0-9]{20})-([0-9a-f]{64})\.json")
 _METADATA = (
     (re.compile(r"_tarn/ranges/([0-9a-f]{64})\.parquet"), "ranges", "range_id", Code.RANGE_ORPHAN),

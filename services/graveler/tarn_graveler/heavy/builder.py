@@ -66,6 +66,10 @@ class ProcessBuilder:
         clock: clock for pauses.
         rng: randomises the pauses between failed starts.
         limits: see `HeavyLimits`.
+
+    Attributes:
+        running: builds that have their turn.
+        waiting: builds that wait for it.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class ProcessBuilder:
             Priority.BACKGROUND: asyncio.Semaphore(1),
         }
         self._starved_until = -inf
+        self.running = self.waiting = 0
 
     @property
     def pid(self) -> int | None:
@@ -103,9 +108,19 @@ class ProcessBuilder:
         return self._children[Priority.BACKGROUND].pid
 
     @property
-    def running(self) -> int:
+    def processes(self) -> int:
         """Number of children that run."""
         return sum(child.pid is not None for child in self._children.values())
+
+    @property
+    def starts(self) -> int:
+        """Number of children that were started."""
+        return sum(child.starts for child in self._children.values())
+
+    @property
+    def deaths(self) -> int:
+        """Number of children that ended although nobody asked for it."""
+        return sum(child.deaths for child in self._children.values())
 
     def renew(self, start: Callable[[Priority], Awaitable[HeavyProcess]]) -> None:
         """Starts further children in another way, and ends those that run when they have done their builds."""
@@ -145,10 +160,25 @@ class ProcessBuilder:
                 )
         del layers
         priority = Priority.BACKGROUND if order.is_background else Priority.REQUESTED
-        async with self._rooms[priority]:
+        async with self._room_of(priority):
             if priority is Priority.BACKGROUND:
                 return await self._build_behind(order)
             return await self._children[priority].build(order)
+
+    @asynccontextmanager
+    async def _room_of(self, priority: Priority) -> AsyncIterator[None]:
+        """Waits for a turn, and counts."""
+        self.waiting += 1
+        try:
+            await self._rooms[priority].acquire()
+        finally:
+            self.waiting -= 1
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self._rooms[priority].release()
 
     async def _build_behind(self, order: BuildOrder) -> BuildResult:
         """Builds while the machine has nothing else to do; if that takes too long, beside the builds of callers.

@@ -32,6 +32,10 @@ class KeptProcess:
         clock: clock for pauses.
         rng: randomises the pauses between failed starts.
         idle_s: after this time without a build, in seconds, the child ends and releases its memory.
+
+    Attributes:
+        starts: children that were started.
+        deaths: children that ended although nobody asked for it.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class KeptProcess:
         self._changing = asyncio.Lock()  # guards the replacement of the child, not its use
         self._child: HeavyProcess | None = None
         self._failures = 0
+        self.starts = self.deaths = 0
         self._used_at = 0.0
         self._tasks = TaskSet()
         self._is_closed = False
@@ -104,6 +109,7 @@ class KeptProcess:
             if self._child is not None:
                 child, self._child = self._child, None
                 self._failures += 1
+                self.deaths += 1
                 await child.close()
             if self._failures > 1:
                 await self._clock.sleep(backoff_seconds(self._rng, self._failures - 2))
@@ -115,6 +121,7 @@ class KeptProcess:
                 self._failures += 1
                 _log.error("heavy process cannot be started", error=error.message)
                 raise
+            self.starts += 1
             self._used_at = self._clock.monotonic()
             self._tasks.spawn(self._watch(self._child))
             return self._child

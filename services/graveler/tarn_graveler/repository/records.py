@@ -101,6 +101,7 @@ class Repositories:
         self._claiming = Claiming(kv, clock)
         self._cached: TtlCache[str, Repository] = TtlCache(clock, _CACHED_MAX)
         self._keys_of: BoundedMap[str, RepositoryKeys] = BoundedMap(_CACHED_MAX)
+        self.hits = self.misses = 0  # look-ups in `_cached`
 
     def keys_of(self, repository: Repository) -> RepositoryKeys:
         """Returns the partitions of a repository."""
@@ -119,7 +120,9 @@ class Repositories:
         """
         found = self._cached.get(repository_id)
         if found is not None:
+            self.hits += 1
             return found
+        self.misses += 1
         begin = self._clock.monotonic()
         repository, _ = await self.read(parse_repository_id(repository_id))
         if not repository.is_served:

@@ -20,6 +20,7 @@ from tarn.core.ids import BranchId, CommitId, RepositoryId
 from tarn.core.rules import Settings
 from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
 from tarn.kv.records import Repository
+from tarn.lifecycle.owners import note_owner
 from tarn_graveler.branch.records import Branches, BranchName
 from tarn_graveler.branch.reflog_rows import ReflogRows
 from tarn_graveler.collection.expired import ExpiredCommits
@@ -87,6 +88,7 @@ class Restoring:
         if found is not None and found.restore_id and not found.is_deleted:
             wanted = (namespace, default_branch, restore_id)
             if (found.storage_namespace, found.default_branch, found.restore_id) == wanted:
+                await self._note_owner(found)
                 return found
             text = (
                 f"another restore of repository {repository_id} is not finished; finish it with its own dump, or "
@@ -110,7 +112,17 @@ class Restoring:
             if error.kind is not Kind.UNKNOWN_OUTCOME:
                 await self._repositories.abandon(made)
             raise
+        await self._note_owner(made.repository)
         return made.repository
+
+    async def _note_owner(self, repository: Repository) -> None:
+        """Tells other installations that the namespace is in use: the old one must not delete the data."""
+        await note_owner(
+            self.blocks,
+            repository.storage_namespace,
+            repository.repository_id,
+            repository.instance_uid,
+        )
 
     async def _existing(self, repository_id: RepositoryId) -> Repository | None:
         try:

@@ -150,6 +150,20 @@ class DailyUploads:
             found = sorted([*found, *of_day], key=lambda upload: upload.key)[:limit]
         return found
 
+    async def open_before(
+        self, repository: Repository, before_us: int
+    ) -> AsyncIterator[FoundUpload]:
+        """Yields the unfinished multipart uploads that were begun before a time, by day; costs a scan of each day."""
+        keys = self._repositories.keys_of(repository)
+        start = RepositoryKeys.OPEN_UPLOADS
+        for day in await self.days(repository):
+            if day * _DAY_US >= before_us:
+                return
+            async for upload in self._open_of(keys.uploads(day), start, after_prefix(start), _PAGE):
+                record = upload.record
+                if not record.link_until_us and record.create_time_us < before_us:
+                    yield upload
+
     async def count_open(self, repository: Repository, most: int) -> int:
         """Counts unfinished uploads, and issued addresses that can still be linked, up to `most`; 0: all."""
         keys = self._repositories.keys_of(repository)

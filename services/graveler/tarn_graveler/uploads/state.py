@@ -29,6 +29,7 @@ from tarn_proto.store.v1 import graveler_pb2 as pb
 __all__ = ["PARTS_MAX", "Claim", "NewUpload", "OpenUpload", "Uploads"]
 
 PARTS_MAX = 10_000
+_DAY_US = 86_400_000_000
 _CLAIM_US = 300_000_000
 """A completion without progress for five minutes counts as dead; another one may take over."""
 
@@ -63,7 +64,11 @@ class Claim:
 
 
 class Uploads:
-    """Begins, records, completes and ends uploads."""
+    """Begins, records, completes and ends uploads.
+
+    Attributes:
+        abandoned_count: abandoned uploads that this process aborted, for metrics.
+    """
 
     def __init__(
         self,
@@ -79,6 +84,7 @@ class Uploads:
         self._records = UploadRecords(kv, days)
         self._clock = clock
         self._ids = ids
+        self.abandoned_count = 0
 
     async def create(self, repository: Repository, new: NewUpload) -> OpenUpload:
         """Begins an upload; the address of its block is fixed from now on."""
@@ -271,6 +277,35 @@ class Uploads:
         record = await self._records.change(repository, upload_id, decide)
         await self._end(repository, upload_id, record)
         return record
+
+    async def abort_abandoned(self, repository: Repository, upload_id: str) -> bool:
+        """Aborts an upload of which nobody has heard for days, unless it has ended or may be being completed.
+
+        Nobody waits for this abort, so it is more careful than `abort`: a completion that showed life in the last day
+        may still go on, and its client may still repeat it.
+
+        Returns:
+            Whether this call aborted it.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND; UNAVAILABLE; OUTCOME_UNKNOWN.
+        """
+        is_ours = False
+
+        def decide(record: pb.UploadRecord) -> bool:
+            nonlocal is_ours
+            alive_us = self._clock.now_us() - record.completing_time_us
+            is_completing = record.state == pb.UPLOAD_STATE_COMPLETING and alive_us < _DAY_US
+            is_ours = record.state in LIVE and not is_completing
+            if is_ours:
+                record.state = pb.UPLOAD_STATE_ABORTED
+            return is_ours
+
+        record = await self._records.change(repository, upload_id, decide)
+        if is_ours:
+            self.abandoned_count += 1
+            await self._end(repository, upload_id, record)
+        return is_ours
 
     async def _end(self, repository: Repository, upload_id: str, record: pb.UploadRecord) -> None:
         """Marks an ended upload in the index. This only speeds up listings, which also read its record."""

@@ -147,10 +147,12 @@ async def test_compactions_are_built_one_at_a_time_in_a_child_of_their_own(store
             await asyncio.sleep(0)
         assert behind.begun == [compaction]
         assert asked.begun == [order, order], "the third commit waits, too"
-        assert builder.running == 2
+        assert (builder.processes, builder.starts) == (2, 2)
+        assert (builder.running, builder.waiting) == (3, 3)
         behind.may_end.set()
         asked.may_end.set()
     assert (len(behind.begun), len(asked.begun)) == (3, 3)
+    assert (builder.running, builder.waiting, builder.starts) == (0, 0, 2)
 
 
 async def test_a_compaction_that_starves_is_built_beside_commits(stores: Stores) -> None:
@@ -201,7 +203,7 @@ async def test_real_children_step_back_and_a_stopped_one_delays_a_compaction_onl
     compaction = replace(order, is_background=True)
     async with stores.builder(background_s=SECONDS) as builder:
         built = await builder.build(compaction)
-        assert (builder.pid, builder.running) == (None, 1)
+        assert (builder.pid, builder.processes) == (None, 1)
         assert await builder.build(order) == built
         pid = builder.background_pid
         assert pid is not None
@@ -273,6 +275,7 @@ async def test_a_child_that_dies_fails_its_build_and_the_next_build_has_another(
         assert build.result().kind is Kind.UNAVAILABLE
         assert (await builder.build(order)).count == 1
         assert pid_of(builder) != pid
+        assert (builder.starts, builder.deaths, builder.running) == (2, 1, 0)
 
 
 async def caught(work: object) -> TarnError:
@@ -430,6 +433,7 @@ async def test_children_that_keep_dying_are_started_again_after_growing_pauses(
                 await builder.build(order)
             counts.append(len(pauses))
     assert counts == [0, 0, 1, 2], "the first death costs no pause"
+    assert (builder.running, builder.waiting, builder.starts) == (0, 0, 0)
     assert 0 < pauses[0] < 0.1
     assert pauses[1] > 0.049
 

@@ -1,0 +1,116 @@
+"""Aborts multipart uploads that nobody completes: the rule `uploads` of a repository (docs/operate/retention.md).
+
+Every replica looks once an hour. Whether an upload is aborted is decided by a compare-and-set of its record, as
+completions are, so of several replicas one aborts it, and an abort and a completion cannot both succeed. The parts are
+removed after that. A process that dies in between leaves them, as a gateway that dies during an abort does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from tarn.block.port import BlockKey, BlockStore
+from tarn.core.clock import Clock
+from tarn.core.errors import Reason, TarnError
+from tarn.core.ids import UploadId, physical_path
+from tarn.core.moments import iso_time
+from tarn.core.retention import DAY_US
+from tarn.kv.records import Repository
+from tarn_graveler.iterators.opening import Iterators
+from tarn_graveler.repository.settings import RepositorySettings
+from tarn_graveler.uploads.daily_partitions import DailyUploads
+from tarn_graveler.uploads.state import Uploads
+
+__all__ = ["AbandonedUploads"]
+
+_PAUSE_SECONDS: Final = 3600.0
+_ABORTED_AT_ONCE: Final = 1_000
+"""Most aborts in one repository in one pass; the next pass goes on."""
+
+_log = structlog.get_logger()
+
+
+class AbandonedUploads:
+    """Looks for abandoned uploads and aborts them. Several replicas may do so concurrently."""
+
+    def __init__(
+        self,
+        iterators: Iterators,
+        settings: RepositorySettings,
+        days: DailyUploads,
+        uploads: Uploads,
+        blocks: BlockStore,
+        clock: Clock,
+    ) -> None:
+        self._iterators = iterators
+        self._settings = settings
+        self._days = days
+        self._uploads = uploads
+        self._blocks = blocks
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Aborts what is due once an hour, until cancelled; logs errors and goes on."""
+        while True:
+            await self._clock.sleep(_PAUSE_SECONDS)
+            try:
+                await self.abort_due()
+            except TarnError as error:
+                _log.warning("cannot look for abandoned uploads", error=error.message)
+
+    async def abort_due(self) -> int:
+        """Aborts the abandoned uploads of all repositories that have the rule; returns how many.
+
+        A repository that fails is logged, and does not keep the others.
+
+        Raises:
+            TarnError: the repositories cannot be listed.
+        """
+        count = 0
+        async for repository_id, repository in self._iterators.repositories():
+            try:
+                count += await self._abort_in(repository)
+            except TarnError as error:
+                where = {"repository": repository_id, "reason": error.reason}
+                _log.warning("abandoned uploads not aborted", **where, error=error.message)
+        return count
+
+    async def _abort_in(self, repository: Repository) -> int:
+        days = (await self._settings.read(repository)).retention.abort_upload_days
+        if days is None:
+            return 0
+        before_us = self._clock.now_us() - days * DAY_US
+        count = 0
+        async for found in self._days.open_before(repository, before_us):
+            if not await self._abort(repository, found.upload_id):
+                continue
+            key = BlockKey(repository.storage_namespace, physical_path(found.record.address))
+            await self._discard(key, found.upload_id)
+            count += 1
+            _log.info(
+                "abandoned upload aborted",
+                repository=repository.repository_id,
+                branch=found.record.branch_id,
+                upload_id=found.upload_id,
+                begun=iso_time(found.record.create_time_us),
+            )
+            if count == _ABORTED_AT_ONCE:
+                break
+        return count
+
+    async def _abort(self, repository: Repository, upload_id: UploadId) -> bool:
+        try:
+            return await self._uploads.abort_abandoned(repository, upload_id)
+        except TarnError as error:
+            if error.reason is Reason.UPLOAD_NOT_FOUND:
+                return False  # its day has been given up
+            raise
+
+    async def _discard(self, key: BlockKey, upload_id: UploadId) -> None:
+        """Removes the parts of an aborted upload, which no completion can join any more."""
+        try:
+            await self._blocks.uploads.discard(key, upload_id)
+        except TarnError as error:
+            _log.warning("parts left behind", upload_id=upload_id, error=error.message)
