@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import cast
 
 import pytest
@@ -156,3 +157,68 @@ async def test_limits_stay_in_force_while_graveler_does_not_answer() -> None:
     with pytest.raises(TarnError):
         await lab.rates.refresh()
     assert lab.admitted() == 1
+
+
+async def test_each_gateway_enforces_its_share_of_the_bytes() -> None:
+    lab = _Lab(gateways=4)
+    await lab.limit("repository", "lake", transfer=1000)
+    lab.rates.charge("ann", "lake", 500)
+    lab.clock.advance(0.9)
+    with pytest.raises(S3Error):
+        lab.rates.admit("ann", "lake")
+    lab.clock.advance(0.2)
+    lab.rates.admit("ann", "lake")
+
+
+async def test_a_default_alone_is_enforced() -> None:
+    lab = _Lab()
+    lab.graveler.user = pb.QuotaLimits(requests_per_second=2)
+    await lab.rates.refresh()
+    assert lab.admitted() == 2
+
+
+async def test_a_quota_of_a_later_version_is_passed_over() -> None:
+    lab = _Lab()
+    lab.graveler.quotas.append(pb.Quota(kind="team", name="blue"))
+    await lab.limit("repository", "lake", requests=1)
+    assert lab.admitted() == 1
+
+
+async def test_a_client_is_never_told_to_wait_for_more_than_a_minute() -> None:
+    lab = _Lab()
+    await lab.limit("repository", "lake", transfer=1)
+    lab.rates.charge("ann", "lake", 3600)
+    with pytest.raises(S3Error) as raised:
+        lab.rates.admit("ann", "lake")
+    assert raised.value.headers == {"Retry-After": "60"}
+
+
+async def test_a_refused_token_is_replaced_with_the_next_reading() -> None:
+    """Auth has another secret since a rotation; the token is dropped although it would be kept for longer."""
+    lab = _Lab()
+    await lab.rates.refresh()
+    asked: list[str] = []
+
+    class Refusing:
+        async def list_quotas(self, call: Call, **_: object) -> pb.ListQuotasResponse:
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, "rotated")
+
+    class Counting(_Auth):
+        async def authorize_service(self, call: Call, service: str) -> Grant:
+            asked.append(service)
+            return await super().authorize_service(call, service)
+
+    calls = ServiceCalls(
+        Access(cast("AuthClient", Counting()), lab.clock),
+        Service.GATEWAY,
+        lab.clock,
+        SeededIds(lab.clock, seed=1),
+    )
+    rates = RateLimits(cast("GravelerClient", Refusing()), calls, lab.clock, gateways=1)
+    await calls.call(1)
+    running = asyncio.ensure_future(rates.run())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    running.cancel()
+    await calls.call(1)
+    assert asked == [Service.GATEWAY] * 2
