@@ -10,7 +10,7 @@ from tests.mutants.drawing import WEIGHTS
 from tests.mutants.killers import recorded
 from tests.mutants.written import WRITTEN
 
-_EACH = 12
+_EACH = 8
 
 
 @pytest.mark.timeout(600)

@@ -32,6 +32,7 @@ from tarn_graveler.versioning.merges import Merges
 pytestmark = pytest.mark.timeout(600)
 
 _SEEDS = 100
+_SEEDS_OF_MAKE = 200
 _AT_A_TIME = 10
 
 
@@ -90,7 +91,7 @@ def test_one_run_whose_writes_are_refused_falls_short() -> None:
 
 
 def test_the_seeds_together_require_a_number_of_each_kind() -> None:
-    least = least_acknowledged(map(draw, range(_SEEDS)))
+    least = least_acknowledged(map(draw, range(_SEEDS_OF_MAKE)))
     assert [kind for kind in KINDS if not least[kind]] == []
 
 

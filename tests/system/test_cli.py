@@ -11,6 +11,7 @@ import pytest
 from running_tarn import BIN, RunningTarn, clean_environment
 
 
+@pytest.mark.in_form("separate")
 def test_a_typical_session(tarn: RunningTarn, repository: str, tmp_path: Path) -> None:
     lake = repository
     raw = tmp_path / "raw"

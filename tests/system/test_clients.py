@@ -17,7 +17,7 @@ LARGE = bytes(range(256)) * (12 * 4096)  # 12 MiB: two or three parts with every
 TRICKY = "raw/day=2026-05-01/ü & +%20.csv"
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("one")
 def test_boto3_writes_reads_lists_and_deletes(s3: Any, repository: str) -> None:
     put = s3.put_object(
         Bucket=repository, Key=f"main/{TRICKY}", Body=SMALL, Metadata={"job": "nightly"}
@@ -39,7 +39,7 @@ def test_boto3_writes_reads_lists_and_deletes(s3: Any, repository: str) -> None:
     assert "Contents" not in s3.list_objects_v2(Bucket=repository, Prefix="main/")
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("one")
 def test_boto3_lists_in_pages_and_by_folders(s3: Any, repository: str) -> None:
     keys = [f"main/{folder}/{number:02}" for folder in "abc" for number in range(10)]
     for key in keys:
@@ -62,7 +62,7 @@ def test_boto3_lists_in_pages_and_by_folders(s3: Any, repository: str) -> None:
     assert old["IsTruncated"]
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("one")
 def test_boto3_uploads_in_parts(s3: Any, repository: str, tmp_path: Path) -> None:
     source = tmp_path / "large"
     source.write_bytes(LARGE)
@@ -78,7 +78,7 @@ def test_boto3_uploads_in_parts(s3: Any, repository: str, tmp_path: Path) -> Non
     assert not s3.list_multipart_uploads(Bucket=repository, Prefix="main/").get("Uploads")
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("one")
 def test_boto3_copies_and_deletes_many(s3: Any, repository: str) -> None:
     for number in range(5):
         s3.put_object(Bucket=repository, Key=f"main/from/{number}", Body=SMALL)
@@ -95,7 +95,7 @@ def test_boto3_copies_and_deletes_many(s3: Any, repository: str) -> None:
     assert s3.get_object(Bucket=repository, Key="main/to/4")["Body"].read() == SMALL
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("one")
 def test_boto3_reads_a_committed_version_beside_the_branch(
     tarn: RunningTarn, s3: Any, repository: str
 ) -> None:
@@ -203,7 +203,7 @@ def test_awscli_round_trip(run: Cli, repository: str, files: Path, tmp_path: Pat
     run("aws", *aws, "ls", f"{at}/", fails=True)
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("one")
 def test_s5cmd_round_trip(run: Cli, repository: str, files: Path, tmp_path: Path) -> None:
     at = f"s3://{repository}/main/s5"
     s5 = ("--endpoint-url", run.tarn.endpoint)

@@ -154,6 +154,7 @@ async def kills_compactor(tarn: RunningTarn, s3: Any, repository: str, names: li
         return is_running
 
 
+@pytest.mark.in_form("separate")
 @pytest.mark.timeout(600)
 def test_killed_replicas_and_a_killed_compactor_lose_nothing(own_tarn: RunningTarn) -> None:
     tarn, s3 = own_tarn, own_tarn.s3()
@@ -290,6 +291,7 @@ def refused(tarn: RunningTarn, code: int, *command: str) -> str:
     return done.err
 
 
+@pytest.mark.in_form("separate")
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("paused")
 def test_the_status_of_a_compactor_and_refusals(

@@ -38,6 +38,7 @@ def wait_for_caches() -> None:
     time.sleep(6)
 
 
+@pytest.mark.in_form("separate")
 def test_a_repository_is_dumped_deleted_and_restored(
     tarn: RunningTarn, s3: Any, filled: str, tmp_path: Path
 ) -> None:

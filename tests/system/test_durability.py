@@ -269,6 +269,7 @@ def is_healed(state: dict[str, Any], killed_count: int) -> bool:
     return state["restart_count"] == killed_count and all(state["processes"].values())
 
 
+@pytest.mark.in_form("single")
 @pytest.mark.slow
 @pytest.mark.on_cassandra("three")
 @pytest.mark.timeout(300)

@@ -51,7 +51,7 @@ def sweep_under_way(tarn: RunningTarn, lake: str) -> Iterator[subprocess.Popen[b
             sweep.kill()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130)])
 def test_an_interrupted_sweep_ends_and_the_next_one_goes_on(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from running_tarn import RunningTarn, clean_environment
 
 from tarn.client import AsyncClient, Client
@@ -16,6 +17,7 @@ from tarn.rpc.wire.call import Call
 PAGE = Path(__file__).parents[2] / "docs" / "user" / "grpc.md"
 
 
+@pytest.mark.in_form("separate")
 def test_the_python_programs_of_the_page_work(
     tarn: RunningTarn, repository: str, tmp_path: Path
 ) -> None:

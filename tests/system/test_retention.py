@@ -18,6 +18,7 @@ from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 RULES = {"branches": [{"match": "*", "keep_days": 7}], "detached": {"keep_days": 7}}
 
 
+@pytest.mark.in_form("single")
 def test_rules_are_set_shown_checked_and_tried(tarn: RunningTarn, tmp_path: Path) -> None:
     lake = tarn.new_repository()
     file = tmp_path / "rules.json"
@@ -42,6 +43,7 @@ def test_rules_are_set_shown_checked_and_tried(tarn: RunningTarn, tmp_path: Path
     assert late.code == 5
 
 
+@pytest.mark.in_form("separate")
 def test_an_expired_commit_is_gone_for_readers_and_stays_in_the_log(
     tarn: RunningTarn, s3: Any
 ) -> None:

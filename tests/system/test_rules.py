@@ -205,6 +205,7 @@ def test_default_branch_and_metadata(tarn: RunningTarn, lake: str) -> None:
     assert tarn.cli("repo", "metadata", lake, "--set", "owner").code == 2
 
 
+@pytest.mark.in_form("single")
 def test_the_page_about_rules_works_as_written(tarn: RunningTarn, tmp_path: Path) -> None:
     blocks = re.findall(r"```(sh|text)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     script = "".join(block for kind, block in blocks if kind == "sh")

@@ -102,6 +102,7 @@ def test_spark_round_trip(
     assert not s3.list_multipart_uploads(Bucket=repository, Prefix="main/").get("Uploads")
 
 
+@pytest.mark.in_form("separate")
 def test_a_job_of_many_tasks_leaves_a_branch_that_lists_and_commits_as_before(
     tarn: RunningTarn, s3: Any, repository: str, jars: Path, tmp_path: Path
 ) -> None:

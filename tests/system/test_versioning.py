@@ -309,6 +309,7 @@ def test_a_reader_previews_and_changes_nothing(lake: Lake) -> None:
     assert lake.read("main")["dirt"] == "1"
 
 
+@pytest.mark.in_form("single")
 def test_conflicts_at_long_paths_cross_the_wire_and_all_pages_are_read(
     lake: Lake, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 from running_tarn import BIN, RunningTarn, clean_environment
 
 PAGE = Path(__file__).parents[2] / "docs" / "user" / "versioning.md"
@@ -16,6 +17,7 @@ def as_pattern(block: str) -> str:
     return re.escape(block).replace("…", "[^\n]+")
 
 
+@pytest.mark.in_form("single")
 def test_the_tour_of_versions_works_as_written(tarn: RunningTarn, tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     (tour,) = re.findall(r"## The tour\n(.*?)\n## ", text, re.DOTALL)

@@ -20,7 +20,7 @@ def refusal(caught: pytest.ExceptionInfo[ClientError]) -> tuple[int, str]:
 FAILED = (412, "PreconditionFailed")
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("three")
 def test_put_copy_and_completion_are_conditional(tarn: Any, s3: Any, repository: str) -> None:
     at = {"Bucket": repository, "Key": "main/a"}
     made = s3.put_object(**at, Body=b"1", IfNoneMatch="*")
@@ -63,7 +63,7 @@ def test_put_copy_and_completion_are_conditional(tarn: Any, s3: Any, repository:
     assert refusal(caught) == FAILED
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("three")
 def test_one_of_several_concurrent_writers_creates_each_key(tarn: Any, repository: str) -> None:
     """Writes the log of a table format, one file for each version, through all workers, with commits between."""
     clients = [tarn.s3(retries={"total_max_attempts": 1}) for _ in range(WRITERS)]

@@ -25,7 +25,7 @@ def blocks(tarn: Any) -> set[Path]:
     return {path for path in Path(tarn.data).rglob("data/*/*") if path.is_file()}
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("three")
 def test_a_copy_inside_a_repository_writes_no_block(tarn: Any, s3: Any, repository: str) -> None:
     s3.put_object(Bucket=repository, Key="main/a", Body=MIB5, Metadata={"job": "1"})
     before = blocks(tarn)
@@ -50,7 +50,7 @@ def test_a_copy_to_another_repository_has_its_own_block(
     assert s3.get_object(Bucket=other, Key="main/a")["Body"].read() == MIB5
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("three")
 def test_an_upload_survives_a_commit_and_repeats_its_answer(
     tarn: Any, s3: Any, repository: str
 ) -> None:
@@ -79,7 +79,7 @@ def test_an_upload_survives_a_commit_and_repeats_its_answer(
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=repository, Prefix="main/")
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("three")
 def test_an_aborted_upload_leaves_nothing(tarn: Any, s3: Any, repository: str) -> None:
     where = {"Bucket": repository, "Key": "main/big"}
     upload = s3.create_multipart_upload(**where)["UploadId"]
@@ -110,7 +110,7 @@ def test_parts_may_be_copied(s3: Any, repository: str) -> None:
     assert s3.get_object(**where)["Body"].read() == MIB5 + TAIL
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("three")
 def test_a_bucket_shows_its_refs_and_then_its_objects(tarn: Any, s3: Any, repository: str) -> None:
     s3.put_object(Bucket=repository, Key="main/dir/a", Body=b"a")
     assert tarn.cli("commit", f"{repository}/main", "-m", "first").code == 0
@@ -124,7 +124,7 @@ def test_a_bucket_shows_its_refs_and_then_its_objects(tarn: Any, s3: Any, reposi
     assert [each["Key"] for each in old] == ["dev@/dir/a"]
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("three")
 def test_many_keys_of_several_branches_are_deleted_at_once(
     tarn: Any, s3: Any, repository: str
 ) -> None:

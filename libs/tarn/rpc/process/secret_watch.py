@@ -56,7 +56,10 @@ class SecretWatch:
         self._files = files
         self._changes = changes
         self._clock = clock
-        self._meters = meters
+        self._reloads = {
+            outcome: meters.counter("secrets.reloads", outcome=outcome)
+            for outcome in ("used", "refused")
+        }
         self._tasks = TaskSet()
         self._seen: tuple[bytes | None, ...] | None = None
         self._settled: tuple[bytes | None, ...] | None = None
@@ -112,7 +115,7 @@ class SecretWatch:
         self._used = config
         if changed or self._refusal:
             self._refusal = ""
-            self._meters.counter("secrets.reloads", outcome="used").add()
+            self._reloads["used"].add()
             _log.info("secrets reloaded", changed=changed)
 
     def _refuse(self, problems: Sequence[str]) -> None:
@@ -120,5 +123,5 @@ class SecretWatch:
         text = "; ".join(problems)
         if text != self._refusal:
             self._refusal = text
-            self._meters.counter("secrets.reloads", outcome="refused").add()
+            self._reloads["refused"].add()
             _log.warning("the new secrets are not used", error=text)
