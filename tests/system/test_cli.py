@@ -125,6 +125,7 @@ def test_a_failure_is_json_for_programs(tarn: RunningTarn) -> None:
     assert done.out == ""
 
 
+@pytest.mark.in_form("separate")
 def test_users_and_keys(tarn: RunningTarn, repository: str) -> None:
     name = f"ada-{repository}"
     made = tarn.ok("--json", "auth", "user", "create", name, "--role", "Analyst").json

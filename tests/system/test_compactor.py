@@ -32,7 +32,7 @@ def keys(names: list[str]) -> list[str]:
     return [f"main/{name}" for name in names]
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("one")
 @pytest.mark.timeout(600)
 def test_many_deletes_without_a_commit_are_compacted_by_themselves(
     tarn: RunningTarn, repository: str, s3: Any
@@ -200,6 +200,7 @@ def is_clean(tarn: RunningTarn, repository: str, branch: str) -> bool:
     return bool(staging(tarn, repository, branch)["staged_rows"] == 0)
 
 
+@pytest.mark.in_form("separate")
 @pytest.mark.timeout(300)
 def test_two_compactors_share_the_branches(own_tarn: RunningTarn, tmp_path: Path) -> None:
     # Of its own: branches that other tests left uncommitted are compacted as well.

@@ -229,6 +229,7 @@ def check_all(client: Any, repository: str, known: dict[str, Key], ref: str = "m
     assert wrong == []
 
 
+@pytest.mark.in_form("separate")
 @pytest.mark.slow
 @pytest.mark.on_cassandra("one")
 @pytest.mark.timeout(300)

@@ -1,6 +1,6 @@
 """The rules of a repository on running services: every S3 operation that writes, and the commands of `tarn repo`.
 
-Each test runs against one node and against separate services, so every refusal also crosses gRPC.
+Each test runs against separate services, so every refusal crosses gRPC.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from running_tarn import BIN, RunningTarn, clean_environment
 from tarn.core.access.actions import Action
 from tarn_gateway.operations.table import OPERATIONS
 from tarn_graveler.repository.settings import RULES_CACHE_SECONDS
+
+pytestmark = pytest.mark.in_form("separate")
 
 PART = 5 * 1024**2
 PAGE = Path(__file__).parents[2] / "docs" / "user" / "rules.md"

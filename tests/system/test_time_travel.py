@@ -12,6 +12,8 @@ from urllib.request import urlopen
 import pytest
 from running_tarn import RunningTarn
 
+pytestmark = pytest.mark.in_form("single")
+
 
 @pytest.fixture
 def lake(tarn: RunningTarn, s3: Any, request: pytest.FixtureRequest) -> str:

@@ -1,6 +1,6 @@
 """Merge, revert, cherry-pick, reset and move from the command line: results, refusals and permissions.
 
-Each test runs against one node and against separate services, so every refusal also crosses gRPC.
+Each test runs against separate services, so every refusal crosses gRPC.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from running_tarn import BIN, RunningTarn, clean_environment
+
+pytestmark = pytest.mark.in_form("separate")
 
 
 class Lake:

@@ -26,6 +26,7 @@ from tarn_proto.graveler.v1 import (
     diff_service_pb2,
     dump_service_pb2,
     entry_service_pb2,
+    erasure_service_pb2,
     link_service_pb2,
     merge_service_pb2,
     quota_service_pb2,
@@ -49,6 +50,7 @@ SERVICES: list[ServiceDescriptor] = [
         collection_service_pb2,
         commit_service_pb2,
         compaction_service_pb2,
+        erasure_service_pb2,
         diff_service_pb2,
         dump_service_pb2,
         merge_service_pb2,
@@ -91,6 +93,7 @@ VALUES: dict[str, Any] = {
     "kind": "repository",
     "name": "lake",
     "all_users": True,
+    "with_data": True,
     "condition": entry_service_pb2.WriteCondition(if_match="*"),
 }
 RECORDS = {
