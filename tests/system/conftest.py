@@ -28,7 +28,6 @@ ON_CASSANDRA = ("one", "three")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks all tests here; `tests/conftest.py` decides which of them share a test worker."""
     here = Path(__file__).parent
-    items[:] = [item for item in items if not is_too_much(item)]
     for item in items:
         if not item.path.is_relative_to(here):
             continue
@@ -48,15 +47,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("tarn", forms, indirect=True, scope="session")
     if "own_tarn" in metafunc.fixturenames:
         metafunc.parametrize("own_tarn", forms, indirect=True, scope="function")
-
-
-def is_too_much(item: pytest.Item) -> bool:
-    """Whether a test runs on Cassandra with these parameters, as in `on_cassandra(committer="magic")`."""
-    marker = item.get_closest_marker("on_cassandra")
-    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
-    if marker is None or not set(ON_CASSANDRA) & {str(each) for each in parameters.values()}:
-        return False
-    return any(parameters.get(name) != value for name, value in marker.kwargs.items())
 
 
 def started(request: pytest.FixtureRequest, folder: Path) -> AbstractContextManager[RunningTarn]:

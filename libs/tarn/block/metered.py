@@ -176,7 +176,7 @@ class MeteredBlocks:
                 raise
             meter.ended.append(meter.now() - began)
             if len(meter.ended) >= COUNTED_TOGETHER:
-                meter.count_ended()
+                meter.duration.count_waiting()
         self._calls.read_bytes.value += len(found)
         return found
 

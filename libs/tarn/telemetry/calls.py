@@ -35,7 +35,7 @@ class CallMeter:
             raise
         meter.ended.append(meter.now() - began)
         if len(meter.ended) >= COUNTED_TOGETHER:
-            meter.count_ended()
+            meter.duration.count_waiting()
 
     Args:
         store: first part of the metrics' names: `<store>.duration`, `<store>.failed`, `<store>.in_flight`.
@@ -56,8 +56,7 @@ class CallMeter:
         self.now = clock.monotonic
         self.duration = meters.histogram(f"{store}.duration", operation=operation)
         self.begun = 0
-        self.ended: list[float] = []
-        meters.before_collecting(self.count_ended)
+        self.ended = self.duration.waiting
         meters.sample(f"{store}.in_flight", self._in_flight, operation=operation)
         self._meters = meters
 
@@ -69,12 +68,7 @@ class CallMeter:
         """Records a call that has ended."""
         self.ended.append(self.now() - began)
         if len(self.ended) >= COUNTED_TOGETHER:
-            self.count_ended()
-
-    def count_ended(self) -> None:
-        """Counts the calls that were put aside."""
-        self.duration.record_many(self.ended)
-        self.ended.clear()
+            self.duration.count_waiting()
 
     def end_failed(self, began: float, error: BaseException) -> None:
         """Records a call that has failed."""

@@ -282,7 +282,7 @@ TABLE: Final = (
     _counter(
         "uploads.abandoned",
         "",
-        "Multipart uploads that were aborted because nobody completed them in the days of the retention rules.",
+        "Multipart uploads that were aborted because they were not completed in the days of the retention rules.",
         of="graveler",
     ),
     _gauge(
@@ -325,7 +325,7 @@ TABLE: Final = (
     _counter(
         "heavy.deaths",
         "",
-        "Ends of heavy processes that nobody asked for, counted by the next large build.",
+        "Unexpected ends of heavy processes, counted by the next large build.",
         of="graveler",
     ),
     # The compactor

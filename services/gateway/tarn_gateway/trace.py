@@ -75,20 +75,9 @@ Numbers instead of the request itself, whose memory the next one takes while it 
 
 
 class _OperationMeters:
-    """The metrics of one operation, found by one look-up for each request, and the values not counted yet."""
+    """The metrics of one operation, found by one look-up for each request."""
 
-    __slots__ = (
-        "auth",
-        "auths",
-        "duration",
-        "durations",
-        "name",
-        "perform",
-        "performs",
-        "requests",
-        "send",
-        "sends",
-    )
+    __slots__ = ("auth", "duration", "name", "perform", "requests", "send")
 
     def __init__(self, name: str, meters: Meters) -> None:
         self.name = name
@@ -97,21 +86,11 @@ class _OperationMeters:
         self.perform = meters.histogram("gateway.phase", operation=name, phase="perform")
         self.send = meters.histogram("gateway.phase", operation=name, phase="send")
         self.requests: dict[int, Counter] = {}
-        self.durations: list[float] = []
-        self.auths: list[float] = []
-        self.performs: list[float] = []
-        self.sends: list[float] = []
 
     def count(self) -> None:
-        """Counts the values."""
-        for histogram, values in (
-            (self.duration, self.durations),
-            (self.auth, self.auths),
-            (self.perform, self.performs),
-            (self.send, self.sends),
-        ):
-            histogram.record_many(values)
-            values.clear()
+        """Counts the values that wait."""
+        for histogram in (self.duration, self.auth, self.perform, self.send):
+            histogram.count_waiting()
 
 
 class Traces:
@@ -145,7 +124,6 @@ class Traces:
         self._open: dict[str, Trace] = {}
         self._slow_s = slow_s
         self._tracing = tracing if tracing is not None and tracing.is_on else None
-        self._chance, self._ratio = (tracing.chance, tracing.ratio) if tracing else (float, 0.0)
         self._clock = clock
         self._rates = rates
         self._audit = None if audit is None else S3Audit(audit)
@@ -168,7 +146,7 @@ class Traces:
             traceparent = request.headers.by_name.get("traceparent", "")
             if traceparent:
                 trace.span = self._tracing.begin("S3", traceparent)
-            elif self._chance() < self._ratio:
+            elif self._tracing.chance() < self._tracing.ratio:
                 trace.span = self._tracing.begin("S3", "", is_drawn=True)
         return trace
 
@@ -272,11 +250,11 @@ class Traces:
         for operation, who, seconds, auth_s, perform_s, received_bytes, sent_bytes in ended:
             found = self._by_operation.get(operation) or self._meters_of(operation)
             touched.add(found)
-            found.durations.append(seconds)
+            found.duration.waiting.append(seconds)
             if operation is not None:
-                found.auths.append(auth_s)
-                found.performs.append(perform_s)
-                found.sends.append(seconds - auth_s - perform_s)
+                found.auth.waiting.append(auth_s)
+                found.perform.waiting.append(perform_s)
+                found.send.waiting.append(seconds - auth_s - perform_s)
             requests = found.requests.get(who[2]) or self._requests_of(found, who[2])
             requests.value += 1
             sums = moved.get(who)

@@ -131,7 +131,7 @@ class EmbeddedKv:
         if meter is not None:
             meter.ended.append(meter.now() - began)
             if len(meter.ended) >= COUNTED_TOGETHER:
-                meter.count_ended()
+                meter.duration.count_waiting()
         return found
 
     async def _get_in_steps(

@@ -1,15 +1,25 @@
-"""Attempts whose outcome may be unknown: of a write of a staged row, and of a change of a branch record."""
+"""Attempts whose outcome may be unknown: of a write of a staged row, and of changes of records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from tarn.core.branch import Branch, Settled, settle
-from tarn.core.errors import TarnError
-from tarn.kv.port import Kv, OutcomeUnknownError, Partition, Predicate, PredicateFailedError
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.port import (
+    Kv,
+    OutcomeUnknownError,
+    Partition,
+    Predicate,
+    PredicateFailedError,
+    Versioned,
+)
 
-__all__ = ["TRIES", "Attempts", "set_settled", "unknown_if"]
+__all__ = ["TRIES", "Attempts", "change_row", "set_settled", "unknown_if"]
+
+T = TypeVar("T")
 
 TRIES = 8
 """Attempts of one write; an attempt fails only if a commit or compaction sealed its token."""
@@ -28,6 +38,48 @@ def unknown_if(written: bool) -> Iterator[None]:
         if not written or isinstance(error, OutcomeUnknownError):
             raise
         raise OutcomeUnknownError(f"the row was written, but then: {error.message}") from error
+
+
+async def change_row(
+    kv: Kv,
+    partition: Partition,
+    key: bytes,
+    changed: Callable[[Versioned | None], tuple[T, bytes | None]],
+    *,
+    tries: int,
+    text: str,
+) -> T:
+    """Replaces the row of a register by compare-and-set, as often as it has changed meanwhile.
+
+    Args:
+        kv: the store.
+        partition: the register.
+        key: of the row.
+        changed: from the row that was read returns the result of the change and the row's new value; None for the
+            value: nothing is to be written. It is called again on a newer row, and on its own after a lost answer.
+        tries: most attempts.
+        text: of the error when they are used up.
+
+    Raises:
+        TarnError: as `changed`; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; UNAVAILABLE.
+    """
+    is_doubtful = False
+    for _ in range(tries):
+        with unknown_if(is_doubtful):
+            (found,) = await kv.get_many(partition, [key], settle=True)
+            result, value = changed(found)
+            if value is None:
+                return result
+            try:
+                await kv.set_if(partition, key, value, None if found is None else found.predicate)
+            except PredicateFailedError:
+                continue
+            except OutcomeUnknownError:
+                is_doubtful = True
+                continue
+        return result
+    with unknown_if(is_doubtful):
+        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
 
 async def set_settled(

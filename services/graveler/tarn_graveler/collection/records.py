@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 from tarn.core.clock import Clock
 from tarn.core.collection import NEVER, Collection, CollectionLimits
-from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.collection_records import decode_collection, encode_collection
 from tarn.kv.keys import RepositoryKeys
-from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
+from tarn.kv.port import Kv, Versioned
 from tarn.kv.records import Repository
-from tarn_graveler.branch.attempts import unknown_if
+from tarn_graveler.branch.attempts import change_row
 from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.collection.history_pages import HistoryPages
 from tarn_graveler.collection.listings_in_use import ListingsInUse
@@ -52,8 +51,9 @@ class Collections:
 
     async def read(self, repository: Repository) -> Collection:
         """Returns the record, by a read that is sent now."""
-        collection, _ = await self._read(repository, settle=False)
-        return collection
+        partition = self._repositories.keys_of(repository).refs
+        (found,) = await self._kv.get_many(partition, [RepositoryKeys.COLLECTION])
+        return _decoded(found)
 
     async def change(
         self, repository: Repository, decide: Callable[[Collection], Collection]
@@ -67,32 +67,21 @@ class Collections:
         Raises:
             TarnError: as `decide`; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
         """
-        partition = self._repositories.keys_of(repository).refs
-        is_doubtful = False
-        for _ in range(_TRIES):
-            with unknown_if(is_doubtful):
-                current, found = await self._read(repository, settle=True)
-                after = decide(current)
-                if after == current:
-                    return current
-                expected = None if found is None else found.predicate
-                try:
-                    await self._kv.set_if(
-                        partition, RepositoryKeys.COLLECTION, encode_collection(after), expected
-                    )
-                except PredicateFailedError:
-                    continue
-                except OutcomeUnknownError:
-                    is_doubtful = True
-                    continue
-            return after
-        with unknown_if(is_doubtful):
-            text = f"the collection record of repository {repository.repository_id} changed {_TRIES} times; try again"
-            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
-    async def _read(
-        self, repository: Repository, *, settle: bool
-    ) -> tuple[Collection, Versioned | None]:
-        partition = self._repositories.keys_of(repository).refs
-        (found,) = await self._kv.get_many(partition, [RepositoryKeys.COLLECTION], settle=settle)
-        return NEVER if found is None else decode_collection(found.value), found
+        def changed(found: Versioned | None) -> tuple[Collection, bytes | None]:
+            current = _decoded(found)
+            after = decide(current)
+            return after, None if after == current else encode_collection(after)
+
+        return await change_row(
+            self._kv,
+            self._repositories.keys_of(repository).refs,
+            RepositoryKeys.COLLECTION,
+            changed,
+            tries=_TRIES,
+            text=f"the collection record of repository {repository.repository_id} changed {_TRIES} times; try again",
+        )
+
+
+def _decoded(found: Versioned | None) -> Collection:
+    return NEVER if found is None else decode_collection(found.value)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from tarn.core import collection as core
 from tarn.core.collection import Collection, Phase, Totals
 from tarn.core.errors import Kind, Reason, TarnError
@@ -248,21 +246,19 @@ class CollectionHandler:
             lease_ms=self._limits.lease_us // 1000,
         )
         if found.run_id:
-            _set(message.lease_end_time, found.lease_until_us)
-            _set(message.cutoff_time, found.cutoff_us)
+            message.lease_end_time.FromMicroseconds(found.lease_until_us)
+            message.cutoff_time.FromMicroseconds(found.cutoff_us)
         if found.mark_run_id:
-            _set(message.sweep_not_before_time, found.mark_end_us + self._limits.grace_us)
+            message.sweep_not_before_time.FromMicroseconds(
+                found.mark_end_us + self._limits.grace_us
+            )
         if now_us < found.hold_until_us:
-            _set(message.hold_end_time, found.hold_until_us)
+            message.hold_end_time.FromMicroseconds(found.hold_until_us)
         if found.last_mark is not None:
             message.last_mark.CopyFrom(_totals_message(found.last_mark))
         if found.last_sweep is not None:
             message.last_sweep.CopyFrom(_totals_message(found.last_sweep))
         return message
-
-
-def _set(field: Timestamp, time_us: int) -> None:
-    field.CopyFrom(timestamp(time_us))
 
 
 def _totals_message(totals: Totals) -> pb.CollectionTotals:

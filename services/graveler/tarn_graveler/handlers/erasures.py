@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.namespace_records import Namespace
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
+from tarn_graveler.handlers.requests import AccessGuard, paging
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
 
 __all__ = ["ErasureHandler"]
@@ -79,14 +77,10 @@ def _message(name: str, held: Namespace) -> pb.DoomedNamespace:
         purged_count=held.purged_count,
         purged_bytes=held.purged_bytes,
     )
-    _set(message.doom_time, held.doom_time_us)
-    _set(message.purge_not_before_time, held.purge_after_us)
+    message.doom_time.FromMicroseconds(held.doom_time_us)
+    message.purge_not_before_time.FromMicroseconds(held.purge_after_us)
     if held.purge_begin_us:
-        _set(message.purge_begin_time, held.purge_begin_us)
+        message.purge_begin_time.FromMicroseconds(held.purge_begin_us)
     if held.purge_end_us:
-        _set(message.purge_end_time, held.purge_end_us)
+        message.purge_end_time.FromMicroseconds(held.purge_end_us)
     return message
-
-
-def _set(field: Timestamp, time_us: int) -> None:
-    field.CopyFrom(timestamp(time_us))

@@ -119,7 +119,7 @@ class ProcessBuilder:
 
     @property
     def deaths(self) -> int:
-        """Number of children that ended although nobody asked for it."""
+        """Number of children that ended unexpectedly."""
         return sum(child.deaths for child in self._children.values())
 
     def renew(self, start: Callable[[Priority], Awaitable[HeavyProcess]]) -> None:

@@ -35,7 +35,7 @@ class KeptProcess:
 
     Attributes:
         starts: children that were started.
-        deaths: children that ended although nobody asked for it.
+        deaths: children that ended unexpectedly.
     """
 
     def __init__(

@@ -22,9 +22,9 @@ from tarn.core.collection import CollectionLimits
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys, after_prefix
 from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
-from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
+from tarn.kv.port import Kv, Versioned
 from tarn.kv.records import decode_repository
-from tarn_graveler.branch.attempts import unknown_if
+from tarn_graveler.branch.attempts import change_row
 
 __all__ = ["GRACE_DEFAULT_S", "GRACE_MAX_S", "Purges"]
 
@@ -97,7 +97,9 @@ class Purges:
                 raise TarnError(Kind.FAILED_PRECONDITION, Reason.COLLECTION_TOO_EARLY, text)
             return replace(held, purge_begin_us=now_us)
 
-        decide((await self._read(storage_namespace))[0])
+        key = InstallationKeys.namespace(storage_namespace)
+        (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=True)
+        decide(_held(storage_namespace, found))
         await self._refuse_used(storage_namespace)
         return await self._change(storage_namespace, decide)
 
@@ -174,35 +176,29 @@ class Purges:
                     raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
             start = rows[-1][0] + b"\0"
 
-    async def _read(self, storage_namespace: str) -> tuple[Namespace, Versioned]:
-        key = InstallationKeys.namespace(storage_namespace)
-        (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=True)
-        if found is None:
-            raise _not_doomed(storage_namespace, "it belongs to no repository")
-        return decode_namespace(found.value), found
-
     async def _change(
         self, storage_namespace: str, decide: Callable[[Namespace], Namespace]
     ) -> Namespace:
-        partition, key = self._keys.graveler, InstallationKeys.namespace(storage_namespace)
-        is_doubtful = False
-        for _ in range(_TRIES):
-            with unknown_if(is_doubtful):
-                held, found = await self._read(storage_namespace)
-                after = decide(held)
-                if after == held:
-                    return held
-                try:
-                    await self._kv.set_if(partition, key, encode_namespace(after), found.predicate)
-                except PredicateFailedError:
-                    continue
-                except OutcomeUnknownError:
-                    is_doubtful = True
-                    continue
-            return after
-        with unknown_if(is_doubtful):
-            text = f"the row of storage namespace {storage_namespace} changed {_TRIES} times; try again"
-            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+        def changed(found: Versioned | None) -> tuple[Namespace, bytes | None]:
+            held = _held(storage_namespace, found)
+            after = decide(held)
+            return after, None if after == held else encode_namespace(after)
+
+        return await change_row(
+            self._kv,
+            self._keys.graveler,
+            InstallationKeys.namespace(storage_namespace),
+            changed,
+            tries=_TRIES,
+            text=f"the row of storage namespace {storage_namespace} changed {_TRIES} times; try again",
+        )
+
+
+def _held(storage_namespace: str, found: Versioned | None) -> Namespace:
+    """Decodes the row of a namespace."""
+    if found is None:
+        raise _not_doomed(storage_namespace, "it belongs to no repository")
+    return decode_namespace(found.value)
 
 
 def _not_doomed(storage_namespace: str, why: str) -> TarnError:

@@ -18,9 +18,9 @@ from tarn.core.ids import TaskId, UserId
 from tarn.core.task import Task, day_of_task, is_shown
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.paging import rows_of
-from tarn.kv.port import Kv, OutcomeUnknownError, Partition, PredicateFailedError
+from tarn.kv.port import Kv, OutcomeUnknownError, Partition, PredicateFailedError, Versioned
 from tarn.kv.task_records import decode_task, encode_task
-from tarn_graveler.branch.attempts import unknown_if
+from tarn_graveler.branch.attempts import change_row, unknown_if
 
 __all__ = ["TaskPage", "TaskRecords", "task_not_found"]
 
@@ -164,28 +164,22 @@ class TaskRecords:
         Raises:
             TarnError: TASK_NOT_FOUND; UNAVAILABLE; UNKNOWN_OUTCOME.
         """
-        partition, key = self.partition(keys, task_id), keys.task(task_id)
-        is_doubtful = False
-        for _ in range(_TRIES):
-            with unknown_if(is_doubtful):
-                (found,) = await self._kv.get_many(partition, [key], settle=True)
-                if found is None:
-                    raise task_not_found(task_id)
-                before = decode_task(found.value)
-                after = decide(before)
-                if after is None:
-                    return before
-                try:
-                    await self._kv.set_if(partition, key, encode_task(after), found.predicate)
-                except PredicateFailedError:
-                    continue
-                except OutcomeUnknownError:
-                    is_doubtful = True
-                    continue
-                return after
-        text = f"task {task_id} changed {_TRIES} times during one change; try again"
-        with unknown_if(is_doubtful):
-            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+        def changed(found: Versioned | None) -> tuple[Task, bytes | None]:
+            if found is None:
+                raise task_not_found(task_id)
+            before = decode_task(found.value)
+            after = decide(before)
+            return (before, None) if after is None else (after, encode_task(after))
+
+        return await change_row(
+            self._kv,
+            self.partition(keys, task_id),
+            keys.task(task_id),
+            changed,
+            tries=_TRIES,
+            text=f"task {task_id} changed {_TRIES} times during one change; try again",
+        )
 
     async def scan(self, keys: RepositoryKeys, after: str = "") -> AsyncIterator[Task]:
         """Yields all records, oldest first, without their requests and results; also void and expired ones.
