@@ -10,18 +10,18 @@ import enum
 from dataclasses import dataclass, field
 from typing import Final
 
+from tarn.core.clock import DAY_US
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = ["GRACE_US", "BranchExpiry", "ExpiryState", "expiry_in"]
 
 _SECOND_US: Final = 1_000_000
-_DAY_US: Final = 86_400 * _SECOND_US
-GRACE_US: Final = _DAY_US
+GRACE_US: Final = DAY_US
 """How long after its end a branch is deleted."""
-_WARNING_US_MAX: Final = _DAY_US
+_WARNING_US_MAX: Final = DAY_US
 _WARNING_PART: Final = 10
 _TTL_US_MIN: Final = 60 * _SECOND_US
-_TTL_US_MAX: Final = 3_653 * _DAY_US
+_TTL_US_MAX: Final = 3_653 * DAY_US
 
 
 class ExpiryState(enum.Enum):

@@ -5,9 +5,12 @@ The real implementations are in `tarn.rpc.process.system`, the simulated ones in
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
-__all__ = ["Clock", "IdSource"]
+__all__ = ["DAY_US", "Clock", "IdSource"]
+
+DAY_US: Final = 86_400_000_000
+"""Microseconds of a day."""
 
 
 class Clock(Protocol):

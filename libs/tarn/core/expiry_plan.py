@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tarn.core.clock import DAY_US
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId
-from tarn.core.retention import DAY_US, BranchRule, Retention
+from tarn.core.retention import BranchRule, Retention
 
 __all__ = ["History", "HistoryCommit", "HistoryTag", "plan_expiry", "plan_tags"]
 

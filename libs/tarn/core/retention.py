@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from tarn.core.clock import DAY_US
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.glob import check_glob, match_glob
 from tarn.core.ids import parse_branch_id
@@ -27,7 +28,6 @@ from tarn.core.ids import parse_branch_id
 __all__ = [
     "BRANCH_RULES_MAX",
     "DAYS_MAX",
-    "DAY_US",
     "LISTED_ON_MAX",
     "KEEP_EVERYTHING",
     "RETENTION_BYTES_MAX",
@@ -42,7 +42,6 @@ __all__ = [
 
 BRANCH_RULES_MAX: Final = 100
 TAG_RULES_MAX: Final = 100
-DAY_US: Final = 86_400_000_000
 LISTED_ON_MAX: Final = 10
 DAYS_MAX: Final = 36_500
 COMMITS_MAX: Final = 1_000_000

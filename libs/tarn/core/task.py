@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+from tarn.core.clock import DAY_US
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId, TaskId, UserId
 
@@ -64,7 +65,6 @@ OPEN_MAX = 16
 STARTS_MAX = 250
 """Starts of one user in one repository on one day."""
 
-_DAY_US = 86_400_000_000
 _ID_AGE_US_MAX = 900_000_000
 """Greatest difference between the time in a new task's id and the clock: 15 minutes."""
 _ID = re.compile(r"[0-9a-f]{12}7[0-9a-f]{19}")
@@ -238,14 +238,14 @@ class Quota:
 def days_of_open_tasks(now_us: int) -> range:
     """Returns the days since 1970 that the ids of open tasks may have: a task runs for one day."""
     first, last = now_us - RUN_US_MAX - _ID_AGE_US_MAX, now_us + _ID_AGE_US_MAX
-    return range(first // _DAY_US, last // _DAY_US + 1)
+    return range(first // DAY_US, last // DAY_US + 1)
 
 
 def day_of_task(task_id: str) -> int | None:
     """Returns the day since 1970 in a task's id; None if it is not the id of a task."""
     if not _ID.fullmatch(task_id):
         return None
-    return _time_of(task_id) // _DAY_US
+    return _time_of(task_id) // DAY_US
 
 
 def _time_of(task_id: str) -> int:
@@ -280,7 +280,7 @@ def check_task_id(task_id: str, now_us: int) -> TaskId:
 
 def drop_time_of_day(day: int) -> int:
     """Returns the time from which nothing needs the tasks of a day: all have ended, and are not shown any more."""
-    return (day + 1) * _DAY_US + _ID_AGE_US_MAX + RUN_US_MAX + RETENTION_US
+    return (day + 1) * DAY_US + _ID_AGE_US_MAX + RUN_US_MAX + RETENTION_US
 
 
 def is_shown(task: Task, now_us: int) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tarn.block.port import ReadBlocks
+from tarn.core.clock import DAY_US
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.block_names import BlockKind, Listed
 from tarn.lifecycle.outcomes import Report, read_report
@@ -28,7 +29,6 @@ from tarn.lifecycle.quarantine import (
 
 __all__ = ["Band", "RunSummary", "summarize"]
 
-_DAY_US: Final = 86_400_000_000
 _AGES: Final = (
     (2, "less than 2 days"),
     (7, "2 to 7 days"),
@@ -132,7 +132,7 @@ async def summarize(
     days: dict[int, Tally] = {}
     for part in manifest.parts:
         rows = await read_part(blocks, namespace, part)
-        ages.add((manifest.marked_us - rows["mtime"]) // _DAY_US, rows)
+        ages.add((manifest.marked_us - rows["mtime"]) // DAY_US, rows)
         sizes.add(rows["size"], rows)
         _add_days(days, rows)
     largest = sorted(days, key=lambda day: (-days[day].size_bytes, day))[:_DAYS_MAX]
@@ -167,7 +167,7 @@ class _Bands:
 
 
 def _add_days(days: dict[int, Tally], rows: Listed) -> None:
-    numbers, places = np.unique(rows["mtime"] // _DAY_US, return_inverse=True)
+    numbers, places = np.unique(rows["mtime"] // DAY_US, return_inverse=True)
     for place, number in enumerate(numbers.tolist()):
         own = rows["size"][places == place]
         days.setdefault(number, Tally()).add(len(own), int(own.sum()))

@@ -20,7 +20,7 @@ from tarn.core.access.policy import Grant, Policy
 from tarn.core.branch import Branch, Token, set_expiry
 from tarn.core.branch_expiry import BranchExpiry
 from tarn.core.change_kind import ChangeKind
-from tarn.core.clock import Clock
+from tarn.core.clock import DAY_US, Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import UserId
@@ -37,7 +37,6 @@ from tarn_graveler.repository.settings import RepositorySettings
 
 __all__ = ["BranchExpiring", "ExpiryProgress"]
 
-_DAY_US = 86_400_000_000
 _TRIES = 4
 """How often a look is registered while the outcome is unknown, as for announcements (`token_cleanup`)."""
 _NOBODY = Grant(UserId("tarn"), Policy(()), "", 0)
@@ -193,4 +192,4 @@ class BranchExpiring:
     def _day_after(self, time_us: int) -> int:
         """Returns the first time after now that is a whole number of days after a look: the same in all replicas."""
         late_us = max(self._clock.now_us() - time_us, 0)
-        return time_us + (late_us // _DAY_US + 1) * _DAY_US
+        return time_us + (late_us // DAY_US + 1) * DAY_US

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from tarn.aio.bounded_map import BoundedMap
-from tarn.core.clock import Clock
+from tarn.core.clock import DAY_US, Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
 from tarn.core.ids import BranchId
@@ -28,7 +28,6 @@ __all__ = ["ReflogLimits", "ReflogRows"]
 
 _EXPIRE_EVERY = 64
 """Number of entries after which the rows of a branch are counted: its rows exceed their limit by so many."""
-_DAY_US = 86_400_000_000
 _PAGE = 128
 _DELETED_AT_ONCE = 256
 _REGISTERED_MAX = 10_000
@@ -98,7 +97,7 @@ class ReflogRows:
         if drops:
             await self._add(branch_id, drops)
         for drop in drops:
-            if drop.drop_time_us % _DAY_US == 0:
+            if drop.drop_time_us % DAY_US == 0:
                 self._registered.put(drop.partition.name, drop.drop_time_us)
 
     async def _add(self, branch_id: BranchId, drops: Sequence[Drop]) -> None:
@@ -137,7 +136,7 @@ class ReflogRows:
         By the day, so that a branch is looked at once a day and all replicas write the same row.
         """
         due_us = time_us + self.limits.retention_us
-        return self._drop(keys, branch_id, (due_us // _DAY_US + 1) * _DAY_US)
+        return self._drop(keys, branch_id, (due_us // DAY_US + 1) * DAY_US)
 
     async def newest(self, keys: RepositoryKeys, branch_id: BranchId) -> HeadChange | None:
         """Returns the row with the greatest sequence; None if there is none."""

@@ -9,11 +9,12 @@ from google.protobuf.duration_pb2 import Duration
 
 from tarn.core.branch import Branch, Token
 from tarn.core.branch_expiry import BranchExpiry, ExpiryState, expiry_in
+from tarn.core.clock import DAY_US
 from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import BranchId, parse_branch_id, parse_commit_id, parse_path, parse_tag_id
 from tarn.core.levels import Feature
 from tarn.core.listing.pages import PathSpan
-from tarn.core.retention import DAY_US, TagRule
+from tarn.core.retention import TagRule
 from tarn.kv.records import Repository, Tag
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call

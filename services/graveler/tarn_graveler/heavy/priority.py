@@ -2,7 +2,8 @@
 
 A build has several threads, and a niceness counts for each of them: four threads at niceness 5 weigh more than one at
 0. Moreover the kernel lets a thread that runs keep its core until the next tick, up to 4 ms, whatever wakes up
-meanwhile. Only a thread under SCHED_IDLE yields at once. So compactions, for which no caller waits, run under SCHED_IDLE.
+meanwhile. Only a thread under SCHED_IDLE yields at once. So compactions, for which no caller waits, run under
+SCHED_IDLE.
 
 An ordinary process cannot leave SCHED_IDLE again, so builds for which a caller waits need a process of their own.
 """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from tarn.core.clock import Clock
+from tarn.core.clock import DAY_US, Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import TaskId, UserId
 from tarn.core.task import Task, day_of_task, is_shown
@@ -25,7 +25,6 @@ from tarn_graveler.branch.attempts import change_row, unknown_if
 __all__ = ["TaskPage", "TaskRecords", "task_not_found"]
 
 _TRIES = 16
-_DAY_US = 86_400_000_000
 _DAYS_SHOWN = 3
 """Days before today that may have tasks to show: a day's run and a day's retention, begun late on a day."""
 _SCAN = 500
@@ -190,7 +189,7 @@ class TaskRecords:
             keys: those of the repository.
             after: only tasks with greater ids; empty for all.
         """
-        today = self._clock.now_us() // _DAY_US
+        today = self._clock.now_us() // DAY_US
         first = day_of_task(after) or today - _DAYS_SHOWN
         for day in range(max(first, today - _DAYS_SHOWN), today + 2):
             start = keys.task(after) + b"\0" if after else keys.task("")

@@ -12,11 +12,10 @@ from typing import Final
 import structlog
 
 from tarn.block.port import BlockKey, BlockStore
-from tarn.core.clock import Clock
+from tarn.core.clock import DAY_US, Clock
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import UploadId, physical_path
 from tarn.core.moments import iso_time
-from tarn.core.retention import DAY_US
 from tarn.kv.records import Repository
 from tarn_graveler.iterators.opening import Iterators
 from tarn_graveler.repository.settings import RepositorySettings

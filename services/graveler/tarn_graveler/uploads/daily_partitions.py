@@ -18,7 +18,7 @@ import structlog
 
 from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.task_set import TaskSet
-from tarn.core.clock import Clock
+from tarn.core.clock import DAY_US, Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
 from tarn.kv.keys import RepositoryKeys, after_prefix, day_of_upload, key_error
@@ -36,7 +36,6 @@ ENDED = b"ended"
 
 LIVE = frozenset({pb.UPLOAD_STATE_OPEN, pb.UPLOAD_STATE_COMPLETING})
 
-_DAY_US = 86_400_000_000
 _KEPT_DAYS = 3
 """Days after its own for which an ended upload is kept, so that a repeated completion gets its answer."""
 _KNOWN_MAX = 10_000
@@ -157,7 +156,7 @@ class DailyUploads:
         keys = self._repositories.keys_of(repository)
         start = RepositoryKeys.OPEN_UPLOADS
         for day in await self.days(repository):
-            if day * _DAY_US >= before_us:
+            if day * DAY_US >= before_us:
                 return
             async for upload in self._open_of(keys.uploads(day), start, after_prefix(start), _PAGE):
                 record = upload.record
@@ -207,7 +206,7 @@ class DailyUploads:
         always names it.
         """
         keys = self._repositories.keys_of(repository)
-        today = self._clock.now_us() // _DAY_US
+        today = self._clock.now_us() // DAY_US
         count = 0
         for day in await self.days(repository):
             if day + _KEPT_DAYS >= today:

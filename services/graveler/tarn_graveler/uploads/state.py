@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tarn.core.clock import Clock, IdSource
+from tarn.core.clock import DAY_US, Clock, IdSource
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UploadId
@@ -29,7 +29,6 @@ from tarn_proto.store.v1 import graveler_pb2 as pb
 __all__ = ["PARTS_MAX", "Claim", "NewUpload", "OpenUpload", "Uploads"]
 
 PARTS_MAX = 10_000
-_DAY_US = 86_400_000_000
 _CLAIM_US = 300_000_000
 """A completion without progress for five minutes counts as dead; another one may take over."""
 
@@ -295,7 +294,7 @@ class Uploads:
         def decide(record: pb.UploadRecord) -> bool:
             nonlocal is_ours
             alive_us = self._clock.now_us() - record.completing_time_us
-            is_completing = record.state == pb.UPLOAD_STATE_COMPLETING and alive_us < _DAY_US
+            is_completing = record.state == pb.UPLOAD_STATE_COMPLETING and alive_us < DAY_US
             is_ours = record.state in LIVE and not is_completing
             if is_ours:
                 record.state = pb.UPLOAD_STATE_ABORTED
