@@ -148,7 +148,7 @@ def _aggressive(plan: Plan) -> Iterator[None]:
         (tarn_graveler.branch.records, "_CACHE_SECONDS", plan.cache_seconds),
         (tarn_graveler.branch.compacting, "_EXPIRES_US", _COMPACTION_EXPIRES_US),
         (tarn_graveler.uploads.state, "_CLAIM_US", claim_us),
-        (tarn_graveler.uploads.daily_partitions, "_DAY_US", _DAY_SECONDS * 1_000_000),
+        (tarn_graveler.uploads.daily_partitions, "DAY_US", _DAY_SECONDS * 1_000_000),
         (tarn.kv.keys, "_DAY_MS", _DAY_SECONDS * 1_000),
         (tarn.rpc.server.inflight, "OVERRUN_SECONDS", _OVERRUN_SECONDS),
         (tarn.aio.deadlines, "RESOLUTION_SECONDS", _SWEEP_SECONDS),
