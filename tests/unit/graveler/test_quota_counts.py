@@ -19,6 +19,7 @@ from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.core.quota import Limits, Quota, QuotaKind
 from tarn.testing.faults.gates import HeldOperation
+from tarn_graveler.quotas import admission as admission_module
 from tarn_graveler.quotas import usage
 from tarn_graveler.quotas.admission import COUNT_SECONDS
 from tarn_graveler.uploads.state import NewUpload
@@ -179,6 +180,33 @@ async def test_what_is_counted_is_not_added_for_ever(lake: Lake) -> None:
     assert await refused(put(lake, "c")) == "staged_objects"
 
 
+async def test_an_upload_under_way_takes_no_object(lake: Lake) -> None:
+    """Neither does the question whether there is room for one."""
+    await limit(lake, staged_objects=1, uploads=5)
+    admission = lake.graveler.admission
+    for _ in range(2):
+        await admission.room(lake.repository)
+    with await admission.upload(lake.repository):
+        await put(lake, "a")
+        assert await refused(admission.room(lake.repository)) == "staged_objects"
+
+
+async def test_a_write_waits_for_a_count_of_others_for_a_bounded_time(
+    lake: Lake, running: Running
+) -> None:
+    """Then what is known decides."""
+    await limit(lake, staged_objects=2)
+    gate = lake.kv.hold("scan")
+    with mock.patch.object(admission_module, "_WAIT_SECONDS", 0.01):
+        first = running.start(put(lake, "first"))
+        await reached(gate)
+        await put(lake, "a")
+        await put(lake, "b")
+        assert await refused(put(lake, "c")) == "staged_objects"
+    gate.open()
+    assert await refused(first) == "staged_objects"
+
+
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     async with running_service(tmp_path, store=Bucket) as service:
@@ -302,3 +330,22 @@ async def test_a_compacted_listing_counts_what_it_has_more_than_its_commit(lake:
     assert await staged(lake) == (2, 11)
     await lake.put("e", 1)
     assert await staged(lake) == (3, 12)
+
+
+async def test_the_count_of_a_token_is_kept_once_it_is_sealed(lake: Lake, running: Running) -> None:
+    await lake.put("a", 1)
+    assert await staged(lake) == (1, 1)
+    await lake.put("b", 1)
+    sealed = (await lake.staging_rows()).name
+    gate = lake.kv.hold("scan_arrow")
+    commit = running.start(lake.commit())
+    await reached(gate)  # the commit has sealed the token
+    await lake.put("c", 1)
+    assert await staged(lake) == (3, 3)
+    before = lake.kv.calls.count(("scan", sealed))
+    await lake.put("d", 1)
+    assert await staged(lake) == (4, 4)
+    assert lake.kv.calls.count(("scan", sealed)) == before
+    gate.open()
+    await commit
+    assert await staged(lake) == (2, 2)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from unittest import mock
 
 import pytest
 from lake import Lake
 
+from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import Limits, Quota, QuotaKind
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import OutcomeUnknownError, Partition, Predicate, PredicateFailedError, Versioned
+from tarn.kv.quota_records import encode_limits
 from tarn.testing.clock import ManualClock
 from tarn_graveler.quotas import records as module
-from tarn_graveler.quotas.records import QuotaDefaults, QuotaRecords
+from tarn_graveler.quotas.records import REFRESH_SECONDS, QuotaDefaults, QuotaRecords
 
 KEYS = InstallationKeys("test")
 SET, CLEARED = Limits(branches=4), Limits()
@@ -53,6 +56,43 @@ async def test_a_change_whose_answer_was_lost_is_tried_until_it_is_known(
     await records.set(quota(limits=limits))
     assert await theirs.get(QuotaKind.REPOSITORY, "lake") == limits
     assert records.of_repository("lake") == limits
+
+
+async def test_a_change_settles_an_earlier_one_whose_outcome_is_open(
+    lake: Lake,
+) -> None:
+    """A plain read does not see it, and it could land after the answer that there is nothing to clear."""
+    lake.kv.lose("set_if", applied=True)
+    key = KEYS.quota(QuotaKind.REPOSITORY, "lake")
+    with pytest.raises(OutcomeUnknownError):
+        await lake.kv.set_if(KEYS.graveler, key, encode_limits(SET), None)
+    await lake.graveler.admission.records.set(quota(limits=CLEARED))
+    assert await lake.kv.get_many(KEYS.graveler, [key], settle=True) == [None]
+
+
+async def test_the_last_quotas_stay_in_force_while_they_cannot_be_read(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, tasks = lake.graveler.admission.records, TaskSet()
+    await records.set(quota())
+    with monkeypatch.context() as broken:
+
+        async def fail() -> list[Quota]:
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store is down")
+
+        broken.setattr(records, "load", fail)
+        tasks.spawn(records.run())
+        await asyncio.sleep(0)
+        lake.clock.advance(REFRESH_SECONDS)
+        await asyncio.sleep(0)
+        assert records.of_repository("lake") == SET
+    key = KEYS.quota(QuotaKind.REPOSITORY, "lake")
+    await lake.kv.delete_many(KEYS.graveler, [key])
+    for _ in range(20):
+        await asyncio.sleep(0)
+        lake.clock.advance(REFRESH_SECONDS)
+    assert not records.of_repository("lake")
+    await tasks.close()
 
 
 class _Store(MemKv):

@@ -210,7 +210,7 @@ class Admission:
         if limits.has_staged:
             objects, size = await self.counter.staged(repository, limits)
         if limits.uploads:
-            uploads = await self.counter.uploads(repository, limits.uploads + 1)
+            uploads = await self.counter.uploads(repository, limits.uploads)
         used.counted = (objects, size, uploads)
         used.counted_at, used.known = begin, used.begun
         used.took_s = self._clock.monotonic() - begin
