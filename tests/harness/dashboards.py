@@ -10,10 +10,13 @@ from typing import Any
 
 import yaml
 
+from tarn.telemetry.table import TABLE, Kind
+
 __all__ = ["alerts", "expressions", "metric_names", "panels"]
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "telemetry"
 
+_HISTOGRAMS = {each.prometheus_name for each in TABLE if each.kind is Kind.HISTOGRAM}
 _PARTS = re.compile(r"_(bucket|sum|count)$")
 
 
@@ -41,4 +44,5 @@ def expressions() -> Iterator[tuple[str, str]]:
 def metric_names(expression: str) -> set[str]:
     """Returns the names of Tarn's metrics in a query, as the table has them."""
     names = re.findall(r"\btarn_[a-z_]+", expression)
-    return {_PARTS.sub("", name) if "_seconds" in name else name for name in names}
+    wholes = {name: _PARTS.sub("", name) for name in names}
+    return {whole if whole in _HISTOGRAMS else name for name, whole in wholes.items()}

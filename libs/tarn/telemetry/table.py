@@ -308,6 +308,40 @@ TABLE: Final = (
         "outcome",
         of="graveler",
     ),
+    # What waits for garbage collections
+    _gauge(
+        "collection.candidates",
+        "",
+        "Blocks and files that the last complete marks of all repositories found, and no sweep has deleted yet. Every "
+        "replica tells the same about all repositories, as it was at most 15 minutes ago: take the maximum.",
+        of="graveler",
+    ),
+    _gauge("collection.candidate", "By", "Bytes of those.", of="graveler"),
+    _gauge(
+        "collection.mark_age",
+        "s",
+        "Age of the oldest complete mark that was not swept; 0: there is none.",
+        of="graveler",
+    ),
+    _gauge(
+        "collection.run_age",
+        "s",
+        "Time since the last complete mark or sweep, of the repository for which it is the longest; one that was never "
+        "collected counts from its creation.",
+        of="graveler",
+    ),
+    _gauge(
+        "collection.purges_waiting",
+        "",
+        "Deleted repositories whose data may be deleted by now, and are not ([erase.md](erase.md)).",
+        of="graveler",
+    ),
+    _counter(
+        "collection.looks_failed",
+        "",
+        "Looks at the collections of all repositories that failed; the gauges keep their last numbers.",
+        of="graveler",
+    ),
     _gauge("heavy.running", "", "Number of heavy processes that run, 0 to 2.", of="graveler"),
     _gauge(
         "heavy.builds",

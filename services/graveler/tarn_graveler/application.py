@@ -19,6 +19,7 @@ from tarn.telemetry.meters import Meters
 from tarn.telemetry.operations import Operations
 from tarn_graveler.assembly import Graveler, GravelerSettings, RequireFeature, assemble
 from tarn_graveler.branch.building import Builder
+from tarn_graveler.collection.backlog import CollectionBacklog
 from tarn_graveler.handlers.branches import BranchHandler, TagHandler
 from tarn_graveler.handlers.collections import CollectionHandler
 from tarn_graveler.handlers.commits import CommitHandler
@@ -132,9 +133,13 @@ class GravelerApplication:
             operations=Operations(clock, meters, settings.slow_operation_seconds),
         )
         self._graveler = replace(graveler, require_feature=require_feature)
+        self._backlog = CollectionBacklog(
+            graveler.iterators, graveler.collections, graveler.purges, clock
+        )
         if meters is not None:
             register_replica(meters, clock, self._graveler, committed, builder)
             access.register(meters)
+            self._backlog.register(meters)
         self._endpoints = endpoints_of(self._graveler, access)
 
     @property
@@ -154,6 +159,7 @@ class GravelerApplication:
         self._tasks.spawn(self._graveler.admission.records.run())
         self._tasks.spawn(self._graveler.cleaning.run())
         self._tasks.spawn(self._graveler.abandoned_uploads.run())
+        self._tasks.spawn(self._backlog.run())
         if self._graveler.online is not None:
             self._tasks.spawn(self._graveler.online.run())
         if self._stopped is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lake import MAIN, Lake
+from lake import MAIN, Lake, Running, reached
 
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId
@@ -40,6 +40,27 @@ async def test_every_operation_that_builds_has_three_phases(lake: Lake) -> None:
     )
     assert phases(lake) == dict.fromkeys(("commit", "compaction", "merge"), PHASES)
     assert ended(lake) == {"commit": 2, "compaction": 1, "merge": 1}
+
+
+@pytest.mark.parametrize(
+    ("operation", "nth", "slow"),
+    [("set_if", 1, "seal"), ("scan_arrow", 1, "build"), ("set_if", 2, "publish")],
+)
+async def test_the_slow_phase_of_a_slow_commit_has_its_time(
+    lake: Lake, running: Running, operation: str, nth: int, slow: str
+) -> None:
+    """The panel "Which phase of a commit is slow" and the line "slow operation" of the log show it."""
+    await lake.put("a", 1)
+    *quick, gate = [lake.kv.hold(operation) for _ in range(nth)]
+    for each in quick:
+        each.open()
+    commit = running.start(lake.commit())
+    await reached(gate)
+    lake.clock.advance(7.5)
+    gate.open()
+    await commit
+    spent = {labels["phase"]: value for labels, value in lake.meters.samples("operation.phase.sum")}
+    assert spent == {**dict.fromkeys(PHASES, 0), slow: 7.5}
 
 
 async def test_a_commit_that_is_refused_in_its_first_phase_is_counted(lake: Lake) -> None:

@@ -12,6 +12,8 @@ from tarn.telemetry.table import TABLE, Kind
 METRICS = {metric.prometheus_name: metric for metric in TABLE}
 SCRAPED = {"job", "instance", "le"}
 """Labels that Prometheus adds, and that of buckets."""
+NOT_SHOWN = {"tarn_process_clock_seconds", "tarn_process_threads"}
+"""For `tarn doctor`, and for a look at one process."""
 QUERIES = dict(enumerate(expressions()))
 
 
@@ -56,6 +58,11 @@ def test_brackets_are_balanced(number: int) -> None:
             assert open_ones, place
             assert open_ones.pop() == each, place
     assert not open_ones, place
+
+
+def test_every_metric_is_in_a_panel_or_an_alert() -> None:
+    used = {name for _, query in QUERIES.values() for name in metric_names(query)}
+    assert METRICS.keys() - used == NOT_SHOWN
 
 
 def test_legends_and_texts_use_labels_of_their_query() -> None:

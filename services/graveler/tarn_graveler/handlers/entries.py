@@ -83,12 +83,13 @@ class EntryHandler:
             condition = await read_condition(self._guard, call, _STAGE, request.condition, resource)
         is_new = self._is_online and await self._check_issued(request, entry, call)
         is_repeat = False
-        await self._admission.object(repository, size_bytes)
+        admitted = await self._admission.object(repository, size_bytes)
         try:
-            if condition:
-                is_repeat = await self._conditional.stage(name, path, entry, condition)
-            else:
-                await self._staging.stage(name, path, entry, is_new=is_new)
+            with admitted:
+                if condition:
+                    is_repeat = await self._conditional.stage(name, path, entry, condition)
+                else:
+                    await self._staging.stage(name, path, entry, is_new=is_new)
         except TarnError as error:
             raise await self._not_writable(name, error) from error
         result = pb.OperationResult()

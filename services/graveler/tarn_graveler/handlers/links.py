@@ -53,10 +53,10 @@ class LinkHandler:
         check_template(template)
         branch_id, path = branch_to_write(request.branch_id), parse_path(request.path)
         await self._branches.fresh(BranchName(repository, branch_id))
-        await self._admission.upload(repository)
-        issued = await self._links.issue(
-            repository, branch_id, path, template, grant.user_id, request.part_count
-        )
+        with await self._admission.upload(repository):
+            issued = await self._links.issue(
+                repository, branch_id, path, template, grant.user_id, request.part_count
+            )
         tokens = await self._tokens(grant, request)
         return pb.GetPhysicalAddressResponse(
             physical_address=issued.physical_address,
@@ -86,9 +86,9 @@ class LinkHandler:
             )
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="token")
         await allow_step(self._guard, call, rule, repository, upload)
-        await admit_step(self._admission, repository, upload, request.size_bytes)
         written = WrittenObject(request.size_bytes, request.etag)
-        packed = await self._links.link(repository, upload, written, condition)
+        with await admit_step(self._admission, repository, upload, request.size_bytes):
+            packed = await self._links.link(repository, upload, written, condition)
         return pb.LinkPhysicalAddressResponse(entry=packed)
 
     async def _issued(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tarn.core.entry import ENTRY_BYTES_MAX, unpack
@@ -22,7 +23,7 @@ from tarn_graveler.handlers.requests import (
     timestamp,
 )
 from tarn_graveler.history.resolving import branch_to_write
-from tarn_graveler.quotas.admission import Admission
+from tarn_graveler.quotas.admission import NOT_LIMITED, Admission
 from tarn_graveler.uploads.daily_partitions import upload_not_found
 from tarn_graveler.uploads.state import PARTS_MAX, NewUpload, OpenUpload
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
@@ -98,15 +99,18 @@ async def allow_step(
 
 async def admit_step(
     admission: Admission, repository: Repository, upload: OpenUpload, size_bytes: int
-) -> None:
+) -> AbstractContextManager[None]:
     """Admits the object of an upload, unless it may be staged already: then it was admitted before.
+
+    Returns the block in which to stage it.
 
     Raises:
         TarnError: EXHAUSTED, QUOTA_EXCEEDED.
     """
     record = upload.record
     if record.state != store.UPLOAD_STATE_COMPLETED and not record.attempts:
-        await admission.object(repository, size_bytes)
+        return await admission.object(repository, size_bytes)
+    return NOT_LIMITED
 
 
 class _UploadRequest(RepositoryRequest, Protocol):
@@ -145,8 +149,8 @@ class UploadHandler:
             checksum_algorithm=request.checksum_algorithm,
             is_full_object_checksum=request.is_full_object_checksum,
         )
-        await self._admission.upload(repository)
-        upload = await self._uploads.create(repository, new)
+        with await self._admission.upload(repository):
+            upload = await self._uploads.create(repository, new)
         return pb.CreateUploadResponse(upload=_message(repository, upload))
 
     async def _enter(
@@ -266,10 +270,10 @@ class UploadHandler:
         condition = await read_condition(self._guard, call, rule, request.condition, resource)
         if entry.operation_id != upload.upload_id:
             raise _invalid("the entry of a completed upload must name the upload as its operation")
-        await admit_step(self._admission, repository, upload, entry.size)
-        await self._uploads.finish_complete(
-            repository, upload.upload_id, request.claim, request.entry, condition
-        )
+        with await admit_step(self._admission, repository, upload, entry.size):
+            await self._uploads.finish_complete(
+                repository, upload.upload_id, request.claim, request.entry, condition
+            )
         return pb.FinishCompleteUploadResponse()
 
     async def ReopenUpload(

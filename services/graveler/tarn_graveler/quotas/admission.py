@@ -7,6 +7,7 @@ several replicas together admit too much only for as long as a count is used (do
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import structlog
@@ -21,7 +22,7 @@ from tarn.kv.records import Repository
 from tarn_graveler.quotas.records import QuotaRecords
 from tarn_graveler.quotas.usage import UsageCounter
 
-__all__ = ["Admission"]
+__all__ = ["NOT_LIMITED", "Admission"]
 
 COUNT_SECONDS = 5.0
 """How long a count is used; longer if counting takes longer than a twentieth of it."""
@@ -33,6 +34,9 @@ _WAIT_SECONDS = 5.0
 """How long a write waits for a count that another write makes, and a count for its pause."""
 _REPOSITORIES_MAX = 10_000
 
+NOT_LIMITED: AbstractContextManager[None] = nullcontext()
+"""The block of a change to which no limit applies; it may be used by many at the same time."""
+
 
 @dataclass(slots=True)
 class _Used:
@@ -42,7 +46,8 @@ class _Used:
         counted: uncommitted objects and bytes, and open uploads, at the last count.
         counted_at: when it began; below 0: never.
         took_s: how long it took.
-        added: what was admitted since the last count began.
+        added: what was admitted and is not surely in `counted`.
+        ended: of that, the changes that are no longer under way. A count that begins now sees them all.
         begun: number of counts that have begun.
         known: number of the count that `counted` is from.
     """
@@ -51,6 +56,7 @@ class _Used:
     counted_at: float = -1.0
     took_s: float = 0.0
     added: tuple[int, int, int] = (0, 0, 0)
+    ended: tuple[int, int, int] = (0, 0, 0)
     begun: int = 0
     known: int = 0
     is_counting: bool = False
@@ -72,6 +78,26 @@ class _Used:
         return None
 
 
+class Admitted:
+    """A change that was admitted, as a context manager around the change itself.
+
+    A count that runs while the change is under way may miss its row. So what was admitted is added to the counts until
+    one begins after the change has ended.
+    """
+
+    __slots__ = ("_more", "_used")
+
+    def __init__(self, used: _Used, more: tuple[int, int, int]) -> None:
+        self._used = used
+        self._more = more
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        self._used.ended = _sum(self._used.ended, self._more)
+
+
 class Admission:
     """Admits or refuses changes that use more. Belongs to one event loop."""
 
@@ -85,8 +111,8 @@ class Admission:
         self._used: BoundedMap[str, _Used] = BoundedMap(_REPOSITORIES_MAX)
         self._counts: SingleFlight[str, None] = SingleFlight(_error_for_waiters)
 
-    async def object(self, repository: Repository, size_bytes: int) -> None:
-        """Admits one more uncommitted object.
+    async def object(self, repository: Repository, size_bytes: int) -> AbstractContextManager[None]:
+        """Admits one more uncommitted object; returns the block in which to stage it.
 
         Raises:
             TarnError: EXHAUSTED, QUOTA_EXCEEDED; errors of the stores.
@@ -94,13 +120,19 @@ class Admission:
         limits = self.records.of_repository(repository.repository_id)
         if limits.staged_objects or limits.staged_bytes:
             # An object without bytes is refused, too, once the bytes are used up.
-            await self._admit(repository, limits, (1, max(1, size_bytes), 0))
+            more = (1, max(1, size_bytes), 0)
+            return await self._admit(repository, limits, more, more)
+        return NOT_LIMITED
 
-    async def upload(self, repository: Repository) -> None:
-        """Admits one more open upload, unless there is no room for its object either. Raises as `object`."""
+    async def upload(self, repository: Repository) -> AbstractContextManager[None]:
+        """Admits one more open upload, unless there is no room for its object either.
+
+        Returns the block in which to begin it. Raises as `object`.
+        """
         limits = self.records.of_repository(repository.repository_id)
         if limits.uploads or limits.staged_objects or limits.staged_bytes:
-            await self._admit(repository, limits, (1, 1, 1), (0, 0, 1))
+            return await self._admit(repository, limits, (1, 1, 1), (0, 0, 1))
+        return NOT_LIMITED
 
     async def room(self, repository: Repository) -> None:
         """Refuses if there is no room for any further object; takes none. Raises as `object`."""
@@ -122,8 +154,8 @@ class Admission:
         repository: Repository,
         limits: Limits,
         asked: tuple[int, int, int],
-        taken: tuple[int, int, int] | None = None,
-    ) -> None:
+        taken: tuple[int, int, int],
+    ) -> Admitted:
         used = self._used.get(repository.instance_uid)
         if used is None:
             used = _Used()
@@ -141,9 +173,8 @@ class Admission:
             found = used.excess(limits, asked)
         if found is not None:
             raise quota_exceeded(repository.repository_id, *found)
-        more = asked if taken is None else taken
-        first, second, third = used.added
-        used.added = (first + more[0], second + more[1], third + more[2])
+        used.added = _sum(used.added, taken)
+        return Admitted(used, taken)
 
     async def _count_in_time(self, repository: Repository, limits: Limits, used: _Used) -> None:
         """Counts, or waits for a count that began before; after `_WAIT_SECONDS` the known numbers decide."""
@@ -171,21 +202,21 @@ class Admission:
 
     async def _count(self, repository: Repository, limits: Limits, used: _Used) -> None:
         pause = used.counted_at + (1 + _PAUSE_SHARE) * used.took_s - self._clock.monotonic()
-        if used.known and pause > 0:
+        if pause > 0:
             await self._clock.sleep(min(pause, _WAIT_SECONDS))
         used.begun += 1
-        begin, before = self._clock.monotonic(), used.added
+        begin, seen = self._clock.monotonic(), used.ended
         objects = size = uploads = 0
         if limits.has_staged:
             objects, size = await self.counter.staged(repository, limits)
         if limits.uploads:
-            uploads = await self.counter.uploads(repository, limits.uploads + 1)
+            uploads = await self.counter.uploads(repository, limits.uploads)
         used.counted = (objects, size, uploads)
         used.counted_at, used.known = begin, used.begun
         used.took_s = self._clock.monotonic() - begin
-        # What was admitted during the count may be in it as well; so near a limit it is counted again.
-        now = used.added
-        used.added = (now[0] - before[0], now[1] - before[1], now[2] - before[2])
+        # What was under way during the count may be in it as well; so near a limit it is counted again.
+        used.added = _difference(used.added, seen)
+        used.ended = _difference(used.ended, seen)
 
 
 _log = structlog.get_logger()
@@ -195,3 +226,11 @@ def _error_for_waiters(error: Exception) -> Exception | None:
     if isinstance(error, TarnError):
         return error.again()
     return TarnError(Kind.INTERNAL, Reason.INTERNAL, "a count of a quota failed")
+
+
+def _sum(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
+def _difference(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
+    return one[0] - other[0], one[1] - other[1], one[2] - other[2]
