@@ -29,7 +29,7 @@ from tarn.core.listing.run import VALUE_END, heads_of
 from tarn.kv.keys import path_key
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.listings import read_range
-from tarn_graveler.fsck.references import Records, SortedReferences, path_of_address
+from tarn_graveler.fsck.references import ANY_SIZE, Records, SortedReferences, path_of_address
 from tarn_graveler.fsck.session import Lake, or_corrupt
 from tarn_graveler.fsck.staged import named_token, token_of_source
 
@@ -49,12 +49,14 @@ class _Victim:
 
 async def is_intact(lake: Lake, block: str, size: int, md5: bytes) -> bool:
     """Whether a block's bytes have this MD5. True also for a missing or truncated block, which is another
-    finding.
+    finding. With `ANY_SIZE`, all of its bytes count.
     """
     digest = hashlib.md5(usedforsecurity=False)
-    chunks = lake.session.reads.stream(BlockKey(lake.namespace, block), size)
+    key = BlockKey(lake.namespace, block)
     try:
-        async for chunk in chunks:
+        if size == ANY_SIZE:
+            size = (await lake.session.reads.stat(key)).size
+        async for chunk in lake.session.reads.stream(key, size):
             digest.update(chunk)
     except BlockNotFoundError:
         return True

@@ -8,6 +8,7 @@ from tarn.block.port import BlockKey
 from tarn.core.expiry import Expiry
 from tarn.core.ids import CommitId, TagId
 from tarn_graveler.fsck.finding import Code
+from tarn_graveler.fsck.session import FsckOptions
 
 
 async def test_missing_blocks_of_expired_commits_are_no_damage(lab: Lab) -> None:
@@ -33,8 +34,14 @@ async def test_blocks_of_expired_commits_are_no_orphans(lab: Lab) -> None:
     await committed(lab, "a", b"3")
     await forget_reflog(lab)
     await lab.lake.graveler.expired.expire(lab.lake.repository, [(old, Expiry("rule", 1))])
-    await lab.blocks.stat(BlockKey(lab.namespace, block))
+    key = BlockKey(lab.namespace, block)
     assert await codes(lab) == set()
+    assert await codes(lab, verify_data=True) == set()
+    await lab.blocks.delete_many(lab.namespace, [block])
+    assert await codes(lab, verify_data=True) == set(), "it may be missing"
+    await lab.blocks.put(key, b"2")
+    found = await codes(lab, verify_data=True)
+    assert found == {Code.BLOCK_DAMAGED.label}, "a rule of objects may keep it"
 
 
 async def committed(lab: Lab, path: str, body: bytes) -> tuple[str, CommitId]:
@@ -46,5 +53,5 @@ async def forget_reflog(lab: Lab) -> None:
     await lab.kv.drop_partition(lab.keys.reflog)
 
 
-async def codes(lab: Lab) -> set[str]:
-    return {code for code, _ in await lab.check()}
+async def codes(lab: Lab, *, verify_data: bool = False) -> set[str]:
+    return {code for code, _ in await lab.check(FsckOptions(verify_data=verify_data))}
