@@ -9,7 +9,7 @@ import http.client
 import re
 import resource
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tarn.block.opening import open_blocks
@@ -18,7 +18,10 @@ from tarn.config import Config, ConfigError
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import TarnError
 from tarn.core.ids import physical_path
+from tarn.core.levels import LEVEL_MAX, StoreLevel
+from tarn.kv.fence import read_level
 from tarn.kv.opening import open_kv_to_read
+from tarn.kv.replicas import ReplicaRow, read_replicas
 from tarn_cli.node.data_dir import DataDir
 
 __all__ = ["Finding", "Level", "admin_page", "examine", "look_at_processes"]
@@ -32,6 +35,7 @@ _ADMIN_TIMEOUT_SECONDS = 5.0
 _PAGE_BYTES_MAX = 16 << 20
 _FREE_BYTES_MIN = 1 << 30
 _OTHER_FILES = 512
+_REPLICAS_SHOWN = 20
 _VALUE = re.compile(r"^tarn_process_clock_seconds (\S+)$", re.MULTILINE)
 _BUILD = re.compile(
     r'^tarn_build_info\{service="([^"]*)",version="([^"]*)"\} 1$',
@@ -72,15 +76,17 @@ async def examine(config: Config, clock: Clock, ids: IdSource) -> AsyncIterator[
     yield _secret(config)
     yield _files(config)
     yield _disk(config)
-    yield await _of("metadata store", lambda: _metadata(config, clock, ids))
-    yield await _of("block store", lambda: _blocks(config, clock, ids))
+    for finding in await _of("metadata store", lambda: _metadata(config, clock, ids)):
+        yield finding
+    for finding in await _of("block store", lambda: _blocks(config, clock, ids)):
+        yield finding
 
 
-async def _of(check: str, work: Callable[[], Awaitable[Finding]]) -> Finding:
+async def _of(check: str, work: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
     try:
         return await work()
     except (TarnError, ConfigError, OSError) as error:
-        return Finding(check, Level.ERROR, str(error))
+        return [Finding(check, Level.ERROR, str(error))]
 
 
 def _secret(config: Config) -> Finding:
@@ -122,26 +128,58 @@ def _disk(config: Config) -> Finding:
     return Finding("disk", Level.OK, text)
 
 
-async def _metadata(config: Config, clock: Clock, ids: IdSource) -> Finding:
+async def _metadata(config: Config, clock: Clock, ids: IdSource) -> list[Finding]:
     embedded = config.metadata.db.embedded.file
     if config.metadata.db.type == "embedded" and not embedded.exists():
         text = f"{embedded} does not exist yet; the first start makes it"
-        return Finding("metadata store", Level.OK, text)
+        return [Finding("metadata store", Level.OK, text)]
     began = clock.monotonic()
     kv = await open_kv_to_read(config, clock, ids)
     try:
         async for _ in kv.partitions(config.installation.id):
             break
+        seconds = clock.monotonic() - began
         advice = tuple(getattr(kv, "advice", ()))
+        level = await read_level(kv, config.installation.id)
+        replicas = await read_replicas(kv, config.installation.id, clock.now_us())
     finally:
         await kv.close()
+    opened = Finding(
+        "metadata store",
+        Level.OK,
+        f"{config.metadata.db.type}, opened and read in {seconds:.2f} s",
+    )
     if advice:
-        return Finding("metadata store", Level.WARNING, "; ".join(advice))
-    kind, seconds = config.metadata.db.type, clock.monotonic() - began
-    return Finding("metadata store", Level.OK, f"{kind}, opened and read in {seconds:.2f} s")
+        opened = Finding("metadata store", Level.WARNING, "; ".join(advice))
+    return [opened, _level(level, replicas)]
 
 
-async def _blocks(config: Config, clock: Clock, ids: IdSource) -> Finding:
+def _level(level: StoreLevel, replicas: Sequence[ReplicaRow]) -> Finding:
+    """Judges the feature level, and the releases of the processes that have the store open."""
+    shown = ", ".join(
+        f"{each.service} {each.version} on {each.host} (process {each.pid}, levels {each.level_min} to "
+        f"{each.level_max})"
+        for each in replicas[:_REPLICAS_SHOWN]
+    )
+    if len(replicas) > _REPLICAS_SHOWN:
+        shown += f" and {len(replicas) - _REPLICAS_SHOWN} more"
+    text = f"{level.level} of {LEVEL_MAX}; open in {shown or 'no process'}"
+    if level.next_level > level.level:
+        text = f"{text}. `tarn upgrade finish` was interrupted: run it again"
+    elif len({each.version for each in replicas}) > 1:
+        text = f"{text}. Several releases run: replace the processes of the older one"
+    elif level.level < LEVEL_MAX:
+        text = f"{text}. Older releases may still run, and the upgrade can be undone; `tarn upgrade finish` ends that"
+    else:
+        return Finding("feature level", Level.OK, text)
+    return Finding("feature level", Level.WARNING, text)
+
+
+async def _blocks(config: Config, clock: Clock, ids: IdSource) -> list[Finding]:
+    return [await _probed(config, clock, ids)]
+
+
+async def _probed(config: Config, clock: Clock, ids: IdSource) -> Finding:
     namespace = config.blockstore.namespace_prefix + "tarn-doctor"
     key = BlockKey(namespace, physical_path(ids.uuid7()))
     store = await open_blocks(config, clock)

@@ -171,14 +171,14 @@ async def read_fence(kv: Kv, installation_id: str) -> tuple[Fence | None, Predic
     return fence, predicate
 
 
-async def read_level(kv: Kv, installation_id: str) -> StoreLevel:
+async def read_level(kv: Kv | ReadKv, installation_id: str) -> StoreLevel:
     """Reads the level of a store. Raises as `read_fence`."""
     _, level, _ = await read_store(kv, installation_id)
     return level
 
 
 async def read_store(
-    kv: Kv, installation_id: str
+    kv: Kv | ReadKv, installation_id: str
 ) -> tuple[Fence | None, StoreLevel, Predicate | None]:
     """Reads the fence, the level and the version of their row. Raises as `read_fence`."""
     (found,) = await kv.get_many(fence_partition(installation_id), [FENCE])

@@ -28,7 +28,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.levels import LEVEL_MAX, LEVEL_MIN, Feature, StoreLevel, check_feature, unsupported
 from tarn.kv.fence import check_open, fence_partition, read_level
 from tarn.kv.keys import after_prefix
-from tarn.kv.port import Group, Kv, Partition
+from tarn.kv.port import Group, Kv, Partition, ReadKv
 
 __all__ = ["BEAT_SECONDS", "EXPIRY_SECONDS", "Replica", "ReplicaRow", "read_replicas", "replica_of"]
 
@@ -106,7 +106,7 @@ class ReplicaRow:
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
 
 
-async def read_replicas(kv: Kv, installation_id: str, now_us: int) -> list[ReplicaRow]:
+async def read_replicas(kv: Kv | ReadKv, installation_id: str, now_us: int) -> list[ReplicaRow]:
     """Returns the processes whose rows have not expired, oldest first.
 
     Raises:
@@ -116,7 +116,7 @@ async def read_replicas(kv: Kv, installation_id: str, now_us: int) -> list[Repli
     return sorted((each for each in rows if each.until_us > now_us), key=lambda each: each.begin_us)
 
 
-async def _rows(kv: Kv, installation_id: str) -> list[ReplicaRow]:
+async def _rows(kv: Kv | ReadKv, installation_id: str) -> list[ReplicaRow]:
     end = after_prefix(_PREFIX)
     rows = await kv.scan(fence_partition(installation_id), _PREFIX, end, _ROWS_MAX)
     return [ReplicaRow.decode(value) for _, value in rows]

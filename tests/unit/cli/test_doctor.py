@@ -12,6 +12,12 @@ import pytest
 from tarn.block.local.store import LocalBlockStore
 from tarn.config import Config, load
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.levels import StoreLevel
+from tarn.kv.fence import read_store, write_fence
+from tarn.kv.opening import open_store
+from tarn.kv.port import Kv
+from tarn.kv.replicas import Replica
+from tarn.kv.upgrading import raise_level
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.telemetry.admin import AdminServer
 from tarn.telemetry.meters import Meters
@@ -129,3 +135,40 @@ async def test_a_process_that_does_not_answer_is_an_error() -> None:
     findings = await looked_at({"gone": address})
     assert findings["process gone"].level is Level.ERROR
     assert "versions" not in findings
+
+
+async def test_the_releases_that_use_the_store_and_its_level_are_told(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    store = await open_store(config, CLOCK, SystemIds(CLOCK))
+    try:
+        assert (await found(config))["feature level"].level is Level.WARNING
+        await raise_level(store, config.installation.id, CLOCK, is_shared=False, said=print)
+        finding = (await found(config))["feature level"]
+        assert finding == Finding("feature level", Level.OK, "2 of 2; open in no process")
+        async with replica(store, config, "1.1"):
+            finding = (await found(config))["feature level"]
+            assert finding.level is Level.OK
+            assert "open in graveler 1.1 on" in finding.text
+            assert "levels 1 to 2" in finding.text
+            async with replica(store, config, "1.0"):
+                finding = (await found(config))["feature level"]
+        assert finding.level is Level.WARNING
+        assert "Several releases run" in finding.text
+        level = StoreLevel(1, 2)
+        _, _, predicate = await read_store(store, config.installation.id)
+        await write_fence(store, config.installation.id, None, predicate, level=level)
+        assert "was interrupted" in (await found(config))["feature level"].text
+    finally:
+        await store.close()
+
+
+def replica(store: Kv, config: Config, version: str) -> Replica:
+    return Replica(
+        store,
+        config.installation.id,
+        service="graveler",
+        version=version,
+        clock=CLOCK,
+        ids=SystemIds(CLOCK),
+        stop=print,
+    )

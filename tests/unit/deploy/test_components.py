@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -90,9 +91,14 @@ def test_the_admin_port_is_open_only_with_the_component() -> None:
             assert config.telemetry.admin_address == wanted
 
 
+def labels_of(overlay: str) -> dict[str, dict[str, str]]:
+    """Returns the labels of all pods, of a client of Tarn and of a stranger."""
+    labels = {name: template["metadata"]["labels"] for name, template in pods(overlay).items()}
+    return labels | {"client": {"tarn/client": "true"}, "stranger": {}}
+
+
 def test_only_scrapers_reach_the_admin_port() -> None:
-    labels = {name: template["metadata"]["labels"] for name, template in pods("full").items()}
-    labels |= {"client": {"tarn/client": "true"}, "stranger": {}}
+    labels = labels_of("full")
     found = {each for each in allowed("full", labels) if each[2] == ADMIN_PORT}
     assert found == {("otel-collector", service, ADMIN_PORT) for service in SERVICES}
 
@@ -140,9 +146,44 @@ def test_the_collector_scrapes_the_service_of_all_pods() -> None:
     assert source["port"] == ADMIN_PORT
     assert service["clusterIP"] == "None"
     assert {each["port"] for each in service["ports"]} == {ADMIN_PORT}
-    (pipeline,) = config["service"]["pipelines"].values()
-    for kind in ("receivers", "processors", "exporters"):
-        assert set(pipeline[kind]) <= set(config[kind])
+    assert config["service"]["pipelines"].keys() == {"metrics", "traces"}
+    assert config["service"]["pipelines"]["metrics"]["receivers"] == ["prometheus"]
+    for pipeline in config["service"]["pipelines"].values():
+        for kind in ("receivers", "processors", "exporters"):
+            assert set(pipeline[kind]) <= set(config[kind])
+
+
+def test_the_services_send_their_spans_to_the_collector() -> None:
+    """The endpoint names its Service and port, and the policies let the spans pass."""
+    for service in SERVICES:
+        (source,) = container_of("full", service)["envFrom"]
+        variables = named("full", "ConfigMap")[source["configMapRef"]["name"]]["data"]
+        assert variables["OTEL_TRACES_EXPORTER"] == "otlp"
+        assert "OTEL_METRICS_EXPORTER" not in variables, "they are scraped"
+        endpoint = urlsplit(variables["OTEL_EXPORTER_OTLP_ENDPOINT"])
+    assert endpoint.scheme == "http"
+    target = named("full", "Service")[str(endpoint.hostname)]["spec"]
+    assert target["selector"].items() <= labels_of("full")["otel-collector"].items()
+    (port,) = target["ports"]
+    ports = container_of("full", "otel-collector")["ports"]
+    numbers = {each["name"]: each["containerPort"] for each in ports}
+    assert port["port"] == endpoint.port == numbers[port["targetPort"]]
+    text = next(
+        each["data"]["config.yaml"]
+        for name, each in named("full", "ConfigMap").items()
+        if name.startswith("otel-collector")
+    )
+    config = yaml.safe_load(text)
+    (receiver,) = config["service"]["pipelines"]["traces"]["receivers"]
+    listening = config["receivers"][receiver]["protocols"]["grpc"]["endpoint"]
+    assert listening == f"0.0.0.0:{endpoint.port}"
+    found = {
+        each for each in allowed("full", labels_of("full")) if each[1:] == ("otel-collector", 4317)
+    }
+    assert found == {(service, "otel-collector", 4317) for service in SERVICES}
+    for overlay in ("dev", "prod"):
+        variables = container_of(overlay, "gateway")["envFrom"][0]["configMapRef"]["name"]
+        assert "OTEL_TRACES_EXPORTER" not in named(overlay, "ConfigMap")[variables]["data"]
 
 
 def test_the_ingress_leads_to_the_gateway_with_tls() -> None:

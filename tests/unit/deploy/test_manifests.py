@@ -184,7 +184,8 @@ def test_variables_are_keys_of_the_configuration(overlay: str) -> None:
     known = {key.variable for key in KEYS} | {f"{key.variable}_FILE" for key in KEYS}
     for service in SERVICES:
         unknown = {name for name in environment(overlay, service) if name not in known}
-        assert unknown == set()
+        # Those of OpenTelemetry (docs/operate/metrics.md).
+        assert unknown <= {"OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT"}
 
 
 @every_overlay
@@ -266,6 +267,7 @@ def test_the_network_has_the_arrows_of_the_architecture_and_no_other(overlay: st
         expected |= {("collection", "bucket", 8000)} if "bucket" in labels else set()
     if overlay == "full":
         expected |= {("otel-collector", service, 8110) for service in SERVICES}
+        expected |= {(service, "otel-collector", 4317) for service in SERVICES}
     assert allowed(overlay, labels) == expected
 
 

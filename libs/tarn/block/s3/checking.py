@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -19,6 +20,10 @@ __all__ = ["ServerCheck"]
 T = TypeVar("T")
 
 _BODY: Final = b"tarn"
+_DENIED: Final = re.compile(r"AccessDenied|^403$")
+"""Of wrong keys, the server says something else; an answer to HEAD has the status only."""
+_LOOK, _GET, _PUT = "s3:GetObject and s3:ListBucket", "s3:GetObject", "s3:PutObject"
+_LIST, _ABORT, _DELETE = "s3:ListBucket", "s3:AbortMultipartUpload", "s3:DeleteObject"
 _LACKS: Final = (Failure.LACKING, Failure.OTHER)
 """Failures with which servers reject a header that they do not know; other servers ignore it."""
 
@@ -58,20 +63,22 @@ class ServerCheck:
         try:
             # GET, not HEAD: only an answer with a body gives the error. Without the permission to
             # list, S3 answers 403 for absent objects.
-            await self._ask("look for an object", lambda: wire.get(probe, 0, 1))
+            await self._ask("look for an object", _LOOK, lambda: wire.get(probe, 0, 1))
         except CallError as fault:
             if fault.failure is not Failure.ABSENT:
                 raise
         await self._ask(
-            "write an object", lambda: wire.put(probe, _BODY, self._stamp, if_absent=False)
+            "write an object", _PUT, lambda: wire.put(probe, _BODY, self._stamp, if_absent=False)
         )
-        body, size = await self._ask("read an object", lambda: wire.get(probe, 1, len(_BODY)))
+        body, size = await self._ask("read an object", _GET, lambda: wire.get(probe, 1, len(_BODY)))
         if (bytes(body), size) != (_BODY[1:], len(_BODY)):
             raise CallError(Failure.LACKING, "reads of a range")
-        found = await self._ask("look at an object", lambda: wire.head(probe))
+        found = await self._ask("look at an object", _GET, lambda: wire.head(probe))
         if found.stamp != self._stamp:
             raise CallError(Failure.LACKING, "metadata of objects")
-        rows, _ = await self._ask("list objects", lambda: wire.page(probe.bucket, probe.key, "", 1))
+        rows, _ = await self._ask(
+            "list objects", _LIST, lambda: wire.page(probe.bucket, probe.key, "", 1)
+        )
         if [row.key for row in rows] != [probe.key]:
             raise CallError(Failure.LACKING, "listings that include the newest objects")
         put = await self._is_refused(
@@ -84,15 +91,19 @@ class ServerCheck:
     async def _is_complete_refused(self) -> bool:
         wire, probe = self._wire, self._probe
         upload_id = await self._ask(
-            "begin a multipart upload", lambda: wire.begin(probe, self._stamp)
+            "begin a multipart upload", _PUT, lambda: wire.begin(probe, self._stamp)
         )
-        etag = await self._ask("upload a part", lambda: wire.part(probe, upload_id, 1, Held(_BODY)))
+        etag = await self._ask(
+            "upload a part", _PUT, lambda: wire.part(probe, upload_id, 1, Held(_BODY))
+        )
         refused = await self._is_refused(
             "complete a multipart upload once",
             lambda: wire.complete(probe, upload_id, [(1, etag)], if_absent=True),
         )
         try:
-            await self._ask("abort a multipart upload", lambda: wire.abort(probe, upload_id))
+            await self._ask(
+                "abort a multipart upload", _ABORT, lambda: wire.abort(probe, upload_id)
+            )
         except CallError as fault:
             if fault.failure not in (Failure.NO_UPLOAD, Failure.ABSENT):
                 raise
@@ -100,15 +111,24 @@ class ServerCheck:
 
     async def _clean(self) -> None:
         probe = self._probe
-        await self._ask("delete an object", lambda: self._wire.delete(probe.bucket, [probe.key]))
+        await self._ask(
+            "delete an object", _DELETE, lambda: self._wire.delete(probe.bucket, [probe.key])
+        )
 
-    async def _ask(self, doing: str, call: Callable[[], Awaitable[T]]) -> T:
-        return await self._retrying(doing, lambda: self._retrying.once(call))
+    async def _ask(self, doing: str, needed: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Makes a call; if the server denies it, the error names the permissions that it needs."""
+        try:
+            return await self._retrying(doing, lambda: self._retrying.once(call))
+        except CallError as fault:
+            if fault.failure is not Failure.REFUSED or not _DENIED.search(fault.text):
+                raise
+            text = f"{fault.text}: to {doing}, they need {needed}"
+            raise CallError(fault.failure, text) from fault
 
     async def _is_refused(self, doing: str, call: Callable[[], Awaitable[object]]) -> bool:
         """Returns whether the server refuses a conditional write. It must, because the object exists."""
         try:
-            await self._ask(doing, call)
+            await self._ask(doing, _PUT, call)
         except CallError as fault:
             if fault.failure is Failure.TAKEN:
                 return True
