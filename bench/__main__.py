@@ -2,7 +2,8 @@
 
 `bench.load` (`make bench`) measures the whole system.
 
-    python -m bench [kv|block|rpc|commit|merge|reset|compaction|log|deletes|gc|sweep|telemetry|heavy|address_age ...]
+    python -m bench [kv|block|rpc|commit|merge|reset|compaction|log|deletes|gc|sweep|telemetry|reads|
+        heavy|address_age ...]
 
 Figures of a shared machine drift: compare ratios within one run, not the numbers of two runs.
 """
@@ -29,6 +30,7 @@ PARTS = (
     "sweep",
     "retention",
     "telemetry",
+    "reads",
     "heavy",
     "address_age",
 )

@@ -16,7 +16,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +101,14 @@ class Gateway:
         return time.process_time() - began
 
 
-async def gateway(folder: Path, stack: AsyncExitStack, *, measured: bool) -> Gateway:
+async def gateway(
+    folder: Path,
+    stack: AsyncExitStack,
+    *,
+    measured: bool,
+    settings: Mapping[str, str] | None = None,
+) -> Gateway:
+    """Starts all services in this process; `settings` are further variables of the configuration."""
     clock = SystemClock()
     ids = SystemIds(clock)
     variables = {
@@ -110,6 +117,7 @@ async def gateway(folder: Path, stack: AsyncExitStack, *, measured: bool) -> Gat
         "TARN_GATEWAYS_S3_LISTEN_ADDRESS": "127.0.0.1:0",
         "TARN_INSTALLATION_SECRET": "5" * 64,
         "HOME": str(folder),
+        **(settings or {}),
     }
     config = load(None, variables)
     meters, tracing = (Meters(), tracer()) if measured else (None, None)

@@ -84,6 +84,10 @@ class CollectedLake:
     """Listings of heads: the objects of `emptied` at their paths are kept."""
     written_since_us: int = 0
     """The objects of `emptied` that were written since then are kept."""
+    read: list[bytes] = field(default_factory=list)
+    """The objects of `emptied` with these addresses are kept."""
+    keeps_all: bool = False
+    """All objects of `emptied` are kept."""
     unneeded: set[MetarangeId] = field(default_factory=set)
     """Listings of commits to which no ref leads."""
     attempts: int = 0
@@ -133,6 +137,9 @@ class CollectedLake:
         yield RootBatch(keeping=keeping, written_since_us=self.written_since_us)
         yield RootBatch(emptied=b"".join(map(bytes.fromhex, self.emptied)))
         yield RootBatch(metaranges=b"".join(map(bytes.fromhex, self.listings)))
+        for start in range(0, len(self.read), 3):
+            yield RootBatch(read=b"".join(self.read[start : start + 3]))
+        yield RootBatch(keeps_all=self.keeps_all)
 
     async def in_use(self, listings: Sequence[MetarangeId]) -> set[MetarangeId]:
         """Which of these listings somebody needs."""

@@ -87,11 +87,15 @@ class Lab:
 
 @asynccontextmanager
 async def collector_lab(
-    tmp_path: Path, kv: Kv | None = None, engine: Engine | None = None
+    tmp_path: Path,
+    kv: Kv | None = None,
+    engine: Engine | None = None,
+    *,
+    keeps_reads: bool = False,
 ) -> AsyncIterator[Lab]:
     """Yields a graveler that serves sweeps; without a `kv`, in memory. The engine: without one, that without Spark."""
     (tmp_path / "temporary").mkdir()
-    async with running_service(tmp_path / "service", kv) as service:
+    async with running_service(tmp_path / "service", kv, keeps_reads=keeps_reads) as service:
         repository = await service.graveler.get_repository(service.admin, "lake")
         ids = SeededIds(service.clock, seed=77)
         collector = Collector(

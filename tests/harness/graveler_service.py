@@ -112,9 +112,11 @@ async def running_service(
     collection: CollectionLimits = LIMITS,
     store: type[MemBlockStore] = MemBlockStore,
     online: OnlineSettings = OFFLINE,
+    *,
+    keeps_reads: bool = False,
 ) -> AsyncIterator[Service]:
     """Yields one replica with a repository `lake`, and its admin; without a `kv`, in memory."""
-    replicas = Replicas(folder, kv, collection, store, online)
+    replicas = Replicas(folder, kv, collection, store, online, keeps_reads=keeps_reads)
     auth_kv = MemKv()
     ids = SeededIds(replicas.clock, seed=99)
     anonymous = Call("test", "", 1e9)

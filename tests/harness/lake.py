@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, RepositoryId
 from tarn.core.listing.breaks import BreakRule
-from tarn.kv.keys import RepositoryKeys, path_key
+from tarn.kv.keys import InstallationKeys, RepositoryKeys, path_key
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository
@@ -28,6 +28,7 @@ from tarn_graveler.branch.committing import CommitRequest, CommitResult
 from tarn_graveler.branch.online_deletion import OFFLINE, OnlineSettings
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.config import open_committed
+from tarn_graveler.reads.journal import ReadJournal
 
 __all__ = [
     "MAIN",
@@ -137,7 +138,10 @@ class Replicas:
         collection: CollectionLimits = LIMITS,
         store: type[MemBlockStore] = MemBlockStore,
         online: OnlineSettings = OFFLINE,
+        *,
+        keeps_reads: bool = False,
     ) -> None:
+        self.keeps_reads = keeps_reads
         self.directory = directory
         self.collection = collection
         self.online = online
@@ -170,6 +174,10 @@ class Replicas:
                 tasks=self.tasks,
                 operations=Operations(self.clock, self.meters),
             )
+            if self.keeps_reads:
+                ids, keys = SeededIds(self.clock, seed=100 + self.count), InstallationKeys("test")
+                journal = ReadJournal(self.kv, self.blocks, self.clock, ids, keys)
+                graveler = replace(graveler, journal=journal)
             self.made.append(graveler)
             yield graveler
 

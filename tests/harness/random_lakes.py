@@ -18,6 +18,7 @@ __all__ = ["live_of", "random_lake", "without_runs"]
 async def random_lake(lake: CollectedLake, seed: int) -> set[str]:
     """Fills a lake; returns the paths that must survive, found one by one."""
     rng = random.Random(seed)
+    made: list[bytes] = []
     for _ in range(rng.randint(1, 12)):
         lake.clock.advance(rng.choice([60, 20_000, 90_000]))
         parts = [
@@ -26,6 +27,7 @@ async def random_lake(lake: CollectedLake, seed: int) -> set[str]:
         ]
         if rng.random() < 0.3 and lake.addresses:  # a range that an earlier listing may have, too
             parts.append([lake.addresses[0]])
+        made += [address for part in parts for address in part]
         metarange_id = await lake.listing(parts)
         if rng.random() < 0.5:
             lake.listings.append(metarange_id)
@@ -37,6 +39,9 @@ async def random_lake(lake: CollectedLake, seed: int) -> set[str]:
     lake.keeping = [each for each in lake.listings if rng.random() < 0.3]
     if rng.random() < 0.5:
         lake.written_since_us = lake.clock.now_us() - rng.randint(0, 200_000) * 1_000_000
+    if rng.random() < 0.5:
+        lake.read = [each for each in made if rng.random() < 0.4]
+    lake.keeps_all = rng.random() < 0.1
     await lake.put(f"_tarn/commits/{'ab' * 32}.json")
     await lake.put("data/2001010100/foreign")
     lake.clock.advance(rng.choice([0, 3_600, 86_401]))
@@ -59,7 +64,8 @@ async def live_of(lake: CollectedLake) -> set[str]:
         live |= await closure_of(lake, metarange_id, is_emptied=True)
         for path, entry in await entries_of(lake, metarange_id):
             is_young = lake.written_since_us and entry.mtime_us >= lake.written_since_us
-            if is_young or path in listed:
+            is_read = lake.keeps_all or entry.address in lake.read
+            if is_young or is_read or path in listed:
                 live.add(physical_path(entry.address))
     return live
 

@@ -15,7 +15,11 @@ from tarn.client.async_client import AsyncClient
 from tarn.core.ids import CommitId
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
-RULES = {"branches": [{"match": "*", "keep_days": 7}], "detached": {"keep_days": 7}}
+RULES = {
+    "branches": [{"match": "*", "keep_days": 7}],
+    "detached": {"keep_days": 7},
+    "objects": {"keep_read_days": 30},
+}
 
 
 @pytest.mark.in_form("single")
@@ -30,6 +34,7 @@ def test_rules_are_set_shown_checked_and_tried(tarn: RunningTarn, tmp_path: Path
     data = ("--data-dir", str(tarn.data))
     tried = tarn.ok("retention", "preview", lake, "--rules", str(file), "--json", *data).json
     assert (tried["commits"], tried["would_expire"], tried["objects_at_most"]) == (2, 0, 0)
+    assert (tried["reads_known_since"], tried["keeps_all_objects"]) == ("never", True)
     tarn.ok("retention", "set", lake, str(file))
     assert json.loads(tarn.ok("retention", "show", lake, "--json").json["rules"]) == RULES
     tarn.ok("retention", "set", lake, "--none")

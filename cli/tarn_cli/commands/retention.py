@@ -115,6 +115,7 @@ def preview(
     upper bounds: an object that a commit loses may be in another one that keeps it.
     """
     from tarn.block.opening import open_blocks
+    from tarn.core.moments import iso_time
     from tarn.core.retention import parse_retention
     from tarn.lifecycle.expiry_preview import preview_expiry
     from tarn.lifecycle.progress import Progress
@@ -137,18 +138,21 @@ def preview(
 
     found = session.run(work)
     expiring = dict(sorted(found.expiring.items()))
-    session.output.one(
-        {
-            "repository": name,
-            "commits": found.commit_count,
-            "expired_earlier": found.expired_count,
-            "would_expire": sum(expiring.values()),
-            "by_rule": expiring,
-            "tags": found.tags,
-            "objects_at_most": found.objects_max,
-            "bytes_at_most": found.bytes_max,
-        }
-    )
+    shown: dict[str, object] = {
+        "repository": name,
+        "commits": found.commit_count,
+        "expired_earlier": found.expired_count,
+        "would_expire": sum(expiring.values()),
+        "by_rule": expiring,
+        "tags": found.tags,
+        "objects_at_most": found.objects_max,
+        "bytes_at_most": found.bytes_max,
+    }
+    if found.reads_known_since_us is not None:
+        since_us = found.reads_known_since_us
+        shown["reads_known_since"] = iso_time(since_us) if since_us else "never"
+        shown["keeps_all_objects"] = found.keeps_all_objects
+    session.output.one(shown)
 
 
 def _checked(file: Path) -> str:

@@ -8,7 +8,7 @@ from tarn.config.setting import setting
 from tarn.config.timer_sections import CollectionTimer
 from tarn.config.values import Sort, Within
 
-__all__ = ["Lifecycle", "Online"]
+__all__ = ["Lifecycle", "Online", "Reads"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,20 @@ class Online:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """The journal of reads, for the retention rule `keep_read_days` (docs/operate/retention.md)."""
+
+    enabled: bool = setting(
+        "false",
+        "Whether graveler keeps a journal of which objects were read on which day, in the bucket. Equal on all "
+        "replicas: a replica with another value is refused.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lifecycle:
     """The life of objects."""
 
     online: Online
+    reads: Reads
     gc: CollectionTimer

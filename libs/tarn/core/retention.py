@@ -3,7 +3,7 @@
     {"branches": [{"match": "main", "keep_days": 365, "keep_commits": 100}, {"match": "exp-*", "keep_days": 7}],
      "tags": [{"match": "nightly-*", "keep_days": 90}],
      "detached": {"keep_days": 30},
-     "objects": {"keep_listed_on": ["main"], "keep_written_days": 30},
+     "objects": {"keep_listed_on": ["main"], "keep_written_days": 30, "keep_read_days": 90},
      "uploads": {"abort_days": 7}}
 
 Without rules every commit keeps its objects. What is not said is kept: a branch that no rule matches keeps its whole
@@ -29,6 +29,7 @@ __all__ = [
     "BRANCH_RULES_MAX",
     "DAYS_MAX",
     "LISTED_ON_MAX",
+    "READ_DAYS_MAX",
     "KEEP_EVERYTHING",
     "RETENTION_BYTES_MAX",
     "TAG_RULES_MAX",
@@ -44,6 +45,8 @@ BRANCH_RULES_MAX: Final = 100
 TAG_RULES_MAX: Final = 100
 LISTED_ON_MAX: Final = 10
 DAYS_MAX: Final = 36_500
+READ_DAYS_MAX: Final = 180
+"""The journal of reads is kept for as long."""
 COMMITS_MAX: Final = 1_000_000
 RETENTION_BYTES_MAX: Final = 32 << 10
 _PATTERN_BYTES_MAX: Final = 256
@@ -88,23 +91,29 @@ class TagRule:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRules:
-    """Which objects an expired commit keeps; what one of the two rules keeps.
+    """Which objects an expired commit keeps; what one of the rules keeps.
 
     Attributes:
         listed_on: names of branches: objects at paths at which the head of one of them has an object.
         written_days: objects that were written in so many days; None: none because of that.
+        read_days: objects that were read in so many days, or may have been; None: none because of that.
     """
 
     listed_on: tuple[str, ...] = ()
     written_days: int | None = None
+    read_days: int | None = None
 
     def __bool__(self) -> bool:
         """Whether an expired commit may keep an object."""
-        return bool(self.listed_on) or self.written_days is not None
+        return bool(self.listed_on) or (self.written_days or self.read_days) is not None
 
     def written_since_us(self, now_us: int) -> int:
         """Returns since when objects must be written to be kept, microseconds since the epoch; 0: there is no rule."""
         return 0 if self.written_days is None else max(now_us - self.written_days * DAY_US, 1)
+
+    def read_since_us(self, now_us: int) -> int:
+        """Returns since when objects must be read to be kept, microseconds since the epoch; 0: there is no rule."""
+        return 0 if self.read_days is None else max(now_us - self.read_days * DAY_US, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +222,16 @@ def _objects_to(rules: ObjectRules) -> dict[str, object]:
         fields["keep_listed_on"] = list(rules.listed_on)
     if rules.written_days is not None:
         fields["keep_written_days"] = rules.written_days
+    if rules.read_days is not None:
+        fields["keep_read_days"] = rules.read_days
     return fields
 
 
 def _object_rules(rules: Mapping[str, Any]) -> ObjectRules:
     if "objects" not in rules:
         return ObjectRules()
-    fields = _object(rules["objects"], "objects", {"keep_listed_on", "keep_written_days"})
+    known = {"keep_listed_on", "keep_written_days", "keep_read_days"}
+    fields = _object(rules["objects"], "objects", known)
     names = fields.get("keep_listed_on", [])
     is_list = isinstance(names, list) and all(isinstance(each, str) for each in names)
     if not is_list or len(names) > LISTED_ON_MAX:
@@ -227,9 +239,14 @@ def _object_rules(rules: Mapping[str, Any]) -> ObjectRules:
         raise _invalid(text, "objects.keep_listed_on")
     for name in names:
         parse_branch_id(name)
-    found = ObjectRules(tuple(names), _number(fields, "objects", "keep_written_days", DAYS_MAX))
+    found = ObjectRules(
+        tuple(names),
+        _number(fields, "objects", "keep_written_days", DAYS_MAX),
+        _number(fields, "objects", "keep_read_days", READ_DAYS_MAX),
+    )
     if not found:
-        raise _invalid("objects needs keep_listed_on or keep_written_days", "objects")
+        text = "objects needs keep_listed_on, keep_written_days or keep_read_days"
+        raise _invalid(text, "objects")
     return found
 
 

@@ -39,6 +39,9 @@ class ExpiryPreview:
         tags: tags that would be deleted now, each with the rule.
         objects_max: most objects that a collection could delete because of that.
         bytes_max: their bytes.
+        reads_known_since_us: since when it is known what was read, microseconds since the epoch; 0: it is not known;
+            None: no rule asks.
+        keeps_all_objects: what was read is not known for all the days of the rule, so it keeps every object.
     """
 
     commit_count: int = 0
@@ -47,6 +50,8 @@ class ExpiryPreview:
     tags: dict[str, str] = field(default_factory=dict)
     objects_max: int = 0
     bytes_max: int = 0
+    reads_known_since_us: int | None = None
+    keeps_all_objects: bool = False
 
 
 class _Reader:
@@ -58,6 +63,7 @@ class _Reader:
         self._client = client
         self._call = call
         self._repository_id = repository_id
+        self.reads_known_since_us = 0
 
     async def history_pages(self) -> AsyncGenerator[pb.ListHistoryResponse, None]:
         token = ""
@@ -65,6 +71,7 @@ class _Reader:
             page = await self._client.list_history(
                 self._call(), self._repository_id, page_token=token
             )
+            self.reads_known_since_us = self.reads_known_since_us or page.reads_known_since_us
             yield page
             token = page.next_page_token
             if not token:
@@ -97,7 +104,8 @@ async def preview_expiry(
     """
     namespace = (await client.get(call(), repository_id)).storage_namespace
     progress.begin("read the history")
-    history, rules = await read_history(_Reader(client, call, repository_id), progress, retention)
+    reader = _Reader(client, call, repository_id)
+    history, rules = await read_history(reader, progress, retention)
     if rules.detached_days is not None:
         progress.begin("read which commits were published")
         history.published = await published_commits(blocks, namespace, progress)
@@ -105,6 +113,9 @@ async def preview_expiry(
     found = ExpiryPreview(
         expiring=Counter(planned.values()), tags=plan_tags(history, rules, now_us)
     )
+    if since_us := rules.objects.read_since_us(now_us):
+        found.reads_known_since_us = reader.reads_known_since_us
+        found.keeps_all_objects = not 0 < reader.reads_known_since_us <= since_us
     kept: set[str] = set()
     going: set[str] = set()
     for commit_id, commit in history.commits.items():

@@ -131,6 +131,8 @@ class GravelerRun:
                 _keys(sorted(emptied)),
                 _keys(page.keeping_metarange_ids),
                 page.keep_written_since_us,
+                page.read_addresses,
+                page.keeps_all_objects,
             )
             token = page.next_page_token
             if not token:

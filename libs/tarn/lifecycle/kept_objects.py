@@ -3,7 +3,8 @@
 An expired commit is a root of its listing only. But a rule may keep some of its objects (`tarn.core.retention`):
 
 - *listed*: the head of a branch that a rule names has an object at the same path, whatever its content;
-- *written*: the object was written in the last days.
+- *written*: the object was written in the last days;
+- *read*: the object was read in the last days, by the journal of graveler. If that is in doubt, all objects are kept.
 
 This finds them by reading the ranges of expired commits and the listings of these heads, in bounded memory, and adds
 their addresses to the roots. So every engine keeps the same objects. Paths are compared by hashes of 16 bytes: two
@@ -69,17 +70,21 @@ class KeptObjects:
         emptied: set[bytes] = set()
         heads: set[bytes] = set()
         written_since_us = 0
-        async with aclosing(self._roots.read_roots()) as batches:
-            async for batch in batches:
-                emptied.update(_keys(batch.emptied))
-                heads.update(_keys(batch.keeping))
-                written_since_us = max(written_since_us, batch.written_since_us)
-                yield batch
-        if not emptied or not (heads or written_since_us):
-            return
-        self._progress.begin("find what rules of objects keep")
+        keeps_all = False
         with tempfile.TemporaryDirectory(prefix="tarn-gc-", dir=self._lake.folder) as name:
-            search = _Search(self._lake, Path(name), written_since_us, self._progress)
+            search = _Search(self._lake, Path(name), self._progress)
+            async with aclosing(self._roots.read_roots()) as batches:
+                async for batch in batches:
+                    emptied.update(_keys(batch.emptied))
+                    heads.update(_keys(batch.keeping))
+                    written_since_us = max(written_since_us, batch.written_since_us)
+                    keeps_all = keeps_all or batch.keeps_all
+                    search.add_read(batch.read)
+                    yield batch
+            if not emptied or not (heads or written_since_us or keeps_all or search.read.count):
+                return
+            self._progress.begin("find what rules of objects keep")
+            search.since_us = 1 if keeps_all else written_since_us
             listed = await search.ranges_of(heads)
             # Those of a head are roots with all of their objects anyway.
             await search.read_named(await search.ranges_of(emptied) - listed)
@@ -94,17 +99,26 @@ class _Search:
     """The paths of heads, and the objects of expired commits, partitioned by the hash of the path.
 
     Attributes:
+        since_us: what was written since then counts as written lately, microseconds since the epoch; 0: nothing.
+        read: addresses that were read lately.
         named: objects of expired commits that were not written lately, each with the hash of its path.
     """
 
-    def __init__(self, lake: Lake, folder: Path, written_since_us: int, progress: Progress) -> None:
+    def __init__(self, lake: Lake, folder: Path, progress: Progress) -> None:
         self._lake = lake
         self._blocks: ReadBlocks = lake.blocks
-        self._since_us = written_since_us
+        self.since_us = 0
         self._progress = progress
         self._listed = Spill(folder / "listed", _LISTED)
-        self._young = Spill(folder / "young", _LISTED)  # their keys are addresses
+        # The keys of these are addresses.
+        self._young = Spill(folder / "young", _LISTED)
+        self._old = Spill(folder / "old", _LISTED)
+        self.read = Spill(folder / "read", _LISTED)
         self.named = Spill(folder / "named", _NAMED)
+
+    def add_read(self, addresses: bytes) -> None:
+        """Adds addresses that were read lately, 16 bytes each; before `read_named`."""
+        self.read.add(np.frombuffer(addresses, _LISTED))
 
     async def ranges_of(self, listings: set[bytes]) -> set[bytes]:
         """Returns the ranges of listings."""
@@ -140,6 +154,10 @@ class _Search:
             young, old = await asyncio.to_thread(self._split, run)
             self._young.add(young)
             self.named.add(old)
+            if self.read.count:
+                addresses = np.zeros(len(old), _LISTED)
+                addresses["key"] = old["address"]
+                self._old.add(addresses)
             self._progress.done += 1
 
         await for_each(sorted(ranges), work, _OPENED_AT_ONCE)
@@ -148,7 +166,7 @@ class _Search:
         """Returns the addresses that were written lately, and the others with the hashes of their paths."""
         heads = heads_of(run.values)
         is_own = (heads["flags"] & FLAG_EXTERNAL) == 0
-        is_young = (heads["mtime"] >= self._since_us) & is_own & bool(self._since_us)
+        is_young = (heads["mtime"] >= self.since_us) & is_own & bool(self.since_us)
         young = np.zeros(int(is_young.sum()), _LISTED)
         young["key"] = _addresses(heads[is_young])
         is_old = is_own & ~is_young
@@ -162,7 +180,10 @@ class _Search:
         listed = _comparable(self._listed.partition(number)["key"])
         named = self.named.partition(number)
         kept = named[np.isin(_comparable(named["key"]), listed)]["address"]
-        return kept.tobytes() + self._young.partition(number)["key"].tobytes()
+        old = self._old.partition(number)["key"]
+        read = np.isin(_comparable(old), _comparable(self.read.partition(number)["key"]))
+        young = self._young.partition(number)["key"]
+        return kept.tobytes() + old[read].tobytes() + young.tobytes()
 
 
 def _keys(packed: bytes) -> Iterable[bytes]:

@@ -65,6 +65,8 @@ class RootBatch:
         keeping: the same for listings of heads that keep objects of expired commits: those whose path they list.
         written_since_us: objects of expired commits that were written since then are kept, microseconds since the
             epoch; 0: none because of that.
+        read: 16 bytes for each block that was read lately: objects of expired commits with these are kept.
+        keeps_all: what was read is not known completely: all objects of expired commits are kept.
     """
 
     addresses: bytes = b""
@@ -72,6 +74,8 @@ class RootBatch:
     emptied: bytes = b""
     keeping: bytes = b""
     written_since_us: int = 0
+    read: bytes = b""
+    keeps_all: bool = False
 
 
 class Roots(Protocol):

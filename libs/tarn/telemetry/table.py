@@ -286,6 +286,20 @@ TABLE: Final = (
         of="graveler",
     ),
     _gauge(
+        "reads.waiting",
+        "",
+        "Objects in the journal of reads that wait to be written (docs/design/last-read.md).",
+        of="graveler",
+    ),
+    _counter(
+        "reads.objects",
+        "",
+        "Objects in the journal of reads: `noted`, each once a day, and then `written`, or `dropped` because the "
+        "bucket or the store did not take them. If any is dropped, rules count all objects as read.",
+        "outcome",
+        of="graveler",
+    ),
+    _gauge(
         "online.waiting",
         "",
         "Replaced objects whose blocks wait to be deleted online (docs/operate/gc.md).",

@@ -13,6 +13,7 @@ from tarn.block.port import BlockStore
 from tarn.client.access import Access
 from tarn.core.clock import Clock, IdSource
 from tarn.kv.agreement import agree
+from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.meters import Meters
@@ -39,6 +40,7 @@ from tarn_graveler.handlers.staging_events import StagingEventHandler
 from tarn_graveler.handlers.tasks import TaskHandler
 from tarn_graveler.handlers.uploads import UploadHandler
 from tarn_graveler.metrics import register_replica
+from tarn_graveler.reads.journal import ReadJournal, end_journal
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     collection_service_pb2,
@@ -121,6 +123,9 @@ class GravelerApplication:
         self._stopped = stopped
         self._tasks = TaskSet()
         self._agree = partial(agree, kv, settings.installation_id, settings.shared)
+        keys = InstallationKeys(settings.installation_id)
+        self._end_journal = partial(end_journal, kv, keys)
+        journal = ReadJournal(kv, blocks, clock, ids, keys) if settings.keeps_reads else None
         graveler = assemble(
             settings=settings,
             kv=kv,
@@ -132,7 +137,7 @@ class GravelerApplication:
             builder=builder,
             operations=Operations(clock, meters, settings.slow_operation_seconds),
         )
-        self._graveler = replace(graveler, require_feature=require_feature)
+        self._graveler = replace(graveler, require_feature=require_feature, journal=journal)
         self._backlog = CollectionBacklog(
             graveler.iterators, graveler.collections, graveler.purges, clock
         )
@@ -148,7 +153,9 @@ class GravelerApplication:
         return self._endpoints
 
     async def __aenter__(self) -> Self:
-        """Checks that its settings equal those of the other replicas, reads the quotas, and starts the cleaner.
+        """Checks that its settings equal those of the other replicas, reads the quotas, and starts what runs beside.
+
+        The journal of reads begins, or is known to have ended, before anything is answered.
 
         Raises:
             TarnError: FAILED_PRECONDITION if a setting differs (`tarn.kv.agreement`); errors of the
@@ -156,6 +163,11 @@ class GravelerApplication:
         """
         await self._agree()
         await self._graveler.admission.records.load()
+        if (journal := self._graveler.journal) is None:
+            await self._end_journal()
+        else:
+            await journal.begin(self._graveler.require_feature)
+            self._tasks.spawn(journal.run(self._graveler.require_feature))
         self._tasks.spawn(self._graveler.admission.records.run())
         self._tasks.spawn(self._graveler.cleaning.run())
         self._tasks.spawn(self._graveler.abandoned_uploads.run())
@@ -172,6 +184,8 @@ class GravelerApplication:
 
     async def __aexit__(self, *exc: object) -> None:
         await self._tasks.close()
+        if self._graveler.journal is not None:
+            await self._graveler.journal.end()
 
     async def drain(self, timeout_s: float) -> None:
         """Does nothing: no caller waits in the application; the server drains running calls."""

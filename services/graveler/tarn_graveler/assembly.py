@@ -61,6 +61,8 @@ from tarn_graveler.iterators.opening import Iterators
 from tarn_graveler.quotas.admission import Admission
 from tarn_graveler.quotas.records import QuotaDefaults, QuotaRecords
 from tarn_graveler.quotas.usage import UsageCounter
+from tarn_graveler.reads.coverage import ReadObjects
+from tarn_graveler.reads.journal import ReadJournal
 from tarn_graveler.repository.dumping import Dumping
 from tarn_graveler.repository.purges import Purges
 from tarn_graveler.repository.records import Repositories
@@ -104,6 +106,7 @@ class GravelerSettings:
         collection: the times of garbage collections; shorter in tests, equal in all replicas.
         slow_operation_seconds: an operation on a branch that takes longer is logged with its phases.
         online: of the deletion of private blocks.
+        keeps_reads: whether the replica keeps the journal of reads; must be equal in all replicas.
         quotas: the limits of repositories and users for which none were set.
     """
 
@@ -118,6 +121,7 @@ class GravelerSettings:
     collection: CollectionLimits = LIMITS
     slow_operation_seconds: float = inf
     online: OnlineSettings = OFFLINE
+    keeps_reads: bool = False
     quotas: QuotaDefaults = field(default_factory=QuotaDefaults)
 
     @property
@@ -140,6 +144,7 @@ class GravelerSettings:
             "graveler.drop_delay": f"{round(self.drop_delay_seconds * 1000)}ms",
             "graveler.clock_skew": f"{round(self.clock_skew_seconds * 1000)}ms",
             "lifecycle.online.enabled": str(self.online.is_enabled).lower(),
+            "lifecycle.reads.enabled": str(self.keeps_reads).lower(),
         }
 
 
@@ -148,6 +153,7 @@ class Graveler:
     """The parts of one replica.
 
     Attributes:
+        journal: notes what is looked up; None: nothing does. The application adds it.
         require_feature: refuses what the store's feature level does not allow (`tarn.kv.replicas`); the default
             allows everything.
     """
@@ -191,6 +197,7 @@ class Graveler:
     purges: Purges
     expiring: BranchExpiring
     clock: Clock
+    journal: ReadJournal | None = None
     require_feature: RequireFeature = lambda _: None
 
     @property
@@ -339,6 +346,7 @@ def _records(
     rows = ReflogRows(kv, keys, clock, settings.reflog_limits)
     reflog = Reflog(kv, repositories, rows, clock, settings.clock_skew_seconds)
     expired = expired or ExpiredCommits(kv, repositories, clock)
+    reads, limits = ReadObjects(kv, blocks, clock, keys), settings.collection
     branches = Branches(kv, repositories, clock, ids, tasks, names, rows, expired)
     commits = Commits(kv, blocks, repositories)
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
@@ -356,7 +364,7 @@ def _records(
         quotas=QuotaRecords(kv, keys, clock, settings.quotas),
         cleaning=cleaning,
         publications=Publications(branches, commits, blocks, clock),
-        collections=Collections(kv, repositories, commits, expired, clock, settings.collection),
+        collections=Collections(kv, repositories, commits, expired, reads, clock, limits),
         paths=PathRecords(kv, repositories, tasks),
         daily_uploads=DailyUploads(kv, repositories, cleaning, clock, tasks),
         age=AddressAge(clock, settings.collection),

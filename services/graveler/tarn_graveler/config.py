@@ -37,6 +37,7 @@ def settings_of(config: Config) -> GravelerSettings:
             is_enabled=config.lifecycle.online.enabled,
             delay_seconds=config.lifecycle.online.delay_ms / 1000,
         ),
+        keeps_reads=config.lifecycle.reads.enabled,
         quotas=_quotas_of(config),
     )
 

@@ -11,6 +11,8 @@ from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.building import Builder
 from tarn_graveler.branch.online_deletion import OUTCOMES, OnlineDeletion
 from tarn_graveler.heavy.builder import ProcessBuilder
+from tarn_graveler.reads.journal import OUTCOMES as READ_OUTCOMES
+from tarn_graveler.reads.journal import ReadJournal
 
 __all__ = ["register_replica"]
 
@@ -46,6 +48,10 @@ def register_replica(
     meters.sample("online.waiting", lambda: 0 if online is None else online.waiting)
     for outcome in OUTCOMES:
         meters.sample("online.rows", partial(_count, online, outcome), outcome=outcome)
+    journal = graveler.journal
+    meters.sample("reads.waiting", lambda: 0 if journal is None else journal.waiting)
+    for outcome in READ_OUTCOMES:
+        meters.sample("reads.objects", partial(_count, journal, outcome), outcome=outcome)
     if isinstance(builder, ProcessBuilder):
         meters.sample("heavy.running", lambda: builder.processes)
         meters.sample("heavy.builds", lambda: builder.running, state="running")
@@ -54,5 +60,5 @@ def register_replica(
         meters.sample("heavy.deaths", lambda: builder.deaths)
 
 
-def _count(online: OnlineDeletion | None, outcome: str) -> int:
-    return 0 if online is None else online.outcomes[outcome]
+def _count(part: OnlineDeletion | ReadJournal | None, outcome: str) -> int:
+    return 0 if part is None else part.outcomes[outcome]

@@ -70,4 +70,5 @@ def test_settings_are_noted_under_the_names_of_their_keys(tmp_path: Path) -> Non
         "graveler.drop_delay": "1500ms",
         "graveler.clock_skew": "5000ms",
         "lifecycle.online.enabled": "false",
+        "lifecycle.reads.enabled": "false",
     }

@@ -80,7 +80,7 @@ async def test_the_roots_are_uploads_staged_rows_compacted_listings_and_all_comm
     wanted = {each.metarange_id for each in (first, lost)} | {done.compacted_metarange_id}
     assert wanted <= metaranges
     assert len(metaranges - wanted) == 1, "the empty listing of the first commit"
-    assert stages == ["uploads", "staged", "branches", "tags", "reflogs", "commits"]
+    assert stages == ["uploads", "staged", "branches", "tags", "reflogs", "commits", "reads"]
 
 
 async def test_rows_that_move_while_the_roots_are_read_are_found_in_a_later_stage(

@@ -138,7 +138,7 @@ class ListRootsRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., run_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListRootsResponse(_message.Message):
-    __slots__ = ("addresses", "metarange_ids", "next_page_token", "stage", "emptied_metarange_ids", "keeping_metarange_ids", "keep_written_since_us")
+    __slots__ = ("addresses", "metarange_ids", "next_page_token", "stage", "emptied_metarange_ids", "keeping_metarange_ids", "keep_written_since_us", "read_addresses", "keeps_all_objects")
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -146,6 +146,8 @@ class ListRootsResponse(_message.Message):
     EMPTIED_METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
     KEEPING_METARANGE_IDS_FIELD_NUMBER: _ClassVar[int]
     KEEP_WRITTEN_SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    READ_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_ALL_OBJECTS_FIELD_NUMBER: _ClassVar[int]
     addresses: bytes
     metarange_ids: _containers.RepeatedScalarFieldContainer[str]
     next_page_token: str
@@ -153,7 +155,9 @@ class ListRootsResponse(_message.Message):
     emptied_metarange_ids: _containers.RepeatedScalarFieldContainer[str]
     keeping_metarange_ids: _containers.RepeatedScalarFieldContainer[str]
     keep_written_since_us: int
-    def __init__(self, addresses: _Optional[bytes] = ..., metarange_ids: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., stage: _Optional[str] = ..., emptied_metarange_ids: _Optional[_Iterable[str]] = ..., keeping_metarange_ids: _Optional[_Iterable[str]] = ..., keep_written_since_us: _Optional[int] = ...) -> None: ...
+    read_addresses: bytes
+    keeps_all_objects: bool
+    def __init__(self, addresses: _Optional[bytes] = ..., metarange_ids: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., stage: _Optional[str] = ..., emptied_metarange_ids: _Optional[_Iterable[str]] = ..., keeping_metarange_ids: _Optional[_Iterable[str]] = ..., keep_written_since_us: _Optional[int] = ..., read_addresses: _Optional[bytes] = ..., keeps_all_objects: _Optional[bool] = ...) -> None: ...
 
 class FindListingsInUseRequest(_message.Message):
     __slots__ = ("repository_id", "run_id", "metarange_ids")
@@ -182,20 +186,22 @@ class ListHistoryRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListHistoryResponse(_message.Message):
-    __slots__ = ("heads", "protected_commit_ids", "commits", "next_page_token", "retention_json", "tags")
+    __slots__ = ("heads", "protected_commit_ids", "commits", "next_page_token", "retention_json", "tags", "reads_known_since_us")
     HEADS_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_COMMIT_IDS_FIELD_NUMBER: _ClassVar[int]
     COMMITS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     RETENTION_JSON_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    READS_KNOWN_SINCE_US_FIELD_NUMBER: _ClassVar[int]
     heads: _containers.RepeatedCompositeFieldContainer[HistoryHead]
     protected_commit_ids: _containers.RepeatedScalarFieldContainer[str]
     commits: _containers.RepeatedCompositeFieldContainer[HistoryCommit]
     next_page_token: str
     retention_json: str
     tags: _containers.RepeatedCompositeFieldContainer[HistoryTag]
-    def __init__(self, heads: _Optional[_Iterable[_Union[HistoryHead, _Mapping]]] = ..., protected_commit_ids: _Optional[_Iterable[str]] = ..., commits: _Optional[_Iterable[_Union[HistoryCommit, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., retention_json: _Optional[str] = ..., tags: _Optional[_Iterable[_Union[HistoryTag, _Mapping]]] = ...) -> None: ...
+    reads_known_since_us: int
+    def __init__(self, heads: _Optional[_Iterable[_Union[HistoryHead, _Mapping]]] = ..., protected_commit_ids: _Optional[_Iterable[str]] = ..., commits: _Optional[_Iterable[_Union[HistoryCommit, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., retention_json: _Optional[str] = ..., tags: _Optional[_Iterable[_Union[HistoryTag, _Mapping]]] = ..., reads_known_since_us: _Optional[int] = ...) -> None: ...
 
 class HistoryTag(_message.Message):
     __slots__ = ("tag_id", "commit_id", "create_time_us", "nonce")

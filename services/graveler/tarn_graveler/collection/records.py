@@ -16,6 +16,7 @@ from tarn_graveler.collection.history_pages import HistoryPages
 from tarn_graveler.collection.listings_in_use import ListingsInUse
 from tarn_graveler.collection.roots import Roots
 from tarn_graveler.history.commits import Commits
+from tarn_graveler.reads.coverage import ReadObjects
 from tarn_graveler.repository.records import Repositories
 
 __all__ = ["Collections"]
@@ -28,6 +29,7 @@ class Collections:
 
     Attributes:
         limits: the times of collections.
+        reads: the journal of reads.
         roots: reads what is referenced.
         history: reads what retention rules are about.
         in_use: looks for listings that are needed.
@@ -39,13 +41,15 @@ class Collections:
         repositories: Repositories,
         commits: Commits,
         expired: ExpiredCommits,
+        reads: ReadObjects,
         clock: Clock,
         limits: CollectionLimits,
     ) -> None:
         self._kv = kv
         self._repositories = repositories
         self.limits = limits
-        self.roots = Roots(kv, repositories, expired, clock)
+        self.reads = reads
+        self.roots = Roots(kv, repositories, expired, reads, clock)
         self.history = HistoryPages(kv, repositories, expired)
         self.in_use = ListingsInUse(kv, repositories, commits)
 

@@ -10,6 +10,8 @@ Every commit with a row is a root, whether or not a ref leads to it. An expired 
 ranges only, unless a branch, a tag, a reflog or a pin names it, too: no rule overrules these. Refs that are being
 created count (rule 14). Branches and tags are also read to check that their commits have rows: with a damaged history,
 fewer roots would be found, and live blocks deleted.
+
+What was read lately comes last. It is no root, and only tells which objects of expired commits a rule keeps.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from tarn.kv.records import Repository, decode_branch, decode_head_change, decod
 from tarn.kv.rules_records import decode_settings
 from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.history.commits import decode_commit
+from tarn_graveler.reads.coverage import ReadObjects, ReadsPage
 from tarn_graveler.repository.records import Repositories
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
@@ -63,6 +66,7 @@ class RootsPage:
         keeping_ids: listings of heads that keep objects of expired commits, by rules of objects.
         written_since_us: objects of expired commits that were written since then are kept, microseconds since the
             epoch; 0: this page tells none.
+        reads: what was read lately, if a rule asks for it.
         heads: the keys of the live branches of the page, each with its head.
         cursor: where the next page begins; empty after the last page.
     """
@@ -73,6 +77,7 @@ class RootsPage:
     emptied_ids: dict[str, None] = field(default_factory=dict)
     keeping_ids: dict[str, None] = field(default_factory=dict)
     written_since_us: int = 0
+    reads: ReadsPage = field(default_factory=ReadsPage)
     heads: list[tuple[bytes, CommitId]] = field(default_factory=list)
     cursor: str = ""
 
@@ -85,9 +90,11 @@ class Roots:
         kv: Kv,
         repositories: Repositories,
         expired: ExpiredCommits,
+        reads: ReadObjects,
         clock: Clock,
     ) -> None:
         self._kv = kv
+        self._reads = reads
         self._expired = expired
         self._repositories = repositories
         self._clock = clock
@@ -296,6 +303,26 @@ class Roots:
             return None
         return [page.stage, rows[-1][0][len(_COMMITS) :].decode()]
 
+    # ---- what was read lately
+
+    async def _read_lately(
+        self, repository: Repository, place: Place, _: int, page: RootsPage
+    ) -> Place | None:
+        """Place: `[stage, since when, place in the journal]`. The rules of the first page count for all."""
+        since_us, at = place[1:] or (0, [])
+        if not since_us:
+            keys = self._repositories.keys_of(repository)
+            (found,) = await self._kv.get_many(keys.refs, [RepositoryKeys.SETTINGS])
+            if found is None:
+                return None
+            rules = decode_settings(found.value).retention.objects
+            since_us = rules.read_since_us(self._clock.now_us())
+        if not since_us:
+            return None
+        page.reads = await self._reads.page(repository, since_us, at)
+        following = page.reads.following
+        return None if following is None else [page.stage, since_us, following]
+
 
 _Stage = Callable[[Roots, Repository, Place, int, RootsPage], Awaitable[Place | None]]
 
@@ -306,6 +333,7 @@ _STAGES: Final[dict[str, _Stage]] = {
     "tags": Roots._tags,  # noqa: SLF001
     "reflogs": Roots._reflogs,  # noqa: SLF001
     "commits": Roots._all_commits,  # noqa: SLF001
+    "reads": Roots._read_lately,  # noqa: SLF001
 }
 """The stages in their order. A stage returns where its next page begins; None at its end."""
 _NAMES = list(_STAGES)

@@ -30,6 +30,7 @@ from tarn.lifecycle.purging import PURGE_FOLDER
 from tarn_graveler.fsck.finding import Code, Finding
 from tarn_graveler.fsck.session import FsckSession, or_corrupt, shown, uuid_time_us
 from tarn_graveler.fsck.uploads import upload_partitions
+from tarn_graveler.reads.records import check_row
 
 __all__ = ["Installation"]
 
@@ -182,7 +183,7 @@ class Installation:
     # ---- records of the store
 
     async def check_place(self) -> None:
-        """Checks that the fence, the shared settings and the rows of the replicas can be read."""
+        """Checks that the fence, the shared settings, and the rows of replicas and the journal of reads are whole."""
         partition = fence_partition(self._keys.installation_id)
         async for row in self._reads.rows(partition):
             check = _OF_THE_PLACE.get(row[0].partition(b"/")[0])
@@ -350,7 +351,12 @@ def _check_replica(key: bytes, value: bytes) -> None:
         raise ValueError("the row belongs to another replica")
 
 
-_OF_THE_PLACE = {FENCE: _check_fence, SETTINGS: _check_settings, b"replicas": _check_replica}
+_OF_THE_PLACE = {
+    FENCE: _check_fence,
+    SETTINGS: _check_settings,
+    b"replicas": _check_replica,
+    b"reads": check_row,
+}
 
 
 _AUTH = {b"setup", b"secrets", b"users", b"credentials", b"owned", b"deletions"}

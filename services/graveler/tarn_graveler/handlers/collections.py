@@ -103,6 +103,8 @@ class CollectionHandler:
             emptied_metarange_ids=page.emptied_ids,
             keeping_metarange_ids=page.keeping_ids,
             keep_written_since_us=page.written_since_us,
+            read_addresses=page.reads.addresses,
+            keeps_all_objects=page.reads.is_in_doubt,
         )
 
     async def FindListingsInUse(
@@ -133,6 +135,7 @@ class CollectionHandler:
         if not cursor:
             settings = await self._settings.read(repository)
             page.retention_json = retention_to_json(settings.retention)
+            page.reads_known_since_us = await self._collections.reads.known_since_us(repository)
         page.next_page_token = tokens.encode(following) if following else ""
         return page
 

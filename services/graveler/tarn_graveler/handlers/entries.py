@@ -41,6 +41,7 @@ class EntryHandler:
         self._is_online = graveler.online is not None
         self._admission = graveler.admission
         self._page_keys = graveler.page_keys
+        self._journal = graveler.journal
 
     async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
         """Runs one operation of the hot path: lookup, stage or unstage."""
@@ -67,6 +68,8 @@ class EntryHandler:
         # Set field by field: a constructor copies a message by serialising it.
         found = result.lookup
         found.entry, found.storage_namespace = packed, repository.storage_namespace
+        if self._journal is not None:
+            self._journal.note(repository, packed)
         return result
 
     async def _stage(self, request: pb.Stage, call: Call) -> pb.OperationResult:

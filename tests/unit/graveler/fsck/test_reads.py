@@ -1,0 +1,31 @@
+"""The journal of reads belongs to an installation; its rows can be read, and its files are not foreign."""
+
+from __future__ import annotations
+
+from fsck_lab import Lab
+
+from tarn.core.entry import Entry, pack
+from tarn.kv.fence import fence_partition
+from tarn.kv.keys import InstallationKeys
+from tarn_graveler.fsck.finding import Code
+from tarn_graveler.reads.journal import ReadJournal
+from tarn_graveler.reads.records import ON_KEY, PREFIX
+
+
+async def test_the_journal_is_known_and_its_rows_are_checked(lab: Lab) -> None:
+    keys = InstallationKeys("test")
+    journal = ReadJournal(lab.kv, lab.blocks, lab.lake.clock, lab.ids, keys)
+    await journal.begin(lambda _: None)
+    journal.note(lab.lake.repository, pack(Entry(1, 0, lab.ids.uuid7(), bytes(16))))
+    await journal.flush()
+    assert len(await lab.listed("_tarn/reads/")) == 1
+    lab.days = 3
+    assert await lab.check() == [], lab.details
+    place = fence_partition("test")
+    rows = await lab.kv.scan(place, PREFIX, None, 10)
+    assert len(rows) == 3
+    for key, _ in rows:
+        await lab.set(place, key, b"{}")
+    await lab.set(place, ON_KEY + b"x", rows[-1][1])
+    found = await lab.check()
+    assert [code for code, _ in found] == [Code.RECORD_DAMAGED.label] * 4, lab.details

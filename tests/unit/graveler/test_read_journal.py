@@ -1,0 +1,302 @@
+"""The journal of reads: what it writes, and when it claims to be whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+from unittest import mock
+
+import pytest
+from lake import Replicas, Running
+
+from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockKey
+from tarn.client.access import Access
+from tarn.core.clock import DAY_US
+from tarn.core.entry import TOMBSTONE, Entry, pack
+from tarn.core.errors import TarnError
+from tarn.core.ids import BranchId, RepositoryId
+from tarn.core.levels import Feature, check_feature
+from tarn.kv.agreement import forget_settings
+from tarn.kv.fence import fence_partition
+from tarn.kv.keys import InstallationKeys, after_prefix
+from tarn.kv.mem import MemKv
+from tarn.kv.records import Repository
+from tarn.testing.clock import ManualClock, SeededIds
+from tarn_graveler.application import GravelerApplication
+from tarn_graveler.assembly import GravelerSettings
+from tarn_graveler.reads import journal as module
+from tarn_graveler.reads.coverage import DEAD_US, STALE_US, ReadObjects
+from tarn_graveler.reads.journal import KEPT_US, ReadJournal
+from tarn_graveler.reads.records import PREFIX, decode_addresses, encode_addresses
+
+KEYS = InstallationKeys("test")
+PLACE = fence_partition("test")
+
+
+def anything(_: Feature) -> None:
+    """Allows every feature."""
+
+
+class Blocks(MemBlockStore):
+    """Calls a function before each write."""
+
+    before: Callable[[], None] = staticmethod(lambda: None)
+    gate: asyncio.Event | None = None
+
+    async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
+        self.before()
+        if self.gate is not None:
+            await self.gate.wait()
+        await super().put(key, body)
+
+
+class Lab:
+    """A journal over stores in memory."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.kv = MemKv()
+        self.blocks = Blocks(self.clock)
+        self.ids = SeededIds(self.clock)
+        now_us = self.clock.now_us()
+        uid = "1" * 32
+        self.repository = Repository(
+            RepositoryId("lake"), uid, "mem://lake", BranchId("main"), now_us
+        )
+        self.journal = self.replica()
+        self.reads = ReadObjects(self.kv, self.blocks, self.clock, KEYS)
+
+    def replica(self) -> ReadJournal:
+        return ReadJournal(self.kv, self.blocks, self.clock, self.ids, KEYS)
+
+    def read(self, address: bytes = b"", journal: ReadJournal | None = None) -> bytes:
+        """Notes a lookup; returns the address."""
+        address = address or self.ids.uuid7()
+        (journal or self.journal).note(self.repository, pack(Entry(1, 0, address, bytes(16))))
+        return address
+
+    async def found(self, since_us: int) -> set[bytes] | None:
+        """Returns what was read since a time; None: in doubt."""
+        found: set[bytes] = set()
+        place: list[object] | None = []
+        while place is not None:
+            page = await self.reads.page(self.repository, since_us, place)
+            if page.is_in_doubt:
+                return None
+            at = range(0, len(page.addresses), 16)
+            found |= {page.addresses[start : start + 16] for start in at}
+            place = page.following
+        return found
+
+    async def rows(self, prefix: bytes = PREFIX) -> list[bytes]:
+        return [key for key, _ in await self.kv.scan(PLACE, prefix, after_prefix(prefix), 100)]
+
+
+@pytest.fixture
+async def lab() -> Lab:
+    lab = Lab()
+    await lab.journal.begin(anything)
+    return lab
+
+
+async def test_each_object_is_noted_once_a_day(lab: Lab) -> None:
+    begun_us = lab.clock.now_us()
+    one, two = lab.read(), lab.read()
+    lab.read(one)
+    lab.journal.note(lab.repository, TOMBSTONE)
+    await lab.journal.flush()
+    lab.read(one)
+    await lab.journal.flush()
+    assert lab.journal.outcomes == {"noted": 2, "written": 2}
+    assert await lab.found(begun_us) == {one, two}
+    lab.clock.advance(2 * 86_400)
+    three = lab.read()
+    lab.read(two)
+    await lab.journal.flush()
+    assert await lab.found(begun_us + 2 * DAY_US) == {two, three}
+    assert await lab.found(begun_us) == {one, two, three}
+
+
+async def test_a_read_that_was_noted_earlier_on_its_day_is_found(lab: Lab) -> None:
+    lab.clock.advance(86_400 - lab.clock.now_us() % DAY_US / 1_000_000 + 60)
+    address = lab.read()
+    await lab.journal.flush()
+    lab.clock.advance(86_400 - 120)
+    read_us = lab.clock.now_us()
+    lab.read(address)
+    lab.clock.advance(60)
+    await lab.journal.flush()
+    assert await lab.found(read_us) == {address}
+
+
+async def test_a_write_that_fails_or_is_cancelled_loses_nothing_and_promises_nothing(
+    lab: Lab, running: Running
+) -> None:
+    begun_us = lab.clock.now_us()
+    failing = lab.read()
+    lab.clock.advance(STALE_US / 1_000_000 + 1)
+
+    def fail() -> None:
+        raise OSError("no bucket")
+
+    with mock.patch.object(lab.blocks, "before", fail), pytest.raises(OSError, match="no bucket"):
+        await lab.journal.flush()
+    assert await lab.found(begun_us) is None, "the session is stale"
+    lab.blocks.gate = asyncio.Event()
+    writing = running.start(lab.journal.flush())
+    await asyncio.sleep(0.05)
+    meanwhile = lab.read()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    lab.blocks.gate = None
+    assert lab.journal.waiting == 2
+    await lab.journal.flush()
+    assert await lab.found(begun_us) == {failing, meanwhile}
+    assert lab.journal.waiting == 0
+
+
+async def test_a_session_that_ends_well_leaves_no_doubt(lab: Lab) -> None:
+    begun_us = lab.clock.now_us()
+    address = lab.read()
+    await lab.journal.end()
+    assert await lab.rows(b"reads/sessions/") == []
+    lab.clock.advance(DEAD_US / 1_000_000)
+    assert await lab.found(begun_us) == {address}
+
+
+async def test_a_session_that_is_killed_counts_for_a_day_more(lab: Lab) -> None:
+    lab.read()
+    await lab.journal.flush()
+    killed_us = lab.clock.now_us()
+    lab.clock.advance(5 * 86_400)
+    assert await lab.found(killed_us - 1) is None
+    assert await lab.found(killed_us + DEAD_US - 1) is None
+    assert await lab.found(killed_us + DEAD_US) is not None
+
+
+async def test_a_record_that_is_dropped_is_a_doubt_also_after_the_end(lab: Lab) -> None:
+    begun_us = lab.clock.now_us()
+    with mock.patch.object(module, "WAITING_MAX", 2):
+        kept = {lab.read(), lab.read()}
+        lab.clock.advance(1)
+        dropped = lab.read()
+        lost_us = lab.clock.now_us()
+        await lab.journal.flush()
+        again = lab.read(dropped)
+    await lab.journal.end()
+    assert lab.journal.outcomes["dropped"] == 1
+    assert await lab.found(begun_us) is None
+    assert await lab.found(lost_us) == {*kept, again}
+
+
+async def test_many_files_of_many_sessions_come_in_pages(lab: Lab) -> None:
+    begun_us = lab.clock.now_us()
+    wanted: set[bytes] = set()
+    with mock.patch.object(module, "FILE_ROWS", 1), mock.patch.object(module, "SEEN_MAX", 1):
+        for number in range(12):
+            other = lab.replica()
+            await other.begin(anything)
+            wanted |= {lab.read(journal=other) for _ in range(number % 4 * 5)}
+            await other.end()
+            lab.clock.advance(30_000)
+    await lab.journal.flush()
+    assert await lab.found(begun_us) == wanted
+    assert len(wanted) == 90
+
+
+async def test_it_counts_from_the_level_on_at_which_no_other_release_runs(
+    running: Running,
+) -> None:
+    lab = Lab()
+
+    def require(feature: Feature) -> None:
+        check_feature(level, feature)
+
+    level = 1
+    begun_us = lab.clock.now_us()
+    await lab.journal.begin(require)
+    lab.clock.advance(60)
+    assert await lab.found(begun_us) is None
+    level = 2
+    task = running.start(lab.journal.run(require))
+    await asyncio.sleep(0.01)
+    raised_us = lab.clock.now_us() + 60_000_000
+    lab.clock.advance(60)
+    await asyncio.sleep(0.1)
+    task.cancel()
+    assert await lab.found(raised_us) == set()
+    assert await lab.found(raised_us - 1) is None
+
+
+async def test_old_files_and_rows_go(lab: Lab, running: Running) -> None:
+    lab.read()
+    await lab.journal.flush()
+    killed = lab.replica()
+    await killed.begin(anything)
+    task = running.start(lab.journal.run(anything))
+    await asyncio.sleep(0.01)
+    lab.clock.advance(KEPT_US / 1_000_000 + 3 * 86_400)
+    young = lab.read()
+    await asyncio.sleep(0.2)
+    task.cancel()
+    (file,) = await lab.blocks.list_page("mem://lake", "_tarn/reads/", "", 10)
+    assert len(await lab.rows(b"reads/files/")) == 1
+    assert len(await lab.rows(b"reads/sessions/")) == 1
+    assert await lab.found(lab.clock.now_us()) == {young}, file.path
+
+
+async def test_no_damage_of_a_file_changes_what_it_names(lab: Lab) -> None:
+    addresses = b"".join(lab.ids.uuid7() for _ in range(3))
+    body = encode_addresses(addresses)
+    assert decode_addresses(body) == addresses
+    assert decode_addresses(encode_addresses(b"")) == b""
+    refused = 0
+    for place in range(len(body)):
+        damaged = body[:place] + bytes([body[place] ^ 4]) + body[place + 1 :]
+        try:
+            assert decode_addresses(damaged) == addresses
+        except ValueError:
+            refused += 1
+    assert refused > 48
+
+
+async def test_what_was_restored_may_have_been_read_before(lab: Lab) -> None:
+    begun_us = lab.clock.now_us()
+    lab.clock.advance(10)
+    await lab.journal.flush()
+    assert await lab.found(begun_us) == set()
+    lab.repository = replace(lab.repository, create_time_us=begun_us + 1)
+    assert await lab.found(begun_us) is None
+
+
+async def test_a_replica_without_a_journal_ends_it_for_all(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    lab = Lab()
+
+    def application(*, keeps_reads: bool) -> GravelerApplication:
+        return GravelerApplication(
+            settings=GravelerSettings("test", keeps_reads=keeps_reads),
+            kv=lab.kv,
+            blocks=lab.blocks,
+            committed=graveler.committed,
+            access=cast("Access", None),
+            clock=lab.clock,
+            ids=lab.ids,
+        )
+
+    async with replicas.replica() as graveler:
+        async with application(keeps_reads=True):
+            assert len(await lab.rows()) == 2, "since when it is on, and the session"
+        assert await lab.rows() == [b"reads/on"]
+        with pytest.raises(TarnError, match=r"lifecycle\.reads\.enabled is false here and true"):
+            await application(keeps_reads=False).__aenter__()
+        assert await lab.rows() == [b"reads/on"]
+        await forget_settings(lab.kv, "test")
+        async with application(keeps_reads=False):
+            assert await lab.rows() == []
+    await replicas.tasks.close()
