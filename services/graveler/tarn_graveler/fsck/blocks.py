@@ -33,8 +33,9 @@ _GAPS = (("", _TARN), (_TARN + _LAST, _DATA), (_DATA + _LAST, None))
 _BLOCK = re.compile(r"data/[0-9]{10}/([0-9a-f]{32})")
 _COLLECTION = re.compile(
     r"_tarn/collection/[0-9a-f]{32}/[^.].*\.(json|parquet)|_tarn/owners/[0-9a-f]{32}\.json"
+    r"|_tarn/erased/[0-9a-f]{32}/[^.].*\.(json|parquet)"
 )
-"""Files of garbage collections (`docs/formats/collection.md`), and notes of restores; data does not depend on them."""
+"""Files of collections and erasures (`docs/formats/`), and notes of restores; data does not depend on them."""
 _NOTE = re.compile(r"_tarn/refs/([^/]+)/([0-9]{20})-([0-9a-f]{64})\.json")
 _METADATA = (
     (re.compile(r"_tarn/ranges/([0-9a-f]{64})\.parquet"), "ranges", "range_id", Code.RANGE_ORPHAN),
