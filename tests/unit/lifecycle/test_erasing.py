@@ -11,14 +11,21 @@ import pytest
 from collector_lab import Lab, collector_lab
 from graveler_service import reason_of
 
+from tarn.backup.history import save_commits
+from tarn.backup.writing import Lines, all_rows
 from tarn.block.port import BlockKey
+from tarn.client.access import Access
 from tarn.client.erasures import ErasureClient
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId, physical_path
+from tarn.core.levels import LEVEL_FIRST, check_feature
 from tarn.kv.keys import RepositoryKeys
+from tarn.kv.port import Partition
 from tarn.lifecycle.erasing import Eraser
 from tarn.lifecycle.erasure_files import ERASURE_FOLDER, read_certificate, read_list
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 
@@ -358,3 +365,44 @@ async def test_who_may_erase(lab: Lab) -> None:
         assert await reason_of(erasing) is Reason.ACCESS_DENIED
         found = await lab.service.graveler.find_erased(caller, "lake", "main", "a", b"a" * 16)
         assert found == ""
+
+
+async def test_no_row_is_written_below_the_feature_level(lab: Lab) -> None:
+    """A backup by the last release would fail at the row."""
+    blocks, plan_id = await planned(lab)
+    service = lab.service
+    old = replace(
+        service.replicas.made[0], require_feature=lambda each: check_feature(LEVEL_FIRST, each)
+    )
+    endpoints = endpoints_of(old, Access(service.auth, service.clock))
+    transport = InProcessTransport(endpoints, service.clock)
+    eraser = replace(eraser_of(lab), client=ErasureClient(transport))
+    assert await reason_of(eraser.run("lake", plan_id)) is Reason.FEATURE_LEVEL
+    assert set(blocks.values()) <= await lab.blocks()
+    await transport.close()
+
+
+async def test_a_backup_saves_the_rows(lab: Lab, tmp_path: Path) -> None:
+    blocks, plan_id = await planned(lab)
+    await eraser_of(lab).run("lake", plan_id)
+    async with lab.service.replicas.replica() as replica:
+        repository = await replica.repositories.get(RepositoryId("lake"))
+        keys = replica.repositories.keys_of(repository)
+    saved: list[bytes] = []
+
+    class Writer:
+        """A writer of chunks that notes the keys."""
+
+        kv = lab.service.replicas.kv
+
+        async def copy(self, partition: Partition, keep: Callable[[bytes, bytes], bool]) -> Lines:
+            async for key, value in all_rows(self.kv, partition):
+                if keep(key, value):
+                    saved.append(key)
+            return Lines()
+
+    writer: Any = Writer()
+    _, commits = await save_commits(writer, keys)
+    wanted = {RepositoryKeys.erased(bytes.fromhex(blocks[name][-32:])) for name in ("old", "new")}
+    assert wanted <= set(saved)
+    assert len([key for key in saved if not key.startswith(RepositoryKeys.ERASED)]) == commits

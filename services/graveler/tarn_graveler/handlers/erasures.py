@@ -5,6 +5,7 @@ from __future__ import annotations
 from tarn.core import collection as core
 from tarn.core.erasure import ADDRESS_BYTES, ADDRESSES_MAX, check_plan_id
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.levels import Feature
 from tarn.kv.namespace_records import Namespace
 from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
@@ -28,6 +29,7 @@ class ErasureHandler:
         self._purges = graveler.purges
         self._collections = graveler.collections
         self._clock = graveler.clock
+        self._require_feature = graveler.require_feature
         self._page_keys = graveler.page_keys
 
     async def ListDoomedNamespaces(
@@ -106,6 +108,7 @@ class ErasureHandler:
         """Notes addresses as erased."""
         repository, _ = await self._guard.enter_repository(call, _RULES["EraseAddresses"], request)
         check_plan_id(request.plan_id)
+        self._require_feature(Feature.NEW_FIELDS)
         addresses = _addresses(request.addresses)
         await self._require_run(repository, request.run_id)
         await self._collections.erased.erase(repository, addresses, request.plan_id)
