@@ -30,7 +30,15 @@ if TYPE_CHECKING:  # imported when a command runs
     from tarn.lifecycle.sweeping import SweepOptions
     from tarn_cli.connection import Connection
 
-__all__ = ["COLLECTION_NAMES", "CollectionPlan", "collect", "collection_options", "plan_of"]
+__all__ = [
+    "COLLECTION_NAMES",
+    "CollectionPlan",
+    "cancel_by_signals",
+    "collect",
+    "collection_options",
+    "plan_of",
+    "progress_bar",
+]
 
 _TICK_S: Final = 0.25
 _PERCENT: Final = 100
@@ -168,7 +176,7 @@ def collect(
     stopped: list[signal.Signals] = []
 
     async def work(tarn: Connection) -> tuple[list[dict[str, object]], TarnError | None]:
-        _cancel_by_signals(stopped)
+        cancel_by_signals(stopped)
         return await _collected(session.output, tarn, plan, engine, folder)
 
     try:
@@ -185,7 +193,7 @@ def collect(
         raise failed
 
 
-def _cancel_by_signals(stopped: list[signal.Signals]) -> None:
+def cancel_by_signals(stopped: list[signal.Signals]) -> None:
     """Lets Ctrl-C and SIGTERM cancel this task, and adds them to `stopped`.
 
     Ctrl-C, too: Spark replaces Python's own handler by one that raises wherever the event loop happens to be.
@@ -237,7 +245,7 @@ async def _collected(
             progress,
         )
         purger = Purger(tarn.erasures, tarn.call, blocks, clock, random.SystemRandom(), progress)
-        show = stack.enter_context(_bar(output, progress))
+        show = stack.enter_context(progress_bar(output, progress))
 
         async def tick() -> None:
             while True:
@@ -366,7 +374,7 @@ def _swept(report: Report) -> dict[str, object]:
 
 
 @contextmanager
-def _bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
+def progress_bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
     """A progress bar of the present step; yields a function that updates it."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import random
 import zlib
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from botocore.awsrequest import AWSRequest, AWSResponse
 from s3_stores import opened, unfinished
 
-from tarn.block.port import BlockExistsError, BlockKey, BlockStore
+from tarn.block.port import BlockExistsError, BlockKey, BlockStore, KeepsVersions
 from tarn.block.s3 import S3BlockStore
 from tarn.testing.contract.block_contract import BlockContract
 from tarn.testing.contract.block_samples import data_path, outcomes, sample
@@ -86,3 +88,46 @@ class TestWithoutConditionalWrites:
         await store.put(key, sample(LARGE))
         with pytest.raises(BlockExistsError):
             await store.put(key, sample(LARGE, 1))
+
+
+class Body(io.BytesIO):
+    """The body of an answer, as urllib3 has it."""
+
+    def stream(self) -> Iterator[bytes]:
+        yield self.read()
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "told"),
+    [
+        (200, "<VersioningConfiguration/>", ""),
+        (
+            200,
+            "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>",
+            "the versioning of the bucket tarn is enabled",
+        ),
+        (
+            200,
+            "<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>",
+            "the versioning of the bucket tarn is suspended",
+        ),
+        (403, "<Error><Code>AccessDenied</Code></Error>", "the bucket tarn does not tell"),
+        (501, "<Error><Code>NotImplemented</Code></Error>", "the bucket tarn does not tell"),
+    ],
+)
+async def test_older_versions_are_told_or_doubted(
+    server: S3Server, status: int, answer: str, told: str
+) -> None:
+    """The S3 server here has no versions, so its answer is replaced."""
+
+    def replaced(request: AWSRequest, **_: object) -> AWSResponse:
+        return AWSResponse(request.url, status, {}, Body(answer.encode()))
+
+    async with opened(server) as store:
+        assert isinstance(store, KeepsVersions)
+        assert await store.kept_versions("s3://tarn/own") == "", "of the server itself"
+        events = store._wire._boto.meta.events
+        events.register("before-send.s3.GetBucketVersioning", replaced)
+        found = await store.kept_versions("s3://tarn/own")
+    assert found.startswith(told)
+    assert bool(found) == bool(told)

@@ -95,6 +95,12 @@ async def staged_block_is_gone(lab: Lab) -> Found:
     return [("block-missing", block)]
 
 
+async def erased_block_is_there(lab: Lab) -> Found:
+    block = await lab.put("erased")
+    await lab.set(lab.keys.commits, lab.keys.erased(bytes.fromhex(block[-32:])), b"")
+    return [("block-erased", block)]
+
+
 async def block_is_cut_off(lab: Lab) -> Found:
     block = await lab.put("victim", b"12345")
     await lab.commit()

@@ -56,6 +56,34 @@ def test_garbage_goes_and_everything_else_stays(tmp_path: Path) -> None:
         assert told["saved_a_month"] == round(195.3 / 1024, 2)
         assert "195.3 KiB" in page.read_text()
         assert gc(tarn)["did"] == "mark"
+        erase(tarn, lake, tmp_path)
+
+
+def erase(tarn: RunningTarn, lake: str, folder: Path) -> None:
+    """Erases objects of both sizes out of two commits, by the command line and the S3 endpoint."""
+    tarn.ok("fs", "rm", f"{lake}/main/10/a")
+    tarn.ok("commit", f"{lake}/main", "-m", "gone from the head")
+    time.sleep(1.5)
+    data = ("--data-dir", str(tarn.data), "--json")
+    assert tarn.cli("erase", "plan", lake, "**", *data).code == 2
+    plan = tarn.ok("erase", "plan", lake, "1*/a", "--everything", *data).json
+    assert plan["blocks"].startswith("2 (97.7 KiB")
+    assert plan["in_heads_of"] == {"main": 1}
+    unasked = tarn.cli("erase", "run", lake, "--plan", plan["plan"], *data)
+    assert (unasked.code, "--yes" in unasked.err) == (2, True)
+    proof = folder / "certificate.json"
+    ran = ("erase", "run", lake, "--plan", plan["plan"], "--yes", "-o", str(proof), *data)
+    assert tarn.ok(*ran).json["deleted"] == plan["blocks"]
+    certificate = json.loads(proof.read_text())
+    assert certificate["plan"]["list_sha256"] == plan["list_sha256"]
+    assert certificate["erased_by"]
+    for path in ("main~1/10/a", "main/100000/a"):
+        read = tarn.cli("fs", "cat", f"{lake}/{path}")
+        assert (read.code != 0, plan["plan"] in read.err) == (True, True), read.err
+    assert tarn.ok("fs", "cat", f"{lake}/main/10/b").out == "b" * 10
+    assert fsck(tarn) == []
+    assert tarn.ok("erase", "repair", lake, *data).json["erased_blocks"] == 2
+    assert tarn.ok(*ran).json["deleted"] == plan["blocks"], "a run may be repeated"
 
 
 def test_limits_holds_and_errors(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ __all__ = ["save_commits", "save_reflog"]
 
 _LOG: Final = b"log/"
 _COMMITS: Final = RepositoryKeys.commit("")
+_BESIDE = (RepositoryKeys.EXPIRED, RepositoryKeys.ERASED)
+"""Rows beside the commits in their partition: all of them are saved."""
 _GET: Final = 500
 
 
@@ -82,7 +84,7 @@ async def save_commits(writer: ChunkWriter, keys: RepositoryKeys) -> tuple[Lines
     known: set[bytes] = set()
     parents: set[bytes] = set()
     async for key, value in all_rows(writer.kv, keys.commits):
-        if key.startswith(RepositoryKeys.EXPIRED):
+        if key.startswith(_BESIDE):
             continue
         _note(key, value, known, parents)
     while missing := [each for each in parents if each not in known]:
@@ -106,7 +108,7 @@ def _note(key: bytes, value: bytes, known: set[bytes], parents: set[bytes]) -> N
 
 def _known_by(known: set[bytes]) -> Callable[[bytes, bytes], bool]:
     def is_known(key: bytes, _: bytes) -> bool:
-        return key.startswith(RepositoryKeys.EXPIRED) or _id_of(key) in known
+        return key.startswith(_BESIDE) or _id_of(key) in known
 
     return is_known
 

@@ -110,6 +110,12 @@ class MemBlockStore:
         for path in paths:
             blocks.pop(path, None)
 
+    async def kept_versions(self, namespace: str) -> str:
+        """See `KeepsVersions`: this store keeps none."""
+        self._check_open()
+        parse_namespace(namespace, None)
+        return ""
+
     async def close(self) -> None:
         """See `BlockStore.close`. The blocks stay, so that tests can inspect them."""
         self._open = False

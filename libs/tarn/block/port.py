@@ -27,6 +27,7 @@ __all__ = [
     "BlockWriter",
     "CHUNK_BYTES",
     "FileBacked",
+    "KeepsVersions",
     "PartWriter",
     "PresignedWrite",
     "PresignsWrites",
@@ -299,5 +300,17 @@ class PresignsWrites(Protocol):
             key: the block.
             seconds: life of the URLs.
             part_count: number of parts; 0: one PUT.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsVersions(Protocol):
+    """Offered by a driver, in addition to the port, if it can tell whether a deleted block is gone for good."""
+
+    async def kept_versions(self, namespace: str) -> str:
+        """Returns why older versions of deleted blocks may be there, in words; an empty text if there are none.
+
+        A store that cannot be asked gives a reason, too: it does not raise.
         """
         ...

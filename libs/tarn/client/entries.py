@@ -14,6 +14,8 @@ from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_from_operation
 from tarn_proto.graveler.v1.entry_service_pb2 import (
     DESCRIPTOR,
+    FindErasedRequest,
+    FindErasedResponse,
     ListEntriesRequest,
     ListEntriesResponse,
     Operation,
@@ -192,6 +194,27 @@ class EntryClient:
         if len(paths) != len(entries):
             raise garbled(f"{len(entries)} entries for {len(paths)} paths")
         return ListingPage(paths, entries, page.next_page_token, page.storage_namespace)
+
+    async def find_erased(
+        self, call: Call, repository_id: str, ref: str, path: str, address: bytes
+    ) -> str:
+        """Returns the plan that erased an object whose block is missing; an empty text if it was not erased.
+
+        Args:
+            call: the caller, who may read the object.
+            repository_id: the repository.
+            ref: of the read.
+            path: of the read.
+            address: of the block, 16 bytes.
+
+        Raises:
+            TarnError: NOT_FOUND: there is no such repository; UNIMPLEMENTED: this replica knows no erasures.
+        """
+        request = FindErasedRequest(
+            repository_id=repository_id, ref=ref, path=path, address=address
+        )
+        answer = await self._transport.unary(_SERVICE, "FindErased", request, call)
+        return expect(answer, FindErasedResponse).plan_id
 
     async def _operate(self, operation: Operation, call: Call, name: str) -> OperationResult:
         """Runs one hot operation. Its result must have the field `name`, which acknowledges it."""

@@ -73,3 +73,45 @@ class ErasureClient:
         """
         request = pb.SpareNamespaceRequest(storage_namespace=storage_namespace)
         await self._transport.unary(_SERVICE, "SpareNamespace", request, call)
+
+    async def staged_rows(
+        self, call: Call, repository_id: str, run_id: str, prefix: str, page_token: str = ""
+    ) -> pb.ListStagedRowsResponse:
+        """Returns a page of the staged rows of all branches whose paths have a prefix, also of hidden ones.
+
+        Args:
+            call: the caller.
+            repository_id: the repository.
+            run_id: a run of a collection that holds the lease.
+            prefix: of the paths.
+            page_token: of the previous page.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: COLLECTION_LOST, COLLECTION_HELD.
+        """
+        request = pb.ListStagedRowsRequest(
+            repository_id=repository_id, run_id=run_id, prefix=prefix, page_token=page_token
+        )
+        answer = await self._transport.unary(_SERVICE, "ListStagedRows", request, call)
+        return expect(answer, pb.ListStagedRowsResponse)
+
+    async def erase_addresses(
+        self, call: Call, repository_id: str, run_id: str, plan_id: str, addresses: bytes
+    ) -> None:
+        """Notes addresses as erased; their rows are durable afterwards.
+
+        Args:
+            call: the caller.
+            repository_id: the repository.
+            run_id: a run of a collection that holds the lease.
+            plan_id: 32 hex digits.
+            addresses: 16 bytes for each, at most `ADDRESSES_MAX` of `tarn.core.erasure`.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: COLLECTION_LOST, COLLECTION_HELD, ADDRESS_TOO_YOUNG.
+        """
+        request = pb.EraseAddressesRequest(
+            repository_id=repository_id, run_id=run_id, plan_id=plan_id, addresses=addresses
+        )
+        answer = await self._transport.unary(_SERVICE, "EraseAddresses", request, call)
+        expect(answer, pb.EraseAddressesResponse)

@@ -85,6 +85,7 @@ __all__ = [
     "TaskNotFoundError",
     "TaskExistsError",
     "AddressTooOldError",
+    "AddressTooYoungError",
     "CollectionRunningError",
     "CollectionHeldError",
     "FeatureLevelError",
@@ -326,6 +327,12 @@ class AddressTooOldError(FailedPreconditionError):
     """The block of an entry was begun more than 6 hours ago, so a collection may have judged it: write it again."""
 
     REASON = Reason.ADDRESS_TOO_OLD
+
+
+class AddressTooYoungError(FailedPreconditionError):
+    """A block that is to be erased was begun less than a day ago, so a writer may still refer to it: plan later."""
+
+    REASON = Reason.ADDRESS_TOO_YOUNG
 
 
 class AddressNotIssuedError(DeniedError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from tarn.core.collection import Collection, Phase, Totals
+from tarn.core.erasure import ErasedAddress
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.expiry import Expiry
 from tarn.kv.records import parse_record
@@ -72,6 +73,22 @@ def decode_collection(value: bytes) -> Collection:
 def _totals(record: pb.CollectionTotalsRecord) -> Totals:
     counts = {each: getattr(record, each) for each in _TOTALS}
     return Totals(**counts, unknown_fields=unknown_of(record))
+
+
+def encode_erased(erased: ErasedAddress) -> bytes:
+    """Encodes the row of an erased address as a KV value."""
+    record = pb.ErasedAddressRecord(plan_id=erased.plan_id, erase_time_us=erased.time_us)
+    return record.SerializeToString()
+
+
+def decode_erased(value: bytes) -> ErasedAddress:
+    """Decodes the row of an erased address.
+
+    Raises:
+        TarnError: CORRUPT.
+    """
+    record = parse_record(pb.ErasedAddressRecord(), value)
+    return ErasedAddress(record.plan_id, record.erase_time_us)
 
 
 def encode_expiry(expiry: Expiry) -> bytes:

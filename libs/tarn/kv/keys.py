@@ -190,6 +190,9 @@ class RepositoryKeys:
     EXPIRED: ClassVar[bytes] = b"expired/"
     """Prefix of the rows of expired commits."""
 
+    ERASED: ClassVar[bytes] = b"erased/"
+    """Prefix of the rows of erased addresses, in the partition of the commits."""
+
     __slots__ = ("refs", "root")
 
     def __init__(self, root: str) -> None:
@@ -287,6 +290,11 @@ class RepositoryKeys:
     def expired(cls, commit_id: CommitId | str) -> bytes:
         """`expired/<commit id>`, in the partition of the commits: the commit keeps none of its objects."""
         return cls.EXPIRED + commit_id.encode()
+
+    @classmethod
+    def erased(cls, address: bytes) -> bytes:
+        """`erased/<address>`, in the partition of the commits: the block is erased, or about to be."""
+        return cls.ERASED + address.hex().encode()
 
     @staticmethod
     def changed_paths(commit_id: CommitId) -> bytes:

@@ -95,7 +95,11 @@ class Collector:
         Raises:
             TarnError: COLLECTION_RUNNING, COLLECTION_HELD; the errors of `marking.mark`.
         """
-        async with self._run(repository_id, pb.COLLECTION_PHASE_MARK, "") as (lake, run, graveler):
+        async with self.leased(repository_id, pb.COLLECTION_PHASE_MARK, "") as (
+            lake,
+            run,
+            graveler,
+        ):
             expired = Expired()
             if not dry_run:
                 # Before the roots are read: see rule 14 in docs/design/protocol.md.
@@ -103,7 +107,7 @@ class Collector:
             roots = KeptObjects(graveler, lake, self.progress)
             manifest = await self.engine.mark(lake, run, roots, self.progress, dry_run=dry_run)
             if dry_run:
-                await self._give_up(lake, run)
+                await self.give_up(lake, run)
             else:
                 before_us = self.clock.now_us() - _KEEP_FILES_US
                 await forget_runs(lake.blocks, lake.namespace, before_us)
@@ -132,7 +136,7 @@ class Collector:
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.COLLECTION_NO_MARK, text)
         options = replace(options, is_confirmed=confirmed_run == mark_run_id)
         phase = pb.COLLECTION_PHASE_SWEEP
-        async with self._run(repository_id, phase, mark_run_id) as (lake, run, graveler):
+        async with self.leased(repository_id, phase, mark_run_id) as (lake, run, graveler):
             manifest = await self._manifest(lake, run, mark_run_id)
             roots = KeptObjects(graveler, lake, self.progress)
             report = await self.engine.sweep(
@@ -159,7 +163,7 @@ class Collector:
         return manifest
 
     @asynccontextmanager
-    async def _run(
+    async def leased(
         self, repository_id: str, phase: pb.CollectionPhase, mark_run_id: str
     ) -> AsyncIterator[tuple[Lake, Run, GravelerRun]]:
         """Begins a run, and keeps its lease during the block. A block that fails ends the run as incomplete."""
@@ -185,12 +189,12 @@ class Collector:
             is_over = True
         finally:
             if not is_over:
-                await self._give_up(lake, run)
+                await self.give_up(lake, run)
 
     async def _complete(self, lake: Lake, run: Run, totals: pb.CollectionTotals) -> None:
         await self.client.end(self.call(), lake.repository, run.run_id, totals, is_complete=True)
 
-    async def _give_up(self, lake: Lake, run: Run) -> None:
+    async def give_up(self, lake: Lake, run: Run) -> None:
         """Ends the run, so that another one can begin at once. If that fails, the end of the lease ends it."""
         totals = pb.CollectionTotals()
         try:

@@ -118,7 +118,7 @@ class GravelerRun:
         """Yields all roots; see `Roots`. Each page is asked for when the one before has come."""
         token = ""
         while True:
-            page = await self._repeated(
+            page = await self.repeated(
                 lambda token=token: self._client.list_roots(  # type: ignore[misc]
                     self._call(), *self._place, page_token=token
                 )
@@ -140,7 +140,7 @@ class GravelerRun:
 
     async def in_use(self, listings: Sequence[MetarangeId]) -> set[MetarangeId]:
         """See `Roots.in_use`."""
-        found = await self._repeated(
+        found = await self.repeated(
             lambda: self._client.listings_in_use(self._call(), *self._place, listings)
         )
         return set(map(MetarangeId, found))
@@ -149,7 +149,7 @@ class GravelerRun:
         """Yields the pages of the history, for `tarn.lifecycle.expiring`."""
         token = ""
         while True:
-            page = await self._repeated(
+            page = await self.repeated(
                 lambda token=token: self._client.list_history(  # type: ignore[misc]
                     self._call(), self._place[0], page_token=token
                 )
@@ -161,32 +161,31 @@ class GravelerRun:
 
     async def expire(self, commits: Mapping[CommitId, str]) -> int:
         """Lets up to `EXPIRE_MAX` commits expire, each by the rule that is named; returns their number."""
-        return await self._repeated(
+        return await self.repeated(
             lambda: self._client.expire_commits(self._call(), *self._place, commits)
         )
 
     async def expire_tags(self, tags: Sequence[pb.ExpiringTag]) -> int:
         """Deletes up to `EXPIRE_MAX` tags; returns how many the last attempt deleted."""
-        return await self._repeated(
+        return await self.repeated(
             lambda: self._client.expire_tags(self._call(), *self._place, tags)
         )
 
     async def confirm(self) -> None:
         """See `Lease.confirm`."""
         if self._clock.monotonic() - self._confirmed > _FRESH_SHARE * self._lease_s:
-            await self._repeated(self._renew)
+            await self.repeated(self._renew)
 
     async def begin_batch(self, block_ids: Sequence[str]) -> None:
         """See `Lease.begin_batch`."""
-        await self._repeated(
-            lambda: self._client.begin_batch(self._call(), *self._place, block_ids)
-        )
+        await self.repeated(lambda: self._client.begin_batch(self._call(), *self._place, block_ids))
 
     async def end_batch(self) -> None:
         """See `Lease.end_batch`."""
-        await self._repeated(lambda: self._client.end_batch(self._call(), *self._place))
+        await self.repeated(lambda: self._client.end_batch(self._call(), *self._place))
 
-    async def _repeated(self, send: Callable[[], Awaitable[T]]) -> T:
+    async def repeated(self, send: Callable[[], Awaitable[T]]) -> T:
+        """Makes a call, and repeats it while graveler cannot answer; every call of a run may be sent twice."""
         for attempt in range(_ATTEMPTS - 1):
             try:
                 return await send()

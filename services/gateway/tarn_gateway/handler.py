@@ -16,6 +16,7 @@ from tarn.core.ids import parse_repository_id
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.telemetry.tracing import child_span
 from tarn_gateway.backend import Backend
+from tarn_gateway.bodies.blocks import LostBlockError
 from tarn_gateway.grants import Authenticator, authorize
 from tarn_gateway.http import Request, Response
 from tarn_gateway.operation import MissingRef
@@ -102,6 +103,13 @@ class S3Handler:
             shown = from_tarn_error(error, write=_writes(request, trace))
         elif isinstance(error, S3Error):
             shown = error
+            if isinstance(error, LostBlockError):
+                _log.error(
+                    "block lost",
+                    path=error.key.path,
+                    namespace=error.key.namespace,
+                    request_id=request.request_id,
+                )
         else:
             self._log_failure(request, trace, error)
             shown = S3Error("InternalError")

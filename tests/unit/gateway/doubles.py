@@ -93,6 +93,7 @@ class FakeGraveler:
         self.staged: list[entry_pb.Stage] = []
         self.is_old_version = False
         self.page_max = 1000
+        self.erased: dict[bytes, str] = {}
 
     def _enter(self, name: str, call: Call) -> None:
         self.calls.append(name)
@@ -182,6 +183,13 @@ class FakeGraveler:
             branch.pop(path, None)
             outcomes.append(entry_pb.UnstageOutcome())
         return entry_pb.UnstageEntriesResponse(outcomes=outcomes)
+
+    async def FindErased(
+        self, request: entry_pb.FindErasedRequest, call: Call
+    ) -> entry_pb.FindErasedResponse:
+        self._enter("FindErased", call)
+        assert parse_path(request.path) in self._ref(request.repository_id, request.ref)
+        return entry_pb.FindErasedResponse(plan_id=self.erased.get(request.address, ""))
 
     # RepositoryService, BranchService, TagService
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tarn.core.collection import LIMITS
 from tarn.core.entry import Checksum
-from tarn.core.errors import Kind, Reason
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn_gateway.operations import copying
 
 SMALL = b"hello, lake\n"
 LARGE = bytes(range(256)) * 1024  # 256 KiB
@@ -276,6 +279,36 @@ async def test_lost_data_does_not_look_like_absence(lake: Any, body: bytes) -> N
     await lake.blocks.delete_many(key.namespace, [key.path])
     got = await lake.ask("GET", "/lake/main/a")
     assert (got.status, got.code) == (500, "InternalError")
+
+
+@pytest.mark.parametrize("body", [SMALL, LARGE, LARGE * 20])
+async def test_an_erased_object_is_gone_and_names_its_plan(
+    lake: Any, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GET, CopyObject and UploadPartCopy; graveler is asked only when the block was missed."""
+    await lake.ask("PUT", "/lake/main/a", body=body)
+    copy = {"x-amz-copy-source": "lake/main/a"}
+    assert (await lake.ask("GET", "/lake/main/a")).body == body
+    entry = lake.entry("lake", "main", "a")
+    key = lake.block("lake", entry)
+    monkeypatch.setattr(copying, "YOUNG", replace(LIMITS, staging_us=0))  # copy by bytes
+    assert (await lake.ask("PUT", "/lake/main/b", headers=copy)).status == 200
+    assert "FindErased" not in lake.graveler.calls
+    await lake.blocks.delete_many(key.namespace, [key.path])
+    lake.graveler.erased[entry.address] = "ab" * 16
+    begun = (await lake.ask("POST", "/lake/main/c", "uploads")).all("UploadId")[0]
+    for got in (
+        await lake.ask("GET", "/lake/main/a"),
+        await lake.ask("PUT", "/lake/main/b", headers=copy),
+        await lake.ask("PUT", "/lake/main/c", f"partNumber=1&uploadId={begun}", headers=copy),
+    ):
+        assert (got.status, got.code) == (410, "ObjectErased")
+        assert f"<ErasurePlan>{'ab' * 16}</ErasurePlan>".encode() in got.body
+    assert lake.graveler.calls.count("FindErased") == 3
+    lake.graveler.fail["FindErased"] = [TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "x")]
+    assert (await lake.ask("GET", "/lake/main/a")).status == 503
+    lake.graveler.fail["FindErased"] = [TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, "x")]
+    assert (await lake.ask("GET", "/lake/main/a")).status == 500, "a replica of the last release"
 
 
 async def test_part_number_reads_are_refused_by_name(lake: Any) -> None:

@@ -56,7 +56,8 @@ OTHERS = {
     "start_id", "after_sequence", "wait_ms", "after_repository_id", "after_branch_id",
     "run_id", "mark_run_id", "phase", "block_ids", "is_complete", "totals", "hold", "metarange_ids", "commits", "tags",
     "part_count", "token", "size_bytes", "etag", "kind", "name", "limits", "is_copy_source",
-    "gateway_token", "is_new_address", "with_data", "grace", "purged_count", "purged_bytes", "time_to_live", *NESTED,
+    "gateway_token", "is_new_address", "with_data", "grace", "purged_count", "purged_bytes", "time_to_live",
+    "plan_id", "addresses", "address", *NESTED,
 }  # fmt: skip
 """Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""
 
@@ -196,7 +197,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
             await service.graveler.set_default_branch(service.admin, "lake", MAIN)
-    assert len(walked) == 55, sorted(walked)
+    assert len(walked) == 56, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
@@ -366,9 +367,10 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
             "ListHistory",
             "ListQuotas",
             "ListDoomedNamespaces",
+            "ListStagedRows",
         ):  # only for admins
             caller = await service.as_user(f"adam-{method.name.lower()}", "Admin")
-        if method.name == "ListRoots":
+        if method.name in ("ListRoots", "ListStagedRows"):  # under one lease
             request.run_id = "a" * 32
             await CollectionClient(service.transport).begin(
                 caller, "lake", request.run_id, COLLECTION_PHASE_MARK
@@ -381,7 +383,7 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         )
         await service.transport.unary(of, method.name, request, caller)
         walked.append(method.name)
-    assert len(walked) == 19, walked
+    assert len(walked) == 20, walked
 
 
 async def begin_restore(service: Service, name: str, restore_id: str) -> None:

@@ -64,7 +64,7 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
 EDITED_IN_PLACE = {"UploadRecord", "UploadPartRecord"}
 """Their messages are changed as they were parsed, so protobuf itself keeps what it does not know."""
 
-IMMUTABLE = {"CommitRecord", "ExpiredCommitRecord", "QuotaRecord"}
+IMMUTABLE = {"CommitRecord", "ErasedAddressRecord", "ExpiredCommitRecord", "QuotaRecord"}
 """Written once, or replaced as a whole. The version of a commit says what it holds (docs/formats/commit.md)."""
 
 RETENTION = retention_to_json(parse_retention('{"branches": [{"match": "*", "keep_days": 30}]}'))

@@ -112,6 +112,7 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         "ErasureService.BeginPurge",  # these write the row of a namespace that no repository has
         "ErasureService.EndPurge",
         "ErasureService.SpareNamespace",
+        "ErasureService.EraseAddresses",
         "SettingsService.SetRetention",
         "CompactorService.PauseCompactor",
         "CompactorService.ResumeCompactor",

@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from tarn_proto.common.v1 import operation_pb2 as _operation_pb2
 from tarn_proto.common.v1 import rule_pb2 as _rule_pb2
 from google.protobuf.internal import containers as _containers
@@ -167,3 +170,23 @@ class UnstageOutcome(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     error: _operation_pb2.OperationError
     def __init__(self, error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ...) -> None: ...
+
+class FindErasedRequest(_message.Message):
+    __slots__ = ("repository_id", "ref", "path", "address")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    ref: str
+    path: str
+    address: bytes
+    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., path: _Optional[str] = ..., address: _Optional[bytes] = ...) -> None: ...
+
+class FindErasedResponse(_message.Message):
+    __slots__ = ("plan_id", "erase_time")
+    PLAN_ID_FIELD_NUMBER: _ClassVar[int]
+    ERASE_TIME_FIELD_NUMBER: _ClassVar[int]
+    plan_id: str
+    erase_time: _timestamp_pb2.Timestamp
+    def __init__(self, plan_id: _Optional[str] = ..., erase_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...

@@ -89,3 +89,47 @@ class SpareNamespaceRequest(_message.Message):
 class SpareNamespaceResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ListStagedRowsRequest(_message.Message):
+    __slots__ = ("repository_id", "run_id", "prefix", "page_size", "page_token")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    run_id: str
+    prefix: str
+    page_size: int
+    page_token: str
+    def __init__(self, repository_id: _Optional[str] = ..., run_id: _Optional[str] = ..., prefix: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListStagedRowsResponse(_message.Message):
+    __slots__ = ("branch_id", "paths", "addresses", "sizes", "next_page_token")
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    branch_id: str
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    addresses: bytes
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    next_page_token: str
+    def __init__(self, branch_id: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., addresses: _Optional[bytes] = ..., sizes: _Optional[_Iterable[int]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class EraseAddressesRequest(_message.Message):
+    __slots__ = ("repository_id", "run_id", "plan_id", "addresses")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    PLAN_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    run_id: str
+    plan_id: str
+    addresses: bytes
+    def __init__(self, repository_id: _Optional[str] = ..., run_id: _Optional[str] = ..., plan_id: _Optional[str] = ..., addresses: _Optional[bytes] = ...) -> None: ...
+
+class EraseAddressesResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

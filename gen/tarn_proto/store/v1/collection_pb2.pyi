@@ -72,3 +72,11 @@ class ExpiredCommitRecord(_message.Message):
     expire_time_us: int
     rule: str
     def __init__(self, expire_time_us: _Optional[int] = ..., rule: _Optional[str] = ...) -> None: ...
+
+class ErasedAddressRecord(_message.Message):
+    __slots__ = ("plan_id", "erase_time_us")
+    PLAN_ID_FIELD_NUMBER: _ClassVar[int]
+    ERASE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    plan_id: str
+    erase_time_us: int
+    def __init__(self, plan_id: _Optional[str] = ..., erase_time_us: _Optional[int] = ...) -> None: ...

@@ -194,6 +194,12 @@ class LocalBlockStore:
             )
             return list(heapq.merge(rows, files, key=lambda info: info.path))[:limit]
 
+    async def kept_versions(self, namespace: str) -> str:
+        """See `KeepsVersions`: files and rows have no versions. Snapshots of the file system are another matter."""
+        with self._guard:
+            self._namespaces.look(namespace)
+        return ""
+
     async def delete_many(self, namespace: str, paths: Sequence[str]) -> None:
         """See `BlockStore.delete_many`. Rows are durably removed on return; the removal of files is not
         synced, and a power failure may restore some."""

@@ -240,6 +240,14 @@ class Objects:
 
             await self._run(f"delete {len(some)} objects of {bucket}", attempt)
 
+    async def versioning(self, bucket: str) -> str:
+        """Returns the state of the bucket's versioning: `Enabled`, `Suspended`, or empty for never."""
+
+        async def attempt() -> str:
+            return await self._once(lambda: self._wire.versioning(bucket))
+
+        return await self._run(f"ask for the versioning of {bucket}", attempt)
+
     # Multipart uploads
 
     async def begin(self, at: ObjectKey, stamp: str) -> str:

@@ -169,6 +169,18 @@ class S3BlockStore:
         with self._guard:
             await self._objects.delete(ns.bucket, keys)
 
+    async def kept_versions(self, namespace: str) -> str:
+        """See `KeepsVersions`: asks for the versioning of the bucket (permission `s3:GetBucketVersioning`)."""
+        bucket = namespace_of(namespace).bucket
+        try:
+            with self._guard:
+                state = await self._objects.versioning(bucket)
+        except TarnError as error:
+            return f"the bucket {bucket} does not tell whether it keeps versions: {error.message}"
+        if not state:
+            return ""
+        return f"the versioning of the bucket {bucket} is {state.lower()}, so older versions of the blocks may be there"
+
     async def close(self) -> None:
         """See `BlockStore.close`."""
         await self._guard.close()

@@ -160,6 +160,14 @@ class Wire:
 
         await self._call(work)
 
+    async def versioning(self, bucket: str) -> str:
+        """GetBucketVersioning: `Enabled`, `Suspended`, or empty if the bucket never had versions."""
+
+        def work() -> str:
+            return str(self._boto.get_bucket_versioning(Bucket=bucket).get("Status", ""))
+
+        return await self._call(work)
+
     # Multipart uploads
 
     async def begin(self, at: ObjectKey, stamp: str) -> str:

@@ -63,7 +63,7 @@ class Action(enum.StrEnum):
     MANAGE_COLLECTION = "ManageCollection"
     """Garbage collections: their runs, holds, and the addresses of all blocks in use (docs/design/collection.md)."""
     ERASE_DATA = "EraseData"
-    """Deleting what collections keep: repositories with their data (docs/design/erase.md)."""
+    """Deleting what collections keep: repositories with data, objects out of all history (docs/design/erase.md)."""
     READ_QUOTAS = "ReadQuotas"
     WRITE_QUOTAS = "WriteQuotas"
     """Limits of repositories and users (docs/design/quotas.md)."""

@@ -25,7 +25,15 @@ from tarn_gateway.bodies.payload import Payload
 from tarn_gateway.http import FileSlice
 from tarn_gateway.s3error import S3Error
 
-__all__ = ["Body", "copy_block", "digest_block", "discard", "open_body", "receive"]
+__all__ = [
+    "Body",
+    "LostBlockError",
+    "copy_block",
+    "digest_block",
+    "discard",
+    "open_body",
+    "receive",
+]
 
 Body = bytes | AsyncIterator[bytes | memoryview] | FileSlice
 
@@ -70,8 +78,8 @@ async def open_body(blocks: BlockStore, key: BlockKey, start: int, length: int, 
     """Returns the bytes `[start, start + length)` of a block, in the form that is cheapest to send.
 
     Raises:
-        S3Error: InternalError if the block is absent or too short. That is lost data and is logged as
-            such; a 404 would look as if the object had never been written.
+        S3Error: InternalError if the block is absent (`LostBlockError`) or too short. That is lost data, and is logged
+            as such; a 404 would look as if the object had never been written.
     """
     try:
         if length <= small:
@@ -84,7 +92,7 @@ async def open_body(blocks: BlockStore, key: BlockKey, start: int, length: int, 
             return await _read(blocks, key, start, length)
         return await _begun(blocks.stream(key, start, length))
     except BlockNotFoundError as error:
-        raise _lost(key, error) from error
+        raise LostBlockError(key) from error
 
 
 async def _read(blocks: BlockStore, key: BlockKey, start: int, length: int) -> bytes:
@@ -110,9 +118,16 @@ async def _begun(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | memoryvi
     return all_chunks()
 
 
-def _lost(key: BlockKey, error: BlockNotFoundError) -> S3Error:
-    _log.error("block lost", path=key.path, namespace=key.namespace, error=error.message)
-    return S3Error("InternalError", "The object's data is missing.")
+class LostBlockError(S3Error):
+    """The block of an entry is missing: it is lost, unless it was erased (`operations.erased`).
+
+    Attributes:
+        key: of the block.
+    """
+
+    def __init__(self, key: BlockKey) -> None:
+        super().__init__("InternalError", "The object's data is missing.")
+        self.key = key
 
 
 async def copy_block(
@@ -126,7 +141,7 @@ async def copy_block(
     """Copies bytes of a block to a writer, which the caller finishes; returns their digests.
 
     Raises:
-        S3Error: InternalError if the block is absent.
+        LostBlockError: the block is absent.
         TarnError: an error of the store.
     """
     digests = BodyDigests(NO_CLAIMS, wanted=wanted)
@@ -147,7 +162,7 @@ async def digest_block(
     """Returns the digests of bytes of an existing block, in O(length).
 
     Raises:
-        S3Error: InternalError if the block is absent.
+        LostBlockError: the block is absent.
         TarnError: an error of the store; CORRUPT if the block ends early.
     """
     digests = BodyDigests(NO_CLAIMS, wanted=wanted)
@@ -165,4 +180,4 @@ async def _chunks(
         async for chunk in blocks.stream(key, start, length):
             yield chunk
     except BlockNotFoundError as error:
-        raise _lost(key, error) from error
+        raise LostBlockError(key) from error

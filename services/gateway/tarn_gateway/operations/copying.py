@@ -27,6 +27,7 @@ from tarn_gateway.grants import require
 from tarn_gateway.http import Response
 from tarn_gateway.operation import COPY_SOURCE
 from tarn_gateway.operations.conditional import operation_id, requested_condition
+from tarn_gateway.operations.erased import told_if_erased
 from tarn_gateway.operations.reading import block_key, refuse_external
 from tarn_gateway.operations.writing import check_branch, lineage_of, stage, with_request_headers
 from tarn_gateway.repository_cache import CachedRepository
@@ -132,7 +133,8 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
         entry = await _by_reference(backend, source, algorithm)
     else:
         await check_branch(backend, request, branch)
-        entry = await _by_bytes(backend, source, repository, algorithm)
+        async with told_if_erased(backend, request, source.bucket, split_key(source.key)):
+            entry = await _by_bytes(backend, source, repository, algorithm)
         block = BlockKey(repository.namespace, physical_path(entry.address))
     operation = operation_id(backend, request) if condition else ""
     entry = dataclasses.replace(entry, lineage=lineage_of(headers), operation_id=operation)

@@ -14,12 +14,14 @@ from tarn_gateway.bodies.checksums import Algorithm, BodySums, checksum_headers
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Response
 from tarn_gateway.operations.copying import find_source
+from tarn_gateway.operations.erased import told_if_erased
 from tarn_gateway.operations.uploads import (
     PART_NUMBER_MAX,
     discard_parts,
     find_upload,
     upload_block,
 )
+from tarn_gateway.requests.address import split_key
 from tarn_gateway.requests.byterange import parse_copy_range
 from tarn_gateway.requests.conditions import quoted
 from tarn_gateway.s3error import S3Error
@@ -53,9 +55,10 @@ async def upload_part_copy(backend: Backend, request: S3Request) -> Response:
         raise S3Error("EntityTooLarge", "The range to copy is larger than a part may be.")
     attempt = backend.ids.nonce().hex()
     async with await _open(backend, upload, number, attempt) as writer:
-        sums = await copy_block(
-            backend.blocks, source.block, start, length, writer, _wanted(upload)
-        )
+        async with told_if_erased(backend, request, source.bucket, split_key(source.key)):
+            sums = await copy_block(
+                backend.blocks, source.block, start, length, writer, _wanted(upload)
+            )
         await _close(writer)
     part = _part(backend, upload, number, writer.receipt, sums)
     await _record(backend, request, upload, part)

@@ -9,6 +9,7 @@ from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import open_body
 from tarn_gateway.bodies.checksums import EMPTY_MD5, checksum_headers
 from tarn_gateway.http import Response
+from tarn_gateway.operations.erased import told_if_erased
 from tarn_gateway.requests.byterange import parse_range
 from tarn_gateway.requests.conditions import Verdict, http_date, quoted, read_conditions
 from tarn_gateway.requests.object_headers import override_headers, response_headers
@@ -84,7 +85,8 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
         return Response(status, headers, length=length)
     small = backend.bounds.small_body_bytes
     key = block_key(found.storage_namespace, entry)
-    body = await open_body(backend.blocks, key, start, length, small)
+    async with told_if_erased(backend, request, request.bucket, target):
+        body = await open_body(backend.blocks, key, start, length, small)
     return Response(status, headers, body, length)
 
 

@@ -11,10 +11,12 @@ from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Kv, Versioned
 from tarn.kv.records import Repository
 from tarn_graveler.branch.attempts import change_row
+from tarn_graveler.collection.erased import ErasedAddresses
 from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.collection.history_pages import HistoryPages
 from tarn_graveler.collection.listings_in_use import ListingsInUse
 from tarn_graveler.collection.roots import Roots
+from tarn_graveler.collection.staged_rows import StagedRows
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.reads.coverage import ReadObjects
 from tarn_graveler.repository.records import Repositories
@@ -33,6 +35,8 @@ class Collections:
         roots: reads what is referenced.
         history: reads what retention rules are about.
         in_use: looks for listings that are needed.
+        erased: the rows of erased addresses.
+        staged: reads staged rows with their paths.
     """
 
     def __init__(
@@ -52,6 +56,8 @@ class Collections:
         self.roots = Roots(kv, repositories, expired, reads, clock)
         self.history = HistoryPages(kv, repositories, expired)
         self.in_use = ListingsInUse(kv, repositories, commits)
+        self.erased = ErasedAddresses(kv, repositories, clock, limits)
+        self.staged = StagedRows(kv, repositories)
 
     async def read(self, repository: Repository) -> Collection:
         """Returns the record, by a read that is sent now."""

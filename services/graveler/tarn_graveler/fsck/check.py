@@ -14,6 +14,7 @@ from tarn.kv.port import ReadKv
 from tarn.kv.records import Repository
 from tarn_graveler.fsck.blocks import Blocks
 from tarn_graveler.fsck.confirming import Confirming, verify_data
+from tarn_graveler.fsck.erased import check_erased
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.history import History
 from tarn_graveler.fsck.installation import Installation
@@ -139,6 +140,7 @@ class _Check:
         await self._once(f"gathered 1 {lake.uid}", lambda: self._gather(lake, history, 1))
         if is_whole:
             await self._once(f"files {lake.uid}", blocks.list_metadata)
+            await self._once(f"erased {lake.uid}", lambda: check_erased(lake))
         await self._once(f"joined {lake.uid}", blocks.join)
         if lake.session.options.verify_data:
             await self._once(f"data {lake.uid}", lambda: verify_data(lake))

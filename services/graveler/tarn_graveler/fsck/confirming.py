@@ -27,6 +27,7 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import RangeId
 from tarn.core.listing.run import VALUE_END, heads_of
 from tarn.kv.keys import path_key
+from tarn_graveler.fsck.erased import is_erased
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.listings import read_range
 from tarn_graveler.fsck.references import ANY_SIZE, Records, SortedReferences, path_of_address
@@ -153,6 +154,8 @@ class Confirming:
                 await self._lake.session.reads.stat(BlockKey(self._lake.namespace, victim.block))
             ).size
         except BlockNotFoundError:
+            if await is_erased(self._lake, victim.block):
+                return
             code, text = Code.BLOCK_MISSING, "its block does not exist"
         else:
             if size != entry.size:

@@ -32,6 +32,11 @@ class Code(enum.Enum):
     )
     BLOCK_SIZE = ("block-size", Severity.LOST, "restore the block from a backup")
     BLOCK_DAMAGED = ("block-damaged", Severity.LOST, "restore the block from a backup")
+    BLOCK_ERASED = (
+        "block-erased",
+        Severity.INCONSISTENT,
+        "run the plan again: `tarn erase run REPOSITORY --plan PLAN`",
+    )
     RANGE_MISSING = ("range-missing", Severity.LOST, "restore the file from a backup")
     RANGE_DAMAGED = ("range-damaged", Severity.LOST, "restore the file from a backup")
     METARANGE_MISSING = ("metarange-missing", Severity.LOST, "restore the file from a backup")

@@ -121,6 +121,8 @@ class History:
                     "INSERT OR IGNORE INTO expired VALUES (?, ?)", self._lake.uid, commit_id
                 )
                 continue
+            if key.startswith(RepositoryKeys.ERASED):
+                continue  # looked at by `check_erased`
             if not _COMMITS <= key < end:
                 subject = f"{self._lake.keys.commits.name} {shown(key)}"
                 self._lake.find(Code.KEY_UNKNOWN, subject, "unknown key layout")

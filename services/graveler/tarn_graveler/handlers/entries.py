@@ -5,6 +5,7 @@ from __future__ import annotations
 from tarn.core.access.policy import Grant
 from tarn.core.condition import UNCONDITIONAL
 from tarn.core.entry import address_of
+from tarn.core.erasure import ADDRESS_BYTES
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.listing.pages import PageRequest
@@ -14,7 +15,13 @@ from tarn.rpc.wire.errors import error_to_operation
 from tarn.telemetry.audit.note import note_item
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.records import BranchName
-from tarn_graveler.handlers.requests import AccessGuard, entry_to_store, paging, read_condition
+from tarn_graveler.handlers.requests import (
+    AccessGuard,
+    entry_to_store,
+    paging,
+    read_condition,
+    timestamp,
+)
 from tarn_graveler.history.resolving import branch_to_write
 from tarn_graveler.repository.records import repository_not_found
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
@@ -42,6 +49,7 @@ class EntryHandler:
         self._admission = graveler.admission
         self._page_keys = graveler.page_keys
         self._journal = graveler.journal
+        self._erased = graveler.collections.erased
 
     async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
         """Runs one operation of the hot path: lookup, stage or unstage."""
@@ -182,6 +190,18 @@ class EntryHandler:
                 for error in outcomes
             ]
         )
+
+    async def FindErased(self, request: pb.FindErasedRequest, call: Call) -> pb.FindErasedResponse:
+        """Tells whether an object was erased whose block a reader missed."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["FindErased"], request)
+        address = request.address
+        if len(address) != ADDRESS_BYTES:
+            text = f"an address has {ADDRESS_BYTES} bytes, not {len(address)}"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="address")
+        found = (await self._erased.find(repository, [address])).get(address)
+        if found is None:
+            return pb.FindErasedResponse()
+        return pb.FindErasedResponse(plan_id=found.plan_id, erase_time=timestamp(found.time_us))
 
     async def ListEntries(
         self, request: pb.ListEntriesRequest, call: Call

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from tarn.core import collection as core
+from tarn.core.erasure import ADDRESS_BYTES, ADDRESSES_MAX, check_plan_id
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.levels import Feature
 from tarn.kv.namespace_records import Namespace
+from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
@@ -12,6 +16,8 @@ from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
 
 __all__ = ["ErasureHandler"]
 
+_ROWS_DEFAULT = 5_000
+_ROWS_MAX = 10_000
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["ErasureService"])
 
 
@@ -21,6 +27,9 @@ class ErasureHandler:
     def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
         self._guard = guard
         self._purges = graveler.purges
+        self._collections = graveler.collections
+        self._clock = graveler.clock
+        self._require_feature = graveler.require_feature
         self._page_keys = graveler.page_keys
 
     async def ListDoomedNamespaces(
@@ -67,6 +76,57 @@ class ErasureHandler:
         await self._guard.enter(call, rule, rule.resource.of(request))
         await self._purges.spare(request.storage_namespace)
         return pb.SpareNamespaceResponse()
+
+    async def ListStagedRows(
+        self, request: pb.ListStagedRowsRequest, call: Call
+    ) -> pb.ListStagedRowsResponse:
+        """Returns a page of staged rows."""
+        rule = _RULES["ListStagedRows"]
+        repository, grant = await self._guard.enter_repository(call, rule, request)
+        limit = paging(request.page_size, _ROWS_DEFAULT, _ROWS_MAX)
+        tokens = await self._page_keys.tokens(
+            grant.user_id,
+            rule.name,
+            instance=repository.instance_uid,
+            run=request.run_id,
+            prefix=request.prefix,
+        )
+        cursor = tokens.decode(request.page_token)
+        await self._require_run(repository, request.run_id)
+        page = await self._collections.staged.page(repository, request.prefix, cursor, limit)
+        return pb.ListStagedRowsResponse(
+            branch_id=page.branch_id,
+            paths=page.paths,
+            addresses=b"".join(page.addresses),
+            sizes=page.sizes,
+            next_page_token=tokens.encode(page.cursor) if page.cursor else "",
+        )
+
+    async def EraseAddresses(
+        self, request: pb.EraseAddressesRequest, call: Call
+    ) -> pb.EraseAddressesResponse:
+        """Notes addresses as erased."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["EraseAddresses"], request)
+        check_plan_id(request.plan_id)
+        self._require_feature(Feature.NEW_FIELDS)
+        addresses = _addresses(request.addresses)
+        await self._require_run(repository, request.run_id)
+        await self._collections.erased.erase(repository, addresses, request.plan_id)
+        return pb.EraseAddressesResponse()
+
+    async def _require_run(self, repository: Repository, run_id: str) -> None:
+        current = await self._collections.read(repository)
+        core.require_run(current, run_id, self._clock.now_us())
+
+
+def _addresses(packed: bytes) -> list[bytes]:
+    count, left = divmod(len(packed), ADDRESS_BYTES)
+    if left or not 0 < count <= ADDRESSES_MAX:
+        text = (
+            f"{len(packed)} bytes are not 1 to {ADDRESSES_MAX} addresses of {ADDRESS_BYTES} bytes"
+        )
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="addresses")
+    return [packed[at : at + ADDRESS_BYTES] for at in range(0, len(packed), ADDRESS_BYTES)]
 
 
 def _message(name: str, held: Namespace) -> pb.DoomedNamespace:

@@ -204,3 +204,23 @@ async def test_of_doomed_namespaces_only_late_files_are_told(lab: Lab) -> None:
     for place in ("mem://doomed0", "mem://doomed2"):
         await lab.blocks.put(BlockKey(place, physical_path(lab.ids.uuid7())), b"data")
     assert await lab.check() == [("namespace-orphan", "mem://doomed2")]
+
+
+async def test_an_erased_block_is_no_damage_and_one_that_is_there_is_a_finding(lab: Lab) -> None:
+    gone, there = await lab.put("gone"), await lab.put("there")
+    await lab.commit()
+    await lab.remove_block(gone)
+    await lab.remove_block(there)
+    assert len(await lab.check()) == 2, "without rows they are lost"
+    lab.lake.clock.advance(86_400)
+    addresses = [bytes.fromhex(block.rpartition("/")[2]) for block in (gone, there)]
+    await lab.lake.graveler.collections.erased.erase(lab.lake.repository, addresses, "ab" * 16)
+    files = ("plan.json", "outcomes-1.parquet")
+    for name in files:
+        key = BlockKey(lab.namespace, f"_tarn/erased/{'ab' * 16}/{name}")
+        await lab.blocks.put(key, b"x")
+    assert await lab.check(state="two") == []
+    await lab.blocks.put(BlockKey(lab.namespace, there), b"again")
+    found = await lab.check(state="three")
+    assert ("block-erased", there) in found
+    assert "ab" * 16 in lab.details[0]
