@@ -36,8 +36,8 @@ _COLLECTION = re.compile(
     r"|_tarn/reads/[0-9]{4}-[0-9]{2}-[0-9]{2}/[0-9a-f]{32}-[0-9]{6,}\.parquet"
     r"|_tarn/erased/[0-9a-f]{32}/[^.].*\.(json|parquet)"
 )
-"""Files of collections and erasures (`docs/formats/`), notes of restores, and the journal of reads; data does not depend
-on them."""
+"""Files of collections and erasures (`docs/formats/`), notes of restores, and the journal of reads; data does not
+depend on them."""
 _NOTE = re.compile(r"_tarn/refs/([^/]+)/([0-9]{20})-([0-9a-f]{64})\.json")
 _METADATA = (
     (re.compile(r"_tarn/ranges/([0-9a-f]{64})\.parquet"), "ranges", "range_id", Code.RANGE_ORPHAN),
