@@ -88,7 +88,7 @@ class Found:
         heads: matching objects in the committed head of each branch, zeros left out.
         staged: matching staged rows of each branch, zeros left out.
         outside: matching entries of listings whose data is outside the namespace.
-        incomplete: listings that nobody needs, and whose files are missing.
+        incomplete: listings that are not in use, and whose files are missing.
     """
 
     rows: pa.Table
@@ -282,10 +282,10 @@ class _Listings:
             raise _missing_error(self._namespace, path)
 
     async def abandoned(self) -> tuple[str, ...]:
-        """Returns the listings whose files are missing, after asking that nobody needs them.
+        """Returns the listings whose files are missing, after asking graveler whether they are in use.
 
         Raises:
-            TarnError: CORRUPT: somebody does.
+            TarnError: CORRUPT: one of them is.
         """
         if not self._missing:
             return ()
@@ -330,7 +330,7 @@ def _may_hold(info: RangeInfo, prefix: str) -> bool:
 
 def _missing_error(namespace: str, path: str) -> TarnError:
     text = (
-        f"{path} in {namespace} is missing, so nobody can know all objects that match; "
+        f"{path} in {namespace} is missing, so the objects that match cannot all be found; "
         "nothing was deleted; run tarn fsck"
     )
     return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=path)
