@@ -24,7 +24,7 @@ from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.wire.call import Call
 from tarn.testing.clock import SeededIds
 
-__all__ = ["NO_LIMITS", "Lab", "check_history", "collector_lab"]
+__all__ = ["NO_LIMITS", "Lab", "check_history", "collector_lab", "play"]
 
 DAY_S = 86_400
 NO_LIMITS = SweepOptions(limits=Limits(share_max=1.0))

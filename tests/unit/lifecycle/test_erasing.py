@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from collector_lab import Lab, collector_lab
+from collector_lab import NO_LIMITS, Lab, collector_lab, play
+from expiring_lab import commit, forget_reflog, set_rules
 from graveler_service import reason_of
 
 from tarn.backup.history import save_commits
@@ -16,6 +18,7 @@ from tarn.backup.writing import Lines, all_rows
 from tarn.block.port import BlockKey
 from tarn.client.access import Access
 from tarn.client.erasures import ErasureClient
+from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId, physical_path
@@ -406,3 +409,93 @@ async def test_a_backup_saves_the_rows(lab: Lab, tmp_path: Path) -> None:
     wanted = {RepositoryKeys.erased(bytes.fromhex(blocks[name][-32:])) for name in ("old", "new")}
     assert wanted <= set(saved)
     assert len([key for key in saved if not key.startswith(RepositoryKeys.ERASED)]) == commits
+
+
+async def test_rows_of_older_tokens_are_found(lab: Lab) -> None:
+    """A conditional write begins a new token; the row that it hides has a block, too."""
+    hidden = await lab.put("main", "users/7/a", b"hidden")
+    address = lab.ids.uuid7()
+    newer = physical_path(address)
+    await lab.collector.blocks.put(BlockKey(lab.namespace, newer), b"new")
+    entry = pack(Entry(3, lab.service.clock.now_us(), address, address, operation_id="one"))
+    await lab.service.graveler.stage(
+        lab.admin, "lake", lab.uid, "main", "users/7/a", entry, WriteCondition(if_match="*")
+    )
+    await lab.pass_days(2)
+    made = await eraser_of(lab).plan("lake", "users/7/a")
+    assert made.staged == {"main": 2}
+    await eraser_of(lab).run("lake", made.plan_id)
+    assert await lab.blocks() & {hidden, newer} == set()
+
+
+async def test_objects_of_expired_commits_are_found(lab: Lab) -> None:
+    """A mark let the commits expire, and no sweep has deleted their objects yet."""
+    made = [await commit(lab, "main", "users/7/a") for _ in range(3)]
+    await forget_reflog(lab)
+    await set_rules(lab, '{"branches": [{"match": "*", "keep_commits": 1}]}')
+    await lab.pass_days(6)
+    await lab.collector.mark("lake")
+    assert await reason_of(lab.readable(made[0][0])) is Reason.EXPIRED_COMMIT
+    plan = await eraser_of(lab).plan("lake", "users/7/*")
+    assert (plan.erasable.count, plan.heads) == (3, {"main": 1})
+    await eraser_of(lab).run("lake", plan.plan_id)
+    assert await lab.blocks() == set()
+    await lab.pass_days(1)
+    report = await lab.collector.sweep("lake", NO_LIMITS)
+    assert not report.missing
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_plan_finds_what_readers_find(lab: Lab, seed: int) -> None:
+    """Random histories, compared with every ref and every commit read path by path."""
+    refs = await play(lab, seed)
+    commits = [
+        path.removeprefix("_tarn/commits/").removesuffix(".json")
+        for path in await lab.blocks("_tarn/commits/")
+    ]
+    pairs: set[tuple[str, str]] = set()
+    for ref in [*refs, *commits]:
+        pairs |= set((await lab.readable(ref)).items())
+    await lab.pass_days(2)
+    for pattern, first in (("p[", ""), ("p3", "p3"), ("p*", "p"), ("*", "")):
+        made = await eraser_of(lab).plan("lake", pattern, everything=True)
+        rows = (await read_list(lab.collector.blocks, lab.namespace, made)).to_pylist()
+        found = {(row["path"], physical_path(row["address"])) for row in rows if row["matches"]}
+        wanted = {pair for pair in pairs if pair[0].startswith(first) and pattern != "p["}
+        assert found >= wanted, pattern
+        assert all(path == pattern or "*" in pattern for path, _ in found)
+    done = await eraser_of(lab).run("lake", made.plan_id)
+    assert (done.came_since, done.failed.count) == (0, 0)
+    assert await lab.blocks() & {block for _, block in pairs} == set()
+
+
+async def test_writers_beside_a_run_lose_nothing(lab: Lab) -> None:
+    """At each request of the run to the store, a client writes to a path of the plan, commits or merges."""
+    blocks, plan_id = await planned(lab)
+    kept = {blocks["other"]}
+    turns = iter(range(1_000_000))
+
+    def disturbed(name: str) -> Callable[..., Awaitable[object]]:
+        async def call(*arguments: object) -> object:
+            turn = next(turns)
+            branch = ("main", "side")[turn % 2]
+            kept.add(await lab.put(branch, ("users/7/a", "users/7/deep/c", "new")[turn % 3]))
+            if turn % 4 == 3:
+                await lab.commit(branch)
+            if turn % 8 == 7:
+                with suppress(TarnError):  # a conflict
+                    await lab.service.graveler.merge(lab.admin, "lake", "side", "main")
+            return await getattr(lab.collector.blocks, name)(*arguments)
+
+        return call
+
+    names = ("put", "read", "stat", "delete_many")
+    done = await over(lab, **{name: disturbed(name) for name in names}).run("lake", plan_id)
+    assert next(turns) > 10
+    assert done.certificate is not None
+    assert done.came_since > 0
+    assert await lab.blocks() == kept
+    for branch in ("main", "side"):
+        there = set((await lab.readable(branch)).values())
+        gone = there - await lab.blocks()
+        assert gone <= set(blocks.values()), "only what the plan names"
