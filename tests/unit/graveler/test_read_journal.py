@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -17,7 +17,7 @@ from tarn.block.port import BlockKey
 from tarn.client.access import Access
 from tarn.core.clock import DAY_US
 from tarn.core.entry import TOMBSTONE, Entry, pack
-from tarn.core.errors import TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId
 from tarn.core.levels import Feature, check_feature
 from tarn.kv.agreement import forget_settings
@@ -52,6 +52,11 @@ class Blocks(MemBlockStore):
         if self.gate is not None:
             await self.gate.wait()
         await super().put(key, body)
+
+    async def delete_many(self, namespace: str, paths: Sequence[str]) -> None:
+        if namespace == "mem://gone":
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no such bucket")
+        await super().delete_many(namespace, paths)
 
 
 class Lab:
@@ -237,7 +242,10 @@ async def test_it_counts_from_the_level_on_at_which_no_other_release_runs(
 
 
 async def test_old_files_and_rows_go(lab: Lab, running: Running) -> None:
+    """Those of a bucket that is gone do not keep the others."""
     lab.read()
+    gone = replace(lab.repository, instance_uid="0" * 32, storage_namespace="mem://gone")
+    lab.journal.note(gone, pack(Entry(1, 0, lab.ids.uuid7(), bytes(16))))
     await lab.journal.flush()
     killed = lab.replica()
     await killed.begin(anything)
@@ -248,7 +256,7 @@ async def test_old_files_and_rows_go(lab: Lab, running: Running) -> None:
     await asyncio.sleep(0.2)
     task.cancel()
     (file,) = await lab.blocks.list_page("mem://lake", "_tarn/reads/", "", 10)
-    assert len(await lab.rows(b"files/")) == 1
+    assert len(await lab.rows(b"files/")) == 2, "that of today, and that of the bucket that is gone"
     assert len(await lab.rows(b"sessions/")) == 1
     assert await lab.found(lab.clock.now_us()) == {young}, file.path
 

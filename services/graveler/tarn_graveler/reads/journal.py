@@ -255,8 +255,7 @@ class ReadJournal:
             for key, value in rows:
                 row = DayFiles.decode(value)
                 if row.day < before_us // DAY_US:
-                    await self._blocks.delete_many(row.namespace, row.paths)
-                    await self._kv.delete_many(self._partition, [key])
+                    await self._forget_day(key, row)
             if len(rows) < _PAGE:
                 break
             after = rows[-1][0] + b"\0"
@@ -267,6 +266,18 @@ class ReadJournal:
         ]
         if old:
             await self._kv.delete_many(self._partition, old)
+
+    async def _forget_day(self, key: bytes, row: DayFiles) -> None:
+        """Deletes files, and the row that names them. A bucket that is gone does not keep the others."""
+        try:
+            await self._blocks.delete_many(row.namespace, row.paths)
+            await self._kv.delete_many(self._partition, [key])
+        except TarnError as error:
+            _log.warning(
+                "old files of the journal of reads were not deleted",
+                namespace=row.namespace,
+                error=error.message,
+            )
 
 
 async def end_journal(kv: Kv, keys: InstallationKeys) -> None:
