@@ -46,6 +46,7 @@ def sample_installation(staged: int = 40) -> Installation:
             keys.repository("gone"): encode_repository(gone),
         },
         keys.cleanup: {keys.DONE_BEFORE: b"17"},
+        keys.reads: {b"sessions/%d" % number: b"session" for number in range(9)},
         keys.drops(1): {keys.drop(drop.drop_time_us, dropped.name): encode_drop(drop)},
         AuthKeys(INSTALLATION).partition: {AuthKeys.setup(): b"", AuthKeys.user("ann"): b"sealed"},
         of_lake.refs: {

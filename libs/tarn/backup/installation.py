@@ -1,9 +1,9 @@
 """Saves a whole installation: users, repositories, and what they share.
 
 Not in a backup, because it belongs to the running installation or can be made again: the fence and the settings of the
-store, the key of page tokens, tasks, and the list of partitions to drop. The list must not be copied: it was read at
-another time than the branches, and could name a token that a saved branch still needs. Only its entries about the
-expiry of reflogs are kept; they drop nothing.
+store, the key of page tokens, tasks, the journal of reads, and the list of partitions to drop. The list must not be
+copied: it was read at another time than the branches, and could name a token that a saved branch still needs. Only its
+entries about the expiry of reflogs are kept; they drop nothing.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ async def _look_at_partitions(kv: ListingKv, keys: InstallationKeys) -> list[int
         for each in (
             keys.graveler,
             keys.cleanup,
+            keys.reads,
             AuthKeys(keys.installation_id).partition,
             fence_partition(keys.installation_id),
         )

@@ -132,6 +132,12 @@ class InstallationKeys:
         """The clean-up's progress through the list of partitions to drop."""
         return Partition(f"{self.installation_id}/cleanup", PartitionKind.REGISTER)
 
+    @property
+    def reads(self) -> Partition:
+        """The rows of the journal of reads. Each is written by one process."""
+        name = f"{self.installation_id}/reads"
+        return Partition(name, PartitionKind.PLAIN, _REGISTER_BUCKETS)
+
     def drops(self, hour: int) -> Partition:
         """The partitions to drop in one hour since 1970, by time. Dropped whole when the hour is over."""
         return Partition(f"{self.installation_id}/cleanup/{hour}", PartitionKind.PLAIN)

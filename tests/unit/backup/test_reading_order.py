@@ -346,6 +346,13 @@ async def test_partitions_of_an_unknown_kind_are_refused(lab: BackupLab) -> None
     assert caught.value.kind is Kind.UNIMPLEMENTED
 
 
+async def test_the_journal_of_reads_is_known_and_not_saved(lab: BackupLab) -> None:
+    reads = InstallationKeys(INSTALLATION).reads
+    assert await lab.kv.set_many(reads, [Group(b"k", ((b"k", b"v"),))]) == [None]
+    await lab.back_up()
+    assert await (await lab.restored()).scan(reads, b"", None, 1) == []
+
+
 async def test_users_are_saved_and_the_key_of_page_tokens_is_not(lab: BackupLab) -> None:
     auth, shared = AuthKeys(INSTALLATION), InstallationKeys(INSTALLATION)
     await lab.kv.set_many(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -17,7 +17,7 @@ from tarn.block.port import BlockKey
 from tarn.client.access import Access
 from tarn.core.clock import DAY_US
 from tarn.core.entry import TOMBSTONE, Entry, pack
-from tarn.core.errors import TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId
 from tarn.core.levels import Feature, check_feature
 from tarn.kv.agreement import forget_settings
@@ -31,7 +31,7 @@ from tarn_graveler.assembly import GravelerSettings
 from tarn_graveler.reads import journal as module
 from tarn_graveler.reads.coverage import DEAD_US, STALE_US, ReadObjects
 from tarn_graveler.reads.journal import KEPT_US, ReadJournal
-from tarn_graveler.reads.records import PREFIX, decode_addresses, encode_addresses
+from tarn_graveler.reads.records import ON_KEY, decode_addresses, encode_addresses
 
 KEYS = InstallationKeys("test")
 PLACE = fence_partition("test")
@@ -52,6 +52,11 @@ class Blocks(MemBlockStore):
         if self.gate is not None:
             await self.gate.wait()
         await super().put(key, body)
+
+    async def delete_many(self, namespace: str, paths: Sequence[str]) -> None:
+        if namespace == "mem://gone":
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no such bucket")
+        await super().delete_many(namespace, paths)
 
 
 class Lab:
@@ -92,8 +97,11 @@ class Lab:
             place = page.following
         return found
 
-    async def rows(self, prefix: bytes = PREFIX) -> list[bytes]:
-        return [key for key, _ in await self.kv.scan(PLACE, prefix, after_prefix(prefix), 100)]
+    async def rows(self, prefix: bytes) -> list[bytes]:
+        return [key for key, _ in await self.kv.scan(KEYS.reads, prefix, after_prefix(prefix), 100)]
+
+    async def is_on(self) -> bool:
+        return (await self.kv.get_many(PLACE, [ON_KEY]))[0] is not None
 
 
 @pytest.fixture
@@ -164,7 +172,7 @@ async def test_a_session_that_ends_well_leaves_no_doubt(lab: Lab) -> None:
     begun_us = lab.clock.now_us()
     address = lab.read()
     await lab.journal.end()
-    assert await lab.rows(b"reads/sessions/") == []
+    assert await lab.rows(b"sessions/") == []
     lab.clock.advance(DEAD_US / 1_000_000)
     assert await lab.found(begun_us) == {address}
 
@@ -234,7 +242,10 @@ async def test_it_counts_from_the_level_on_at_which_no_other_release_runs(
 
 
 async def test_old_files_and_rows_go(lab: Lab, running: Running) -> None:
+    """Those of a bucket that is gone do not keep the others."""
     lab.read()
+    gone = replace(lab.repository, instance_uid="0" * 32, storage_namespace="mem://gone")
+    lab.journal.note(gone, pack(Entry(1, 0, lab.ids.uuid7(), bytes(16))))
     await lab.journal.flush()
     killed = lab.replica()
     await killed.begin(anything)
@@ -245,8 +256,8 @@ async def test_old_files_and_rows_go(lab: Lab, running: Running) -> None:
     await asyncio.sleep(0.2)
     task.cancel()
     (file,) = await lab.blocks.list_page("mem://lake", "_tarn/reads/", "", 10)
-    assert len(await lab.rows(b"reads/files/")) == 1
-    assert len(await lab.rows(b"reads/sessions/")) == 1
+    assert len(await lab.rows(b"files/")) == 2, "that of today, and that of the bucket that is gone"
+    assert len(await lab.rows(b"sessions/")) == 1
     assert await lab.found(lab.clock.now_us()) == {young}, file.path
 
 
@@ -291,12 +302,12 @@ async def test_a_replica_without_a_journal_ends_it_for_all(tmp_path: Path) -> No
 
     async with replicas.replica() as graveler:
         async with application(keeps_reads=True):
-            assert len(await lab.rows()) == 2, "since when it is on, and the session"
-        assert await lab.rows() == [b"reads/on"]
+            assert (await lab.is_on(), len(await lab.rows(b"sessions/"))) == (True, 1)
+        assert (await lab.is_on(), len(await lab.rows(b"sessions/"))) == (True, 0)
         with pytest.raises(TarnError, match=r"lifecycle\.reads\.enabled is false here and true"):
             await application(keeps_reads=False).__aenter__()
-        assert await lab.rows() == [b"reads/on"]
+        assert await lab.is_on()
         await forget_settings(lab.kv, "test")
         async with application(keeps_reads=False):
-            assert await lab.rows() == []
+            assert not await lab.is_on()
     await replicas.tasks.close()

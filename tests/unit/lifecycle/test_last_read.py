@@ -22,6 +22,7 @@ from tarn.lifecycle.progress import Progress
 from tarn_graveler.reads.journal import ReadJournal, end_journal
 from tarn_graveler.reads.records import ON_KEY, Session, encode_on
 
+KEYS = InstallationKeys("test")
 READ = '{"branches": [{"match": "*", "keep_commits": 1}], "objects": {"keep_read_days": 10}}'
 
 
@@ -100,7 +101,8 @@ async def test_a_read_after_the_mark_is_seen_by_the_sweep(lab: Lab) -> None:
 
 async def set_row(lab: Lab, key: bytes, value: bytes) -> None:
     group = Group(key, ((key, value),))
-    assert await lab.service.replicas.kv.set_many(fence_partition("test"), [group]) == [None]
+    partition = fence_partition("test") if key == ON_KEY else KEYS.reads
+    assert await lab.service.replicas.kv.set_many(partition, [group]) == [None]
 
 
 def days_ago(lab: Lab, days: float) -> int:
@@ -112,7 +114,7 @@ async def no_doubt(_: Lab) -> None:
 
 
 async def off(lab: Lab) -> None:
-    await end_journal(lab.service.replicas.kv, InstallationKeys("test"))
+    await end_journal(lab.service.replicas.kv, KEYS)
 
 
 async def on_for_nine_days(lab: Lab) -> None:

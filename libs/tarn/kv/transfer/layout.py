@@ -88,6 +88,7 @@ async def _declared(
     keys = InstallationKeys(installation_id)
     yield keys.graveler
     yield keys.cleanup
+    yield keys.reads
     yield AuthKeys(installation_id).partition
     for name in [name for name in listed if name.startswith(f"{keys.cleanup.name}/")]:
         drops = Partition(name, listed[name].kind)

@@ -30,7 +30,7 @@ from tarn.lifecycle.purging import PURGE_FOLDER
 from tarn_graveler.fsck.finding import Code, Finding
 from tarn_graveler.fsck.session import FsckSession, or_corrupt, shown, uuid_time_us
 from tarn_graveler.fsck.uploads import upload_partitions
-from tarn_graveler.reads.records import check_row
+from tarn_graveler.reads.records import check_row, decode_on
 
 __all__ = ["Installation"]
 
@@ -183,7 +183,7 @@ class Installation:
     # ---- records of the store
 
     async def check_place(self) -> None:
-        """Checks that the fence, the shared settings, and the rows of replicas and the journal of reads are whole."""
+        """Checks that the fence, the shared settings, the rows of replicas and those of the journal of reads."""
         partition = fence_partition(self._keys.installation_id)
         async for row in self._reads.rows(partition):
             check = _OF_THE_PLACE.get(row[0].partition(b"/")[0])
@@ -193,6 +193,8 @@ class Installation:
                 )
             else:
                 await self._decodes(partition, row, check)
+        async for row in self._reads.rows(self._keys.reads):
+            await self._decodes(self._keys.reads, row, check_row)
 
     # ---- drops and partitions
 
@@ -281,6 +283,7 @@ class Installation:
             self._keys.cleanup.name,
             AuthKeys(self._keys.installation_id).partition.name,
             fence_partition(self._keys.installation_id).name,
+            self._keys.reads.name,
         }
         async for repository in self._records():
             keys = self._keys.of_repository(repository.repository_id, repository.instance_uid)
@@ -351,11 +354,15 @@ def _check_replica(key: bytes, value: bytes) -> None:
         raise ValueError("the row belongs to another replica")
 
 
+def _check_reads_on(_: bytes, value: bytes) -> None:
+    decode_on(value)
+
+
 _OF_THE_PLACE = {
     FENCE: _check_fence,
     SETTINGS: _check_settings,
     b"replicas": _check_replica,
-    b"reads": check_row,
+    b"reads": _check_reads_on,
 }
 
 

@@ -73,7 +73,8 @@ class ReadObjects:
         self._kv = kv
         self._blocks = blocks
         self._clock = clock
-        self._partition = fence_partition(keys.installation_id)
+        self._partition = keys.reads
+        self._place = fence_partition(keys.installation_id)
 
     async def known_since_us(self, repository: Repository) -> int:
         """Returns since when every lookup is in the journal, but for those of the last minutes; 0: it is off.
@@ -83,7 +84,7 @@ class ReadObjects:
         Raises:
             TarnError: CORRUPT: a row cannot be read. Also the store's errors.
         """
-        (on,) = await self._kv.get_many(self._partition, [ON_KEY])
+        (on,) = await self._kv.get_many(self._place, [ON_KEY])
         if on is None:
             return 0
         # What was restored or recovered may have been read before, under another instance.

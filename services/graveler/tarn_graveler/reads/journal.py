@@ -23,7 +23,7 @@ from tarn.core.levels import Feature
 from tarn.core.retention import READ_DAYS_MAX
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import InstallationKeys, after_prefix
-from tarn.kv.port import Group, Kv
+from tarn.kv.port import Group, Kv, Partition
 from tarn.kv.records import Repository
 from tarn_graveler.reads.coverage import DEAD_US
 from tarn_graveler.reads.records import (
@@ -84,7 +84,8 @@ class ReadJournal:
         self, kv: Kv, blocks: BlockStore, clock: Clock, ids: IdSource, keys: InstallationKeys
     ) -> None:
         self._kv = kv
-        self._partition = fence_partition(keys.installation_id)
+        self._partition = keys.reads
+        self._place = fence_partition(keys.installation_id)
         self._blocks = blocks
         self._clock = clock
         self._session = Session(ids.uuid7().hex(), clock.now_us())
@@ -228,15 +229,17 @@ class ReadJournal:
             if error.reason is not Reason.FEATURE_LEVEL:
                 raise
             return
-        (found,) = await self._kv.get_many(self._partition, [ON_KEY])
+        (found,) = await self._kv.get_many(self._place, [ON_KEY])
         if found is None:
-            await self._set(ON_KEY, encode_on(self._clock.now_us()))
+            await self._set(ON_KEY, encode_on(self._clock.now_us()), self._place)
 
-    async def _set(self, key: bytes, value: bytes) -> None:
+    async def _set(self, key: bytes, value: bytes, partition: Partition | None = None) -> None:
+        """Writes a row, by default of the journal's own partition."""
+        partition = partition or self._partition
         group = Group(key, ((key, value),))
-        (error,) = await self._kv.set_many(self._partition, [group])
+        (error,) = await self._kv.set_many(partition, [group])
         if error is not None and error.kind is Kind.UNKNOWN_OUTCOME:
-            (error,) = await self._kv.set_many(self._partition, [group])
+            (error,) = await self._kv.set_many(partition, [group])
         if error is not None:
             raise error
 
@@ -252,8 +255,7 @@ class ReadJournal:
             for key, value in rows:
                 row = DayFiles.decode(value)
                 if row.day < before_us // DAY_US:
-                    await self._blocks.delete_many(row.namespace, row.paths)
-                    await self._kv.delete_many(self._partition, [key])
+                    await self._forget_day(key, row)
             if len(rows) < _PAGE:
                 break
             after = rows[-1][0] + b"\0"
@@ -264,6 +266,18 @@ class ReadJournal:
         ]
         if old:
             await self._kv.delete_many(self._partition, old)
+
+    async def _forget_day(self, key: bytes, row: DayFiles) -> None:
+        """Deletes files, and the row that names them. A bucket that is gone does not keep the others."""
+        try:
+            await self._blocks.delete_many(row.namespace, row.paths)
+            await self._kv.delete_many(self._partition, [key])
+        except TarnError as error:
+            _log.warning(
+                "old files of the journal of reads were not deleted",
+                namespace=row.namespace,
+                error=error.message,
+            )
 
 
 async def end_journal(kv: Kv, keys: InstallationKeys) -> None:

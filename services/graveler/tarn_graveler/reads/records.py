@@ -1,7 +1,8 @@
-"""What the journal of reads keeps: its rows beside the fence, and its files in the bucket (docs/formats/reads.md).
+"""What the journal of reads keeps: rows in the store, and files in the bucket (docs/formats/reads.md).
 
-The rows belong to the store: no transfer, dump or backup copies them. So a copy of an installation knows of no journal,
-and its rules count every object as read.
+The row that says since when it is on lies beside the fence, and belongs to the store: no transfer, dump or backup
+copies it. So in a copy of an installation every object counts as read. The other rows are in a partition of their own
+(`InstallationKeys.reads`), so that their writes do not compete with those of the fence.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ __all__ = [
     "FILES_KEY",
     "FILE_ROWS",
     "ON_KEY",
-    "PREFIX",
     "SESSIONS_KEY",
     "DayFiles",
     "Session",
@@ -36,11 +36,10 @@ __all__ = [
     "file_path",
 ]
 
-PREFIX: Final = b"reads/"
-ON_KEY: Final = PREFIX + b"on"
-"""The row that says since when every replica keeps the journal; absent while it is off."""
-SESSIONS_KEY: Final = PREFIX + b"sessions/"
-FILES_KEY: Final = PREFIX + b"files/"
+ON_KEY: Final = b"reads/on"
+"""The row beside the fence that says since when every replica keeps the journal; absent while it is off."""
+SESSIONS_KEY: Final = b"sessions/"
+FILES_KEY: Final = b"files/"
 FILE_ROWS: Final = 20_000
 """Most addresses of one file: 320 kB."""
 ADDRESS_BYTES: Final = 16
@@ -72,7 +71,7 @@ class Session:
 
     @property
     def key(self) -> bytes:
-        """The key of the row, in the partition of the fence."""
+        """The key of the row."""
         return SESSIONS_KEY + self.session_id.encode()
 
     def encode(self) -> bytes:
@@ -118,7 +117,7 @@ class DayFiles:
 
     @property
     def key(self) -> bytes:
-        """The key of the row, in the partition of the fence. The days of a repository are in order."""
+        """The key of the row. The days of a repository are in order."""
         return self.day_key(self.instance_uid, self.day) + self.session_id.encode()
 
     @staticmethod
@@ -170,14 +169,11 @@ def decode_on(value: bytes) -> int:
 
 
 def check_row(key: bytes, value: bytes) -> None:
-    """Checks a row of the journal.
+    """Checks a row of the partition of the journal.
 
     Raises:
         ValueError, TarnError: its key or its value cannot be read, or they do not belong together.
     """
-    if key == ON_KEY:
-        decode_on(value)
-        return
     row = DayFiles.decode(value) if key.startswith(FILES_KEY) else Session.decode(value)
     if row.key != key:
         raise ValueError("the row belongs to another key")

@@ -9,7 +9,7 @@ from tarn.kv.fence import fence_partition
 from tarn.kv.keys import InstallationKeys
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.reads.journal import ReadJournal
-from tarn_graveler.reads.records import ON_KEY, PREFIX
+from tarn_graveler.reads.records import ON_KEY
 
 
 async def test_the_journal_is_known_and_its_rows_are_checked(lab: Lab) -> None:
@@ -21,11 +21,11 @@ async def test_the_journal_is_known_and_its_rows_are_checked(lab: Lab) -> None:
     assert len(await lab.listed("_tarn/reads/")) == 1
     lab.days = 3
     assert await lab.check() == [], lab.details
-    place = fence_partition("test")
-    rows = await lab.kv.scan(place, PREFIX, None, 10)
-    assert len(rows) == 3
+    rows = await lab.kv.scan(keys.reads, b"", None, 10)
+    assert len(rows) == 2, "a session, and the files of a day"
     for key, _ in rows:
-        await lab.set(place, key, b"{}")
-    await lab.set(place, ON_KEY + b"x", rows[-1][1])
+        await lab.set(keys.reads, key, b"{}")
+    await lab.set(keys.reads, rows[0][0] + b"x", rows[0][1])
+    await lab.set(fence_partition("test"), ON_KEY, b"{}")
     found = await lab.check()
     assert [code for code, _ in found] == [Code.RECORD_DAMAGED.label] * 4, lab.details
