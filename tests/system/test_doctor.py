@@ -17,6 +17,8 @@ from tarn.testing.faults.http_fault_proxy import Answer, Request
 from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 from tarn_cli.doctor import Finding, Level, examine
 
+pytestmark = pytest.mark.every_form
+
 
 def test_a_running_tarn_is_well(tarn: RunningTarn) -> None:
     done = tarn.cli("--json", "doctor", "--data-dir", str(tarn.data))
