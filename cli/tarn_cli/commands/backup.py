@@ -92,7 +92,7 @@ def create(
         )
         return _record(manifest)
 
-    session.output.one(_run(session, config, work))
+    session.output.one(_run(session, config, work, "backup create", target))
     session.output.remark("no backup holds the installation's secret: keep that, too")
 
 
@@ -202,7 +202,7 @@ def restore(
             "rows": done.rows,
         }
 
-    session.output.one(_run(session, config, work))
+    session.output.one(_run(session, config, work, "backup restore", target))
     session.output.remark(
         "run `tarn fsck` now; garbage collections are held for seven days (`tarn gc release` ends that)"
     )
@@ -228,7 +228,7 @@ def prune(
         done = await prune_target(await run.target(target), keep, run.clock, run.ids)
         return {"kept": len(done.kept), "removed": list(done.removed), "chunks": done.chunks}
 
-    session.output.one(_run(session, config, work))
+    session.output.one(_run(session, config, work, "backup prune", target))
 
 
 def _config(session: Session, config_file: Path | None, data_dir: Path | None, kv: str) -> Config:
@@ -236,11 +236,23 @@ def _config(session: Session, config_file: Path | None, data_dir: Path | None, k
     return read_config(config_file, environment, data_dir)
 
 
-def _run(session: Session, config: Config, work: Callable[[BackupRun], Awaitable[T]]) -> T:
+def _run(
+    session: Session,
+    config: Config,
+    work: Callable[[BackupRun], Awaitable[T]],
+    command: str = "",
+    target: str = "",
+) -> T:
+    """Runs `work`; the audit log records a command that has a name."""
+    from tarn_cli.audited import audited
     from tarn_cli.backup_run import run_backup
 
+    async def recorded(run: BackupRun) -> T:
+        with audited(config, run.clock, command, target=target):
+            return await work(run)
+
     try:
-        return run_backup(session, config, work)
+        return run_backup(session, config, recorded if command else work)
     except asyncio.CancelledError as stop:
         session.output.remark("interrupted; run the same command again")
         raise click.exceptions.Exit(_TERMINATED) from stop

@@ -37,6 +37,7 @@ from tarn.kv.transfer import reopen as reopen_place
 from tarn.rpc.process.log import logging_to
 from tarn.rpc.process.standalone import log_config
 from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn_cli.audited import audited
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.kv_place import about, check_apart, config_of, secret_of
 from tarn_cli.output import Record
@@ -109,7 +110,8 @@ def dump(
         found = {"dump": str(out), "partitions": manifest.partitions, "parts": manifest.parts}
         return {**found, **_record(done)}
 
-    _carry_out(session, config, concurrency, rows_per_second, work)
+    command = _Command("kv dump", {"store": about(config), "to": str(folder)}, (config,))
+    _carry_out(session, config, concurrency, rows_per_second, work, command)
     session.output.remark("the dump does not contain the installation's secret: keep that, too")
 
 
@@ -139,7 +141,8 @@ def load(
         done = await load_place(dumped, await run.place(config), run.ids, run.options)
         return {"store": about(config), **_record(done)}
 
-    _carry_out(session, config, concurrency, rows_per_second, work)
+    command = _Command("kv load", {"store": about(config), "from": str(folder)}, (config,))
+    _carry_out(session, config, concurrency, rows_per_second, work, command)
     if secret_of(config) is None:
         session.output.remark(f"no installation secret is set here: {_SECRET_HINT}")
 
@@ -180,7 +183,9 @@ def migrate(
         done = await migrate_place(await run.place(old), await run.place(new), run.ids, run.options)
         return {"source": about(old), "target": about(new), **_record(done)}
 
-    _carry_out(session, new, concurrency, rows_per_second, work)
+    logs = (new,) if old.audit == new.audit else (old, new)
+    command = _Command("kv migrate", {"from": about(old), "to": about(new)}, logs)
+    _carry_out(session, new, concurrency, rows_per_second, work, command)
     session.output.remark(f"use {about(new)} from now on; {about(old)} is closed")
     if secrets[1] is None:
         session.output.remark(f"no installation secret is set there: {_SECRET_HINT}")
@@ -245,7 +250,8 @@ def reopen(session: Session, store: str, force: bool) -> None:
         fence = await reopen_place(await run.place(config), force=force)
         return {"store": about(config), "was": "open" if fence is None else fence.state.value}
 
-    _carry_out(session, config, 1, None, work)
+    command = _Command("kv reopen", {"store": about(config), "force": force}, (config,))
+    _carry_out(session, config, 1, None, work, command)
 
 
 @kv.command()
@@ -274,7 +280,17 @@ def settings(session: Session, store: str, forget: bool) -> None:
             noted = await read_settings(opened, config.installation.id)
         return {"store": about(config), "forgotten": forget, "settings": noted}
 
-    _carry_out(session, config, 1, None, work)
+    command = _Command("kv settings --forget", {"store": about(config)}, (config,))
+    _carry_out(session, config, 1, None, work, command if forget else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """What the audit log says about a command: its words, details, and the installations whose logs have it."""
+
+    words: str
+    details: dict[str, str | int]
+    logs: tuple[Config, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,13 +321,20 @@ def _carry_out(
     concurrency: int,
     rows_per_second: int | None,
     work: Callable[[_Run], Awaitable[T]],
+    command: _Command | None = None,
 ) -> T:
-    """Runs `work` with progress on standard error; prints its result and returns it."""
+    """Runs `work` with progress on standard error; prints its result and returns it.
+
+    With a `command`, which changes or copies a store, the audit log records it.
+    """
     clock = SystemClock()
 
     async def opened(report: Callable[[Pass], None]) -> T:
         options = TransferOptions(clock, RateLimiter(clock, rows_per_second), concurrency, report)
         async with AsyncExitStack() as stack:
+            if command is not None:
+                for each in command.logs:
+                    stack.enter_context(audited(each, clock, command.words, **command.details))
             environment = dict(session.environment)
             return await work(_Run(clock, SystemIds(clock), options, environment, stack))
 

@@ -17,6 +17,7 @@ from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_auth.registers import Registers
 from tarn_auth.resealing import Seals, count_seals, reseal
 from tarn_auth.secret_box import SecretBox
+from tarn_cli.audited import audited
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.kv_url import kv_variables
@@ -75,13 +76,14 @@ async def _work(session: Session, config: Config, box: SecretBox, *, is_status: 
         registers = Registers(kv, AuthKeys(config.installation.id).partition)
         if is_status:
             return await count_seals(registers, box)
-        return await reseal(
-            registers,
-            box,
-            lambda read, sealed: session.output.remark(
-                f"{read} key pairs read, {sealed} sealed again"
-            ),
-        )
+        with audited(config, clock, "auth rotate-master-key"):
+            return await reseal(
+                registers,
+                box,
+                lambda read, sealed: session.output.remark(
+                    f"{read} key pairs read, {sealed} sealed again"
+                ),
+            )
     finally:
         await kv.close()
 

@@ -20,6 +20,7 @@ from tarn.kv.replicas import read_replicas
 from tarn.kv.upgrading import raise_level
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn_cli.audited import audited
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.kv_url import kv_variables
@@ -111,13 +112,15 @@ def finish(session: Session, config_file: Path | None, data_dir: Path | None, kv
     is_shared = config.metadata.db.type != "embedded"
 
     async def work(store: ListingKv) -> Record:
-        before = await raise_level(
-            store,
-            config.installation.id,
-            SystemClock(),
-            is_shared=is_shared,
-            said=session.output.remark,
-        )
+        clock = SystemClock()
+        with audited(config, clock, "upgrade finish", to_level=LEVEL_MAX):
+            before = await raise_level(
+                store,
+                config.installation.id,
+                clock,
+                is_shared=is_shared,
+                said=session.output.remark,
+            )
         return {"level_before": before.level, "level": max(before.level, LEVEL_MAX)}
 
     session.output.one(_with_store(config, work, alone=True))

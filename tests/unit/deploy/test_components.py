@@ -155,14 +155,14 @@ def test_the_collector_scrapes_the_service_of_all_pods() -> None:
 
 def test_the_services_send_their_spans_to_the_collector() -> None:
     """The endpoint names its Service and port, and the policies let the spans pass."""
-    urls = set()
+    endpoints = set()
     for service in SERVICES:
         (source,) = container_of("full", service)["envFrom"]
         variables = named("full", "ConfigMap")[source["configMapRef"]["name"]]["data"]
         assert variables["OTEL_TRACES_EXPORTER"] == "otlp"
         assert "OTEL_METRICS_EXPORTER" not in variables, "they are scraped"
-        urls.add(variables["OTEL_EXPORTER_OTLP_ENDPOINT"])
-    (url,) = urls
+        endpoints.add(variables["OTEL_EXPORTER_OTLP_ENDPOINT"])
+    (url,) = endpoints
     endpoint = urlsplit(url)
     assert endpoint.scheme == "http"
     target = named("full", "Service")[str(endpoint.hostname)]["spec"]

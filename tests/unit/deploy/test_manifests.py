@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import tomllib
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+from custom_resources import is_custom, validate_custom
+from jsonschema import ValidationError
 from manifests import JOBS, K8S, OVERLAYS, allowed, named, objects, pod_specs, pods, selects
 
 from tarn.config import KEYS, Config, load
@@ -85,8 +88,37 @@ def configuration(overlay: str, name: str, tmp_path: Path) -> Config:
 @pytest.mark.parametrize("overlay", [*OVERLAYS, *JOBS])
 def test_every_object_is_valid(overlay: str) -> None:
     for each in objects(overlay):
-        if not each["apiVersion"].startswith("monitoring.coreos.com/"):  # see test_components
+        if is_custom(each):
+            validate_custom(each)
+        else:
             kubernetes_validate.validate(each, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [
+        ("PodMonitor", ("spec", "podMetricsEndpoint"), []),
+        ("PodMonitor", ("spec", "podMetricsEndpoints", 0, "scrape_timeout"), "10s"),
+        ("PodMonitor", ("spec", "podMetricsEndpoints", 0, "interval"), "15"),
+        ("PodMonitor", ("spec", "podMetricsEndpoints", 0, "port"), 8110),
+        ("PodMonitor", ("apiVersion",), "monitoring.coreos.com/v2"),
+        ("PrometheusRule", ("spec", "groups", 0, "rules", 0, "labels", "severity"), 1),
+        ("PrometheusRule", ("spec", "groups", 0, "rules", 0, "expression"), "up"),
+        ("PrometheusRule", ("spec", "groups", 0, "rules", 0, "for"), "5 minutes"),
+        ("PrometheusRule", ("spec", "group"), []),
+    ],
+)
+def test_a_mistake_in_a_custom_resource_is_found(
+    kind: str, path: tuple[str | int, ...], value: object
+) -> None:
+    (found,) = copy.deepcopy(named("full", kind)).values()
+    validate_custom(found)
+    place: Any = found
+    for each in path[:-1]:
+        place = place[each]
+    place[path[-1]] = value
+    with pytest.raises(ValidationError):
+        validate_custom(found)
 
 
 @every_overlay
