@@ -180,3 +180,5 @@ async def test_a_compaction_is_built_by_the_builder_of_commits(
     assert [order.head is not None for order in orders] == [False, True, True]
     # Only the commit compares the whole compacted listing with its head.
     assert [order.counts_changes for order in orders] == [False, False, True]
+    # Only the listing of a commit is cut by the rule of commits.
+    assert [order.finely for order in orders] == [True, True, False]

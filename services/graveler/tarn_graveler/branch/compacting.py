@@ -224,6 +224,7 @@ class Compacting:
             tuple(self._layers.partition(name, token) for token in record.sealed),
             await self._layers.head_beneath(repository, record),
             counts_changes=False,
+            finely=True,
             is_background=True,
         )
         return await self._listings.build(handle, version, record, order)
