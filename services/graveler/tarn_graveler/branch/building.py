@@ -49,7 +49,8 @@ class BuildOrder:
             of it with `head`, which only a commit needs.
         finely: cuts the listing finer where it is written, so that the next build over it rewrites less; for compacted
             listings.
-        is_background: no caller waits for the result, so it leaves room for builds of commits; for compactions.
+        is_background: no caller waits for the result, so it leaves room for builds of commits; for the
+            compactor's compactions.
     """
 
     namespace: str
