@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup quickstart up down status test fast unit system spark-churn lint format proto wheel images k8s-test clean \
+.PHONY: help setup quickstart up down status test test-long fast unit system spark-churn lint format proto wheel images k8s-test clean \
 	bench bench-quick bench-parts compaction-soak \
 	sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
@@ -65,6 +65,9 @@ fast:  ## Run the tests of the protocol, the formats and the primitives, in unde
 unit:  ## Run the quick tests only
 	@tools/setup python
 	@$(BIN)/python -m pytest -n auto -m "not cassandra" tests/unit tests/contract $(ARGS)
+
+test-long: setup lint  ## Run every test in every form of Tarn, for hours
+	@$(MAKE) --no-print-directory pytest ARGS="--long $(ARGS)"
 
 system: setup  ## Run the tests that start real processes
 	@$(MAKE) --no-print-directory pytest ARGS="tests/system $(ARGS)"

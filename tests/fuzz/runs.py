@@ -13,14 +13,14 @@ CORPUS = ROOT / "tests/fuzz/corpus"
 FINDINGS = ROOT / ".fuzz"
 
 INPUTS = {
-    "sigv4": 20_000,
-    "chunked": 8_000,
-    "xml": 18_000,
+    "sigv4": 12_000,
+    "chunked": 5_000,
+    "xml": 12_000,
     "entry": 2_500,
     "ranges": 1_500,
     "metaranges": 2_000,
     "pages": 60_000,
-    "yaml": 2_000,
+    "yaml": 1_000,
     # Small parsers, and parsers that targets above also cover.
     "head": 18_000,
     "client": 10_000,

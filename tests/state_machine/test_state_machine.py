@@ -121,7 +121,7 @@ def test_a_lake_in_memory(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     async def opened() -> Kv:
         return MemKv()
 
-    check(opened, tmp_path, 3000, pytestconfig)
+    check(opened, tmp_path, 2000, pytestconfig)
 
 
 @pytest.mark.timeout(3600)
@@ -129,7 +129,7 @@ def test_a_lake_on_the_embedded_store(tmp_path: Path, pytestconfig: pytest.Confi
     async def opened() -> Kv:
         return await open_embedded(tmp_path / "kv.db", durability="os")
 
-    check(opened, tmp_path, 1500, pytestconfig)
+    check(opened, tmp_path, 1000, pytestconfig)
 
 
 @pytest.mark.cassandra

@@ -1,12 +1,14 @@
 """Real processes: one Tarn of each form per test worker, a repository of its own for each test.
 
-Tests that are marked `on_cassandra` run on real Cassandra, too: on one node and on three. Those that are marked
-`in_form` run in these forms only, because each run is long and the others would add little.
+Tests that are marked `on_cassandra` run on real Cassandra, too: on one node and on three. With `--long` each test that
+uses a Tarn runs in each form. Without it, one runs in a form that depends on its name, unless it is marked `every_form`
+or `in_form` (without a form: on Cassandra only).
 """
 
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -36,10 +38,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(180))
 
 
+def forms_of(metafunc: pytest.Metafunc) -> tuple[str, ...]:
+    """Returns the forms of Tarn in which a test runs; those on Cassandra come on top."""
+    definition = metafunc.definition
+    if metafunc.config.getoption("--long") or definition.get_closest_marker("every_form"):
+        return FORMS
+    if chosen := definition.get_closest_marker("in_form"):
+        return tuple(chosen.args)
+    return (FORMS[zlib.crc32(definition.name.encode()) % len(FORMS)],)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs each test that uses a running Tarn in all forms that are meant for it."""
-    chosen = metafunc.definition.get_closest_marker("in_form")
-    forms: list[Any] = list(chosen.args if chosen else FORMS)
+    forms: list[Any] = list(forms_of(metafunc))
     if marker := metafunc.definition.get_closest_marker("on_cassandra"):
         wanted = marker.args or ON_CASSANDRA
         forms += [pytest.param(form, marks=pytest.mark.cassandra) for form in wanted]

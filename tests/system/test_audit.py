@@ -24,6 +24,7 @@ def records(tarn: RunningTarn, repository: str) -> list[dict[str, Any]]:
     )
 
 
+@pytest.mark.every_form
 def test_s3_and_rpcs_are_recorded_by_their_services(
     tarn: RunningTarn, repository: str, s3: Any
 ) -> None:

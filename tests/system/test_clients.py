@@ -12,6 +12,8 @@ import pytest
 from botocore.exceptions import ClientError
 from running_tarn import BIN, RunningTarn, clean_environment
 
+pytestmark = pytest.mark.every_form
+
 SMALL = b"hello, lake\n" * 100
 LARGE = bytes(range(256)) * (12 * 4096)  # 12 MiB: two or three parts with every client
 TRICKY = "raw/day=2026-05-01/ü & +%20.csv"

@@ -6,7 +6,10 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
 from running_tarn import RunningTarn
+
+pytestmark = pytest.mark.every_form
 
 
 def test_a_running_tarn_is_well(tarn: RunningTarn) -> None:

@@ -270,7 +270,7 @@ def is_healed(state: dict[str, Any], killed_count: int) -> bool:
     return state["restart_count"] == killed_count and all(state["processes"].values())
 
 
-@pytest.mark.in_form("single")
+@pytest.mark.in_form
 @pytest.mark.slow
 @pytest.mark.on_cassandra("three")
 @pytest.mark.timeout(300)
@@ -292,7 +292,7 @@ def test_killed_workers_are_restarted_and_lose_nothing(own_tarn: RunningTarn) ->
                 killed.append(pid)
 
     known = write_from_many_processes(
-        tarn, repository, kill, seed=seed, seconds=30, count_max=5_000, delete_rate=0.2
+        tarn, repository, kill, seed=seed, seconds=20, count_max=5_000, delete_rate=0.2
     )
     assert len(killed) >= 4, "a run without kills proves nothing"
     end = time.monotonic() + 60

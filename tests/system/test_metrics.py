@@ -8,11 +8,14 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from botocore.exceptions import ClientError
 from dashboards import expressions, metric_names
 from running_tarn import RunningTarn
 
 from tarn.telemetry.table import TABLE, Kind
+
+pytestmark = pytest.mark.every_form
 
 AFTER_FAULTS = {
     "tarn_kv_failed_total",

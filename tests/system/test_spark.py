@@ -52,7 +52,10 @@ def run_job(command: list[str], folder: Path, **environment: str) -> str:
             stderr=errors,
             cwd=folder,
             env=clean_environment(
-                JAVA_HOME=java.stdout.strip(), SPARK_LOCAL_IP="127.0.0.1", **environment
+                JAVA_HOME=java.stdout.strip(),
+                JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # quick to start
+                SPARK_LOCAL_IP="127.0.0.1",
+                **environment,
             ),
             start_new_session=True,
         )
@@ -67,6 +70,7 @@ def run_job(command: list[str], folder: Path, **environment: str) -> str:
     return out.decode()
 
 
+@pytest.mark.in_form("separate")
 @pytest.mark.on_cassandra("three")
 def test_spark_round_trip(
     tarn: RunningTarn,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tarn.aio.parallel import for_each
 from tarn.block.port import BlockKey, BlockStore
-from tarn.block.rangefile import decode_metarange, metarange_path
+from tarn.block.rangefile import metarange_path, metarange_sizes
 from tarn.client.collections import CollectionClient
 from tarn.core.expiry_plan import plan_expiry, plan_tags
 from tarn.core.ids import MetarangeId
@@ -92,7 +92,8 @@ async def preview_expiry(
         retention: the rules; None: those of the repository.
 
     Raises:
-        TarnError: any error of graveler or the store; CORRUPT: the history lacks a commit, or a metarange is damaged.
+        TarnError: any error of graveler or the store; CORRUPT: the history lacks a commit, or a metarange cannot be
+            read.
     """
     namespace = (await client.get(call(), repository_id)).storage_namespace
     progress.begin("read the history")
@@ -118,11 +119,11 @@ async def preview_expiry(
 
     async def work(metarange_id: str) -> None:
         body = await blocks.read(BlockKey(namespace, metarange_path(MetarangeId(metarange_id))))
-        for each in decode_metarange(MetarangeId(metarange_id), body).ranges:
+        for range_id, count, size in metarange_sizes(MetarangeId(metarange_id), body):
             if metarange_id in kept:
-                staying.add(each.range_id)
+                staying.add(range_id)
             else:
-                ranges[each.range_id] = (each.count, each.object_bytes)
+                ranges[range_id] = (count, size)
         progress.done += 1
 
     wanted = sorted((kept | going) - {EMPTY_METARANGE.metarange_id})

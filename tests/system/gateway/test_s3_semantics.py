@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+pytestmark = pytest.mark.every_form
+
 MIB5 = bytes(range(256)) * (5 * 4096)
 TAIL = b"the end"
 

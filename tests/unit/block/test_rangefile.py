@@ -16,6 +16,7 @@ from tarn.block.rangefile import (
     encode_metarange,
     encode_range,
     metarange_path,
+    metarange_sizes,
     range_path,
 )
 from tarn.core.errors import Kind, TarnError
@@ -106,6 +107,12 @@ def test_a_metarange_survives_its_file() -> None:
     assert decode_metarange(EMPTY_METARANGE.metarange_id, empty) == EMPTY_METARANGE
 
 
+def test_sizes_of_a_metarange_are_those_of_its_ranges() -> None:
+    body = encode_metarange(METARANGE).to_pybytes()
+    sizes = [(info.range_id, info.count, info.object_bytes) for info in METARANGE.ranges]
+    assert metarange_sizes(METARANGE.metarange_id, body) == sizes
+
+
 def test_a_metarange_file_is_plain_parquet() -> None:
     rows = pq.read_table(pa.BufferReader(encode_metarange(METARANGE))).to_pylist()
     assert rows == [{name: getattr(INFO, name) for name in METARANGE_SCHEMA.names}]
@@ -114,9 +121,10 @@ def test_a_metarange_file_is_plain_parquet() -> None:
 @pytest.mark.parametrize("cut", [1, 8, 100, 100_000])
 def test_a_metarange_file_cut_off_is_refused(cut: int) -> None:
     body = encode_metarange(METARANGE).to_pybytes()
-    with pytest.raises(TarnError, match=METARANGE.metarange_id) as caught:
-        decode_metarange(METARANGE.metarange_id, body[:-cut])
-    assert caught.value.kind is Kind.CORRUPT
+    for read in (decode_metarange, metarange_sizes):
+        with pytest.raises(TarnError, match=METARANGE.metarange_id) as caught:
+            read(METARANGE.metarange_id, body[:-cut])
+        assert caught.value.kind is Kind.CORRUPT
 
 
 @pytest.mark.parametrize(
