@@ -28,6 +28,7 @@ from tarn_compactor.application import CompactorApplication
 from tarn_compactor.config import CompactorSettings
 from tarn_compactor.policy import Thresholds
 from tarn_graveler.branch.records import BranchName
+from tarn_proto.graveler.v1.compaction_service_pb2 import CompactBranchRequest
 
 LIMITS = Thresholds(tombstones=20, interval_s=5.0)
 
@@ -74,6 +75,7 @@ class Wire:
         self.error = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the test cut the wire")
         self.calls: list[tuple[str, str]] = []
         self.compactions = self.compactions_most = 0
+        self.waited_for = 0  # compactions that were not said to be in the background
 
     async def unary(
         self, service: ServiceDescriptor, method: str, request: Message, call: Call
@@ -82,6 +84,8 @@ class Wire:
         self.calls.append((method, branch))
         self._check(method, branch)
         self.compactions += method == "CompactBranch"
+        if isinstance(request, CompactBranchRequest):
+            self.waited_for += not request.is_background
         self.compactions_most = max(self.compactions, self.compactions_most)
         try:
             answer = await self.transport.unary(service, method, request, call)

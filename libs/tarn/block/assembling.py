@@ -28,9 +28,11 @@ __all__ = ["WRITES_MAX", "ListingWriter"]
 
 WRITES_MAX = 8
 """Ranges that are encoded and written concurrently: enough to hide the latency of an object store."""
-_KEEP_MAX = 8
-"""Written ranges that a listing adds to the local cache. An ordinary commit has fewer, and the next commit
+_KEEP_ROWS = 160_000
+"""Rows of written ranges that a listing adds to the local cache. An ordinary commit has fewer, and the next commit
 reads them again. A bulk load has more; caching all of them would slow it down."""
+_AHEAD_MAX = 4
+"""Ranges that are prefetched before they are cut anew."""
 
 
 class ListingWriter:
@@ -41,6 +43,8 @@ class ListingWriter:
         namespace: the repository's namespace.
         known: metaranges in that namespace; their ranges are not written again.
         rule: where the listing is cut into ranges.
+        finer: so many ranges that are written, the first ones, are cut by the finer rule.
+        recut: ranges that are not kept as they are, because the rule would not have ended them there.
 
     Attributes:
         cutter: takes rows; call `emit` with the ranges that it completes.
@@ -50,14 +54,22 @@ class ListingWriter:
     """
 
     def __init__(
-        self, reader: RangeReader, namespace: str, known: Iterable[Metarange], rule: BreakRule
+        self,
+        reader: RangeReader,
+        namespace: str,
+        known: Iterable[Metarange],
+        rule: BreakRule,
+        *,
+        finer: int = 0,
+        recut: Iterable[RangeInfo] = (),
     ) -> None:
         known = tuple(known)
         self._reader = reader
         self._namespace = namespace
         self._known_listings = {listing.metarange_id for listing in known}
         self._known = {info.range_id for listing in known for info in listing.ranges}
-        self.cutter = Cutter(rule)
+        self._recut = {info.range_id for info in recut}
+        self.cutter = Cutter(rule, finer)
         # The new listing in order; None while a range is being written.
         self._made: list[RangeInfo | None] = []
         self.written = 0
@@ -65,17 +77,26 @@ class ListingWriter:
         self.made: list[str] = []
         self._room = asyncio.Semaphore(WRITES_MAX)
 
-    async def keep(self, group: asyncio.TaskGroup, ranges: Iterable[RangeInfo]) -> None:
-        """Adds existing ranges: unopened if the listing is at a cut, else their rows.
+    async def keep(self, group: asyncio.TaskGroup, ranges: Sequence[RangeInfo]) -> None:
+        """Adds existing ranges: unopened if the listing is at a cut, else their rows. Also rows of ranges in `recut`.
 
-        Only a range that the rule ended, or the last one of the listing, may be kept.
+        Only a range that the rule ended, or the last one of the listing, may be kept; or another one in a listing that
+        is cut finer.
         """
-        for info in ranges:
-            if self.cutter.is_at_cut:
+        requested = 0
+        for number, info in enumerate(ranges):
+            if self.cutter.is_at_cut and info.range_id not in self._recut:
                 self._made.append(info)
-            else:
-                found = await self._reader.range(self._namespace, info.range_id)
-                await self.add(group, found.run)
+                continue
+            for ahead in ranges[max(requested, number + 1) : number + 1 + _AHEAD_MAX]:
+                if (
+                    ahead.range_id in self._recut
+                    and self._reader.cache.opened(ahead.range_id) is None
+                ):
+                    group.create_task(self._reader.range(self._namespace, ahead.range_id))
+            requested = number + 1 + _AHEAD_MAX
+            found = await self._reader.range(self._namespace, info.range_id)
+            await self.add(group, found.run)
 
     async def add(self, group: asyncio.TaskGroup, rows: Run) -> None:
         """Adds the next rows."""
@@ -114,7 +135,7 @@ class ListingWriter:
                 return
             self.written += 1
             self.rows_written += len(run)
-            if self.written <= _KEEP_MAX:
+            if self.rows_written <= _KEEP_ROWS:
                 group.create_task(self._reader.cache.add(info.range_id, run))
             await self._put(range_path(info.range_id), body)
         finally:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tarn.aio.first_error import collapse_error_groups
 from tarn.block.applying import BuildResult, ChangeApplier, StagedTally, overlaid
+from tarn.block.comparing import compared
 from tarn.block.differences import Differences
 from tarn.block.headrows import head_rows, with_head_entries
 from tarn.block.merging import (
@@ -46,6 +47,10 @@ __all__ = [
     "Committed",
     "NotCached",
 ]
+
+
+_SAME_ROWS = 1000
+"""Rows of the first window in which a finer listing is compared with the commit."""
 
 
 class NotCached(enum.Enum):
@@ -90,6 +95,7 @@ class Committed:
         head: MetarangeId | None = None,
         restored: PathSpan | None = None,
         counts_changes: bool = True,
+        finely: bool = False,
     ) -> BuildResult:
         """Applies staged changes to a listing. The result is durable on return.
 
@@ -105,6 +111,9 @@ class Committed:
                 the changes of `base`.
             counts_changes: False: the result counts the changes of `base` also if there is a `head`; so ranges that
                 the layers do not touch are not opened.
+            finely: cuts the listing finer where it is written, so that the next build over it rewrites less; for
+                compacted listings. If the result has the entries of the commit (`head`, or else `base`), it is that
+                listing.
 
         Raises:
             TarnError: CORRUPT if a range is damaged or a layer breaks these rules; any error of the store.
@@ -113,29 +122,38 @@ class Committed:
         if base is not None:
             metarange = await self._reader.metarange(namespace, base)
         if head is not None and head != metarange.metarange_id:
-            result = await self._build_over(namespace, metarange, layers, head, restored)
-            if restored is not None or not counts_changes:
-                return result
-            return await self._counted(namespace, head, result)
-        applier = ChangeApplier(self._reader, namespace, metarange, self._rule)
-        tally = StagedTally()
-        with collapse_error_groups(prefer=TarnError):
-            async with aclosing(overlaid(layers, self._reader, tally)) as changes:
-                return await applier.run(changes, tally)
+            commit = await self._reader.metarange(namespace, head)
+            result = await self._build_over(
+                namespace, metarange, layers, commit, restored, finely=finely
+            )
+            if restored is None and counts_changes:
+                result = await self._counted(namespace, head, result)
+        else:
+            commit = metarange
+            applier = ChangeApplier(self._reader, namespace, metarange, self._rule, finely=finely)
+            tally = StagedTally()
+            with collapse_error_groups(prefer=TarnError):
+                async with aclosing(overlaid(layers, self._reader, tally)) as changes:
+                    result = await applier.run(changes, tally)
+        if finely and await self._is_same(namespace, commit, result):
+            changed = commit.metarange_id != metarange.metarange_id
+            return replace(result, metarange_id=commit.metarange_id, changed=changed)
+        return result
 
     async def _build_over(
         self,
         namespace: str,
         base: Metarange,
         layers: Sequence[AsyncIterator[pa.RecordBatch]],
-        head_id: MetarangeId,
+        head: Metarange,
         restored: PathSpan | None,
+        *,
+        finely: bool,
     ) -> BuildResult:
         """`build` over a compacted listing."""
-        head = await self._reader.metarange(namespace, head_id)
         if restored is not None:
             layers = [head_rows(self._reader, namespace, base, head, restored), *layers]
-        applier = ChangeApplier(self._reader, namespace, base, self._rule, [head])
+        applier = ChangeApplier(self._reader, namespace, base, self._rule, [head], finely=finely)
         # A reset also applies rows of the head, which are no staged ones: it counts none.
         tally = StagedTally() if restored is None else None
         with collapse_error_groups(prefer=TarnError):
@@ -146,6 +164,23 @@ class Committed:
                 ) as compared_changes,
             ):
                 return await applier.run(compared_changes, tally)
+
+    async def _is_same(self, namespace: str, commit: Metarange, result: BuildResult) -> bool:
+        """Whether a listing that was cut finer has the entries of a commit.
+
+        Ends at the first difference. Equal identities are enough: a compaction takes entries from the commit.
+        """
+        if (result.count, result.object_bytes) != (commit.count, commit.object_bytes):
+            return False
+        built = await self._reader.metarange(namespace, result.metarange_id)
+        windows = compared(
+            self._reader, namespace, commit, built, start="", end=None, rows_first=_SAME_ROWS
+        )
+        async with aclosing(windows):
+            async for window in windows:
+                if window.changes.num_rows:
+                    return False
+        return True
 
     async def _counted(
         self, namespace: str, head_id: MetarangeId, result: BuildResult

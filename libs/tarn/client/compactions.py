@@ -18,7 +18,13 @@ class CompactionClient:
         self._transport = transport
 
     async def compact_branch(
-        self, call: Call, repository_id: str, branch_id: str, *, force: bool = False
+        self,
+        call: Call,
+        repository_id: str,
+        branch_id: str,
+        *,
+        force: bool = False,
+        is_background: bool = False,
     ) -> pb.CompactBranchResponse:
         """Folds the uncommitted changes of a branch into one listing; returns what was done.
 
@@ -27,9 +33,13 @@ class CompactionClient:
             repository_id: the repository.
             branch_id: the branch.
             force: also if another compaction of the branch seems to run.
+            is_background: nobody waits for the result, so a large one leaves the machine to everything else.
         """
         request = pb.CompactBranchRequest(
-            repository_id=repository_id, branch_id=branch_id, force=force
+            repository_id=repository_id,
+            branch_id=branch_id,
+            force=force,
+            is_background=is_background,
         )
         answer = await self._transport.unary(_SERVICE, "CompactBranch", request, call)
         return expect(answer, pb.CompactBranchResponse)

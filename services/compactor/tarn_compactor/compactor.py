@@ -311,7 +311,7 @@ class Compactor:
     async def _compact(self, key: BranchKey) -> bool:
         """Compacts a branch; returns False if another compaction of it runs."""
         call = await self._calls.call(_COMPACT_TIMEOUT_SECONDS)
-        done = await self._compactions.compact_branch(call, *key)
+        done = await self._compactions.compact_branch(call, *key, is_background=True)
         outcome = _OUTCOMES.get(done.outcome, "other")
         seconds = done.duration.ToMicroseconds() / 1_000_000
         self._meters.counter("compaction.attempts", outcome=outcome).add()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarn.block.rangefile import describe_range
 from tarn.core.listing.breaks import BreakRule, Cutter, hash_paths
 from tarn.core.listing.run import Run
 from tarn.testing.listings import Listing, listings, paths, run_of, sample_entry
@@ -25,8 +26,8 @@ def hash_by_the_book(path: str) -> int:
     return value ^ value >> 32
 
 
-def cut(run: Run, rule: BreakRule, piece: int = 1 << 30) -> list[Run]:
-    cutter = Cutter(rule)
+def cut(run: Run, rule: BreakRule, piece: int = 1 << 30, finer: int = 0) -> list[Run]:
+    cutter = Cutter(rule, finer)
     ranges = []
     for at in range(0, len(run), piece):
         ranges += cutter.add(run.slice(at, min(at + piece, len(run))))
@@ -97,6 +98,47 @@ def test_a_range_ends_by_the_rule_unless_it_is_the_last(
         inner = part.slice(0, len(part) - 1)
         assert not rule.ends_after(inner.paths).any()
         assert inner.size_bytes < bytes_max
+
+
+@given(
+    listings(),
+    st.sampled_from([1, 2, 6, 7, 8, 22]),
+    st.integers(1, 10),
+    st.integers(80, 2000),
+    st.integers(1, 9),
+    st.integers(0, 6),
+)
+def test_the_first_ranges_are_cut_finer_and_the_others_by_the_rule(
+    listing: Listing, mean: int, rows_max: int, bytes_max: int, piece: int, finer: int
+) -> None:
+    rule, run = BreakRule(mean, rows_max, bytes_max), run_of(listing)
+    whole = cut(run, rule, finer=finer)
+    assert ends(cut(run, rule, piece, finer)) == ends(whole)
+    assert ends(whole[:finer]) == ends(cut(run, rule.finer()))[:finer]
+    at = sum(len(part) for part in whole[:finer])
+    assert ends(whole[finer:]) == ends(cut(run.slice(at), rule))
+
+
+@given(listings(), st.sampled_from([1, 2, 6, 7, 8, 22, 20_000]))
+def test_each_end_of_a_rule_is_one_of_the_finer_rule(listing: Listing, mean: int) -> None:
+    rule, names = BreakRule(mean), run_of(listing).paths
+    assert not (rule.ends_after(names) & ~rule.finer().ends_after(names)).any()
+
+
+def test_the_finer_rule_ends_eight_times_as_many_ranges() -> None:
+    assert BreakRule().finer() == BreakRule(rows_mean=2_500)
+    assert BreakRule(rows_mean=100).finer() == BreakRule(rows_mean=20)
+
+
+@given(listings(), st.integers(1, 6), st.integers(1, 10), st.integers(80, 2000))
+def test_open_ranges_are_those_that_the_rule_did_not_end(
+    listing: Listing, mean: int, rows_max: int, bytes_max: int
+) -> None:
+    rule = BreakRule(mean, rows_max, bytes_max)
+    infos = [describe_range(part) for part in cut(run_of(listing), rule.finer())]
+    assert rule.open_ranges(infos) == [
+        info for info in infos if not rule.is_closed(info.max_path, info.count, info.size_bytes)
+    ]
 
 
 def test_caps_hold_where_no_hash_ends_a_range() -> None:

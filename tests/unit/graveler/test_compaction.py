@@ -110,7 +110,9 @@ async def test_a_commit_after_a_compaction_holds_what_was_folded(lake: Lake) -> 
     assert await refused(lake.commit()) is Reason.NOTHING_TO_COMMIT
 
 
-async def test_the_build_of_a_compaction_leaves_room_for_commits(lake: Lake) -> None:
+async def test_the_build_of_a_compaction_leaves_room_for_commits_unless_somebody_waits(
+    lake: Lake,
+) -> None:
     builder, orders = lake.graveler.committing._builder, []
     build = builder.build
 
@@ -120,10 +122,12 @@ async def test_the_build_of_a_compaction_leaves_room_for_commits(lake: Lake) -> 
 
     builder.build = noted  # type: ignore[method-assign]
     await lake.put("a", 1)
-    await compact(lake)
+    await lake.graveler.compacting.compact(lake.main, is_background=True)
     await lake.put("b", 1)
+    await compact(lake)
+    await lake.put("c", 1)
     await lake.commit()
-    assert orders == [True, False]
+    assert orders == [True, False, False]
 
 
 async def test_an_object_that_equals_the_commits_again_is_the_commits_after_a_compaction(
@@ -180,3 +184,5 @@ async def test_a_compaction_is_built_by_the_builder_of_commits(
     assert [order.head is not None for order in orders] == [False, True, True]
     # Only the commit compares the whole compacted listing with its head.
     assert [order.counts_changes for order in orders] == [False, False, True]
+    # Only the listing of a commit is cut by the rule of commits.
+    assert [order.finely for order in orders] == [True, True, False]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from graveler_service import Service, reason_of
 
+from tarn.block.committed import BuildResult
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn_graveler.branch.building import BuildOrder, InlineBuilder
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
 from tarn_proto.graveler.v1 import settings_service_pb2
 
@@ -35,6 +39,25 @@ async def test_a_compaction_tells_its_work_and_the_statistics_tell_the_layers(
     assert not after.HasField("oldest_write_time")
     again = await graveler.compact_branch(admin, "lake", "main")
     assert again.outcome == pb.COMPACTION_OUTCOME_NOTHING_TO_DO
+
+
+async def test_only_a_compaction_for_which_nobody_waits_is_built_behind_everything(
+    service: Service,
+) -> None:
+    orders: list[bool] = []
+    build = InlineBuilder.build
+
+    async def noted(builder: InlineBuilder, order: BuildOrder) -> BuildResult:
+        orders.append(order.is_background)
+        return await build(builder, order)
+
+    with mock.patch.object(InlineBuilder, "build", noted):
+        for number in range(2):
+            await service.put(f"{number}", 1)
+            await service.graveler.compact_branch(
+                service.admin, "lake", "main", is_background=bool(number)
+            )
+    assert orders == [False, True]
 
 
 async def test_counting_ends_at_the_limit_and_says_so(service: Service) -> None:

@@ -25,14 +25,16 @@ COMPACTION_OUTCOME_SUPERSEDED: CompactionOutcome
 COMPACTION_OUTCOME_RUNNING: CompactionOutcome
 
 class CompactBranchRequest(_message.Message):
-    __slots__ = ("repository_id", "branch_id", "force")
+    __slots__ = ("repository_id", "branch_id", "force", "is_background")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
+    IS_BACKGROUND_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     branch_id: str
     force: bool
-    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+    is_background: bool
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., force: _Optional[bool] = ..., is_background: _Optional[bool] = ...) -> None: ...
 
 class CompactBranchResponse(_message.Message):
     __slots__ = ("outcome", "rows_read", "rows_written", "tombstones_removed", "tokens_taken", "duration", "compacted_metarange_id", "running_since")

@@ -14,16 +14,22 @@ part of a listing may begin to cut at any old range that begins at a cut, and ma
 cuts is the end of an old range, since the rest of the listing is unchanged. The first rule makes that happen
 soon: one row in `rows_mean` cuts, independent of the rows before it. A change shifts the cuts of the other two
 rules, but only up to the next such row. Prior art: content-defined chunking (LBFS, rsync).
+
+A compaction may cut what it rewrites *finer*: at one row in `rows_mean / 8`, among them all rows at which the rule
+itself cuts. Then the next compaction rewrites less beside its changes. Only listings of compactions are cut so; a
+build of a commit over one cuts these ranges anew (`tarn.block.applying`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tarn.core.listing.metarange import RangeInfo
 from tarn.core.listing.run import Bools, Run, concat_runs, data_of, offsets_of
 
 __all__ = ["BreakRule", "Cutter", "hash_paths"]
@@ -32,6 +38,7 @@ _SEED = np.uint64(0x9E3779B97F4A7C15)
 _WORD = np.uint64(0xFF51AFD7ED558CCD)
 _LAST = np.uint64(0xC4CEB9FE1A85EC53)
 _SHIFT = np.uint64(32)
+_FINER_MAX = 8
 _MASKS = np.array([(1 << (8 * n)) - 1 for n in range(9)], np.uint64)
 
 
@@ -105,12 +112,33 @@ class BreakRule:
             return True
         return bool(self.ends_after(pa.array([last_path], pa.string()))[0])
 
+    def open_ranges(self, ranges: Sequence[RangeInfo]) -> list[RangeInfo]:
+        """Returns the ranges that this rule would not have ended."""
+        ends = self.ends_after(pa.array([info.max_path for info in ranges], pa.string()))
+        return [
+            info
+            for info, is_end in zip(ranges, ends.tolist(), strict=True)
+            if not is_end and info.count < self.rows_max and info.size_bytes < self.bytes_max
+        ]
+
+    def finer(self) -> BreakRule:
+        """Returns a rule with up to eight times as many ends by the hash, among them all of this rule."""
+        parts = max(n for n in range(1, _FINER_MAX + 1) if self.rows_mean % n == 0)
+        return replace(self, rows_mean=self.rows_mean // parts)
+
 
 class Cutter:
-    """Takes rows in order and returns complete ranges. It is *at a cut* at the beginning and after each range."""
+    """Takes rows in order and returns complete ranges. It is *at a cut* at the beginning and after each range.
 
-    def __init__(self, rule: BreakRule) -> None:
+    Args:
+        rule: where ranges end.
+        finer: so many ranges, the first ones, are cut by `rule.finer()`.
+    """
+
+    def __init__(self, rule: BreakRule, finer: int = 0) -> None:
         self._rule = rule
+        self._finer_rule = rule.finer()
+        self._finer_left = finer
         self._pieces: list[Run] = []
         self._rows = 0
         self._bytes = 0
@@ -122,7 +150,7 @@ class Cutter:
 
     def add(self, run: Run) -> list[Run]:
         """Adds the next rows; returns the ranges that they complete."""
-        rule = self._rule
+        rule = self._rule_now
         done: list[Run] = []
         breaks = np.flatnonzero(rule.ends_after(run.paths))
         sizes = offsets_of(run.paths).astype(np.int64) + offsets_of(run.values)
@@ -136,12 +164,19 @@ class Cutter:
             self._keep(run.slice(start, min(stop, len(run))))
             if stop <= len(run):
                 done.append(self._take())
+                if rule is not self._rule_now:
+                    rule = self._rule_now
+                    breaks = np.flatnonzero(rule.ends_after(run.paths))
             start = stop
         return done
 
     def finish(self) -> Run | None:
         """Returns the last range, which ends because there are no more rows; None if it is at a cut."""
         return self._take() if self._pieces else None
+
+    @property
+    def _rule_now(self) -> BreakRule:
+        return self._finer_rule if self._finer_left > 0 else self._rule
 
     def _keep(self, piece: Run) -> None:
         self._pieces.append(piece)
@@ -151,4 +186,5 @@ class Cutter:
     def _take(self) -> Run:
         whole = concat_runs(self._pieces)
         self._pieces, self._rows, self._bytes = [], 0, 0
+        self._finer_left -= 1
         return whole

@@ -47,7 +47,10 @@ class BuildOrder:
         reset: paths that get the commit's content; the tokens' rows of these paths are not even read. None: none.
         counts_changes: the result counts what changes the commit. If `base` is a compacted listing, that compares all
             of it with `head`, which only a commit needs.
-        is_background: no caller waits for the result, so it leaves room for builds of commits; for compactions.
+        finely: cuts the listing finer where it is written, so that the next build over it rewrites less; for compacted
+            listings.
+        is_background: no caller waits for the result, so it leaves room for builds of commits; for the
+            compactor's compactions.
     """
 
     namespace: str
@@ -56,6 +59,7 @@ class BuildOrder:
     head: MetarangeId | None = None
     reset: PathSpan | None = None
     counts_changes: bool = True
+    finely: bool = False
     is_background: bool = False
 
 
@@ -89,6 +93,7 @@ class InlineBuilder:
             head=order.head,
             restored=order.reset,
             counts_changes=order.counts_changes,
+            finely=order.finely,
         )
 
 

@@ -117,12 +117,15 @@ class Compacting:
         self._tasks = tasks
         self._operations = operations
 
-    async def compact(self, name: BranchName, *, force: bool = False) -> CompactionResult:
+    async def compact(
+        self, name: BranchName, *, force: bool = False, is_background: bool = False
+    ) -> CompactionResult:
         """Folds the uncommitted changes of a branch that were acknowledged before this call, and perhaps later ones.
 
         Args:
             name: the branch.
             force: also if another compaction of the branch runs, as far as the record tells.
+            is_background: nobody waits for the result, so a large build leaves the machine to everything else.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; errors of the build.
@@ -131,19 +134,24 @@ class Compacting:
         handle = BranchHandle(self._branches, name)
         repository_id = name.repository.repository_id
         with self._operations.begin("compaction", repository=repository_id, branch=name.branch_id):
-            result = await self._compact_twice(handle, force=force)
+            result = await self._compact_twice(handle, force=force, is_background=is_background)
         return replace(result, seconds=self._clock.monotonic() - began)
 
-    async def _compact_twice(self, handle: BranchHandle, *, force: bool) -> CompactionResult:
+    async def _compact_twice(
+        self, handle: BranchHandle, *, force: bool, is_background: bool
+    ) -> CompactionResult:
         """Folds the sealed tokens; then the staging token too, if it was left out."""
-        result = await self._compact(handle, force=force)
+        result = await self._compact(handle, force=force, is_background=is_background)
         is_done = result.outcome is CompactionOutcome.COMPACTED
         if is_done and result.tokens_taken >= _SEALED_FROM:
             # The staging token was left out. It may be sealed now, because a build has succeeded.
-            result = _sum(result, await self._compact(handle, force=force))
+            again = await self._compact(handle, force=force, is_background=is_background)
+            result = _sum(result, again)
         return result
 
-    async def _compact(self, handle: BranchHandle, *, force: bool) -> CompactionResult:
+    async def _compact(
+        self, handle: BranchHandle, *, force: bool, is_background: bool
+    ) -> CompactionResult:
         """Folds the sealed tokens, and the staging token with them unless there are many sealed ones."""
         branch = (await handle.version()).branch
         is_empty = await self._layers.is_empty(handle.name, branch.staging)
@@ -155,7 +163,7 @@ class Compacting:
             return record
         try:
             with phase("build"):
-                built = await self._build(handle, record)
+                built = await self._build(handle, record, is_background=is_background)
             with phase("publish"):
                 outcome = await self._publish(handle, built.record, record.branch, built.pin)
         except TarnError:
@@ -214,7 +222,9 @@ class Compacting:
             return CompactionResult(CompactionOutcome.RUNNING, running_since_us=since_us)
         return CompactionResult(CompactionOutcome.SUPERSEDED)
 
-    async def _build(self, handle: BranchHandle, version: BranchVersion) -> CompactedListing:
+    async def _build(
+        self, handle: BranchHandle, version: BranchVersion, *, is_background: bool
+    ) -> CompactedListing:
         """Builds the listing of a record's sealed tokens over its base, and pins it."""
         name, record = handle.name, version.branch
         repository = name.repository
@@ -224,7 +234,8 @@ class Compacting:
             tuple(self._layers.partition(name, token) for token in record.sealed),
             await self._layers.head_beneath(repository, record),
             counts_changes=False,
-            is_background=True,
+            finely=True,
+            is_background=is_background,
         )
         return await self._listings.build(handle, version, record, order)
 

@@ -127,6 +127,7 @@ class PartResets:
             tokens,
             await self._layers.head_beneath(repository, record),
             span,
+            finely=True,
         )
 
     async def _publish(

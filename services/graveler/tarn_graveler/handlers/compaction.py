@@ -43,7 +43,9 @@ class CompactionHandler:
         branch_id = parse_branch_id(request.branch_id)
         repository, _ = await self._guard.enter_repository(call, _RULES["CompactBranch"], request)
         name = BranchName(repository, branch_id)
-        done = await self._compacting.compact(name, force=request.force)
+        done = await self._compacting.compact(
+            name, force=request.force, is_background=request.is_background
+        )
         duration = Duration()
         duration.FromMicroseconds(int(done.seconds * 1_000_000))
         answer = pb.CompactBranchResponse(

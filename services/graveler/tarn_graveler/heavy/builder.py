@@ -157,6 +157,7 @@ class ProcessBuilder:
                     head=order.head,
                     restored=order.reset,
                     counts_changes=order.counts_changes,
+                    finely=order.finely,
                 )
         del layers
         priority = Priority.BACKGROUND if order.is_background else Priority.REQUESTED

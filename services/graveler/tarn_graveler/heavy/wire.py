@@ -77,6 +77,8 @@ def said_order(order: BuildOrder) -> Message:
         said["reset"] = [order.reset.start, order.reset.end]
     if not order.counts_changes:
         said["uncounted"] = True
+    if order.finely:
+        said["finely"] = True
     return said
 
 
@@ -93,6 +95,7 @@ def order_of(said: Message) -> BuildOrder:
         MetarangeId(said["head"]) if "head" in said else None,
         PathSpan(*said["reset"]) if "reset" in said else None,
         "uncounted" not in said,
+        "finely" in said,
     )
 
 

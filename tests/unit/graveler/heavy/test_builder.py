@@ -20,6 +20,7 @@ from tarn.core.listing.pages import PathSpan
 from tarn.rpc.process.system import SystemClock
 from tarn_graveler.heavy.builder import HeavyLimits, ProcessBuilder
 from tarn_graveler.heavy.priority import Priority
+from tarn_graveler.heavy.wire import order_of, said_order
 from tarn_graveler.heavy.worker import HeavyProcess, WorkerLimits
 
 pytestmark = pytest.mark.timeout(2 * SECONDS)
@@ -43,9 +44,11 @@ async def test_a_child_restores_and_counts_over_a_compacted_listing(stores: Stor
             commit,
             replace(commit, reset=PathSpan.of_prefix("b/")),
             replace(commit, reset=PathSpan.of_path("e")),
+            replace(commit, counts_changes=False, finely=True),
         ):
             built = await builder.build(each)
             assert built == await stores.inline.build(each)
+            assert order_of(said_order(each)) == each
             pid_of(builder)
         counted = await builder.build(commit)
         assert (counted.added, counted.updated, counted.removed) == (4, 2, 0)
