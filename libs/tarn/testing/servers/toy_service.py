@@ -95,6 +95,11 @@ class Toy:
             await self._serve(path, call)
         return pb.UnstageEntriesResponse(outcomes=[pb.UnstageOutcome() for _ in request.paths])
 
+    async def FindErased(self, request: pb.FindErasedRequest, call: Call) -> pb.FindErasedResponse:
+        """Knows no erased object."""
+        await self._serve(request.path, call)
+        return pb.FindErasedResponse()
+
     async def _serve(self, path: str, call: Call) -> None:
         self.calls.append(call)
         self.begun.append(path)
