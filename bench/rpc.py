@@ -59,6 +59,11 @@ class Idle:
     ) -> pb.UnstageEntriesResponse:
         return pb.UnstageEntriesResponse()
 
+    async def FindErased(  # noqa: N802 - the rpc's name
+        self, _request: pb.FindErasedRequest, _call: Call
+    ) -> pb.FindErasedResponse:
+        return pb.FindErasedResponse()
+
 
 class App:
     """The idle service as an application."""

@@ -103,7 +103,7 @@ class ErasureClient:
         Args:
             call: the caller.
             repository_id: the repository.
-            run_id: a run of a collection that holds the lease.
+            run_id: a run of a collection that holds the lease; empty: nothing is deleted next.
             plan_id: 32 hex digits.
             addresses: 16 bytes for each, at most `ADDRESSES_MAX` of `tarn.core.erasure`.
 

@@ -174,7 +174,7 @@ class Eraser:
             rows = erasable_of(objects)
             begin_us = lake.clock.now_us()
             await begin_run(lake.blocks, lake.namespace, plan_id, self.user, begin_us)
-            await self._note(roots, plan_id, rows)
+            await self._note(repository_id, run.run_id, plan_id, rows, roots.graveler)
             outcomes, error = await self._delete(lake, roots.graveler, rows)
             outcomes = await self._look_again(lake, rows, outcomes)
             look_us = lake.clock.now_us()
@@ -206,19 +206,20 @@ class Eraser:
     async def repair(self, repository_id: str) -> int:
         """Writes the rows of all runs that began again, from their lists; returns the number of their addresses.
 
-        After a restore of metadata from before a run, which lack its rows.
+        After a restore of metadata from before a run, which lack its rows. Deletes nothing, so it needs no lease:
+        collections are held after a restore.
 
         Raises:
-            TarnError: as `run`.
+            TarnError: ADDRESS_TOO_YOUNG, FEATURE_LEVEL; CORRUPT: the files of a plan are not those that were written.
         """
+        namespace = (await self.collector.record(repository_id)).storage_namespace
+        blocks = self.collector.blocks
         count = 0
-        async with self._leased(repository_id) as (lake, _, roots):
-            async for plan_id in plan_ids(lake.blocks, lake.namespace):
-                if not await has_begun(lake.blocks, lake.namespace, plan_id):
-                    continue
-                made = await read_plan(lake.blocks, lake.namespace, plan_id)
-                rows = erasable_of(await read_list(lake.blocks, lake.namespace, made))
-                await self._note(roots, plan_id, rows)
+        async for plan_id in plan_ids(blocks, namespace):
+            if await has_begun(blocks, namespace, plan_id):
+                made = await read_plan(blocks, namespace, plan_id)
+                rows = erasable_of(await read_list(blocks, namespace, made))
+                await self._note(repository_id, "", plan_id, rows)
                 count += len(rows)
         return count
 
@@ -231,14 +232,27 @@ class Eraser:
             yield lake, run, _Roots(graveler, self.client, collector.call, repository_id, run)
             await collector.give_up(lake, run)
 
-    async def _note(self, roots: _Roots, plan_id: str, rows: pa.Table) -> None:
-        """Makes the rows of all addresses durable."""
+    async def _note(
+        self,
+        repository_id: str,
+        run_id: str,
+        plan_id: str,
+        rows: pa.Table,
+        graveler: GravelerRun | None = None,
+    ) -> None:
+        """Makes the rows of all addresses durable; in a run of `graveler`, repeats calls that it cannot answer."""
         packed = _packed(rows["address"])
         self.collector.progress.begin("note what is erased", len(rows))
         page = ADDRESSES_MAX * ADDRESS_BYTES
         for at in range(0, len(packed), page):
-            await roots.erase(plan_id, packed[at : at + page])
-            self.collector.progress.done += len(packed[at : at + page]) // ADDRESS_BYTES
+            addresses = packed[at : at + page]
+
+            async def send(addresses: bytes = addresses) -> None:
+                call = self.collector.call()
+                await self.client.erase_addresses(call, repository_id, run_id, plan_id, addresses)
+
+            await (send() if graveler is None else graveler.repeated(send))
+            self.collector.progress.done += len(addresses) // ADDRESS_BYTES
 
     async def _delete(
         self, lake: Lake, graveler: GravelerRun, rows: pa.Table
@@ -352,14 +366,6 @@ class _Roots:
             for branch_id, commit_id in heads.items()
             if branch_id and commit_id in listings
         }
-
-    async def erase(self, plan_id: str, addresses: bytes) -> None:
-        """Makes rows durable."""
-        await self.graveler.repeated(
-            lambda: self.client.erase_addresses(
-                self.call(), self.repository_id, self.run.run_id, plan_id, addresses
-            )
-        )
 
 
 async def _versions(lake: Lake) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collector_lab import NO_LIMITS, Lab, collector_lab, play
-from expiring_lab import commit, forget_reflog, set_rules
+from collector_lab import Lab, collector_lab
+from erasure_lab import erased, eraser_of, history, over, planned
 from graveler_service import reason_of
 
 from tarn.backup.history import save_commits
@@ -18,15 +18,13 @@ from tarn.backup.writing import Lines, all_rows
 from tarn.block.port import BlockKey
 from tarn.client.access import Access
 from tarn.client.erasures import ErasureClient
-from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import RepositoryId, physical_path
+from tarn.core.ids import RepositoryId
 from tarn.core.levels import LEVEL_FIRST, check_feature
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Partition
-from tarn.lifecycle.erasing import Eraser
-from tarn.lifecycle.erasure_files import ERASURE_FOLDER, read_certificate, read_list
+from tarn.lifecycle.erasure_files import ERASURE_FOLDER, read_certificate
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
@@ -36,31 +34,6 @@ from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
     async with collector_lab(tmp_path) as lab:
         yield lab
-
-
-def eraser_of(lab: Lab) -> Eraser:
-    return Eraser(lab.collector, ErasureClient(lab.service.transport), "ann")
-
-
-async def erased(lab: Lab, block: str) -> str:
-    """The plan that erased a block, as a gateway asks; empty if none did."""
-    address = bytes.fromhex(block.rpartition("/")[2])
-    return await lab.service.graveler.find_erased(lab.admin, "lake", "main", "any", address)
-
-
-async def history(lab: Lab) -> dict[str, str]:
-    """A lake with an object of user 7 in a commit, in an older one, in staged rows, and others beside it."""
-    blocks = {"old": await lab.put("main", "users/7/a", b"old")}
-    blocks["other"] = await lab.put("main", "users/77/a", b"other")
-    await lab.commit("main")
-    await lab.service.graveler.create_branch(lab.admin, "lake", "side", "main")
-    blocks["new"] = await lab.put("main", "users/7/a", b"newer")
-    await lab.commit("main")
-    blocks["hidden"] = await lab.put("side", "users/7/b", b"h")
-    await lab.commit("side")
-    await lab.service.graveler.unstage(lab.admin, "lake", "side", "users/7/b")
-    blocks["staged"] = await lab.put("side", "users/7/deep/c", b"staged")
-    return blocks
 
 
 async def test_objects_go_out_of_all_history_and_the_rest_stays(lab: Lab) -> None:
@@ -113,30 +86,6 @@ class Broken(ErasureClient):
         if self.after:
             await super().erase_addresses(*arguments)  # type: ignore[arg-type]
         raise TarnError(Kind.INTERNAL, Reason.DATA_CORRUPT, "died")
-
-
-async def planned(lab: Lab, pattern: str = "users/7/**") -> tuple[dict[str, str], str]:
-    blocks = await history(lab)
-    await lab.pass_days(2)
-    return blocks, (await eraser_of(lab).plan("lake", pattern)).plan_id
-
-
-def over(lab: Lab, **changed: object) -> Eraser:
-    """An eraser whose store has other methods."""
-    store = lab.collector.blocks
-
-    class Changed:
-        """The store of the lab, with some methods replaced."""
-
-        def __getattr__(self, name: str) -> object:
-            return changed.get(name) or getattr(store, name)
-
-        async def kept_versions(self, namespace: str) -> str:
-            """As the store, or as the test says."""
-            return str(changed.get("versions", ""))
-
-    blocks: Any = Changed()
-    return replace(eraser_of(lab), collector=replace(lab.collector, blocks=blocks))
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -280,23 +229,6 @@ async def test_an_address_that_a_writer_may_stage_is_not_erased(lab: Lab) -> Non
     assert await reason_of(staging) is Reason.ADDRESS_TOO_OLD
 
 
-async def test_other_paths_of_the_same_data_are_told(lab: Lab) -> None:
-    """A copy by reference loses its content, too: committed, staged, and in a branch of its own."""
-    blocks = await history(lab)
-    page = await lab.service.graveler.list_entries(lab.admin, "lake", "main")
-    assert page.paths[0] == "users/7/a"
-    for branch, path in (("main", "copy/a"), ("side", "copy/b"), ("main", "users/8/c")):
-        await lab.service.graveler.stage(lab.admin, "lake", lab.uid, branch, path, page.entries[0])
-    await lab.commit("main")
-    await lab.pass_days(2)
-    made = await eraser_of(lab).plan("lake", "users/7/**")
-    assert (made.others, made.erasable.count) == (3, 4)
-    objects = await read_list(lab.collector.blocks, lab.namespace, made)
-    rows = [row for row in objects.to_pylist() if not row["matches"]]
-    assert [row["path"] for row in rows] == ["copy/a", "copy/b", "users/8/c"]
-    assert {physical_path(row["address"]) for row in rows} == {blocks["new"]}
-
-
 async def test_what_came_since_the_plan_is_told(lab: Lab) -> None:
     blocks, plan_id = await planned(lab)
     late = await lab.put("side", "users/7/late")
@@ -305,18 +237,6 @@ async def test_what_came_since_the_plan_is_told(lab: Lab) -> None:
     assert done.certificate is not None
     assert done.certificate.came_since == 1
     assert await lab.blocks() == {blocks["other"], late}
-
-
-async def test_a_plan_sees_compacted_and_expired_listings(lab: Lab) -> None:
-    compacted = await lab.put("main", "users/7/a")
-    await lab.service.graveler.compact_branch(lab.admin, "lake", "main")
-    await lab.pass_days(2)
-    made = await eraser_of(lab).plan("lake", "users/?/*")
-    assert made.erasable.count == 1
-    await eraser_of(lab).run("lake", made.plan_id)
-    assert compacted not in await lab.blocks()
-    await lab.commit("main")
-    assert "users/7/a" in await lab.readable("main")
 
 
 async def test_a_changed_list_is_refused(lab: Lab) -> None:
@@ -344,17 +264,10 @@ async def test_the_rows_are_written_again_from_the_lists(lab: Lab) -> None:
         partition = replica.repositories.keys_of(repository).commits
     await lab.service.replicas.kv.delete_many(partition, [rows])
     assert await erased(lab, blocks["old"]) == ""
+    await lab.collector.client.hold(lab.admin, "lake", 60)  # as a restore does
     assert await eraser_of(lab).repair("lake") == 4
     assert await erased(lab, blocks["old"]) == plan_id
     assert await erased(lab, blocks["other"]) == ""
-
-
-@pytest.mark.parametrize("pattern", ["**", "*", "u*/7/**", "users*", "?sers/7", "**/7"])
-async def test_a_pattern_that_could_be_everything_needs_to_be_said(lab: Lab, pattern: str) -> None:
-    await history(lab)
-    assert await reason_of(eraser_of(lab).plan("lake", pattern)) is Reason.INVALID_ARGUMENT
-    await lab.pass_days(2)
-    await eraser_of(lab).plan("lake", pattern, everything=True)
 
 
 async def test_who_may_erase(lab: Lab) -> None:
@@ -409,64 +322,6 @@ async def test_a_backup_saves_the_rows(lab: Lab, tmp_path: Path) -> None:
     wanted = {RepositoryKeys.erased(bytes.fromhex(blocks[name][-32:])) for name in ("old", "new")}
     assert wanted <= set(saved)
     assert len([key for key in saved if not key.startswith(RepositoryKeys.ERASED)]) == commits
-
-
-async def test_rows_of_older_tokens_are_found(lab: Lab) -> None:
-    """A conditional write begins a new token; the row that it hides has a block, too."""
-    hidden = await lab.put("main", "users/7/a", b"hidden")
-    address = lab.ids.uuid7()
-    newer = physical_path(address)
-    await lab.collector.blocks.put(BlockKey(lab.namespace, newer), b"new")
-    entry = pack(Entry(3, lab.service.clock.now_us(), address, address, operation_id="one"))
-    await lab.service.graveler.stage(
-        lab.admin, "lake", lab.uid, "main", "users/7/a", entry, WriteCondition(if_match="*")
-    )
-    await lab.pass_days(2)
-    made = await eraser_of(lab).plan("lake", "users/7/a")
-    assert made.staged == {"main": 2}
-    await eraser_of(lab).run("lake", made.plan_id)
-    assert await lab.blocks() & {hidden, newer} == set()
-
-
-async def test_objects_of_expired_commits_are_found(lab: Lab) -> None:
-    """A mark let the commits expire, and no sweep has deleted their objects yet."""
-    made = [await commit(lab, "main", "users/7/a") for _ in range(3)]
-    await forget_reflog(lab)
-    await set_rules(lab, '{"branches": [{"match": "*", "keep_commits": 1}]}')
-    await lab.pass_days(6)
-    await lab.collector.mark("lake")
-    assert await reason_of(lab.readable(made[0][0])) is Reason.EXPIRED_COMMIT
-    plan = await eraser_of(lab).plan("lake", "users/7/*")
-    assert (plan.erasable.count, plan.heads) == (3, {"main": 1})
-    await eraser_of(lab).run("lake", plan.plan_id)
-    assert await lab.blocks() == set()
-    await lab.pass_days(1)
-    report = await lab.collector.sweep("lake", NO_LIMITS)
-    assert not report.missing
-
-
-@pytest.mark.parametrize("seed", range(3))
-async def test_a_plan_finds_what_readers_find(lab: Lab, seed: int) -> None:
-    """Random histories, compared with every ref and every commit read path by path."""
-    refs = await play(lab, seed)
-    commits = [
-        path.removeprefix("_tarn/commits/").removesuffix(".json")
-        for path in await lab.blocks("_tarn/commits/")
-    ]
-    pairs: set[tuple[str, str]] = set()
-    for ref in [*refs, *commits]:
-        pairs |= set((await lab.readable(ref)).items())
-    await lab.pass_days(2)
-    for pattern, first in (("p[", ""), ("p3", "p3"), ("p*", "p"), ("*", "")):
-        made = await eraser_of(lab).plan("lake", pattern, everything=True)
-        rows = (await read_list(lab.collector.blocks, lab.namespace, made)).to_pylist()
-        found = {(row["path"], physical_path(row["address"])) for row in rows if row["matches"]}
-        wanted = {pair for pair in pairs if pair[0].startswith(first) and pattern != "p["}
-        assert found >= wanted, pattern
-        assert all(path == pattern or "*" in pattern for path, _ in found)
-    done = await eraser_of(lab).run("lake", made.plan_id)
-    assert (done.came_since, done.failed.count) == (0, 0)
-    assert await lab.blocks() & {block for _, block in pairs} == set()
 
 
 async def test_writers_beside_a_run_lose_nothing(lab: Lab) -> None:

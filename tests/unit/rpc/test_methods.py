@@ -24,6 +24,7 @@ from tarn_proto.graveler.v1 import (
 ENTRIES = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
 
 READS = {
+    "FindErased",
     *("GetRepository", "ListRepositories", "GetBranch", "ListBranches", "GetTag", "ListTags"),
     *("GetCommit", "ListCommits", "AnnotatePaths", "DiffRefs", "DiffUncommitted", "ListEntries"),
     *("PreviewMerge", "SummarizeDiff", "SummarizeUncommitted", "GetStagingStatistics"),

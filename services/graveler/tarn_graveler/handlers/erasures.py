@@ -110,7 +110,8 @@ class ErasureHandler:
         check_plan_id(request.plan_id)
         self._require_feature(Feature.NEW_FIELDS)
         addresses = _addresses(request.addresses)
-        await self._require_run(repository, request.run_id)
+        if request.run_id:  # without one, nothing is deleted next
+            await self._require_run(repository, request.run_id)
         await self._collections.erased.erase(repository, addresses, request.plan_id)
         return pb.EraseAddressesResponse()
 
