@@ -96,11 +96,7 @@ class Toy:
         return pb.UnstageEntriesResponse(outcomes=[pb.UnstageOutcome() for _ in request.paths])
 
     async def FindErased(self, request: pb.FindErasedRequest, call: Call) -> pb.FindErasedResponse:
-<<<<<<< HEAD
-        """Knows of no erased object."""
-=======
         """Knows no erased object."""
->>>>>>> erase
         await self._serve(request.path, call)
         return pb.FindErasedResponse()
 
