@@ -314,6 +314,7 @@ async def ask_for_merges(client: GravelerClient, call: Call) -> None:
 
 async def ask_for_entries(client: GravelerClient, call: Call) -> None:
     await client.unstage_many(call, "repo", "main", [])
+    await client.find_erased(call, "repo", "main", "a", bytes(16))
     await client.list_entries(
         call, "repo", "main", prefix="p", delimiter="/", after="q", page_token="t"
     )
