@@ -370,7 +370,7 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.list_reflog(call, "repo", "dev", page_size=2, page_token="t")
     await client.list_deleted_branches(call, "repo", prefix="d", page_size=2, page_token="t")
     await client.restore_branch(call, "repo", "dev")
-    await client.compact_branch(call, "repo", "dev", force=True)
+    await client.compact_branch(call, "repo", "dev", force=True, is_background=True)
     await client.staging_statistics(call, "repo", "dev", rows_max=5)
     await ask_for_commits(client, call)
     await ask_for_tasks(client, call)

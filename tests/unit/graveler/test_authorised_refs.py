@@ -49,7 +49,7 @@ OTHERS = {
     "after_path", "after_upload_id", "manifest_hash", "claim", "entry", "condition",
     "symmetric", "since", "until", "committer", "prefixes",
     "choices", "default_side", "squash", "fast_forward_only", "parent_number", "expected_commit_id", "force",
-    "from_merge_base", "names_only",
+    "from_merge_base", "names_only", "is_background",
     "if_match", "rules_json", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
     "restore_id", "lines",
     "task_id", "all_users", "timeout_ms", "rows_max",
