@@ -13,20 +13,20 @@ CORPUS = ROOT / "tests/fuzz/corpus"
 FINDINGS = ROOT / ".fuzz"
 
 INPUTS = {
-    "sigv4": 12_000,
-    "chunked": 5_000,
-    "xml": 12_000,
-    "entry": 2_500,
-    "ranges": 1_500,
-    "metaranges": 2_000,
-    "pages": 60_000,
-    "yaml": 1_000,
+    "sigv4": 7_200,
+    "chunked": 3_000,
+    "xml": 7_200,
+    "entry": 1_500,
+    "ranges": 900,
+    "metaranges": 1_200,
+    "pages": 36_000,
+    "yaml": 600,
     # Small parsers, and parsers that targets above also cover.
-    "head": 18_000,
-    "client": 10_000,
-    "commit": 3_000,
-    "refs": 18_000,
-    "records": 14_000,
+    "head": 10_800,
+    "client": 6_000,
+    "commit": 1_800,
+    "refs": 10_800,
+    "records": 8_400,
 }
 """Number of inputs that the tests generate for each target: seconds of an idle processor. `make fuzz` tries more."""
 

@@ -6,6 +6,7 @@ python -m tests.sim --mutate [--guard NAME]     searches and records seeds that 
     --compact       with compactors in every plan, not only in some
     --collect       with garbage collections
     --online        with garbage collections and online deletion
+    --expire        with garbage collections and retention rules
     --salt TEXT     the same plans with other injected faults: runs that are independent of the recorded ones
     --processes N   how many processes play; 2 by default
 """
@@ -21,6 +22,7 @@ from collections import Counter
 from functools import partial
 
 from tests.sim.collection_guards import RARE_COLLECTION_GUARDS
+from tests.sim.expiry_guards import RARE_EXPIRY_GUARDS
 from tests.sim.jobs import detect, keep_guard_seeds, play
 from tests.sim.lake_guards import GUARDS
 from tests.sim.least import ACKNOWLEDGED, KINDS, shortfalls
@@ -43,16 +45,19 @@ def play_many(
     compacts: bool,
     collects: bool,
     online: bool,
+    expires: bool,
 ) -> int:
     """Plays all seeds of a range; returns how many broke a promise."""
     words = ["--salt", shlex.quote(salt)] if salt != SALT else []
-    words += ["--compact"] * compacts + ["--collect"] * collects + ["--online"] * online
+    words += ["--compact"] * compacts + ["--collect"] * collects
+    words += ["--online"] * online + ["--expire"] * expires
     args = f" ARGS={shlex.quote(' '.join(words))}" if words else ""
     began, broken, total = time.perf_counter(), 0, Counter[str]()
     told = began
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         seeds = range(first, first + count)
-        how = partial(play, salt=salt, compacts=compacts, collects=collects, online=online)
+        wanted = {"compacts": compacts, "collects": collects, "online": online, "expires": expires}
+        how = partial(play, salt=salt, **wanted)
         results = pool.imap_unordered(how, seeds, 4)
         for played, (seed, stories, statistics) in enumerate(results, 1):
             total += statistics
@@ -69,7 +74,7 @@ def play_many(
     for what, times in sorted(total.items()):
         print(f"{times:9,} {what}")
     counts = {kind: total[f"{ACKNOWLEDGED}{kind}"] for kind in KINDS}
-    draws = partial(planned, compacts=compacts, collects=collects, online=online)
+    draws = partial(planned, **wanted)
     for text in shortfalls(counts, map(draws, range(first, first + count))):
         broken += 1
         print(f"all seeds together: {text}")
@@ -79,10 +84,17 @@ def play_many(
 
 
 def play_one(
-    seed: int, *, is_traced: bool, salt: str, compacts: bool, collects: bool, online: bool
+    seed: int,
+    *,
+    is_traced: bool,
+    salt: str,
+    compacts: bool,
+    collects: bool,
+    online: bool,
+    expires: bool,
 ) -> int:
     """Plays one seed and prints its log; returns the number of failures."""
-    how = {"compacts": compacts, "collects": collects, "online": online}
+    how = {"compacts": compacts, "collects": collects, "online": online, "expires": expires}
     run = run_seed(seed, is_traced=is_traced, salt=salt, **how)
     print("\n".join(run.history.log))
     found = [*map(str, run.violations), *run.shortfalls]
@@ -95,7 +107,7 @@ def mutate(names: list[str]) -> int:
 
     Records the seeds for CI, which plays only these (`tests/sim/guard_seeds.json`).
     """
-    others = (*RARE_COLLECTION_GUARDS, *RARE_ONLINE_GUARDS)
+    others = (*RARE_COLLECTION_GUARDS, *RARE_ONLINE_GUARDS, *RARE_EXPIRY_GUARDS)
     rare = [guard for guard in others if guard.name in names]
     guards = [*(guard for guard in GUARDS if not names or guard.name in names), *rare]
     found: dict[str, list[int]] = {}
@@ -123,19 +135,21 @@ def main() -> int:
     parser.add_argument("--compact", action="store_true", help="with compactors in every plan")
     parser.add_argument("--collect", action="store_true", help="with garbage collections")
     parser.add_argument("--online", action="store_true", help="with online deletion")
+    parser.add_argument("--expire", action="store_true", help="with retention rules")
     parser.add_argument("--processes", type=int, default=_PROCESSES, help="that play seeds")
     given = parser.parse_args()
     if given.mutate and given.salt != SALT:
         parser.error("--salt does not apply to --mutate: seeds of guards are recorded for one salt")
-    if given.mutate and (given.compact or given.collect or given.online):
+    if given.mutate and (given.compact or given.collect or given.online or given.expire):
         parser.error(
-            "--compact, --collect and --online do not apply to --mutate: a guard says which plans it needs"
+            "--compact, --collect, --online and --expire do not apply to --mutate: a guard says which plans it needs"
         )
     how = {
         "salt": given.salt,
         "compacts": given.compact,
         "collects": given.collect,
         "online": given.online,
+        "expires": given.expire,
     }
     if given.seed is not None:
         return play_one(given.seed, is_traced=given.trace, **how)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.sim.collection_guards import RARE_COLLECTION_GUARDS
+from tests.sim.expiry_guards import RARE_EXPIRY_GUARDS
 from tests.sim.lake_guards import GUARDS
 from tests.sim.online_guards import RARE_ONLINE_GUARDS
-from tests.sim.run import run_seed
+from tests.sim.run import Run, run_seed
 from tests.sim.world import SALT
 
 from tarn.testing.faults.guards import Guard, switched_off
@@ -37,9 +38,12 @@ def play(
     compacts: bool = False,
     collects: bool = False,
     online: bool = False,
+    expires: bool = False,
 ) -> tuple[int, list[str], Counter[str]]:
     """Plays a seed; returns the broken promises, the shortfalls, and the statistics."""
-    run = run_seed(seed, salt=salt, compacts=compacts, collects=collects, online=online)
+    run = run_seed(
+        seed, salt=salt, compacts=compacts, collects=collects, online=online, expires=expires
+    )
     stories = [*map(str, run.violations), *run.shortfalls]
     return seed, stories, run.report.statistics
 
@@ -48,7 +52,12 @@ def detect(name: str, wanted: int = _KEPT) -> Detection:
     """Plays seeds without a guard until `wanted` of them broke a promise that they keep with it."""
     guard = next(
         each
-        for each in (*GUARDS, *RARE_COLLECTION_GUARDS, *RARE_ONLINE_GUARDS)
+        for each in (
+            *GUARDS,
+            *RARE_COLLECTION_GUARDS,
+            *RARE_ONLINE_GUARDS,
+            *RARE_EXPIRY_GUARDS,
+        )
         if each.name == name
     )
     seeds: list[int] = []
@@ -73,8 +82,7 @@ def _order(guard: Guard) -> Iterator[int]:
 def detected_at(guard: Guard, seed: int) -> set[str]:
     """Returns the guard's invariants that a seed breaks without it; none if it breaks any with it, too."""
     broken = broken_without(guard, seed)
-    kept = run_seed(seed, collects=guard.is_collecting, online=guard.is_online)
-    return broken if broken and not kept.violations else set()
+    return broken if broken and not _run(guard, seed).violations else set()
 
 
 def broken_without(guard: Guard, seed: int) -> set[str]:
@@ -83,8 +91,14 @@ def broken_without(guard: Guard, seed: int) -> set[str]:
     Other invariants do not count: a weakening that no longer fits the code may break them.
     """
     with switched_off(guard):
-        broken = run_seed(seed, collects=guard.is_collecting, online=guard.is_online).violations
+        broken = _run(guard, seed).violations
     return {each.invariant for each in broken} & set(guard.protects.split())
+
+
+def _run(guard: Guard, seed: int) -> Run:
+    return run_seed(
+        seed, collects=guard.is_collecting, online=guard.is_online, expires=guard.is_expiring
+    )
 
 
 def guard_seeds() -> dict[str, list[int]]:

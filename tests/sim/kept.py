@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Kept"]
 
-_PREFIXES = ("data/", "_tarn/ranges/", "_tarn/metaranges/")
+_DATA = "data/"
+_PREFIXES = (_DATA, "_tarn/ranges/", "_tarn/metaranges/")
 _LATER_SHARE = 0.3
 _ALL = 10_000
 
@@ -50,7 +51,8 @@ class Kept:
         self._random = random.Random(f"kept {world.plan.seed}")
         self._listings: dict[str, tuple[str, MetarangeId]] = {}
         self._read: dict[tuple[str, MetarangeId], Listed] = {}
-        self._committed: dict[BlockKey, set[int]] = {}
+        self._committed: dict[BlockKey, dict[str, set[int]]] = {}
+        self._expired: set[str] = set()
         self._found: list[tuple[set[int], str]] = []
         self._problems: list[str] = []
 
@@ -65,17 +67,32 @@ class Kept:
         if commit_id not in self._listings:
             return
         for key, values in self._listing(*self._listings[commit_id]).items():
-            self._committed.setdefault(key, set()).update(values)
-            if not self._exists(key):
+            self._committed.setdefault(key, {})[commit_id] = values
+            if not self._exists(key) and not self._may_lack(commit_id, key):
                 self._missing(key, values, f"acknowledged commit {commit_id[:12]}")
+
+    def expiring(self, commit_id: str) -> None:
+        """Notes that a commit expires: it keeps its listing, and its blocks only if a ref names it."""
+        if commit_id not in self._expired:
+            self._world.log(f"expires {commit_id[:12]}")
+            self._world.statistics["expiry: commits"] += 1
+        self._expired.add(commit_id)
+
+    def is_expired(self, commit_id: str) -> bool:
+        """Whether a commit has expired, or was about to."""
+        return commit_id in self._expired
+
+    def _may_lack(self, commit_id: str, key: BlockKey) -> bool:
+        return commit_id in self._expired and key.path.startswith(_DATA)
 
     def deleting(self, key: BlockKey, *, is_swept: bool) -> None:
         """Notes that a block is about to be deleted, by a sweep or by a gateway that could not stage its object."""
         self._world.log(f"deletes {key.path}")
         if is_swept and self._exists(key):
             self._world.statistics[DELETED] += 1
-        if key in self._committed:
-            self._missing(key, self._committed[key], "deletion, but an acknowledged commit has it")
+        for commit_id, values in self._committed.get(key, {}).items():
+            if not self._may_lack(commit_id, key):
+                self._missing(key, values, f"deletion, but acknowledged {commit_id[:12]} has it")
 
     def looked_up(self, value: int, since: float) -> None:
         """Notes that a reader found a value, whose lookup began at `since`: for a while it can read the block."""
@@ -171,8 +188,9 @@ class Kept:
 
     async def _committed_listings(
         self, replica: Replica, repository: Repository
-    ) -> list[tuple[MetarangeId, bool]]:
-        """Returns the listing of each commit, and whether a branch, a tag or a reflog leads to the commit."""
+    ) -> list[tuple[MetarangeId, bool, bool]]:
+        """Returns the listing of each commit; whether a branch, a tag or a reflog leads to the commit; and whether it
+        has expired, and none of these names it."""
         kv, keys = replica.kv, replica.graveler.repositories.keys_of(repository)
         prefix = RepositoryKeys.commit("")
         rows = await kv.scan(keys.commits, prefix, after_prefix(prefix), _ALL)
@@ -188,13 +206,20 @@ class Kept:
         prefix = RepositoryKeys.tag("")
         for _, row in await kv.scan(keys.refs, prefix, after_prefix(prefix), _ALL):
             left.append(decode_tag(row).commit_id)
+        prefix = RepositoryKeys.EXPIRED
+        rows = await kv.scan(keys.commits, prefix, after_prefix(prefix), _ALL)
+        emptied = {key[len(prefix) :].decode() for key, _ in rows} - set(left)
+        self._world.statistics["expiry: commits without objects"] += len(emptied)
         reachable: set[str] = set()
         while left:
             commit_id = left.pop()
             if commit_id not in reachable and commit_id in commits:
                 reachable.add(commit_id)
                 left += commits[commit_id].parents
-        return [(commit.metarange_id, each in reachable) for each, commit in commits.items()]
+        return [
+            (commit.metarange_id, each in reachable, each in emptied)
+            for each, commit in commits.items()
+        ]
 
     async def _referenced(
         self, replica: Replica, repository: Repository
@@ -203,9 +228,13 @@ class Kept:
         namespace = repository.storage_namespace
         found, listings = await self._of_branches(replica, repository)
         reserved = await self._of_uploads(replica, repository)
-        for listing, is_reachable in await self._committed_listings(replica, repository):
+        for listing, is_reachable, is_emptied in await self._committed_listings(
+            replica, repository
+        ):
             blocks = self._listing(namespace, listing)
-            if is_reachable or all(map(self._exists, blocks)):
+            if is_emptied:
+                found.update({key: set() for key in blocks if not key.path.startswith(_DATA)})
+            elif is_reachable or all(map(self._exists, blocks)):
                 listings.add(listing)
             else:  # a build that was disturbed left its row, and was made again
                 reserved.update(blocks)

@@ -6,11 +6,20 @@ from dataclasses import dataclass, replace
 
 from tests.sim import narrow
 from tests.sim.collecting import Collecting, draw_collecting
+from tests.sim.expiring import Expiring, draw_expiring
 from tests.sim.narrow import Narrowing
 
 from tarn.testing.sim.faults import HOPS, FaultProfile
 
-__all__ = ["Plan", "draw", "planned", "with_collectors", "with_compactors", "with_online"]
+__all__ = [
+    "Plan",
+    "draw",
+    "planned",
+    "with_collectors",
+    "with_compactors",
+    "with_expiry",
+    "with_online",
+]
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,7 @@ class Plan:
         has_leaps: whether listings leap over single hidden rows; otherwise they read them.
         collecting: the collections of garbage; None: there are none, and blocks of objects are not placed.
         online_seconds: the delay of online deletion, in a plan with collections; 0: there is none.
+        expiring: retention rules, in a plan with collections; None: every commit keeps its objects.
     """
 
     seed: int
@@ -78,6 +88,7 @@ class Plan:
     has_leaps: bool = False
     collecting: Collecting | None = None
     online_seconds: float = 0.0
+    expiring: Expiring | None = None
 
     @property
     def registered_seconds(self) -> float:
@@ -122,6 +133,7 @@ class Plan:
             f"slow: {sorted(self.profile.slow_what)}, "
             f"{replace(self.profile, slow_what=frozenset())}"
             f"{'' if self.collecting is None else f', {self.collecting}'}"
+            f"{'' if self.expiring is None else f', {self.expiring}'}"
         )
 
 
@@ -181,12 +193,19 @@ def draw(seed: int) -> Plan:
 
 
 def planned(
-    seed: int, *, compacts: bool = False, collects: bool = False, online: bool = False
+    seed: int,
+    *,
+    compacts: bool = False,
+    collects: bool = False,
+    online: bool = False,
+    expires: bool = False,
 ) -> Plan:
-    """Draws the plan of a seed; with compactors in any case, with collections, or with online deletion, if wanted."""
+    """Draws the plan of a seed; with compactors in any case, collections, online deletion, or expiry, if wanted."""
     plan = with_compactors(draw(seed)) if compacts else draw(seed)
     if online:
         return with_online(plan)
+    if expires:
+        return with_expiry(plan)
     return with_collectors(plan) if collects else plan
 
 
@@ -228,6 +247,32 @@ def with_online(plan: Plan) -> Plan:
         replicas=rng.choice([1, 1, 2]),
         cache_seconds=rng.choice([0.05, 30.0]),
         online_seconds=min(rng.choice([0.1, 0.3]), plan.collecting.reading_seconds),
+    )
+
+
+def with_expiry(plan: Plan) -> Plan:
+    """Adds collectors and retention rules to a plan, and makes it commit often and go back to old commits."""
+    plan = with_collectors(plan)
+    assert plan.collecting is not None, "it has collectors"
+    rng = random.Random(f"with expiry {plan.seed}")
+    return replace(
+        plan,
+        keys=rng.choice([2, 3, 6]),
+        put_weight=8,
+        get_weight=3,
+        commit_weight=8,
+        merge_weight=rng.choice([0, 3]),
+        pick_weight=rng.choice([0, 3]),
+        move_weight=rng.choice([1, 4]),
+        reset_weight=0,
+        tag_weight=rng.choice([1, 3]),
+        has_side=True,
+        has_branch_turns=True,
+        has_repository_turns=False,
+        has_namesakes=False,
+        think_seconds=rng.choice([0.05, 0.15]),
+        cache_seconds=rng.choice([0.05, 2.0]),
+        expiring=draw_expiring(plan.seed),
     )
 
 

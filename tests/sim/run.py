@@ -11,6 +11,7 @@ from tests.sim.admins import Admin, Namesakes
 from tests.sim.collecting import Collecting
 from tests.sim.collectors import collect_twice
 from tests.sim.compactors import Compactor
+from tests.sim.expiring import Expiring, set_rules
 from tests.sim.least import ACKNOWLEDGED, acknowledged, collected_too_little, shortfalls
 from tests.sim.plan import Plan, planned
 from tests.sim.reflogs import check_reflog
@@ -19,6 +20,7 @@ from tests.sim.workload import Client
 from tests.sim.world import SALT, Replica, World
 
 import tarn.aio.deadlines
+import tarn.core.expiry_plan
 import tarn.kv.keys
 import tarn.lifecycle.canary
 import tarn.lifecycle.deleting
@@ -31,6 +33,7 @@ import tarn.rpc.server.inflight
 import tarn_gateway.operations.completing
 import tarn_graveler.branch.compacting
 import tarn_graveler.branch.records
+import tarn_graveler.branch.reflog_rows
 import tarn_graveler.collection.fences
 import tarn_graveler.handlers.collections
 import tarn_graveler.uploads.daily_partitions
@@ -93,6 +96,7 @@ def run_seed(
     compacts: bool = False,
     collects: bool = False,
     online: bool = False,
+    expires: bool = False,
 ) -> Run:
     """One run; the same seed and salt give the same history, line by line.
 
@@ -103,8 +107,9 @@ def run_seed(
         compacts: with compactors, whatever the plan says.
         collects: with garbage collections.
         online: with garbage collections and online deletion.
+        expires: with garbage collections and retention rules.
     """
-    plan = planned(seed, compacts=compacts, collects=collects, online=online)
+    plan = planned(seed, compacts=compacts, collects=collects, online=online, expires=expires)
     return run_plan(plan, is_traced=is_traced, salt=salt)
 
 
@@ -156,6 +161,8 @@ def _aggressive(plan: Plan) -> Iterator[None]:
     ]
     if plan.collecting is not None:
         instead += _of_collections(plan.collecting)
+    if plan.expiring is not None:
+        instead += _of_expiry(plan.expiring)
     with contextlib.ExitStack() as stack:
         for owner, name, value in instead:
             stack.enter_context(mock.patch.object(owner, name, value))
@@ -171,6 +178,15 @@ def _of_collections(plan: Collecting) -> list[tuple[object, str, object]]:
         *((module, "PARTITIONS", _PARTITIONS) for module in _PARTITIONED),
         (tarn_graveler.collection.fences, "_WAIT_SECONDS", plan.batch_seconds / 8),
         (tarn_graveler.handlers.collections, "_ROWS_DEFAULT", plan.page_rows),
+    ]
+
+
+def _of_expiry(plan: Expiring) -> list[tuple[object, str, object]]:
+    day_us = int(plan.day_seconds * 1_000_000)
+    return [
+        (tarn.core.expiry_plan, "DAY_US", day_us),
+        (tarn_graveler.branch.reflog_rows, "DAY_US", day_us),
+        (tarn_graveler.collection.expired, "READ_CACHE_SECONDS", plan.read_cache_seconds),
     ]
 
 
@@ -216,6 +232,8 @@ async def _play(world: World) -> None:
         admins.append(Namesakes(world, "namesakes", []))
     if plan.compact_seconds:
         admins += [Compactor(world, f"compactor-{n}", branches) for n in range(_COMPACTORS)]
+    if plan.expiring is not None:
+        await set_rules(world.replicas[0], REPOSITORY, plan.expiring)
     repositories = sorted({branch.split("/")[0] for branch in branches})
     world.start_collectors(repositories)
     world.start_faults()
@@ -357,7 +375,8 @@ async def _read_commit(
     history.commits[commit_id] = Commit(
         commit_id, commit.message, commit.parents, contents, commit.create_time_us
     )
-    for path, value in contents.items() if is_published else ():
+    is_kept = is_published and not world.kept.is_expired(commit_id)
+    for path, value in contents.items() if is_kept else ():
         if not await world.values.has_block(value) and not world.kept.is_doubtful(value):
             history.dangling.append(f"{commit_id} {path}: no block of v{value}")
     return commit.parents

@@ -349,7 +349,7 @@ class Client:
             # The tag may exist or not, and a later answer may be that of this request, so use a new name.
             if outcome_of(error) is not Outcome.FAIL:
                 self._tag = _Tag(f"{self.name}-{int(tag.name.split('-')[1]) + 1}")
-            elif error.kind is Kind.UNAVAILABLE:
+            elif error.kind is Kind.UNAVAILABLE or error.reason is Reason.EXPIRED_COMMIT:
                 tag.commit_id = tag.commit_id if tag.is_made else ""
             else:
                 self.world.problem(f"tag {tag.name}: {error!r}")

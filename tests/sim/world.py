@@ -25,6 +25,7 @@ from tarn.core.collection import LIMITS
 from tarn.core.errors import TarnError
 from tarn.core.expiry import Expiry
 from tarn.core.ids import CommitId
+from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Kv, Partition, Predicate
 from tarn.kv.records import Repository
 from tarn.rpc.client.inprocess import InProcessTransport
@@ -85,7 +86,11 @@ class _ReplicaLink(KvLink):
     ) -> list[TarnError | None]:
         """See `Kv.set_many`. Refuses rows of commits at a rate of the plan: a later build finds these ranges again."""
         collecting, faults = self._world.plan.collecting, self._world.collector_faults
-        is_commit = partition.name.endswith("/commits") and self._world.has_faults
+        prefix = RepositoryKeys.EXPIRED
+        expiring = [each.anchor for each in groups if each.anchor.startswith(prefix)]
+        for anchor in expiring:
+            self._world.kept.expiring(anchor[len(prefix) :].decode())
+        is_commit = partition.name.endswith("/commits") and self._world.has_faults and not expiring
         rate = collecting.refused_commit_rate if collecting is not None and is_commit else 0.0
         if faults.happens(rate):
             return [refused("row of a commit") for _ in groups]
@@ -167,6 +172,9 @@ class Replica(Machine):
                 drop_delay_seconds=plan.registered_seconds,
                 cleanup_poll_seconds=plan.registered_seconds / 4,
                 clock_skew_seconds=2 * plan.skew_seconds,
+                reflog_retention_seconds=(
+                    90 * 86_400.0 if plan.expiring is None else plan.expiring.reflog_seconds
+                ),
                 leap_rows_min=1 if plan.has_leaps else LEAP_ROWS_MIN,
                 collection=NO_COLLECTION if collecting is None else collecting.limits,
                 online=OnlineSettings(
@@ -242,6 +250,8 @@ class World:
             self.store = SimSqlite(self.faults)
         self.online_outcomes: Counter[str] = Counter()
         reading_seconds = 0.0 if plan.collecting is None else plan.collecting.reading_seconds
+        if plan.expiring is not None:  # a reader may use a commit a little longer than it is kept
+            reading_seconds -= plan.expiring.read_cache_seconds
         self.kept = Kept(self, plan.online_seconds or reading_seconds)
         self.replicas = [Replica(self, f"r{n}") for n in range(plan.replicas)]
         self.gateways = [Gateway(self, f"g{n}") for n in range(plan.gateways)]

@@ -189,7 +189,8 @@ def test_garbage_goes_although_a_mark_is_killed(tmp_path: Path, blocks: str) -> 
         assert (told["mark"], told["deleted"]) == (marked["mark"], f"{doomed} (195.3 KiB)")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143)])
+@pytest.mark.long
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_mark_releases_its_lease(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:

@@ -86,14 +86,15 @@ class Sweeper:
         return len(old)
 
 
-async def leave_ranges(lake: Lake) -> None:
+async def leave_ranges(lake: Lake, operation: str) -> None:
     """Stages rows, and leaves the ranges of their listing in the bucket, as a build does that is never published."""
     for number in range(30):
         await lake.put(f"k{number:02}", number + 1)
     branch = (await lake.graveler.branches.fresh(lake.main)).branch
     token = lake.graveler.layers.partition(lake.main, branch.staging)
     base = await lake.graveler.layers.base_of(lake.repository, branch)
-    order = BuildOrder(lake.repository.storage_namespace, base, (token,))
+    namespace, finely = lake.repository.storage_namespace, operation == "compact"
+    order = BuildOrder(namespace, base, (token,), finely=finely)
     built = await InlineBuilder(lake.kv, lake.graveler.committed).build(order)
     assert len(built.made) > 3
 
@@ -143,7 +144,7 @@ OPERATIONS = pytest.mark.parametrize("operation", ["commit", "compact"])
 async def test_ranges_that_were_found_again_are_young_for_the_sweep(
     lake: Lake, operation: str
 ) -> None:
-    await leave_ranges(lake)
+    await leave_ranges(lake, operation)
     sweeper = Sweeper(lake)
     infos = await judged(lake, sweeper)
     await publish(lake, operation)
@@ -156,7 +157,7 @@ async def test_a_batch_between_the_two_looks_of_a_build_is_noticed(
     lake: Lake, running: Running, operation: str
 ) -> None:
     """It has looked at the times before the build made the ranges young, and ended before the build looked again."""
-    await leave_ranges(lake)
+    await leave_ranges(lake, operation)
     sweeper = Sweeper(lake)
     infos = await judged(lake, sweeper)
     first = lake.kv.hold("get_many", RepositoryKeys.COLLECTION, after=True)
@@ -178,7 +179,7 @@ async def test_a_batch_between_the_two_looks_of_a_build_is_noticed(
 async def test_a_build_waits_for_a_batch_that_names_its_ranges(
     lake: Lake, running: Running, operation: str
 ) -> None:
-    await leave_ranges(lake)
+    await leave_ranges(lake, operation)
     sweeper = Sweeper(lake)
     infos = await judged(lake, sweeper)
     old = await sweeper.open_batch(infos)
@@ -194,7 +195,7 @@ async def test_a_build_waits_for_a_batch_that_names_its_ranges(
 async def test_a_batch_that_does_not_end_fails_the_build_until_its_time_is_over(
     lake: Lake, running: Running
 ) -> None:
-    await leave_ranges(lake)
+    await leave_ranges(lake, "commit")
     sweeper = Sweeper(lake)
     await sweeper.open_batch(await judged(lake, sweeper))
     before = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
@@ -212,7 +213,7 @@ async def test_a_batch_that_does_not_end_fails_the_build_until_its_time_is_over(
 
 
 async def test_a_batch_of_other_ranges_disturbs_no_build(lake: Lake) -> None:
-    await leave_ranges(lake)
+    await leave_ranges(lake, "commit")
     sweeper = Sweeper(lake)
     await judged(lake, sweeper)
     now = lake.clock.now_us()
@@ -227,7 +228,7 @@ async def test_a_listing_that_takes_days_to_build_is_published(
     lake: Lake, running: Running, operation: str
 ) -> None:
     """No sweep began meanwhile, so none has judged its ranges."""
-    await leave_ranges(lake)
+    await leave_ranges(lake, operation)
     first = lake.kv.hold("get_many", RepositoryKeys.COLLECTION, after=True)
     publishing = running.start(publish(lake, operation))
     await reached(first)
@@ -241,7 +242,7 @@ async def test_a_listing_that_takes_days_to_build_is_published(
 async def test_builds_beside_which_sweeps_begin_again_and_again_are_given_up(
     lake: Lake, running: Running, operation: str
 ) -> None:
-    await leave_ranges(lake)
+    await leave_ranges(lake, operation)
     sweeper = Sweeper(lake)
     before = (await lake.graveler.branches.fresh(lake.main)).branch
     gate = lake.kv.hold("get_many", RepositoryKeys.COLLECTION, after=True)

@@ -37,6 +37,7 @@ class Guard:
         runs: number of seeds within which its absence must be detected.
         is_collecting: whether its seeds are played with garbage collections.
         is_online: whether its seeds are played with online deletion.
+        is_expiring: whether its seeds are played with retention rules.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Guard:
     runs: int = 40
     is_collecting: bool = False
     is_online: bool = False
+    is_expiring: bool = False
 
 
 @contextmanager
