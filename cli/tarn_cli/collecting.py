@@ -1,15 +1,15 @@
-"""What `tarn gc run` and the same in Spark share: their options, and the collection of some repositories."""
+"""What `tarn gc run`, the same in Spark and `tarn erase` share: options, the collector, its progress and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -33,13 +33,14 @@ if TYPE_CHECKING:  # imported when a command runs
 __all__ = [
     "COLLECTION_NAMES",
     "CollectionPlan",
-    "cancel_by_signals",
     "collect",
     "collection_options",
+    "interruptible",
+    "opened_collector",
     "plan_of",
-    "progress_bar",
 ]
 
+T = TypeVar("T")
 _TICK_S: Final = 0.25
 _PERCENT: Final = 100
 _FOR_ALL: Final = (Kind.UNAVAILABLE, Kind.DENIED, Kind.UNAUTHENTICATED, Kind.UNIMPLEMENTED)
@@ -173,17 +174,11 @@ def collect(
         Exit: 130 after Ctrl-C, 143 after SIGTERM. The run has ended, or its lease ends within minutes.
     """
     folder = temporary or Path(tempfile.gettempdir())
-    stopped: list[signal.Signals] = []
 
     async def work(tarn: Connection) -> tuple[list[dict[str, object]], TarnError | None]:
-        cancel_by_signals(stopped)
         return await _collected(session.output, tarn, plan, engine, folder)
 
-    try:
-        rows, failed = session.run(work)
-    except asyncio.CancelledError as stop:
-        session.output.remark("interrupted; the next run goes on")
-        raise click.exceptions.Exit(128 + (stopped or [signal.SIGTERM])[0]) from stop
+    rows, failed = interruptible(session, work, "interrupted; the next run goes on")
     if session.output.as_json:
         session.output.many(rows, ())
     for row in () if session.output.as_json else rows:
@@ -193,7 +188,26 @@ def collect(
         raise failed
 
 
-def cancel_by_signals(stopped: list[signal.Signals]) -> None:
+def interruptible(session: Session, work: Callable[[Connection], Awaitable[T]], remark: str) -> T:
+    """Runs `work`, which Ctrl-C and SIGTERM cancel; returns its result.
+
+    Raises:
+        Exit: 130 after Ctrl-C, 143 after SIGTERM, when `work` has ended; `remark` was shown.
+    """
+    stopped: list[signal.Signals] = []
+
+    async def cancellable(tarn: Connection) -> T:
+        _cancel_by_signals(stopped)
+        return await work(tarn)
+
+    try:
+        return session.run(cancellable)
+    except asyncio.CancelledError as stop:
+        session.output.remark(remark)
+        raise click.exceptions.Exit(128 + (stopped or [signal.SIGTERM])[0]) from stop
+
+
+def _cancel_by_signals(stopped: list[signal.Signals]) -> None:
     """Lets Ctrl-C and SIGTERM cancel this task, and adds them to `stopped`.
 
     Ctrl-C, too: Spark replaces Python's own handler by one that raises wherever the event loop happens to be.
@@ -209,6 +223,46 @@ def cancel_by_signals(stopped: list[signal.Signals]) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
 
 
+@asynccontextmanager
+async def opened_collector(
+    output: Output, tarn: Connection, config: Config, engine: Engine, folder: Path
+) -> AsyncIterator[Collector]:
+    """Yields a collector over the configured block store, and shows its progress."""
+    import random
+
+    from tarn.block.opening import open_blocks
+    from tarn.lifecycle.collector import Collector
+    from tarn.lifecycle.progress import Progress
+    from tarn.rpc.process.system import SystemClock, SystemIds
+
+    clock, progress = SystemClock(), Progress()
+    blocks = await open_blocks(config, clock)
+    try:
+        with _bar(output, progress) as show:
+
+            async def tick() -> None:
+                while True:
+                    show()
+                    await clock.sleep(_TICK_S)
+
+            async with asyncio.TaskGroup() as group:
+                ticking = group.create_task(tick())
+                yield Collector(
+                    engine,
+                    tarn.collections,
+                    tarn.call,
+                    blocks,
+                    clock,
+                    SystemIds(clock),
+                    random.SystemRandom(),
+                    folder,
+                    progress,
+                )
+                ticking.cancel()
+    finally:
+        await blocks.close()
+
+
 async def _collected(
     output: Output, tarn: Connection, plan: CollectionPlan, engine: Engine, folder: Path
 ) -> tuple[list[dict[str, object]], TarnError | None]:
@@ -216,60 +270,37 @@ async def _collected(
 
     Returns what was done in each, and the first error: a repository that is held must not keep the others.
     """
-    import random
-
-    from tarn.block.opening import open_blocks
-    from tarn.lifecycle.collector import Collector
-    from tarn.lifecycle.progress import Progress
     from tarn.lifecycle.purging import Purger
-    from tarn.rpc.process.system import SystemClock, SystemIds
 
-    clock, progress = SystemClock(), Progress()
     names: Sequence[str] = plan.names
     if not names and plan.phase != "purge":
         names = [found.repository_id async for found in tarn.list_repositories()]
     rows: list[dict[str, object]] = []
     failed: TarnError | None = None
-    async with AsyncExitStack() as stack:
-        blocks = await open_blocks(plan.config, clock)
-        stack.push_async_callback(blocks.close)
-        collector = Collector(
-            engine,
-            tarn.collections,
-            tarn.call,
-            blocks,
-            clock,
-            SystemIds(clock),
-            random.SystemRandom(),
-            folder,
-            progress,
-        )
-        purger = Purger(tarn.erasures, tarn.call, blocks, clock, random.SystemRandom(), progress)
-        show = stack.enter_context(progress_bar(output, progress))
-
-        async def tick() -> None:
-            while True:
-                show()
-                await clock.sleep(_TICK_S)
-
-        async with asyncio.TaskGroup() as group:
-            ticking = group.create_task(tick())
-            for name in names:
-                try:
-                    rows.append(await _one(collector, name, plan))
-                except TarnError as error:
-                    if len(names) == 1 or error.kind in _FOR_ALL:
-                        raise
-                    failed = failed or error
-                    told: dict[str, object] = {
-                        "repository": name,
-                        "did": "nothing",
-                        "error": error.message,
-                    }
-                    rows.append(told)
-            if not plan.names and plan.phase in ("", "purge"):
-                failed = await _purged(purger, collector, plan, rows) or failed
-            ticking.cancel()
+    async with opened_collector(output, tarn, plan.config, engine, folder) as collector:
+        for name in names:
+            try:
+                rows.append(await _one(collector, name, plan))
+            except TarnError as error:
+                if len(names) == 1 or error.kind in _FOR_ALL:
+                    raise
+                failed = failed or error
+                told: dict[str, object] = {
+                    "repository": name,
+                    "did": "nothing",
+                    "error": error.message,
+                }
+                rows.append(told)
+        if not plan.names and plan.phase in ("", "purge"):
+            purger = Purger(
+                tarn.erasures,
+                tarn.call,
+                collector.blocks,
+                collector.clock,
+                collector.rng,
+                collector.progress,
+            )
+            failed = await _purged(purger, collector, plan, rows) or failed
     return rows, failed
 
 
@@ -374,7 +405,7 @@ def _swept(report: Report) -> dict[str, object]:
 
 
 @contextmanager
-def progress_bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
+def _bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
     """A progress bar of the present step; yields a function that updates it."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar

@@ -5,21 +5,17 @@ It opens the configured block store itself, as `tarn gc` does, and asks graveler
 
 from __future__ import annotations
 
-import asyncio
-import random
-import signal
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.moments import iso_time
-from tarn_cli.collecting import cancel_by_signals, progress_bar
+from tarn_cli.collecting import interruptible, opened_collector
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.node.plan import read_config
 from tarn_cli.objects.uri import parse_repository
@@ -32,11 +28,9 @@ if TYPE_CHECKING:  # imported when a command runs
     from tarn.lifecycle.erasure_files import ErasurePlan
     from tarn.lifecycle.quarantine import Tally
     from tarn_cli.connection import Connection
-    from tarn_cli.output import Output
 
 __all__ = ["erase"]
 
-_TICK_S: Final = 0.25
 T = TypeVar("T")
 
 
@@ -45,7 +39,7 @@ def erase() -> None:
     """Erase objects out of all history, by their paths: docs/operate/erase.md explains it.
 
     A plan finds every version of the objects in all commits, branches and tags, and deletes nothing. A run deletes the
-    blocks of a plan, looks for each of them again, and writes a certificate. Nobody can undo a run. Both need the
+    blocks of a plan, looks for each of them again, and writes a certificate. A run cannot be undone. Both need the
     permissions EraseData and ManageCollection, which only admins have.
 
     \b
@@ -170,10 +164,12 @@ def _ask(name: str, plan_id: str) -> None:
     """Lets a person repeat the id of the plan.
 
     Raises:
-        UsageError: there is nobody to ask, or the answer is another id.
+        UsageError: there is no terminal, or the answer is another id.
     """
     if not sys.stdin.isatty():
-        raise click.UsageError("nobody can be asked here; --yes runs the plan without a question")
+        raise click.UsageError(
+            "there is no terminal to ask on; --yes runs the plan without a question"
+        )
     text = f"This deletes objects of {name} out of all history, for ever. Repeat the id of the plan"
     if click.prompt(text, err=True).strip() != plan_id:
         raise click.UsageError("that is another id; nothing was deleted")
@@ -181,62 +177,18 @@ def _ask(name: str, plan_id: str) -> None:
 
 def _done(session: Session, config: Config, work: Callable[[Eraser], Awaitable[T]]) -> T:
     """Does something with an eraser, shows the progress, and lets a signal end it."""
-    stopped: list[signal.Signals] = []
 
     async def connected(tarn: Connection) -> T:
-        cancel_by_signals(stopped)
+        from tarn.lifecycle.engine import InProcess
+        from tarn.lifecycle.erasing import Eraser
+
+        user = (await tarn.auth.get_caller(tarn.call())).user.user_id
         with tempfile.TemporaryDirectory(prefix="tarn-erase-") as folder:
-            return await _with_eraser(session.output, tarn, config, Path(folder), work)
+            opened = opened_collector(session.output, tarn, config, InProcess(), Path(folder))
+            async with opened as collector:
+                return await work(Eraser(collector, tarn.erasures, user))
 
-    try:
-        return session.run(connected)
-    except asyncio.CancelledError as stop:
-        session.output.remark("interrupted; the same command goes on")
-        raise click.exceptions.Exit(128 + (stopped or [signal.SIGTERM])[0]) from stop
-
-
-async def _with_eraser(
-    output: Output,
-    tarn: Connection,
-    config: Config,
-    folder: Path,
-    work: Callable[[Eraser], Awaitable[T]],
-) -> T:
-    from tarn.block.opening import open_blocks
-    from tarn.lifecycle.collector import Collector
-    from tarn.lifecycle.engine import InProcess
-    from tarn.lifecycle.erasing import Eraser
-    from tarn.lifecycle.progress import Progress
-    from tarn.rpc.process.system import SystemClock, SystemIds
-
-    clock, progress = SystemClock(), Progress()
-    user = (await tarn.auth.get_caller(tarn.call())).user.user_id
-    async with AsyncExitStack() as stack:
-        blocks = await open_blocks(config, clock)
-        stack.push_async_callback(blocks.close)
-        collector = Collector(
-            InProcess(),
-            tarn.collections,
-            tarn.call,
-            blocks,
-            clock,
-            SystemIds(clock),
-            random.SystemRandom(),
-            folder,
-            progress,
-        )
-        show = stack.enter_context(progress_bar(output, progress))
-
-        async def tick() -> None:
-            while True:
-                show()
-                await clock.sleep(_TICK_S)
-
-        async with asyncio.TaskGroup() as group:
-            ticking = group.create_task(tick())
-            found = await work(Eraser(collector, tarn.erasures, user))
-            ticking.cancel()
-    return found
+    return interruptible(session, connected, "interrupted; the same command goes on")
 
 
 def _tally(tally: Tally) -> str:

@@ -33,7 +33,7 @@ class CompactionClient:
             repository_id: the repository.
             branch_id: the branch.
             force: also if another compaction of the branch seems to run.
-            is_background: nobody waits for the result, so a large one leaves the machine to everything else.
+            is_background: no caller waits for the result, so a large one leaves the machine to everything else.
         """
         request = pb.CompactBranchRequest(
             repository_id=repository_id,

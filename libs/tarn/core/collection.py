@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import address_time_us
 
 __all__ = [
     "BATCH_IDS_MAX",
@@ -196,11 +197,8 @@ def _short(block_id: str) -> bytes:
 
 
 def is_old(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
-    """Whether an address has reached the age at which it may no longer be staged (rule 11).
-
-    An address tells when it was made: its first 48 bits are Unix milliseconds.
-    """
-    return now_us - int.from_bytes(address[:6], "big") * 1000 >= limits.staging_us
+    """Whether an address has reached the age at which it may no longer be staged (rule 11)."""
+    return now_us - address_time_us(address) >= limits.staging_us
 
 
 def check_address_age(address: bytes, now_us: int, limits: CollectionLimits) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from tarn.core.collection import CollectionLimits
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.glob import check_glob
+from tarn.core.ids import address_time_us
 
 __all__ = [
     "ADDRESSES_MAX",
@@ -94,7 +95,7 @@ def is_old_enough(address: bytes, now_us: int, limits: CollectionLimits) -> bool
 
     The margin over the staging limit (rule 11) is that of a collection: for clocks, and for rows on their way.
     """
-    return now_us - int.from_bytes(address[:6], "big") * 1000 >= limits.cutoff_us
+    return now_us - address_time_us(address) >= limits.cutoff_us
 
 
 def check_old_enough(address: bytes, now_us: int, limits: CollectionLimits) -> None:

@@ -15,6 +15,7 @@ from typing import NewType
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = [
+    "address_time_us",
     "RepositoryId",
     "BranchId",
     "TagId",
@@ -122,6 +123,11 @@ def parse_path(value: str) -> str:
     if size == 0:
         raise _invalid("path", value, "must not be empty")
     return value
+
+
+def address_time_us(address: bytes) -> int:
+    """Returns when an address was made, microseconds since the epoch: a UUIDv7 begins with 48 bits of milliseconds."""
+    return int.from_bytes(address[:6], "big") * 1000
 
 
 def physical_path(address: bytes) -> str:

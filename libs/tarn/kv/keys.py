@@ -86,7 +86,7 @@ def copied_note(address: bytes) -> bytes:
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """The end (exclusive) of the scan over all keys that start with an ASCII prefix."""
+    """The end (exclusive) of the scan over all keys that start with a prefix of UTF-8, which has no byte 255."""
     return prefix[:-1] + bytes((prefix[-1] + 1,))
 
 

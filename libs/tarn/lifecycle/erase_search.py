@@ -36,7 +36,15 @@ from tarn.core.listing.run import heads_of
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.references import RootBatch
 
-__all__ = ["ROWS_MAX", "Found", "HistoryRoots", "StagedBatch", "find_matching", "find_others"]
+__all__ = [
+    "ROWS_MAX",
+    "Found",
+    "HistoryRoots",
+    "StagedBatch",
+    "addresses_of",
+    "find_matching",
+    "find_others",
+]
 
 ROWS_MAX: Final = 1_000_000
 """Most pairs of a path and an address in one plan: they are held in memory."""
@@ -300,16 +308,19 @@ class _Look(Protocol):
     ) -> None: ...
 
 
+def addresses_of(packed: bytes) -> pa.Array:
+    """Returns addresses that follow one another as a column; copies nothing."""
+    count = len(packed) // ADDRESS_BYTES
+    return pa.Array.from_buffers(pa.binary(ADDRESS_BYTES), count, [None, pa.py_buffer(packed)])
+
+
 def _rows_of(range_id: RangeId, body: bytes) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
     """Returns path, address and size of a range's entries, and which have their data outside the namespace."""
     run = decode_range(range_id, body)
     heads = heads_of(run.values)
     packed = np.ascontiguousarray(heads["address"]).tobytes()
-    addresses = pa.Array.from_buffers(
-        pa.binary(ADDRESS_BYTES), len(heads), [None, pa.py_buffer(packed)]
-    )
     sizes = pa.array(heads["size"].astype(np.int64))
-    rows = pa.table([run.paths, addresses, sizes], schema=_COLUMNS)
+    rows = pa.table([run.paths, addresses_of(packed), sizes], schema=_COLUMNS)
     is_entry = (heads["flags"] & FLAG_TOMBSTONE) == 0
     is_outside = (heads["flags"] & FLAG_EXTERNAL) != 0
     return rows.filter(pa.array(is_entry)), is_outside[is_entry]

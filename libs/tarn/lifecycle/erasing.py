@@ -31,7 +31,13 @@ from tarn.core.ids import MetarangeId
 from tarn.lifecycle.block_names import BlockKind, paths_of
 from tarn.lifecycle.collector import Collector
 from tarn.lifecycle.deleting import delete_paths
-from tarn.lifecycle.erase_search import Found, StagedBatch, find_matching, find_others
+from tarn.lifecycle.erase_search import (
+    Found,
+    StagedBatch,
+    addresses_of,
+    find_matching,
+    find_others,
+)
 from tarn.lifecycle.erasure_files import (
     OBJECTS_SCHEMA,
     Certificate,
@@ -329,12 +335,9 @@ class _Roots:
             if len(page.addresses) != ADDRESS_BYTES * len(page.paths):
                 text = f"graveler sent {len(page.addresses)} bytes of addresses for {len(page.paths)} rows"
                 raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
-            addresses = pa.Array.from_buffers(
-                pa.binary(ADDRESS_BYTES), len(page.paths), [None, pa.py_buffer(page.addresses)]
-            )
             columns = [
                 pa.array(page.paths, pa.string()),
-                addresses,
+                addresses_of(page.addresses),
                 pa.array(page.sizes, pa.int64()),
             ]
             yield StagedBatch(page.branch_id, pa.table(columns, ["path", "address", "size"]))

@@ -125,7 +125,7 @@ class Compacting:
         Args:
             name: the branch.
             force: also if another compaction of the branch runs, as far as the record tells.
-            is_background: nobody waits for the result, so a large build leaves the machine to everything else.
+            is_background: no caller waits for the result, so a large build leaves the machine to everything else.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; errors of the build.

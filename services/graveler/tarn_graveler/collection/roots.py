@@ -21,18 +21,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tarn.core.branch import Token, TokenKind
 from tarn.core.clock import Clock
-from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE, HEAD_BYTES, VERSION
+from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
-from tarn.core.ids import BranchId, CommitId, TokenId
+from tarn.core.ids import CommitId
 from tarn.core.retention import ObjectRules
-from tarn.kv.keys import COPIED, PATHS_START, STAGED_UPLOADS, RepositoryKeys, after_prefix
+from tarn.kv.keys import COPIED, STAGED_UPLOADS, RepositoryKeys, after_prefix
 from tarn.kv.port import Kv, Row
 from tarn.kv.records import Repository, decode_branch, decode_head_change, decode_tag, parse_record
 from tarn.kv.rules_records import decode_settings
 from tarn_graveler.collection.expired import ExpiredCommits
+from tarn_graveler.collection.staged_walk import check_staged_row, read_staged
 from tarn_graveler.history.commits import decode_commit
 from tarn_graveler.reads.coverage import ReadObjects, ReadsPage
 from tarn_graveler.repository.records import Repositories
@@ -155,33 +155,11 @@ class Roots:
     async def _staged(
         self, repository: Repository, place: Place, limit: int, page: RootsPage
     ) -> Place | None:
-        """Place: `[stage, branch, tokens that are left, last key in the first of them in hex]`.
-
-        The tokens are those that the branch named when its first page was read. One that left the record meanwhile
-        may be dropped already: its rows have moved on, to the stages behind this one. A newer token has newer rows.
-        """
+        """Place: `[stage, …]`, with the place of `read_staged`."""
         keys = self._repositories.keys_of(repository)
-        branch_id, tokens, after = place[1:] or ("", [], "")
-        if not tokens:
-            prefix = keys.branch("")
-            start = keys.branch(branch_id) + b"\0" if branch_id else prefix
-            rows = await self._kv.scan(keys.refs, start, after_prefix(prefix), 1)
-            if not rows:
-                return None
-            key, value = rows[0]
-            branch_id, branch = key[len(prefix) :].decode(), decode_branch(value)
-            if not branch.is_deleted:
-                tokens = [[each.token_id, each.kind.value, each.buckets] for each in branch.tokens]
-            return [page.stage, branch_id, tokens, ""]
-        token_id, kind, buckets = tokens[0]
-        token = Token(TokenId(token_id), TokenKind(kind), buckets, create_time_us=0)
-        partition = keys.token(BranchId(branch_id), token)
-        start = bytes.fromhex(after) + b"\0" if after else b""
-        rows = await self._kv.scan(partition, start, None, limit)
-        page.addresses += _addresses(rows, partition.name)
-        if len(rows) == limit:
-            return [page.stage, branch_id, tokens, rows[-1][0].hex()]
-        return [page.stage, branch_id, tokens[1:], ""]
+        step = await read_staged(self._kv, keys, place[1:], limit)
+        page.addresses += _addresses(step.rows, step.partition)
+        return None if step.following is None else [page.stage, *step.following]
 
     # ---- compacted listings, and the commits of refs
 
@@ -347,8 +325,7 @@ def _addresses(rows: Sequence[Row], partition: str) -> list[bytes]:
     for key, value in rows:
         if key.startswith((STAGED_UPLOADS, COPIED)):
             continue
-        if not key.startswith(PATHS_START) or len(value) < HEAD_BYTES or value[0] != VERSION:
-            raise _corrupt(f"row {key[:200]!r} of {partition} is no staged entry: run `tarn fsck`")
+        check_staged_row(key, value, partition)
         if not value[1] & (FLAG_TOMBSTONE | FLAG_EXTERNAL):
             addresses.append(value[_ADDRESS])
     return addresses

@@ -23,6 +23,7 @@ from tarn.core.levels import Feature
 from tarn.core.retention import READ_DAYS_MAX
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import InstallationKeys, after_prefix
+from tarn.kv.paging import rows_of
 from tarn.kv.port import Group, Kv, Partition
 from tarn.kv.records import Repository
 from tarn_graveler.reads.coverage import DEAD_US
@@ -249,16 +250,11 @@ class ReadJournal:
             return
         self._forget_at = self._clock.monotonic() + _FORGET_SECONDS
         before_us = self._clock.now_us() - KEPT_US
-        after = FILES_KEY
-        while True:
-            rows = await self._kv.scan(self._partition, after, after_prefix(FILES_KEY), _PAGE)
-            for key, value in rows:
-                row = DayFiles.decode(value)
-                if row.day < before_us // DAY_US:
-                    await self._forget_day(key, row)
-            if len(rows) < _PAGE:
-                break
-            after = rows[-1][0] + b"\0"
+        files = rows_of(self._kv, self._partition, FILES_KEY, after_prefix(FILES_KEY), _PAGE)
+        async for key, value in files:
+            row = DayFiles.decode(value)
+            if row.day < before_us // DAY_US:
+                await self._forget_day(key, row)
         rows = await self._kv.scan(self._partition, SESSIONS_KEY, after_prefix(SESSIONS_KEY), _PAGE)
         sessions = [Session.decode(value) for _, value in rows]
         old = [
