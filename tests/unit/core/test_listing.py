@@ -28,7 +28,11 @@ def run(
         while True:
             if wishes is not None:
                 wishes.append(wish)
-            found = [row for row in rows[wish.layer] if row[0] >= wish.start][: wish.count]
+            found = [
+                row
+                for row in rows[wish.layer]
+                if row[0] >= wish.start and (wish.last is None or row[0] <= wish.last)
+            ][: wish.count]
             wish = merge.send(([path for path, _ in found], [packed for _, packed in found]))
     except StopIteration as done:
         page: Page = done.value
@@ -144,7 +148,24 @@ def test_a_layer_that_gave_fewer_rows_than_asked_for_is_not_asked_again() -> Non
     layers: list[Layer] = [{"b": TOMBSTONE, "x": ENTRY[0]}, dict.fromkeys("abc", ENTRY[1]), {}]
     page = run(PageRequest(limit=3), layers, wishes)
     assert page == Page(["a", "c", "x"], [ENTRY[1], ENTRY[1], ENTRY[0]], None)
-    assert [wish.layer for wish in wishes] == [0, 1, 2]
+    assert [wish.layer for wish in wishes] == [2, 0, 1]
+
+
+def test_staged_rows_behind_the_page_are_not_read() -> None:
+    wishes: list[NeedRows] = []
+    layers: list[Layer] = [{"b": ENTRY[0], "x": ENTRY[0]}, dict.fromkeys("abcde", ENTRY[1])]
+    page = run(PageRequest(limit=2), layers, wishes)
+    assert page == Page(["a", "b"], [ENTRY[1], ENTRY[0]], "b")
+    assert wishes == [NeedRows(1, "", 3), NeedRows(0, "", 3, "c")]
+
+
+def test_only_the_first_read_of_a_layer_ends_with_the_committed_rows() -> None:
+    wishes: list[NeedRows] = []
+    committed = dict.fromkeys((f"{number:02}" for number in range(20)), ENTRY[1])
+    hidden = dict.fromkeys((f"{number:02}" for number in range(9)), TOMBSTONE)
+    page = run(PageRequest(limit=2), [hidden | {"x": ENTRY[0]}, committed], wishes)
+    assert page.paths == ["09", "10"]
+    assert [wish.last for wish in wishes if wish.layer == 0] == ["02", None, None]
 
 
 def test_a_page_that_ends_at_a_deleted_folder_does_not_hide_what_is_in_it() -> None:

@@ -30,6 +30,8 @@ async def kv(tmp_path: Path) -> AsyncIterator[EmbeddedKv]:
 
 @pytest.fixture
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_QUICK_STEPS", 200)
+    monkeypatch.setattr(reader, "_QUICK_STEPS_PER_CALL", 100)
     monkeypatch.setattr(reader, "_EXAMINED_ROWS", 100)
     monkeypatch.setattr(reader, "_STEPS_MAX", 2000)
     monkeypatch.setattr(reader, "_STEPS_PER_CALL", 100)
@@ -71,8 +73,11 @@ async def test_an_interrupted_call_leaves_no_bound_behind(
     kv: EmbeddedKv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(reader, "_STEPS_MAX", 100)
-        patch.setattr(reader, "_STEPS_PER_CALL", 10)
+        for name in ("_QUICK_STEPS", "_STEPS_MAX"):
+            patch.setattr(reader, name, 100)
+        for name in ("_QUICK_STEPS_PER_CALL", "_STEPS_PER_CALL"):
+            patch.setattr(reader, name, 10)
         await kv.scan_without(PLAIN, b"", None, 10, DEAD)
+        assert len(await kv.scan(PLAIN, b"", None, ROWS)) == ROWS
     batches = [batch.num_rows async for batch in kv.scan_arrow(PLAIN, b"", None)]
     assert sum(batches) == ROWS

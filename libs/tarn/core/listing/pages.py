@@ -131,12 +131,15 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class NeedRows:
-    """The merge's request for rows: the first `count` rows of one layer from `start` on. If the answer has
-    fewer, the layer has no more rows."""
+    """The merge's request for rows: the first `count` rows of one layer from `start` on, up to and including `last`.
+
+    If the answer has fewer, the layer has no more rows up to there. `last` None: to the end of the listing.
+    """
 
     layer: int
     start: str
     count: int
+    last: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,22 +183,28 @@ def _common_prefix(path: str, prefix: str, delimiter: str) -> str | None:
 
 
 class _Layer:
-    """One layer: the rows at hand, where the next ones begin, and whether there are no more."""
+    """One layer: the rows at hand, how far it was read, where the next rows begin, and whether there are no more."""
 
-    __slots__ = ("entries", "exhausted", "has_tombstones", "next_start", "paths")
+    __slots__ = ("entries", "exhausted", "has_tombstones", "next_start", "paths", "read_to")
 
     def __init__(self, start: str, *, has_tombstones: bool) -> None:
         self.has_tombstones = has_tombstones
         self.paths: Sequence[str] = ()
         self.entries: Sequence[bytes] = ()
         self.next_start = start
+        self.read_to = ""
         self.exhausted = False
 
-    def accept(self, rows: PathRows, wanted: int) -> None:
+    def accept(self, rows: PathRows, wish: NeedRows) -> None:
         self.paths, self.entries = rows
-        self.exhausted = len(self.paths) < wanted
-        if self.paths:
-            self.next_start = path_after(self.paths[-1])
+        is_full = len(self.paths) == wish.count
+        self.exhausted = not is_full and wish.last is None
+        if is_full:
+            self.read_to = self.paths[-1]
+        elif wish.last is not None:
+            self.read_to = wish.last
+        if self.read_to:
+            self.next_start = max(self.next_start, path_after(self.read_to))
 
     def take(self, last: str) -> PathRows:
         """Removes and returns the rows at hand up to and including the path `last`."""
@@ -348,6 +357,9 @@ class _Merge:
             _Layer(request.start, has_tombstones=number < staged_count)
             for number in range(staged_count + with_base)
         ]
+        self._staged_count = staged_count
+        self._base = self._layers[-1] if with_base else None
+        self._is_first_read = True
         self._lines = _Lines(request)
         self._seen, self._may_end = 0, True
         self._count = min(request.rows_first, request.limit + 1)
@@ -378,12 +390,30 @@ class _Merge:
         return None
 
     def read(self) -> Generator[NeedRows, PathRows | Leap | None, None]:
-        """Reads rows of the layers that have none at hand."""
-        for number, layer in enumerate(self._layers):
-            if not layer.paths and not layer.exhausted:
-                rows = yield NeedRows(number, layer.next_start, self._count)
-                assert isinstance(rows, tuple), "the answer to a request for rows"
-                layer.accept(rows, self._count)
+        """Reads rows of the layers that have none at hand.
+
+        The committed layer comes first. The first read of the others ends with its last row: most pages need no rows
+        behind it. Later reads do not, because each round would read each of these layers then.
+        """
+        last: str | None = None
+        if self._base is not None:
+            yield from self._fill(len(self._layers) - 1, None)
+            if self._is_first_read and not self._base.exhausted:
+                last = self._base.read_to
+        self._is_first_read = False
+        for number in range(self._staged_count):
+            yield from self._fill(number, last)
+
+    def _fill(
+        self, number: int, last: str | None
+    ) -> Generator[NeedRows, PathRows | Leap | None, None]:
+        layer = self._layers[number]
+        if layer.paths or layer.exhausted:
+            return
+        wish = NeedRows(number, layer.next_start, self._count, last)
+        rows = yield wish
+        assert isinstance(rows, tuple), "the answer to a request for rows"
+        layer.accept(rows, wish)
 
     def round(self) -> Page | None:
         """Merges the rows at hand. Returns the page if it is complete."""
@@ -393,7 +423,7 @@ class _Merge:
             return lines.page(None)
         if lines.is_full or (self._seen >= self._request.rows_max and self._may_end):
             return lines.page(lines.last)
-        lasts = [layer.paths[-1] for layer in live if not layer.exhausted]
+        lasts = [layer.read_to for layer in self._layers if not layer.exhausted]
         # Up to here, no layer has rows that were not read yet.
         horizon = min(lasts) if lasts else max(layer.paths[-1] for layer in live)
         runs = [layer.take(horizon) if layer.paths else ((), ()) for layer in self._layers]

@@ -216,7 +216,10 @@ class EmbeddedKv:
         """See `Kv.scan_without`."""
         check_scan_without(limit, unwanted)
         self._check_open()
-        return await self._bulk.sifted(partition, start, end, limit, unwanted)
+        page = self._reader.sifted_quickly(partition, start, end, limit, unwanted)
+        if page is None:
+            page = await self._bulk.sifted(partition, start, end, limit, unwanted)
+        return page
 
     async def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

@@ -179,7 +179,8 @@ class Layers:
                     continue
                 if wish.layer < len(tokens):
                     start = path_key(wish.start)
-                    scanned = await self._kv.scan(tokens[wish.layer], start, end, wish.count)
+                    before = end if wish.last is None else min(end, path_key(wish.last) + b"\0")
+                    scanned = await self._kv.scan(tokens[wish.layer], start, before, wish.count)
                     rows: PathRows = (
                         paths_of([key for key, _ in scanned]),
                         [value for _, value in scanned],

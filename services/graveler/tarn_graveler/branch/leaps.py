@@ -25,7 +25,7 @@ from tarn.block.uncovered import Ahead, Places
 from tarn.core.entry import TOMBSTONE, is_tombstone
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.metarange import Metarange
-from tarn.core.listing.pages import Leap, MayLeap, PageRequest, PathSpan, prefix_end
+from tarn.core.listing.pages import Leap, MayLeap, PageRequest, PathRows, PathSpan, prefix_end
 from tarn.kv.keys import PATHS_END, path_key, path_of, paths_of
 from tarn.kv.port import Kv, Partition
 from tarn_graveler.branch.coverage import Coverage
@@ -152,19 +152,27 @@ class Leaps:
     async def _leap(self, start: str, places: Places, upto: str | None) -> Leap:
         """Reads the part of the listing from `start` to `upto`, of the committed rows only those at `places`."""
         base = await self._committed.rows_at(self._namespace, places) if places else ([], [])
-        layers: list[dict[str, bytes]] = [dict(zip(*base, strict=True))]
+        found: list[PathRows] = [base]
         for token in reversed(self._tokens):
             end = self._end_key if upto is None else path_key(upto) + b"\0"
             first = path_key(start)
             if first >= end:
-                layers.append({})
+                found.append(((), ()))
                 continue
             page = await self._kv.scan_without(token, first, end, self._limit, _TOMBSTONES)
             if page.upto is not None:
                 upto = path_of(page.upto)
             paths = paths_of([key for key, _ in page.rows])
-            layers.append(dict(zip(paths, [value for _, value in page.rows], strict=True)))
-        layers.reverse()
+            found.append((paths, [value for _, value in page.rows]))
+        newest = found.pop()
+        if not any(paths for paths, _ in found):  # nothing that newer rows could hide
+            return Leap(newest, upto, _COST_ROWS)
+        found.append(newest)
+        return await self._merged(found[::-1], places, upto)
+
+    async def _merged(self, found: Sequence[PathRows], places: Places, upto: str | None) -> Leap:
+        """Merges the rows of all layers, newest first, and asks each token for newer rows of those beneath it."""
+        layers = [dict(zip(*rows, strict=True)) for rows in found]
         candidates = sorted(set().union(*layers))
         if len(candidates) > self._limit:
             # Each token gave a page of rows. To ask for all of them would take a number of reads that grows with the
@@ -176,15 +184,15 @@ class Leaps:
         visible = dict(layers[0])
         probed = 0
         for depth, rows in enumerate(layers[1:], 1):
-            asked = [path for path in rows if not any(path in above for above in layers[:depth])]
+            asked = [path for path in rows if not any(path in newer for newer in layers[:depth])]
             probed += len(asked)
             visible.update((path, rows[path]) for path in asked)
             for token in reversed(self._tokens[:depth]):
-                found = await self._kv.get_many(token, [path_key(path) for path in asked])
-                over = {p: row.value for p, row in zip(asked, found, strict=True) if row}
+                above = await self._kv.get_many(token, [path_key(path) for path in asked])
+                over = {p: row.value for p, row in zip(asked, above, strict=True) if row}
                 visible.update(over)
                 if depth == len(self._tokens):
-                    self._note(token, places, base[0], over)
+                    self._note(token, places, found[-1][0], over)
         paths = sorted(path for path, row in visible.items() if not is_tombstone(row))
         # Rows above hide most of what was found, and the plain merge is cheaper than to ask for each.
         if 2 * len(paths) < probed:

@@ -14,6 +14,9 @@ have ended or start again. A token never returns to a record, so the result of t
 the record still names the token (the change was not made, or not yet), the cleaner looks again, less and
 less often.
 
+The first look comes an eighth of the drop delay after the announcement: the change that follows it takes milliseconds.
+So most tokens take space for little more than the drop delay after they left their record.
+
 A partition is dropped a second time an hour later, because a write that was never acknowledged may have
 been applied between the two drops.
 """
@@ -40,6 +43,8 @@ from tarn_graveler.repository.records import Repositories
 __all__ = ["CleanupProgress", "TokenCleanup"]
 
 _SECOND_DROP_US = 3_600_000_000
+_LOOKS_PER_DELAY = 8
+"""The times of looks and drops are whole parts of the drop delay apart, so that most replicas compute the same ones."""
 _LOOK_US_MAX = 86_400_000_000
 """Longest pause between two looks at a token that its record still names: one day."""
 _ANNOUNCEMENTS = 4
@@ -94,6 +99,7 @@ class TokenCleanup:
         self._repositories = repositories
         self._clock = clock
         self._drop_delay_us = int(drop_delay_seconds * 1_000_000)
+        self._look_us = max(self._drop_delay_us // _LOOKS_PER_DELAY, 1)
         self._poll_seconds = poll_seconds
         # Rows of the list that this replica has processed and will read again: those of a few minutes.
         self._done: set[bytes] = set()
@@ -120,7 +126,7 @@ class TokenCleanup:
     def _announcements(self, name: BranchName, tokens: Sequence[Token]) -> list[Drop]:
         keys, branch_id = self._repositories.keys_of(name.repository), name.branch_id
         # From now on: a row that was delayed by earlier attempts must not land behind the list's checkpoint.
-        drop_time_us = self._clock.now_us() + self._drop_delay_us
+        drop_time_us = self._clock.now_us() + self._look_us
         return [
             Drop(
                 keys.token(branch_id, token),
@@ -217,14 +223,15 @@ class TokenCleanup:
         (found,) = await self._kv.get_many(keys.refs, [key], settle=True)
         branch = None if found is None else decode_branch(found.value)
         if branch is None or not branch.names(owner.token_id):
-            delay_us = max(self._drop_delay_us, 1)
             late_us = max(self._clock.now_us() - drop.drop_time_us, 0)
             # At least the drop delay from now; most replicas compute the same row.
-            steps = 1 + -(-late_us // delay_us)
-            await self._add_or_raise(Drop(drop.partition, drop.drop_time_us + steps * delay_us))
+            steps = -(-(late_us + self._drop_delay_us) // self._look_us)
+            await self._add_or_raise(
+                Drop(drop.partition, drop.drop_time_us + steps * self._look_us)
+            )
             return
         looks = owner.look_count + 1
-        pause_us = min(self._drop_delay_us << min(looks, 32), _LOOK_US_MAX)
+        pause_us = min(self._look_us << min(looks, 32), _LOOK_US_MAX)
         again = replace(drop, drop_time_us=self._after(drop, pause_us))
         again = replace(again, owner=replace(owner, look_count=looks))
         await self._add_or_raise(again)
