@@ -2,7 +2,7 @@
 
 `bench.load` (`make bench`) measures the whole system.
 
-    python -m bench [kv|block|rpc|commit|merge|reset|compaction|log|deletes|gc|sweep|telemetry|reads|
+    python -m bench [kv|block|rpc|commit|merge|reset|compaction|log|deletes|queue_listing|gc|sweep|telemetry|reads|
         heavy|address_age ...]
 
 Figures of a shared machine drift: compare ratios within one run, not the numbers of two runs.
@@ -26,6 +26,7 @@ PARTS = (
     "compaction",
     "log",
     "deletes",
+    "queue_listing",
     "gc",
     "sweep",
     "retention",
