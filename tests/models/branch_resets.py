@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.models.branch_commits import compare_and_set, scan, scans, seal, settle_seal
 from tests.models.branch_state import Lake, Local, Record, Rules, Step
 
-__all__ = ["reset", "reset_part"]
+__all__ = ["erase", "reset", "reset_part"]
 
 
 def reset(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
@@ -55,6 +55,38 @@ def reset_part(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield from _finish(lake, me, rules)
 
 
+def erase(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """Discards one uncommitted entry: a reset whose part is that entry, if it is the newest one of the key."""
+    erased = rules.erased_by(me.number)
+    if rules.has("erase has no tombstone"):
+        yield from reset_part(lake, me, rules)
+    elif me.pc == "begin":
+        yield "begins, reads the record", lake, me._replace(pc="scan", record=lake.record), None
+    elif me.pc == "scan":
+        row = lake.tokens[me.record.tokens[me.at]]
+        value = lake.committed(me.record) if me.at + 1 == len(me.record.tokens) else None
+        found = me._replace(at=me.at + 1, value=value if row is None else row)
+        done = found._replace(pc="verify") if found.value is not None else found
+        yield "reads one more layer", lake, done, None
+    elif me.pc == "verify":
+        is_right = me.value == erased and lake.record.same_layers(me.record)
+        is_right &= lake.commits[me.record.commit][0] != erased
+        then = me._replace(pc="write") if is_right else me.ends()
+        yield "verifies the record", lake, then, None
+    else:
+        # A tombstone over the row that was read, or over none: this is what a conditional write does.
+        there = lake.tokens[me.record.staging]
+        if there not in (None, erased):
+            yield "finds another row", lake, me.ends(), None
+            return
+        lost = lake.visible()
+        excused = lake.excused | {erased}
+        after = lake.with_row(me.record.staging, 0)._replace(excused=excused)
+        is_hidden = after.visible() == 0 and lost != erased and not rules.is_absent(lost)
+        broken = f"erased: a tombstone hides {lost}, which it has not seen" if is_hidden else None
+        yield "writes a tombstone", after, me.ends(), broken
+
+
 def _knows(lake: Lake, steps: Iterator[Step]) -> Iterator[Step]:
     """When the seal is confirmed, remembers the writes that have begun: the only ones that it may discard.
 
@@ -83,9 +115,11 @@ def _finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         if outcome == "lost":
             yield _lost(lake, me, rules)
             continue
-        excused = lake.excused | me.acked if me.kind == "part" else lake.excused
+        excused = lake.excused | _discarded(lake, me, rules)
         done = then._replace(excused=excused)
         broken = None
+        if me.kind.endswith("erase") and _newest(lake, me) == head != base:
+            broken = "erased: an entry that the commit has is gone from the branch"
         if me.kind == "part" and base != head:
             broken = f"reset: {base} lies beneath the tokens afterwards, not the commit's {head}"
         if outcome == "won":
@@ -99,11 +133,35 @@ def _finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 def _remains(lake: Lake, me: Local, rules: Rules, head: int) -> int:
     """Returns the key's value in the listing that is built."""
     beneath = lake.committed(me.record)
+    if me.kind.endswith("erase"):
+        newest, erased = _newest(lake, me), rules.erased_by(me.number)
+        if rules.has("erase judges") and newest != erased:
+            return newest
+        is_committed = head == erased and not rules.has("erase excepts the commit")
+        return 0 if is_committed else head
     if me.kind == "part":
         return head if rules.has("part restores the commit") else beneath
     if me.value is None or not rules.has("part keeps the rest"):
         return beneath
     return me.value
+
+
+def _newest(lake: Lake, me: Local) -> int:
+    """Returns the newest value of the sealed tokens and beneath."""
+    return lake.committed(me.record) if me.value is None else me.value
+
+
+def _discarded(lake: Lake, me: Local, rules: Rules) -> frozenset[int]:
+    """Returns the writes that a step may have discarded, if it is made."""
+    if me.kind == "part":
+        return me.acked
+    if not me.kind.endswith("erase"):
+        return frozenset()
+    erased = rules.erased_by(me.number)
+    if _newest(lake, me) != erased:
+        return frozenset()
+    # The entry goes, and does not bring back what it had overwritten; what began after its answer must stay.
+    return frozenset(write for write, before in lake.began if erased not in before) & me.acked
 
 
 def _settle(lake: Lake, me: Local, rules: Rules) -> Step:

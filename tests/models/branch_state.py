@@ -51,6 +51,10 @@ GUARDS = {
     "part computes again": "over another base, the result is computed again",
     "part seals": "it replaces the staging token in its last step",
     "part keeps rows": "that token stays in the record: rows may have come since the seal",
+    # Rule 10: erasures.
+    "erase judges": "an entry goes only if it is the newest one of its path in the sealed tokens and beneath",
+    "erase has no tombstone": "an entry goes in the step that changes the record, and not by a row that may land late",
+    "erase excepts the commit": "an entry that the commit has is not discarded",
     # Rules 7 and 9: merge.
     "base is dirty": "a branch whose compacted metarange differs from its commit is dirty",
     "merge seals": "what changes the committed content seals the staging token in the same step",
@@ -112,7 +116,7 @@ class Lake(NamedTuple):
         began: for each started write, the writes that were acknowledged before.
         acked: acknowledged writes.
         refused: writes whose client was told that surely nothing was done.
-        excused: writes that a reset may have removed.
+        excused: writes that a reset may have removed. For an erasure: the entry, and what it had overwritten.
         blind: conditional writes with a row above an acknowledged value that they have not judged.
         covered: for conditional writes, the value that their row replaced in its token, or that lay beneath it when
             the token was folded into a listing.
@@ -276,6 +280,11 @@ class Rules:
     def is_absent(self, value: int) -> bool:
         """Whether this value means that there is no object."""
         return value in self._absent
+
+    def erased_by(self, erasure: int) -> int:
+        """Returns the write whose entry an erasure discards: that of the last put before it in the scenario."""
+        kinds = enumerate(self._kinds[: erasure - 1], 1)
+        return max(number for number, kind in kinds if kind.removeprefix("then ") == "put")
 
     def is_create(self, write: int) -> bool:
         """Whether this value is that of a conditional write."""

@@ -38,9 +38,9 @@ T = TypeVar("T")
 def erase() -> None:
     """Erase objects out of all history, by their paths: docs/operate/erase.md explains it.
 
-    A plan finds every version of the objects in all commits, branches and tags, and deletes nothing. A run deletes the
-    blocks of a plan, looks for each of them again, and writes a certificate. A run cannot be undone. Both need the
-    permissions EraseData and ManageCollection, which only admins have.
+    A plan finds every version of the objects in all commits, branches and tags, and deletes nothing. A run discards
+    uncommitted entries of a plan, deletes its blocks, looks for each of them again, and writes a certificate. A run
+    cannot be undone. Both need the permissions EraseData and ManageCollection, which only admins have.
 
     \b
     Examples:
@@ -88,6 +88,10 @@ def plan(
         session.output.remark(
             f"{made.others} other paths, which do not match, refer to the same data and lose it, too"
         )
+    if made.uncommitted:
+        session.output.remark(
+            f"a run discards {sum(made.uncommitted.values())} uncommitted entries on the branches of uncommitted_in"
+        )
     if made.too_young.count:
         session.output.remark(
             f"{made.too_young.count} blocks are younger than a day and are left out: plan again tomorrow"
@@ -118,7 +122,8 @@ def run(
 ) -> None:
     """Delete the blocks of a plan, for ever, and write a certificate.
 
-    You are asked to repeat the id of the plan. A run that was interrupted is begun again by the same command.
+    Uncommitted entries of these blocks are discarded first, also on protected branches. You are asked to
+    repeat the id of the plan. A run that was interrupted is begun again by the same command.
     """
     name = parse_repository(repository)
     config = read_config(config_file, session.environment, data_dir)
@@ -170,7 +175,8 @@ def _ask(name: str, plan_id: str) -> None:
         raise click.UsageError(
             "there is no terminal to ask on; --yes runs the plan without a question"
         )
-    text = f"This deletes objects of {name} out of all history, for ever. Repeat the id of the plan"
+    what = f"objects of {name} out of all history, and uncommitted ones"
+    text = f"This deletes {what}, for ever. Repeat the id of the plan"
     if click.prompt(text, err=True).strip() != plan_id:
         raise click.UsageError("that is another id; nothing was deleted")
 
@@ -205,7 +211,7 @@ def _shown_plan(made: ErasurePlan) -> dict[str, object]:
         "paths": made.paths,
         "other_paths": made.others,
         "in_heads_of": dict(sorted(made.heads.items())),
-        "uncommitted_in": dict(sorted(made.staged.items())),
+        "uncommitted_in": dict(sorted(made.uncommitted.items())),
         "list_sha256": made.list_sha256,
     }
     if made.outside:
@@ -219,6 +225,7 @@ def _shown_erasure(found: Erasure) -> dict[str, object]:
     shown: dict[str, object] = {
         "repository": found.plan.repository,
         "plan": found.plan.plan_id,
+        "discarded_in": dict(sorted(found.discarded.items())),
         "deleted": _tally(found.deleted),
         "failed": _tally(found.failed),
         "came_since": found.came_since,

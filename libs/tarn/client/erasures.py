@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
@@ -115,3 +115,38 @@ class ErasureClient:
         )
         answer = await self._transport.unary(_SERVICE, "EraseAddresses", request, call)
         expect(answer, pb.EraseAddressesResponse)
+
+    async def discard_erased(
+        self,
+        call: Call,
+        repository_id: str,
+        run_id: str,
+        branch_id: str,
+        entries: Sequence[tuple[str, bytes]],
+        *,
+        validate_only: bool = False,
+    ) -> list[pb.DiscardOutcome]:
+        """Discards uncommitted entries of a branch that name erased addresses; returns what became of each, in order.
+
+        Args:
+            call: the caller.
+            repository_id: the repository.
+            run_id: a run of a collection that holds the lease.
+            branch_id: the branch.
+            entries: paths and addresses of 16 bytes, at most `ADDRESSES_MAX` of `tarn.core.erasure`.
+            validate_only: discard nothing, and tell what would be discarded now.
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND; FAILED_PRECONDITION: COLLECTION_LOST, COLLECTION_HELD, PRECONDITION_FAILED (an
+                address is not erased); UNAVAILABLE or UNKNOWN_OUTCOME: repeat the call.
+        """
+        request = pb.DiscardErasedRequest(
+            repository_id=repository_id,
+            run_id=run_id,
+            branch_id=branch_id,
+            paths=[path for path, _ in entries],
+            addresses=b"".join(address for _, address in entries),
+            validate_only=validate_only,
+        )
+        answer = await self._transport.unary(_SERVICE, "DiscardErased", request, call)
+        return list(expect(answer, pb.DiscardErasedResponse).outcomes)

@@ -44,6 +44,9 @@ __all__ = [
     "addresses_of",
     "find_matching",
     "find_others",
+    "may_hold",
+    "missing_error",
+    "rows_of",
 ]
 
 ROWS_MAX: Final = 1_000_000
@@ -84,6 +87,10 @@ class HistoryRoots(Protocol):
 
     async def heads(self) -> Mapping[str, MetarangeId]:
         """Returns the listing of the head of each branch."""
+        ...
+
+    async def compacted(self) -> Mapping[str, MetarangeId]:
+        """Returns the compacted listing of each branch that has one."""
         ...
 
 
@@ -136,7 +143,7 @@ async def find_matching(
         found.outside += int((matched & is_outside).sum())
         pairs.add(rows.filter(pa.array(matched & ~is_outside)))
 
-    wanted = [each for each in listings.ranges.values() if _may_hold(each, prefix)]
+    wanted = [each for each in listings.ranges.values() if may_hold(each, prefix)]
     await listings.open(wanted, look)
     for branch_id, listing in (await roots.heads()).items():
         count = sum(counts.get(each, 0) for each in listings.named.get(listing, ()))
@@ -276,7 +283,7 @@ class _Listings:
             except BlockNotFoundError:
                 lost.add(info.range_id)
                 return
-            look(info.range_id, *await asyncio.to_thread(_rows_of, range_id, body))
+            look(info.range_id, *await asyncio.to_thread(rows_of, range_id, body))
 
         await for_each(wanted, work, _OPENED_AT_ONCE)
         if lost:
@@ -287,7 +294,7 @@ class _Listings:
     def _lack(self, listing: MetarangeId, path: str) -> None:
         self._missing[listing] = path
         if len(self._missing) > LISTING_IDS_MAX:
-            raise _missing_error(self._namespace, path)
+            raise missing_error(self._namespace, path)
 
     async def abandoned(self) -> tuple[str, ...]:
         """Returns the listings whose files are missing, after asking graveler whether they are in use.
@@ -298,7 +305,7 @@ class _Listings:
         if not self._missing:
             return ()
         for listing in sorted(await self._roots.in_use(sorted(self._missing))):
-            raise _missing_error(self._namespace, self._missing[listing])
+            raise missing_error(self._namespace, self._missing[listing])
         return tuple(sorted(self._missing))
 
 
@@ -314,7 +321,7 @@ def addresses_of(packed: bytes) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(ADDRESS_BYTES), count, [None, pa.py_buffer(packed)])
 
 
-def _rows_of(range_id: RangeId, body: bytes) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+def rows_of(range_id: RangeId, body: bytes) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
     """Returns path, address and size of a range's entries, and which have their data outside the namespace."""
     run = decode_range(range_id, body)
     heads = heads_of(run.values)
@@ -334,12 +341,13 @@ def _paths(rows: pa.Table) -> pa.StringArray:
     )
 
 
-def _may_hold(info: RangeInfo, prefix: str) -> bool:
+def may_hold(info: RangeInfo, prefix: str) -> bool:
     """Whether a range may hold a path with a prefix. Paths are in the order of their UTF-8, which Python's is, too."""
     return info.max_path >= prefix and info.min_path[: len(prefix)] <= prefix
 
 
-def _missing_error(namespace: str, path: str) -> TarnError:
+def missing_error(namespace: str, path: str) -> TarnError:
+    """Returns the error for a file of a listing that is needed and missing."""
     text = (
         f"{path} in {namespace} is missing, so the objects that match cannot all be found; "
         "nothing was deleted; run tarn fsck"

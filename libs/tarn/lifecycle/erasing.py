@@ -2,15 +2,16 @@
 
 Both hold the lease of a collection, so neither a collection nor another erasure runs beside them. The order of a run
 is what makes it safe (docs/design/erase.md): the rows of all addresses are durable before the first block is deleted,
-so a reader that misses a block learns why; every block is looked for again; and all history is searched again. Every
-step may be repeated, so a run that died is simply begun again.
+so a reader that misses a block learns why; uncommitted entries are discarded before the blocks go, so that nobody
+commits what cannot be read; every block is looked for again; and all history is searched again. Every step may be
+repeated, so a run that died is simply begun again.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from tarn.core.erasure import (
     ADDRESSES_MAX,
     check_pattern,
     check_plan_id,
+    literal_prefix,
 )
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
@@ -38,6 +40,7 @@ from tarn.lifecycle.erase_search import (
     find_matching,
     find_others,
 )
+from tarn.lifecycle.erase_uncommitted import discard, find_uncommitted
 from tarn.lifecycle.erasure_files import (
     OBJECTS_SCHEMA,
     Certificate,
@@ -49,6 +52,7 @@ from tarn.lifecycle.erasure_files import (
     plan_ids,
     read_list,
     read_plan,
+    wanted_of,
     write_certificate,
     write_outcomes,
     write_plan,
@@ -80,6 +84,7 @@ class Erasure:
 
     Attributes:
         plan: the plan.
+        discarded: uncommitted entries of each branch that were discarded.
         deleted: blocks that are gone.
         failed: blocks that the store did not delete, or that are there again; run the plan again.
         error: why, of the last of them; empty if there is none.
@@ -89,6 +94,7 @@ class Erasure:
     """
 
     plan: ErasurePlan
+    discarded: Mapping[str, int]
     deleted: Tally
     failed: Tally
     error: str
@@ -129,13 +135,17 @@ class Eraser:
             progress, blocks = self.collector.progress, lake.blocks
             found = await find_matching(roots, blocks, lake.namespace, pattern, progress)
             others = await find_others(roots, blocks, lake.namespace, found.rows, progress)
-            made, body = self._planned(lake, run, pattern, found, others)
+            made, objects = self._planned(lake, run, pattern, found, others)
+            counts = await self._discard(lake, roots, made, objects, validate_only=True)
+            body, digest = encode_list(objects)
+            made = replace(made, list_sha256=digest, uncommitted=counts)
             await write_plan(blocks, lake.namespace, made, body)
         return made
 
     def _planned(
         self, lake: Lake, run: Run, pattern: str, found: Found, others: pa.Table
-    ) -> tuple[ErasurePlan, bytes]:
+    ) -> tuple[ErasurePlan, pa.Table]:
+        """Returns a plan without its hash, and the rows of its list."""
         both = pa.concat_tables(
             [
                 found.rows.append_column("matches", pa.repeat(True, len(found.rows))),
@@ -144,7 +154,6 @@ class Eraser:
         )
         too_young = pa.array(_times_us(both["address"]) > run.cutoff_us)
         objects = both.append_column("too_young", too_young).cast(OBJECTS_SCHEMA)
-        body, digest = encode_list(objects)
         matching = objects.filter(objects["matches"])
         young = matching.filter(matching["too_young"])
         return ErasurePlan(
@@ -154,7 +163,7 @@ class Eraser:
             plan_us=lake.clock.now_us(),
             planned_by=self.user,
             cutoff_us=run.cutoff_us,
-            list_sha256=digest,
+            list_sha256="",
             erasable=_tally(erasable_of(objects)),
             too_young=_tally(young.group_by("address").aggregate([("size", "max")])),
             paths=pc.count_distinct(matching["path"]).as_py(),
@@ -163,7 +172,7 @@ class Eraser:
             staged=found.staged,
             outside=found.outside,
             incomplete=found.incomplete,
-        ), body
+        ), objects
 
     async def run(self, repository_id: str, plan_id: str) -> Erasure:
         """Deletes the blocks of a plan that are not too young; may be repeated.
@@ -181,6 +190,7 @@ class Eraser:
             begin_us = lake.clock.now_us()
             await begin_run(lake.blocks, lake.namespace, plan_id, self.user, begin_us)
             await self._note(repository_id, run.run_id, plan_id, rows, roots.graveler)
+            discarded = await self._discard(lake, roots, made, objects, validate_only=False)
             outcomes, error = await self._delete(lake, roots.graveler, rows)
             outcomes = await self._look_again(lake, rows, outcomes)
             look_us = lake.clock.now_us()
@@ -204,10 +214,11 @@ class Eraser:
                     outcomes_sha256=digest,
                     came_since=since,
                     promise=_PROMISE,
+                    discarded=discarded,
                 )
                 await write_certificate(lake.blocks, lake.namespace, certificate)
         text = "" if error is None else error.message
-        return Erasure(made, deleted, failed, text, since, versions, certificate)
+        return Erasure(made, discarded, deleted, failed, text, since, versions, certificate)
 
     async def repair(self, repository_id: str) -> int:
         """Writes the rows of all runs that began again, from their lists; returns the number of their addresses.
@@ -259,6 +270,31 @@ class Eraser:
 
             await (send() if graveler is None else graveler.repeated(send))
             self.collector.progress.done += len(addresses) // ADDRESS_BYTES
+
+    async def _discard(
+        self,
+        lake: Lake,
+        roots: _Roots,
+        made: ErasurePlan,
+        objects: pa.Table,
+        *,
+        validate_only: bool,
+    ) -> dict[str, int]:
+        """Discards the uncommitted entries of a plan, or counts them; returns how many on each branch."""
+        progress, prefix = self.collector.progress, literal_prefix(made.pattern)
+        wanted = wanted_of(objects)
+        entries = await find_uncommitted(
+            roots, lake.blocks, lake.namespace, wanted, prefix, progress
+        )
+        return await discard(
+            self.client,
+            self.collector.call,
+            roots.graveler.repeated,
+            (roots.repository_id, roots.run.run_id),
+            entries,
+            progress,
+            validate_only=validate_only,
+        )
 
     async def _delete(
         self, lake: Lake, graveler: GravelerRun, rows: pa.Table
@@ -352,6 +388,18 @@ class _Roots:
     async def in_use(self, listings: Sequence[MetarangeId]) -> set[MetarangeId]:
         """See `HistoryRoots.in_use`."""
         return await self.graveler.in_use(listings)
+
+    async def compacted(self) -> Mapping[str, MetarangeId]:
+        """See `HistoryRoots.compacted`."""
+        found: dict[str, MetarangeId] = {}
+        async with aclosing(self.graveler.history_pages()) as pages:
+            async for page in pages:
+                for head in page.heads:
+                    if head.compacted_metarange_id:
+                        found[head.branch_id] = MetarangeId(head.compacted_metarange_id)
+                if page.commits:  # the branches come first
+                    break
+        return found
 
     async def heads(self) -> Mapping[str, MetarangeId]:
         """See `HistoryRoots.heads`."""

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -44,6 +44,7 @@ __all__ = [
     "read_certificate",
     "read_list",
     "read_plan",
+    "wanted_of",
     "write_certificate",
     "write_outcomes",
     "write_plan",
@@ -95,6 +96,7 @@ class ErasurePlan:
         staged: matching staged rows of each branch, zeros left out; also those that newer rows hide.
         outside: matching entries whose data is outside the namespace, and is not erased.
         incomplete: commits' listings that nobody needs and whose files are missing; their objects are unknown.
+        uncommitted: entries of each branch that a run would have discarded, zeros left out.
     """
 
     plan_id: str
@@ -112,6 +114,7 @@ class ErasurePlan:
     staged: Mapping[str, int]
     outside: int
     incomplete: tuple[str, ...] = ()
+    uncommitted: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,7 @@ class Certificate:
         outcomes_sha256: of `outcomes-<run>.parquet`, which names each block.
         came_since: matching objects of a second plan that this plan does not have; they need another run.
         promise: what is promised, and what stays, in words.
+        discarded: uncommitted entries of each branch that the run discarded, zeros left out.
     """
 
     plan: ErasurePlan
@@ -139,6 +143,7 @@ class Certificate:
     outcomes_sha256: str
     came_since: int
     promise: str
+    discarded: Mapping[str, int] = field(default_factory=dict)
 
 
 def _key(namespace: str, plan_id: str, name: str) -> BlockKey:
@@ -196,10 +201,14 @@ async def read_list(blocks: ReadBlocks, namespace: str, plan: ErasurePlan) -> pa
     return table
 
 
+def wanted_of(objects: pa.Table) -> pa.Table:
+    """Returns the rows of a list whose blocks a run deletes, and whose uncommitted entries it discards."""
+    return objects.filter(pc.and_(objects["matches"], pc.invert(objects["too_young"])))
+
+
 def erasable_of(objects: pa.Table) -> pa.Table:
     """Returns the columns `address` and `size` of what a run deletes, each address once, in order."""
-    rows = objects.filter(pc.and_(objects["matches"], pc.invert(objects["too_young"])))
-    found = rows.group_by("address").aggregate([("size", "max")]).sort_by("address")
+    found = wanted_of(objects).group_by("address").aggregate([("size", "max")]).sort_by("address")
     return pa.table({"address": found["address"], "size": found["size_max"]})
 
 

@@ -52,7 +52,7 @@ OTHERS = {
     "from_merge_base", "names_only", "is_background",
     "if_match", "rules_json", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
     "restore_id", "lines",
-    "task_id", "all_users", "timeout_ms", "rows_max",
+    "task_id", "all_users", "timeout_ms", "rows_max", "validate_only",
     "start_id", "after_sequence", "wait_ms", "after_repository_id", "after_branch_id",
     "run_id", "mark_run_id", "phase", "block_ids", "is_complete", "totals", "hold", "metarange_ids", "commits", "tags",
     "part_count", "token", "size_bytes", "etag", "kind", "name", "limits", "is_copy_source",
@@ -69,7 +69,7 @@ STATEMENTS = (
     Statement(True, ("WriteRules",), ("repository/lake",)),
     Statement(
         True,
-        ("WriteRepo", "CompactRepo", "ManageCompaction"),
+        ("WriteRepo", "CompactRepo", "ManageCompaction", "EraseData"),
         ("repository/lake/branch/sandbox*", "repository/lake/tag/sandbox*"),
     ),
     Statement(
@@ -197,7 +197,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
             await service.graveler.set_default_branch(service.admin, "lake", MAIN)
-    assert len(walked) == 56, sorted(walked)
+    assert len(walked) == 57, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:

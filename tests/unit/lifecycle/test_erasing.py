@@ -46,6 +46,7 @@ async def test_objects_go_out_of_all_history_and_the_rest_stays(lab: Lab) -> Non
     assert (plan.too_young.count, plan.paths, plan.others, plan.outside) == (1, 4, 0, 0)
     assert plan.heads == {"main": 1, "side": 2}
     assert plan.staged == {"side": 1, "main": 1}
+    assert plan.uncommitted == {"side": 1}, "the young one stays"
     assert await lab.blocks() == {*blocks.values(), young}, "a plan deletes nothing"
     done = await eraser.run("lake", plan.plan_id)
     assert await lab.blocks() == {blocks["other"], young}
@@ -59,10 +60,14 @@ async def test_objects_go_out_of_all_history_and_the_rest_stays(lab: Lab) -> Non
     for block in (blocks["other"], young):
         assert await erased(lab, block) == ""
     assert "users/7/a" in await lab.readable("main"), "commits keep their entries"
+    assert sorted(await lab.readable("side")) == ["users/7/a", "users/77/a"]
+    assert done.discarded == done.certificate.discarded == {"side": 1}
     assert (await lab.collector.record("lake")).run_id == "", "the lease has ended"
     await lab.pass_days(1.1)
     second = await eraser.plan("lake", "users/7/**")
-    assert second.erasable.count == 5, "entries of erased blocks are listed again"
+    assert second.erasable.count == 4, (
+        "entries of erased blocks are listed again, if a commit has them"
+    )
     await eraser.run("lake", second.plan_id)
     assert await lab.blocks() == {blocks["other"]}
     assert await erased(lab, blocks["old"]) == plan.plan_id, "the first row stays"
@@ -271,7 +276,7 @@ async def test_the_rows_are_written_again_from_the_lists(lab: Lab) -> None:
 
 
 async def test_who_may_erase(lab: Lab) -> None:
-    """No role but Admin, for both rpcs; who reads the object may ask whether it was erased."""
+    """No role but Admin, for all rpcs; who reads the object may ask whether it was erased."""
     for role in ("Analyst", "Developer"):
         caller = await lab.service.as_user(f"u{role.lower()}", role)
         client = ErasureClient(lab.service.transport)
@@ -279,6 +284,8 @@ async def test_who_may_erase(lab: Lab) -> None:
         assert await reason_of(listing) is Reason.ACCESS_DENIED
         erasing = client.erase_addresses(caller, "lake", "d" * 32, "a" * 32, b"a" * 16)
         assert await reason_of(erasing) is Reason.ACCESS_DENIED
+        discarding = client.discard_erased(caller, "lake", "d" * 32, "main", [("a", b"a" * 16)])
+        assert await reason_of(discarding) is Reason.ACCESS_DENIED
         found = await lab.service.graveler.find_erased(caller, "lake", "main", "a", b"a" * 16)
         assert found == ""
 

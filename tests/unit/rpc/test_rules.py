@@ -113,6 +113,7 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         "ErasureService.EndPurge",
         "ErasureService.SpareNamespace",
         "ErasureService.EraseAddresses",
+        "ErasureService.DiscardErased",  # changes content that no reader can read
         "SettingsService.SetRetention",
         "CompactorService.PauseCompactor",
         "CompactorService.ResumeCompactor",
@@ -293,8 +294,10 @@ PROTECTED_ELSEWHERE = {
     "ReflogService.RestoreBranch": ChangeKind.OTHER,
     "UploadService.ReopenUpload": ChangeKind.ALWAYS,
     "UploadService.AbortUpload": ChangeKind.ALWAYS,
+    "ErasureService.DiscardErased": ChangeKind.ALWAYS,
 }
-"""Rpcs about a branch that no protection blocks: they make one, give up an upload to it, or change no content."""
+"""Rpcs about a branch that no protection blocks: they make one, give up an upload to it, change no content, or discard
+what no reader can read any more."""
 
 
 def test_every_rpc_that_changes_a_repository_states_the_kind_of_change() -> None:

@@ -216,12 +216,14 @@ class HistoryTag(_message.Message):
     def __init__(self, tag_id: _Optional[str] = ..., commit_id: _Optional[str] = ..., create_time_us: _Optional[int] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class HistoryHead(_message.Message):
-    __slots__ = ("branch_id", "commit_id")
+    __slots__ = ("branch_id", "commit_id", "compacted_metarange_id")
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_METARANGE_ID_FIELD_NUMBER: _ClassVar[int]
     branch_id: str
     commit_id: str
-    def __init__(self, branch_id: _Optional[str] = ..., commit_id: _Optional[str] = ...) -> None: ...
+    compacted_metarange_id: str
+    def __init__(self, branch_id: _Optional[str] = ..., commit_id: _Optional[str] = ..., compacted_metarange_id: _Optional[str] = ...) -> None: ...
 
 class HistoryCommit(_message.Message):
     __slots__ = ("commit_id", "parent_ids", "create_time_us", "generation", "metarange_id", "is_expired")

@@ -3,12 +3,26 @@ import datetime
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from tarn_proto.common.v1 import rule_pb2 as _rule_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class DiscardOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DISCARD_OUTCOME_UNSPECIFIED: _ClassVar[DiscardOutcome]
+    DISCARD_OUTCOME_DISCARDED: _ClassVar[DiscardOutcome]
+    DISCARD_OUTCOME_REPLACED: _ClassVar[DiscardOutcome]
+    DISCARD_OUTCOME_COMMITTED: _ClassVar[DiscardOutcome]
+    DISCARD_OUTCOME_ABSENT: _ClassVar[DiscardOutcome]
+DISCARD_OUTCOME_UNSPECIFIED: DiscardOutcome
+DISCARD_OUTCOME_DISCARDED: DiscardOutcome
+DISCARD_OUTCOME_REPLACED: DiscardOutcome
+DISCARD_OUTCOME_COMMITTED: DiscardOutcome
+DISCARD_OUTCOME_ABSENT: DiscardOutcome
 
 class DoomedNamespace(_message.Message):
     __slots__ = ("storage_namespace", "repository_id", "instance_uid", "doom_time", "purge_not_before_time", "purge_begin_time", "purge_end_time", "purged_count", "purged_bytes")
@@ -133,3 +147,25 @@ class EraseAddressesRequest(_message.Message):
 class EraseAddressesResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class DiscardErasedRequest(_message.Message):
+    __slots__ = ("repository_id", "run_id", "branch_id", "paths", "addresses", "validate_only")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    run_id: str
+    branch_id: str
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    addresses: bytes
+    validate_only: bool
+    def __init__(self, repository_id: _Optional[str] = ..., run_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., addresses: _Optional[bytes] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class DiscardErasedResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedScalarFieldContainer[DiscardOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[DiscardOutcome, str]]] = ...) -> None: ...

@@ -9,7 +9,7 @@ cancelled or is done twice leaves only unreferenced files.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -26,9 +26,11 @@ __all__ = [
     "BuildOrder",
     "Builder",
     "InlineBuilder",
+    "again",
     "batch_of",
     "keys_of",
     "keys_without",
+    "rows_batch",
     "staged_batches",
 ]
 
@@ -51,6 +53,7 @@ class BuildOrder:
             listings.
         is_background: no caller waits for the result, so it leaves room for builds of commits; for the
             compactor's compactions.
+        rows: a newest layer over the tokens: paths, ascending, and their entries or tombstones.
     """
 
     namespace: str
@@ -61,6 +64,7 @@ class BuildOrder:
     counts_changes: bool = True
     finely: bool = False
     is_background: bool = False
+    rows: tuple[tuple[str, bytes], ...] = ()
 
 
 class Builder(Protocol):
@@ -86,6 +90,8 @@ class InlineBuilder:
     async def build(self, order: BuildOrder) -> BuildResult:
         """See `Builder.build`."""
         layers = [staged_batches(self._kv, token, order.reset) for token in order.tokens]
+        if order.rows:
+            layers.insert(0, again([rows_batch(order.rows)]))
         return await self._committed.build(
             order.namespace,
             order.base,
@@ -110,6 +116,19 @@ async def staged_batches(
     for start, end in keys_without(without):
         async for batch in kv.scan_arrow(token, start, end):
             yield batch_of(batch.column("key"), batch.column("value"))
+
+
+def rows_batch(rows: Sequence[tuple[str, bytes]]) -> pa.RecordBatch:
+    """Makes a batch of `path` and `value` from the rows of an order."""
+    paths, values = zip(*rows, strict=True)
+    columns = [pa.array(paths, pa.string()), pa.array(values, pa.binary())]
+    return pa.record_batch(columns, names=["path", "value"])
+
+
+async def again(batches: Sequence[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+    """Yields batches that were already read, as a layer of a build."""
+    for batch in batches:
+        yield batch
 
 
 def keys_of(span: PathSpan) -> tuple[bytes, bytes]:

@@ -30,10 +30,10 @@ from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 
-__all__ = ["PartResets"]
+__all__ = ["TRIAL_BUILD_FROM", "PartResets"]
 
 _TRIES = 16
-_TRIAL_BUILD_FROM = 8
+TRIAL_BUILD_FROM = 8
 """Number of sealed tokens from which a reset seals another one only after a successful trial build."""
 
 
@@ -73,8 +73,7 @@ class PartResets:
         for _ in range(_TRIES):
             if await self._is_changed(name, built_from, span):
                 order = await self._remaining(name, built_from, span)
-                built = await self._listings.build(handle, record, built_from, order)
-                outcome = await self._publish(handle, built.record, built_from, built.pin)
+                outcome = await self.leave(handle, record, built_from, order)
                 if isinstance(outcome, BranchChange):
                     return
             else:
@@ -99,9 +98,9 @@ class PartResets:
             verified = await handle.version()
             if verified.branch.same_layers(branch):
                 return verified
-        elif len(branch.sealed) >= _TRIAL_BUILD_FROM:
+        elif len(branch.sealed) >= TRIAL_BUILD_FROM:
             # Earlier builds failed. Add one more layer only if a build succeeds again.
-            await self._builder.build(await self._remaining(handle.name, branch, span))
+            await self.try_build(await self._remaining(handle.name, branch, span))
         return await handle.seal()
 
     async def _is_changed(self, name: BranchName, record: Branch, span: PathSpan) -> bool:
@@ -129,6 +128,34 @@ class PartResets:
             span,
             finely=True,
         )
+
+    async def leave(
+        self, handle: BranchHandle, record: BranchVersion, built_from: Branch, order: BuildOrder
+    ) -> BranchChange | BranchVersion:
+        """Builds the listing of all that remains of a record, and puts it beneath a new staging token.
+
+        Args:
+            handle: the branch.
+            record: the newest record that is known.
+            built_from: the record that the order was made from; only its sealed tokens are removed.
+            order: the build.
+
+        Returns:
+            The change; or a newer record, without the change, for which the listing must be built again.
+
+        Raises:
+            TarnError: as `CompactedListings.build` and `BranchHandle.publish`.
+        """
+        built = await self._listings.build(handle, record, built_from, order)
+        return await self._publish(handle, built.record, built_from, built.pin)
+
+    async def try_build(self, order: BuildOrder) -> None:
+        """Builds a listing that nothing will refer to, to see whether a build succeeds.
+
+        Raises:
+            TarnError: as `Builder.build`.
+        """
+        await self._builder.build(order)
 
     async def _publish(
         self,

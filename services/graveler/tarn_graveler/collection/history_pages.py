@@ -79,7 +79,9 @@ class HistoryPages:
                 page.protected_commit_ids.append(branch.commit_id)
                 continue
             name = key[len(_BRANCHES) :].decode()
-            page.heads.append(pb.HistoryHead(branch_id=name, commit_id=branch.commit_id))
+            head = pb.HistoryHead(branch_id=name, commit_id=branch.commit_id)
+            head.compacted_metarange_id = branch.compacted_metarange_id or ""
+            page.heads.append(head)
         return last
 
     async def _heads(self, repository: Repository, after: bytes, limit: int, page: _Page) -> bytes:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tarn.core import collection as core
 from tarn.core.erasure import ADDRESS_BYTES, ADDRESSES_MAX, check_plan_id
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import parse_path
 from tarn.core.levels import Feature
 from tarn.kv.namespace_records import Namespace
 from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.discarding import Discarded, Discarding
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, paging
+from tarn_graveler.history.resolving import branch_to_write
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
 
 __all__ = ["ErasureHandler"]
 
 _ROWS_DEFAULT = 5_000
 _ROWS_MAX = 10_000
+_OUTCOMES = {
+    Discarded.DISCARDED: pb.DISCARD_OUTCOME_DISCARDED,
+    Discarded.REPLACED: pb.DISCARD_OUTCOME_REPLACED,
+    Discarded.COMMITTED: pb.DISCARD_OUTCOME_COMMITTED,
+    Discarded.ABSENT: pb.DISCARD_OUTCOME_ABSENT,
+}
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["ErasureService"])
 
 
@@ -28,6 +40,7 @@ class ErasureHandler:
         self._guard = guard
         self._purges = graveler.purges
         self._collections = graveler.collections
+        self._discarding = Discarding(graveler.branches, graveler.layers, graveler.part_resets)
         self._clock = graveler.clock
         self._require_feature = graveler.require_feature
         self._page_keys = graveler.page_keys
@@ -114,6 +127,32 @@ class ErasureHandler:
             await self._require_run(repository, request.run_id)
         await self._collections.erased.erase(repository, addresses, request.plan_id)
         return pb.EraseAddressesResponse()
+
+    async def DiscardErased(
+        self, request: pb.DiscardErasedRequest, call: Call
+    ) -> pb.DiscardErasedResponse:
+        """Discards uncommitted entries of erased addresses."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["DiscardErased"], request)
+        addresses = _addresses(request.addresses)
+        if len(addresses) != len(request.paths):
+            text = f"{len(addresses)} addresses for {len(request.paths)} paths"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="addresses")
+        entries = list(zip(map(parse_path, request.paths), addresses, strict=True))
+        name = BranchName(repository, branch_to_write(request.branch_id))
+        await self._require_run(repository, request.run_id)
+        if request.validate_only:
+            outcomes = await self._discarding.judge(name, entries)
+        else:
+            await self._require_erased(repository, addresses)
+            outcomes = await self._discarding.discard(name, entries)
+        return pb.DiscardErasedResponse(outcomes=[_OUTCOMES[each] for each in outcomes])
+
+    async def _require_erased(self, repository: Repository, addresses: Sequence[bytes]) -> None:
+        erased = await self._collections.erased.find(repository, addresses)
+        for address in addresses:
+            if address not in erased:
+                text = f"the block {address.hex()} is not erased, so no entry that names it is discarded"
+                raise TarnError(Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, text)
 
     async def _require_run(self, repository: Repository, run_id: str) -> None:
         current = await self._collections.read(repository)

@@ -18,10 +18,10 @@ from tarn.config import Config, variables_of
 from tarn.core.clock import Clock
 from tarn.kv.port import Kv
 from tarn.rpc.process.serve import Runtime
-from tarn_graveler.branch.building import Builder, BuildOrder, InlineBuilder
+from tarn_graveler.branch.building import Builder, BuildOrder, InlineBuilder, again, rows_batch
 from tarn_graveler.heavy.kept_process import KeptProcess
 from tarn_graveler.heavy.priority import Priority
-from tarn_graveler.heavy.weighing import again, few_rows, rows_apart, rows_touched
+from tarn_graveler.heavy.weighing import few_rows, rows_apart, rows_touched
 from tarn_graveler.heavy.worker import HeavyProcess, WorkerLimits, start_process
 
 __all__ = ["HeavyLimits", "ProcessBuilder", "open_builder"]
@@ -139,6 +139,8 @@ class ProcessBuilder:
         """See `Builder.build`."""
         layers = await few_rows(self._kv, order.tokens, self._limits.rows_here, order.reset)
         if layers is not None:
+            if order.rows:
+                layers.insert(0, [rows_batch(order.rows)])
             base = await self._committed.metarange(order.namespace, order.base)
             most = self._limits.rows_rewritten_here
             rows = rows_touched(base, layers, most)

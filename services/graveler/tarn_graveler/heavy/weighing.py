@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from tarn.core.listing.pages import PathSpan
 from tarn.kv.port import Kv, Partition
 from tarn_graveler.branch.building import batch_of, keys_without
 
-__all__ = ["Batches", "again", "few_rows", "rows_apart", "rows_touched"]
+__all__ = ["Batches", "few_rows", "rows_apart", "rows_touched"]
 
 Batches = list[pa.RecordBatch]
 
@@ -114,9 +114,3 @@ def rows_apart(base: Metarange, head: Metarange, span: PathSpan | None) -> int:
 
 def _first_after(paths: pa.StringArray, path: str, start: int) -> int:
     return bisect_right(range(len(paths)), path, start, key=lambda row: str(paths[row].as_py()))
-
-
-async def again(batches: Batches) -> AsyncIterator[pa.RecordBatch]:
-    """Yields batches that were already read, as a layer of a build."""
-    for batch in batches:
-        yield batch

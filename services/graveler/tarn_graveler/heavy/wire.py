@@ -39,7 +39,8 @@ Message = dict[str, Any]
 
 _LENGTH = struct.Struct(">I")
 _BYTES_MAX = 64 << 20
-"""Greatest length of a message; far more than the tokens of a branch, or the paths of the ranges of a build, need."""
+"""Greatest length of a message; far more than the tokens of a branch, the rows of an order (1,000 of 12 KiB), or the
+paths of the ranges of a build need."""
 
 
 def frame_of(message: Message) -> bytes:
@@ -79,6 +80,8 @@ def said_order(order: BuildOrder) -> Message:
         said["uncounted"] = True
     if order.finely:
         said["finely"] = True
+    if order.rows:
+        said["rows"] = [[path, b64encode(value).decode()] for path, value in order.rows]
     return said
 
 
@@ -96,6 +99,7 @@ def order_of(said: Message) -> BuildOrder:
         PathSpan(*said["reset"]) if "reset" in said else None,
         "uncounted" not in said,
         "finely" in said,
+        rows=tuple((str(path), b64decode(value)) for path, value in said.get("rows", ())),
     )
 
 
