@@ -248,6 +248,8 @@ def _status(record: pb.Collection) -> dict[str, object]:
     from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
     phase = pb.CollectionPhase.Name(record.phase).removeprefix("COLLECTION_PHASE_").lower()
+    if record.is_erasure:
+        phase = "erase"
     shown: dict[str, object] = {"repository": record.repository_id, "phase": phase}
     if record.run_id:
         shown["run"] = record.run_id

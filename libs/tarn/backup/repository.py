@@ -210,6 +210,7 @@ def _at_rest(collection: Collection) -> Collection:
         collection,
         phase=Phase.IDLE,
         run_id="",
+        erase_run_id="",
         begin_us=0,
         lease_until_us=0,
         cutoff_us=0,

@@ -38,6 +38,8 @@ class CollectionClient:
         run_id: str,
         phase: pb.CollectionPhase,
         mark_run_id: str = "",
+        *,
+        is_erasure: bool = False,
     ) -> pb.Collection:
         """Begins a run, continues it after a crash, or takes over from one whose lease has ended.
 
@@ -47,13 +49,18 @@ class CollectionClient:
             run_id: 32 lower-case hex digits, chosen by the caller.
             phase: MARK or SWEEP.
             mark_run_id: for a sweep: the last complete mark.
+            is_erasure: whether the mark is an erasure, which never completes.
 
         Raises:
             TarnError: FAILED_PRECONDITION: COLLECTION_RUNNING, COLLECTION_HELD, COLLECTION_NO_MARK,
                 COLLECTION_TOO_EARLY.
         """
         request = pb.BeginCollectionRequest(
-            repository_id=repository_id, run_id=run_id, phase=phase, mark_run_id=mark_run_id
+            repository_id=repository_id,
+            run_id=run_id,
+            phase=phase,
+            mark_run_id=mark_run_id,
+            is_erasure=is_erasure,
         )
         answer = await self._transport.unary(_SERVICE, "BeginCollection", request, call)
         return expect(answer, pb.BeginCollectionResponse).collection

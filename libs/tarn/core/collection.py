@@ -126,6 +126,8 @@ class Collection:
         fence_count: number of batches that ever began. Invariant: never decreases.
         batch_until_us: when the deletions of the open batch are certainly over; 0: no batch is open.
         batch: the first 16 bytes of the id of each block of the open batch.
+        erase_run_id: the run, if it is an erasure. An older release keeps it when the run ends, so it may name an
+            earlier one; see `is_erasure`.
         last_mark: what the last complete mark counted.
         last_sweep: what the last complete sweep counted.
         unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
@@ -144,9 +146,20 @@ class Collection:
     fence_count: int = 0
     batch_until_us: int = 0
     batch: frozenset[bytes] = frozenset()
+    erase_run_id: str = ""
     last_mark: Totals | None = None
     last_sweep: Totals | None = None
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
+
+    @property
+    def is_erasure(self) -> bool:
+        """Whether the run is an erasure: a mark that never completes."""
+        return bool(self.run_id) and self.erase_run_id == self.run_id
+
+    @property
+    def work(self) -> str:
+        """What the run does, for people."""
+        return "erasure" if self.is_erasure else self.phase.value
 
     def is_batch_open(self, now_us: int) -> bool:
         """Whether deletions of ranges or metaranges may be under way."""
@@ -223,6 +236,8 @@ def begin(
     mark_run_id: str,
     now_us: int,
     limits: CollectionLimits,
+    *,
+    is_erasure: bool = False,
 ) -> Collection:
     """Begins a run, continues one, or takes over from one whose lease has ended.
 
@@ -232,16 +247,20 @@ def begin(
     _check_id("run_id", run_id, _RUN_ID)
     if phase is Phase.IDLE:
         raise _invalid("phase", "a run is a mark or a sweep")
+    if is_erasure and phase is not Phase.MARK:
+        raise _invalid("is_erasure", "an erasure is a mark")
     _refuse_hold(current, now_us)
     if current.run_id == run_id:
         if current.phase is not phase or (
             phase is Phase.SWEEP and mark_run_id != current.mark_run_id
         ):
-            raise _invalid("run_id", f"run {run_id} is another {current.phase}; choose a new id")
-        return replace(current, lease_until_us=now_us + limits.lease_us)
+            raise _invalid("run_id", f"run {run_id} is another {current.work}; choose a new id")
+        # An older replica may have begun it, which does not know erasures.
+        erase_run_id = run_id if is_erasure else current.erase_run_id
+        return replace(current, lease_until_us=now_us + limits.lease_us, erase_run_id=erase_run_id)
     if current.phase is not Phase.IDLE and now_us < current.lease_until_us:
         text = (
-            f"{current.phase} {current.run_id} is running, or its process died less than "
+            f"{current.work} {current.run_id} is running, or its process died less than "
             f"{limits.lease_us // 1_000_000} s ago; try again after its lease has ended"
         )
         raise _running(text, current)
@@ -251,6 +270,7 @@ def begin(
         run_id=run_id,
         begin_us=now_us,
         lease_until_us=now_us + limits.lease_us,
+        erase_run_id=run_id if is_erasure else "",
     )
     if phase is Phase.MARK:
         return replace(begun, cutoff_us=now_us - limits.cutoff_us)
@@ -371,7 +391,7 @@ def end(
 
     Raises:
         TarnError: COLLECTION_LOST: it is not the record's run, or its lease has ended; INVALID: it is complete with an
-            open batch, or its note is too long.
+            open batch, is an erasure that cannot be complete, or its note is too long.
     """
     done = {each.run_id for each in (current.last_mark, current.last_sweep) if each is not None}
     if current.run_id != run_id and run_id in done:
@@ -380,9 +400,21 @@ def end(
         raise _invalid("note", f"a note has at most {_NOTE_CHARS_MAX} characters")
     if not run_id or current.run_id != run_id or (is_complete and now_us >= current.lease_until_us):
         raise _lost(run_id)
-    ended = replace(current, phase=Phase.IDLE, run_id="", begin_us=0, lease_until_us=0, cutoff_us=0)
+    ended = replace(
+        current,
+        phase=Phase.IDLE,
+        run_id="",
+        begin_us=0,
+        lease_until_us=0,
+        cutoff_us=0,
+        erase_run_id="",
+    )
     if not is_complete:
         return ended
+    if current.is_erasure:
+        raise _invalid(
+            "is_complete", "an erasure is no mark that could be swept; it never completes"
+        )
     if current.is_batch_open(now_us):
         raise _invalid("is_complete", "the last batch of deletions was not ended")
     totals = replace(totals, run_id=run_id, begin_us=current.begin_us, end_us=now_us)

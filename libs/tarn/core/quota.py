@@ -13,6 +13,7 @@ from tarn.core.ids import parse_repository_id, parse_user_id
 
 __all__ = [
     "NO_LIMITS",
+    "RATES",
     "Limits",
     "Quota",
     "QuotaKind",
@@ -63,7 +64,8 @@ class Limits:
 
 
 NO_LIMITS = Limits()
-_OF_USERS = frozenset(("requests_per_second", "bytes_per_second"))
+RATES = ("requests_per_second", "bytes_per_second")
+"""The limits that gateways enforce; users have no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def check_quota(quota: Quota) -> None:
         text = ""
         if not 0 <= value <= LIMIT_MAX:
             text = f"{field.name} is {value}, not 0 to {LIMIT_MAX}"
-        elif value and quota.kind is QuotaKind.USER and field.name not in _OF_USERS:
+        elif value and quota.kind is QuotaKind.USER and field.name not in RATES:
             text = f"{field.name} limits repositories; users have requests_per_second and bytes_per_second"
         if text:
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field=field.name)

@@ -27,6 +27,7 @@ _PLAIN = (
     "sweep_count",
     "fence_count",
     "batch_until_us",
+    "erase_run_id",
 )
 """Fields with the same name and the same value in the record."""
 

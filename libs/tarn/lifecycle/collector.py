@@ -164,12 +164,19 @@ class Collector:
 
     @asynccontextmanager
     async def leased(
-        self, repository_id: str, phase: pb.CollectionPhase, mark_run_id: str
+        self,
+        repository_id: str,
+        phase: pb.CollectionPhase,
+        mark_run_id: str,
+        *,
+        is_erasure: bool = False,
     ) -> AsyncIterator[tuple[Lake, Run, GravelerRun]]:
         """Begins a run, and keeps its lease during the block. A block that fails ends the run as incomplete."""
         run_id = self.ids.uuid7().hex()
         begun = self.clock.monotonic()
-        record = await self.client.begin(self.call(), repository_id, run_id, phase, mark_run_id)
+        record = await self.client.begin(
+            self.call(), repository_id, run_id, phase, mark_run_id, is_erasure=is_erasure
+        )
         run = Run(run_id, self.ids.uuid7().hex(), record.cutoff_time.ToMicroseconds())
         lake = Lake(repository_id, record.storage_namespace, self.blocks, self.clock, self.folder)
         graveler = GravelerRun(

@@ -242,10 +242,11 @@ class Eraser:
 
     @asynccontextmanager
     async def _leased(self, repository_id: str) -> AsyncIterator[tuple[Lake, Run, _Roots]]:
-        """Holds the lease of a collection. Its record says that it marks; the last mark stays as it is."""
+        """Holds the lease of a collection, as a mark that never completes; the last mark stays as it is."""
         collector = self.collector
         phase = collection_pb.COLLECTION_PHASE_MARK
-        async with collector.leased(repository_id, phase, "") as (lake, run, graveler):
+        leased = collector.leased(repository_id, phase, "", is_erasure=True)
+        async with leased as (lake, run, graveler):
             yield lake, run, _Roots(graveler, self.client, collector.call, repository_id, run)
             await collector.give_up(lake, run)
 

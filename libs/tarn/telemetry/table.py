@@ -137,6 +137,15 @@ TABLE: Final = (
         "phase",
         of="gateway",
     ),
+    _counter(
+        "gateway.throttled",
+        "",
+        "Requests that a rate refused (`SlowDown`, 503), by kind of the quota and by limit. Those that are refused "
+        "because a store is overloaded are not counted here: they are failures.",
+        "kind",
+        "limit",
+        of="gateway",
+    ),
     _gauge("gateway.in_flight", "", "Requests that are being served.", of="gateway"),
     _gauge("gateway.connections", "", "Open connections of S3 clients.", of="gateway"),
     _counter("gateway.received", "By", "Bytes of bodies of requests.", of="gateway"),
@@ -154,7 +163,8 @@ TABLE: Final = (
     _counter(
         "repository.requests",
         "",
-        "S3 requests of each repository: `ok`, `refused` (4xx), `failed` (5xx, or the client left). The first 100 "
+        "S3 requests of each repository: `ok`, `refused` (4xx), `throttled` (503 of a rate of the repository or the "
+        "user), `failed` (another 5xx, or the client left). The first 100 "
         "repositories of a process have series of their own; `other` has the rest, and those that do not exist.",
         "repository",
         "outcome",

@@ -20,7 +20,7 @@ from tarn_gateway.bodies.blocks import LostBlockError
 from tarn_gateway.grants import Authenticator, authorize
 from tarn_gateway.http import Request, Response
 from tarn_gateway.operation import MissingRef
-from tarn_gateway.rates import RateLimits
+from tarn_gateway.rates import RateExceededError, RateLimits
 from tarn_gateway.requests.address import Address, parse_address
 from tarn_gateway.requests.query import parse_query
 from tarn_gateway.requests.refused import refuse_headers, refuse_version
@@ -71,8 +71,11 @@ class S3Handler:
         began = self._now()
         host = request.headers.text("host")
         address = parse_address(host, request.raw_path, self._domains)
-        with child_span("authenticate"):
+        if trace.span is None:
             signed, granted = await self._authenticator.authenticate(request)
+        else:
+            with child_span("authenticate"):
+                signed, granted = await self._authenticator.authenticate(request)
         authenticated = self._now()
         trace.auth_s = authenticated - began
         trace.user = granted.grant.user_id
@@ -103,7 +106,9 @@ class S3Handler:
             shown = from_tarn_error(error, write=_writes(request, trace))
         elif isinstance(error, S3Error):
             shown = error
-            if isinstance(error, LostBlockError):
+            if isinstance(error, RateExceededError):
+                trace.throttled_by = error.throttled_by
+            elif isinstance(error, LostBlockError):
                 _log.error(
                     "block lost",
                     path=error.key.path,

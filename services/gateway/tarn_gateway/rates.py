@@ -20,7 +20,7 @@ from tarn.core.errors import TarnError
 from tarn.core.quota import NO_LIMITS, Limits, QuotaKind, TokenBucket
 from tarn_gateway.s3error import S3Error
 
-__all__ = ["RateLimits"]
+__all__ = ["RateExceededError", "RateLimits"]
 
 REFRESH_SECONDS: Final = 5.0
 _CALL_SECONDS: Final = 10.0
@@ -31,6 +31,20 @@ _RETRY_MAX_S: Final = 60
 _Name = tuple[QuotaKind, str]
 
 _log = structlog.get_logger()
+
+
+class RateExceededError(S3Error):
+    """SlowDown: a rate refuses the request. A store that is overloaded has the same code, but is a failure.
+
+    Attributes:
+        throttled_by: the kind of the quota, and its limit: one of `RATES`.
+    """
+
+    def __init__(self, kind: QuotaKind, name: str, limit: str, rate: int, wait_s: float) -> None:
+        retry_s = min(_RETRY_MAX_S, max(1, ceil(wait_s)))
+        text = f"{kind} {name} may have {rate} {limit}; try again after {retry_s} s."
+        super().__init__("SlowDown", text, headers={"Retry-After": str(retry_s)}, Limit=limit)
+        self.throttled_by = (kind, limit)
 
 
 class _Buckets:
@@ -79,7 +93,7 @@ class RateLimits:
             repository_id: the bucket; empty: none.
 
         Raises:
-            S3Error: SlowDown, with the limit and the time after which to try again. Nothing was taken then.
+            RateExceededError: with the limit and the time after which to try again. Nothing was taken then.
         """
         if not self.is_on:
             return
@@ -91,10 +105,10 @@ class RateLimits:
                 continue
             if found.requests is not None and (wait := found.requests.wait_seconds(now, 1)):
                 rate = found.limits.requests_per_second
-                raise _slow_down(kind, name, "requests_per_second", rate, wait)
+                raise RateExceededError(kind, name, "requests_per_second", rate, wait)
             if found.transfer is not None and (wait := found.transfer.wait_seconds(now, 1)):
                 rate = found.limits.bytes_per_second
-                raise _slow_down(kind, name, "bytes_per_second", rate, wait)
+                raise RateExceededError(kind, name, "bytes_per_second", rate, wait)
         for _, found in of_names:
             if found is not None and found.requests is not None:
                 found.requests.take(now, 1)
@@ -162,9 +176,3 @@ class RateLimits:
         }
         all_limits = [*known.values(), *self._defaults.values()]
         self.is_on = any(each.requests_per_second or each.bytes_per_second for each in all_limits)
-
-
-def _slow_down(kind: QuotaKind, name: str, limit: str, rate: int, wait_s: float) -> S3Error:
-    retry_s = min(_RETRY_MAX_S, max(1, ceil(wait_s)))
-    text = f"{kind} {name} may have {rate} {limit}; try again after {retry_s} s."
-    return S3Error("SlowDown", text, headers={"Retry-After": str(retry_s)}, Limit=limit)

@@ -10,16 +10,19 @@ from typing import Final
 
 from tarn.telemetry.meters import OVERFLOW, Counter, Meters
 
-__all__ = ["NAMES_MAX", "Tenants"]
+__all__ = ["NAMES_MAX", "THROTTLED", "Tenants"]
 
 NAMES_MAX: Final = 100
 """Repositories, and users, that have series of their own."""
+
+THROTTLED: Final = -503
+"""Stands for the status of a request that a rate refused: 503, like that of a failure."""
 
 
 class _Tenant:
     """The counters of one name."""
 
-    __slots__ = ("failed", "ok", "received", "refused", "sent")
+    __slots__ = ("failed", "ok", "received", "refused", "sent", "throttled")
 
     def __init__(self, meters: Meters, kind: str, name: str) -> None:
         labels = {kind: name}
@@ -28,6 +31,7 @@ class _Tenant:
             return meters.counter(f"{kind}.requests", **labels, outcome=outcome)
 
         self.ok, self.refused, self.failed = requests("ok"), requests("refused"), requests("failed")
+        self.throttled = requests("throttled")
         self.received = meters.counter(f"{kind}.moved", **labels, direction="received")
         self.sent = meters.counter(f"{kind}.moved", **labels, direction="sent")
 
@@ -53,7 +57,7 @@ class Tenants:
 
         Args:
             name: of the repository or user; empty if there is none: then nothing is counted.
-            status: sent to the client; 0 if it has left.
+            status: sent to the client; 0 if it has left; `THROTTLED` if a rate refused it.
             requests: their number.
             received_bytes: of the bodies of the requests.
             sent_bytes: of the bodies of the answers.
@@ -71,6 +75,8 @@ class Tenants:
             tenant.ok.value += requests
         elif 400 <= status < 500:
             tenant.refused.value += requests
+        elif status == THROTTLED:
+            tenant.throttled.value += requests
         else:
             tenant.failed.value += requests
         tenant.received.value += received_bytes

@@ -12,6 +12,7 @@ from math import inf
 import structlog
 
 from tarn.core.clock import Clock
+from tarn.core.quota import RATES, QuotaKind
 from tarn.rpc.process.log import LineLogger
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Counter, Exemplar, Histogram, Meters
@@ -20,18 +21,18 @@ from tarn_gateway.auditing import S3Audit
 from tarn_gateway.http import Exchange, Request
 from tarn_gateway.operation import Operation
 from tarn_gateway.rates import RateLimits
-from tarn_gateway.tenants import Tenants
+from tarn_gateway.tenants import THROTTLED, Tenants
 
 __all__ = ["Trace", "Traces"]
 
 _COUNTED_TOGETHER = 128
-"""Requests that are put aside until they are counted. One after the other, in caches that are warm, they cost half."""
+"""Requests that are put aside until they are counted. Columns of equal requests cost a third of one after the other."""
 
 
 class Trace:
     """Facts about a request, each recorded as soon as the handler knows it.
 
-    `outcomes` is the list of the same name of the `S3Request`.
+    `outcomes` is the list of the same name of the `S3Request`. `throttled_by` is the limit of the rate that refused it.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class Trace:
         "ref",
         "repository",
         "span",
+        "throttled_by",
         "user",
     )
 
@@ -58,6 +60,7 @@ class Trace:
         self.outcomes: list[tuple[str, str]] = []
         self.code = ""
         self.span: RequestSpan | None = None
+        self.throttled_by: tuple[QuotaKind, str] | None = None
         self.auth_s = 0.0
         self.perform_s = 0.0
 
@@ -67,9 +70,11 @@ class Trace:
         return "" if self.operation is None else self.operation.name
 
 
-_Ended = tuple[Operation | None, tuple[str, str, int], float, float, float, int, int]
-"""Of a request: operation; repository, user and status; seconds, those of its phases `auth` and `perform`; bytes
-received and sent.
+_Key = tuple[Operation | None, str, str, int]
+"""Requests with the same operation, repository, user and status are counted together."""
+
+_Values = tuple[float, float, float, int, int]
+"""Of a request: seconds, those of its phases `auth` and `perform`; bytes received and sent.
 
 Numbers instead of the request itself, whose memory the next one takes while it is in the processor's cache."""
 
@@ -135,7 +140,12 @@ class Traces:
         self._delete_keys = meters.histogram("gateway.delete_keys")
         self._repositories = Tenants(meters, "repository")
         self._users = Tenants(meters, "user")
-        self._ended: list[_Ended] = []
+        self._ended: list[tuple[_Key, _Values]] = []
+        self._throttled = {
+            (kind, limit): meters.counter("gateway.throttled", kind=kind.value, limit=limit)
+            for kind in QuotaKind
+            for limit in RATES
+        }
         meters.sample("gateway.in_flight", lambda: len(self._open))
         meters.before_collecting(self._count_ended)
 
@@ -158,15 +168,20 @@ class Traces:
         """Counts the request and writes its log line; this is the observer of the HTTP server."""
         request = exchange.request
         trace = self._open.pop(request.request_id, None) or Trace()
+        status = exchange.status
+        if trace.throttled_by is not None and status:
+            self._throttled[trace.throttled_by].value += 1
+            status = THROTTLED
         self._ended.append(
             (
-                trace.operation,
-                (trace.repository, trace.user, exchange.status),
-                exchange.seconds,
-                trace.auth_s,
-                trace.perform_s,
-                exchange.received_bytes,
-                exchange.sent_bytes,
+                (trace.operation, trace.repository, trace.user, status),
+                (
+                    exchange.seconds,
+                    trace.auth_s,
+                    trace.perform_s,
+                    exchange.received_bytes,
+                    exchange.sent_bytes,
+                ),
             )
         )
         if trace.outcomes:
@@ -245,32 +260,32 @@ class Traces:
     def _count_ended(self) -> None:
         """Counts the requests that were put aside."""
         ended, self._ended = self._ended, []
+        groups: dict[_Key, list[_Values]] = {}
+        for key, values in ended:
+            same = groups.get(key)
+            if same is None:
+                groups[key] = [values]
+            else:
+                same.append(values)
         touched: set[_OperationMeters] = set()
-        moved: dict[tuple[str, str, int], list[int]] = {}
-        for operation, who, seconds, auth_s, perform_s, received_bytes, sent_bytes in ended:
+        for (operation, repository, user, status), rows in groups.items():
             found = self._by_operation.get(operation) or self._meters_of(operation)
             touched.add(found)
-            found.duration.waiting.append(seconds)
+            seconds, auth_s, perform_s, received, sent = zip(*rows, strict=True)
+            found.duration.waiting += seconds
             if operation is not None:
-                found.auth.waiting.append(auth_s)
-                found.perform.waiting.append(perform_s)
-                found.send.waiting.append(seconds - auth_s - perform_s)
-            requests = found.requests.get(who[2]) or self._requests_of(found, who[2])
-            requests.value += 1
-            sums = moved.get(who)
-            if sums is None:
-                moved[who] = [1, received_bytes, sent_bytes]
-            else:
-                sums[0] += 1
-                sums[1] += received_bytes
-                sums[2] += sent_bytes
-        for found in touched:
-            found.count()
-        for (repository, user, status), (count, received_bytes, sent_bytes) in moved.items():
+                found.auth.waiting += auth_s
+                found.perform.waiting += perform_s
+                found.send.waiting += [row[0] - row[1] - row[2] for row in rows]
+            requests = found.requests.get(status) or self._requests_of(found, status)
+            count, received_bytes, sent_bytes = len(rows), sum(received), sum(sent)
+            requests.value += count
             self._received.value += received_bytes
             self._sent.value += sent_bytes
             self._repositories.count(repository, status, count, received_bytes, sent_bytes)
             self._users.count(user, status, count, received_bytes, sent_bytes)
+        for found in touched:
+            found.count()
 
     def _meters_of(self, operation: Operation | None) -> _OperationMeters:
         name = "none" if operation is None else operation.name
@@ -278,7 +293,8 @@ class Traces:
         return made
 
     def _requests_of(self, found: _OperationMeters, status: int) -> Counter:
+        shown = str(abs(status))  # a throttled one has the status that was sent, too
         made = found.requests[status] = self._meters.counter(
-            "gateway.requests", operation=found.name, status=str(status)
+            "gateway.requests", operation=found.name, status=shown
         )
         return made

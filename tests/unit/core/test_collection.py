@@ -76,6 +76,34 @@ def test_a_run_keeps_others_away_until_its_lease_has_ended() -> None:
         assert refused(change) is Reason.COLLECTION_LOST
 
 
+def test_an_erasure_is_told_and_is_never_a_mark_that_can_be_swept() -> None:
+    record = begin(marked(), B, Phase.MARK, "", NOW, LIMITS, is_erasure=True)
+    assert (record.phase, record.is_erasure, record.work) == (Phase.MARK, True, "erasure")
+    with pytest.raises(TarnError, match=f"erasure {B} is running"):
+        begin(record, C, Phase.MARK, "", NOW, LIMITS)
+    ended = end(record, B, Totals(B), NOW, is_complete=False)
+    assert ended == marked(), "the last mark stays as it was"
+    done = Totals(B)
+    assert refused(end, record, B, done, NOW, is_complete=True) is Reason.INVALID_ARGUMENT
+    swept = (marked(), C, Phase.SWEEP, A, NOW + LIMITS.grace_us, LIMITS)
+    assert refused(begin, *swept, is_erasure=True) is Reason.INVALID_ARGUMENT
+
+
+def test_a_mark_after_an_erasure_that_an_older_release_ended_is_no_erasure() -> None:
+    """It keeps the field, which it does not know, when the run ends and another one begins."""
+    record = begin(NEVER, A, Phase.MARK, "", NOW, LIMITS, is_erasure=True)
+    kept = replace(record, run_id=B)
+    assert not kept.is_erasure
+    assert not replace(record, phase=Phase.IDLE, run_id="").is_erasure
+    assert end(kept, B, Totals(B), NOW, is_complete=True).mark_run_id == B
+    assert not begin(replace(kept, lease_until_us=0), C, Phase.MARK, "", NOW, LIMITS).is_erasure
+
+
+def test_an_erasure_that_an_older_replica_began_goes_on() -> None:
+    record = begin(NEVER, A, Phase.MARK, "", NOW, LIMITS)
+    assert begin(record, A, Phase.MARK, "", NOW, LIMITS, is_erasure=True).is_erasure
+
+
 def test_a_run_whose_lease_has_ended_must_begin_again() -> None:
     record = begin(NEVER, A, Phase.MARK, "", NOW, LIMITS)
     late = NOW + LIMITS.lease_us

@@ -123,7 +123,8 @@ class Lake:
             self.client, self.blocks, self.repositories, self.clock, ids, Bounds(), "us-east-1"
         )
         authenticator = Authenticator(self.access, self.clock, SigV4Policy(), timeout_s=5)
-        self.traces = Traces(access_log=True, audit=audit)
+        self.meters = Meters()
+        self.traces = Traces(access_log=True, meters=self.meters, audit=audit)
         self.handler = S3Handler(authenticator, self.backend, self.traces, domains=("s3.test",))
         self._count = 0
 

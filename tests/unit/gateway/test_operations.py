@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tarn.core.errors import Kind, Reason
+from tarn.core.quota import Limits, QuotaKind
+from tarn_gateway.rates import RateLimits
 
 BIG = bytes(70_000)
 
@@ -197,3 +199,20 @@ async def test_create_bucket_says_how_to_do_it(lake: Any) -> None:
     reply = await lake.ask("PUT", "/river")
     assert (reply.status, reply.code) == (501, "NotImplemented")
     assert b"tarn repo create" in reply.body
+
+
+async def test_a_request_beyond_a_rate_is_counted_apart_from_failures(
+    lake: Any, failure: Any
+) -> None:
+    """Both answers are 503 SlowDown; only the second is a failure."""
+    rates = RateLimits(lake.client, cast("Any", None), lake.clock, gateways=1)
+    rates._known[QuotaKind.REPOSITORY, "lake"] = Limits(requests_per_second=1)
+    rates.is_on = True
+    lake.handler._rates = rates
+    lake.graveler.fail["lookup"] = [failure(Kind.EXHAUSTED, Reason.OVERLOADED)]
+    for _ in range(2):
+        reply = await lake.ask("GET", "/lake/main/a")
+        assert (reply.status, reply.code) == (503, "SlowDown")
+    throttled = {tuple(each.values()): n for each, n in lake.meters.samples("gateway.throttled")}
+    assert throttled.pop(("repository", "requests_per_second")) == 1
+    assert set(throttled.values()) == {0}

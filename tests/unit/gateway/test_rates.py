@@ -17,7 +17,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId
 from tarn.rpc.wire.call import Call
 from tarn.testing.clock import ManualClock, SeededIds
-from tarn_gateway.rates import RateLimits
+from tarn_gateway.rates import RateExceededError, RateLimits
 from tarn_gateway.s3error import S3Error
 from tarn_proto.graveler.v1 import quota_service_pb2 as pb
 
@@ -85,9 +85,10 @@ async def test_requests_beyond_the_rate_are_told_when_to_come_again() -> None:
     lab = _Lab()
     await lab.limit("repository", "lake", requests=5)
     assert lab.admitted() == 5
-    with pytest.raises(S3Error) as raised:
+    with pytest.raises(RateExceededError) as raised:
         lab.rates.admit("ann", "lake")
     assert (raised.value.code, raised.value.status) == ("SlowDown", 503)
+    assert raised.value.throttled_by == ("repository", "requests_per_second")
     assert raised.value.headers == {"Retry-After": "1"}
     assert "repository lake may have 5 requests_per_second" in raised.value.message
     assert lab.admitted(repository="other") == 100

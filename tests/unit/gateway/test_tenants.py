@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarn.telemetry.meters import Meters
-from tarn_gateway.tenants import NAMES_MAX, Tenants
+from tarn_gateway.tenants import NAMES_MAX, THROTTLED, Tenants
 
 
 def requests(meters: Meters) -> dict[tuple[str, ...], float]:
@@ -14,17 +14,18 @@ def requests(meters: Meters) -> dict[tuple[str, ...], float]:
 def test_requests_and_bytes_are_counted_by_name() -> None:
     meters = Meters()
     tenants = Tenants(meters, "repository")
-    for status in (200, 206, 404, 503, 0):
+    for status in (200, 206, 404, 503, 0, THROTTLED):
         tenants.count("lake", status, 1, 3, 5)
     tenants.count("", 403, 1, 3, 5)
     assert requests(meters) == {
         ("lake", "ok"): 2,
         ("lake", "refused"): 1,
         ("lake", "failed"): 2,
+        ("lake", "throttled"): 1,
     }
     assert {tuple(each.values()): n for each, n in meters.samples("repository.moved")} == {
-        ("lake", "received"): 15,
-        ("lake", "sent"): 25,
+        ("lake", "received"): 18,
+        ("lake", "sent"): 30,
     }
 
 

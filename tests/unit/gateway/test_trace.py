@@ -9,6 +9,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tarn.core.quota import QuotaKind
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.spans import SpanSink
@@ -75,6 +76,55 @@ def test_requests_are_counted_by_operation_and_status_whether_logged_or_not() ->
     assert durations == {"GetObject": 3, "none": 1}
     assert list(meters.samples("gateway.sent")) == [({}, 20)]
     assert list(meters.samples("gateway.received")) == [({}, 28)]
+
+
+def test_throttled_requests_are_told_from_failures() -> None:
+    """Both are 503. One whose client left before the answer counts as that, not as throttled."""
+    meters = Meters()
+    traces = Traces(access_log=False, meters=meters)
+    refused = (QuotaKind.REPOSITORY, "requests_per_second")
+    for number, (status, by) in enumerate(((503, refused), (503, None), (0, refused))):
+        answered = exchange(status, f"r{number}")
+        trace = traces.begin(answered.request)
+        trace.repository, trace.throttled_by = "lake", by
+        traces.end(answered)
+
+    assert {tuple(each.values()): count for each, count in meters.samples("gateway.throttled")} == {
+        ("repository", "requests_per_second"): 1,
+        ("repository", "bytes_per_second"): 0,
+        ("user", "requests_per_second"): 0,
+        ("user", "bytes_per_second"): 0,
+    }
+    statuses = {each["status"]: count for each, count in meters.samples("gateway.requests")}
+    assert statuses == {"503": 2, "0": 1}
+    of_lake = {each["outcome"]: count for each, count in meters.samples("repository.requests")}
+    assert of_lake == {"ok": 0, "refused": 0, "failed": 2, "throttled": 1}
+    (durations,) = {count for _, count in meters.samples("gateway.duration.count")}
+    assert durations == 3
+
+
+def test_requests_of_many_kinds_are_each_counted_with_their_own_numbers() -> None:
+    meters = Meters()
+    traces = Traces(access_log=False, meters=meters)
+    kinds = [(op, repository) for op in OPERATIONS[:3] for repository in ("lake", "sea")]
+    for number in range(300):
+        operation, repository = kinds[number % len(kinds)]
+        answered = exchange(200, f"r{number}")
+        trace = traces.begin(answered.request)
+        trace.operation, trace.repository, trace.user = operation, repository, "ann"
+        trace.auth_s, trace.perform_s = 0.0001, 0.001
+        traces.end(answered)
+
+    counts = {each["operation"]: count for each, count in meters.samples("gateway.requests")}
+    assert counts == {operation.name: 100 for operation in OPERATIONS[:3]}
+    sums = {tuple(each.values()): total for each, total in meters.samples("gateway.phase.sum")}
+    for operation in OPERATIONS[:3]:
+        assert sums[operation.name, "auth"] == pytest.approx(0.01)
+        assert sums[operation.name, "perform"] == pytest.approx(0.1)
+        assert sums[operation.name, "send"] == pytest.approx(0.04)
+    moved = {tuple(each.values()): total for each, total in meters.samples("repository.moved")}
+    assert moved["sea", "sent"] == 150 * 5
+    assert moved["lake", "received"] == 150 * 7
 
 
 def test_a_slow_request_is_logged_with_its_phases(tmp_path: Path) -> None:

@@ -183,6 +183,17 @@ async def test_a_mark(service: Service, collector: CollectionClient) -> None:
     clock.advance(LIMITS.grace_us / 1e6)
 
 
+async def test_an_erasure_is_told(service: Service, collector: CollectionClient) -> None:
+    admin = service.admin
+    begun = await collector.begin(admin, "lake", A, MARK, is_erasure=True)
+    assert (begun.phase, begun.is_erasure) == (MARK, True)
+    assert (await collector.get(admin, "lake")).is_erasure
+    totals = pb.CollectionTotals()
+    ended = await collector.end(admin, "lake", A, totals, is_complete=False)
+    assert (ended.is_erasure, ended.mark_run_id) == (False, "")
+    assert not (await collector.begin(admin, "lake", B, MARK)).is_erasure
+
+
 async def test_a_run_that_is_not_the_records_run_reads_no_roots(
     service: Service, collector: CollectionClient
 ) -> None:

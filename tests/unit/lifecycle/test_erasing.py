@@ -110,10 +110,12 @@ async def test_nothing_is_deleted_before_all_rows_are_durable(lab: Lab, after: b
 
 
 async def test_every_row_is_there_when_the_first_block_goes(lab: Lab) -> None:
+    """And the record says that an erasure runs."""
     blocks, plan_id = await planned(lab)
     looks: list[str] = []
 
     async def delete_many(namespace: str, paths: Sequence[str]) -> None:
+        assert (await lab.collector.record("lake")).is_erasure
         looks.extend([await erased(lab, blocks[each]) for each in ("old", "new", "hidden")])
         await lab.collector.blocks.delete_many(namespace, paths)
 

@@ -24,7 +24,7 @@ COLLECTION_PHASE_MARK: CollectionPhase
 COLLECTION_PHASE_SWEEP: CollectionPhase
 
 class Collection(_message.Message):
-    __slots__ = ("repository_id", "phase", "run_id", "lease_end_time", "cutoff_time", "mark_run_id", "sweep_not_before_time", "hold_end_time", "fence_count", "is_batch_open", "last_mark", "last_sweep", "storage_namespace", "lease_ms")
+    __slots__ = ("repository_id", "phase", "run_id", "lease_end_time", "cutoff_time", "mark_run_id", "sweep_not_before_time", "hold_end_time", "fence_count", "is_batch_open", "last_mark", "last_sweep", "storage_namespace", "lease_ms", "is_erasure")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class Collection(_message.Message):
     LAST_SWEEP_FIELD_NUMBER: _ClassVar[int]
     STORAGE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    IS_ERASURE_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     phase: CollectionPhase
     run_id: str
@@ -53,7 +54,8 @@ class Collection(_message.Message):
     last_sweep: CollectionTotals
     storage_namespace: str
     lease_ms: int
-    def __init__(self, repository_id: _Optional[str] = ..., phase: _Optional[_Union[CollectionPhase, str]] = ..., run_id: _Optional[str] = ..., lease_end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cutoff_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., mark_run_id: _Optional[str] = ..., sweep_not_before_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., hold_end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., fence_count: _Optional[int] = ..., is_batch_open: _Optional[bool] = ..., last_mark: _Optional[_Union[CollectionTotals, _Mapping]] = ..., last_sweep: _Optional[_Union[CollectionTotals, _Mapping]] = ..., storage_namespace: _Optional[str] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+    is_erasure: bool
+    def __init__(self, repository_id: _Optional[str] = ..., phase: _Optional[_Union[CollectionPhase, str]] = ..., run_id: _Optional[str] = ..., lease_end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cutoff_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., mark_run_id: _Optional[str] = ..., sweep_not_before_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., hold_end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., fence_count: _Optional[int] = ..., is_batch_open: _Optional[bool] = ..., last_mark: _Optional[_Union[CollectionTotals, _Mapping]] = ..., last_sweep: _Optional[_Union[CollectionTotals, _Mapping]] = ..., storage_namespace: _Optional[str] = ..., lease_ms: _Optional[int] = ..., is_erasure: _Optional[bool] = ...) -> None: ...
 
 class CollectionTotals(_message.Message):
     __slots__ = ("run_id", "begin_time", "end_time", "live_count", "live_bytes", "candidate_count", "candidate_bytes", "deleted_count", "deleted_bytes", "failed_count", "note")
@@ -94,16 +96,18 @@ class GetCollectionResponse(_message.Message):
     def __init__(self, collection: _Optional[_Union[Collection, _Mapping]] = ...) -> None: ...
 
 class BeginCollectionRequest(_message.Message):
-    __slots__ = ("repository_id", "run_id", "phase", "mark_run_id")
+    __slots__ = ("repository_id", "run_id", "phase", "mark_run_id", "is_erasure")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     MARK_RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_ERASURE_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     run_id: str
     phase: CollectionPhase
     mark_run_id: str
-    def __init__(self, repository_id: _Optional[str] = ..., run_id: _Optional[str] = ..., phase: _Optional[_Union[CollectionPhase, str]] = ..., mark_run_id: _Optional[str] = ...) -> None: ...
+    is_erasure: bool
+    def __init__(self, repository_id: _Optional[str] = ..., run_id: _Optional[str] = ..., phase: _Optional[_Union[CollectionPhase, str]] = ..., mark_run_id: _Optional[str] = ..., is_erasure: _Optional[bool] = ...) -> None: ...
 
 class BeginCollectionResponse(_message.Message):
     __slots__ = ("collection",)

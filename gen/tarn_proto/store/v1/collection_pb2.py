@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$tarn_proto/store/v1/collection.proto\x12\rtarn.store.v1\"\x8d\x03\n\x10\x43ollectionRecord\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08\x62\x65gin_us\x18\x03 \x01(\x03\x12\x16\n\x0elease_until_us\x18\x04 \x01(\x03\x12\x11\n\tcutoff_us\x18\x05 \x01(\x03\x12\x13\n\x0bmark_run_id\x18\x06 \x01(\t\x12\x13\n\x0bmark_end_us\x18\x07 \x01(\x03\x12\x16\n\x0emark_cutoff_us\x18\x08 \x01(\x03\x12\x15\n\rhold_until_us\x18\t \x01(\x03\x12\x13\n\x0b\x66\x65nce_count\x18\n \x01(\x04\x12\x16\n\x0e\x62\x61tch_until_us\x18\x0b \x01(\x03\x12\r\n\x05\x62\x61tch\x18\x0c \x01(\x0c\x12\x38\n\tlast_mark\x18\r \x01(\x0b\x32%.tarn.store.v1.CollectionTotalsRecord\x12\x39\n\nlast_sweep\x18\x0e \x01(\x0b\x32%.tarn.store.v1.CollectionTotalsRecord\x12\x13\n\x0bsweep_count\x18\x0f \x01(\x04\"\xf6\x01\n\x16\x43ollectionTotalsRecord\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x10\n\x08\x62\x65gin_us\x18\x02 \x01(\x03\x12\x0e\n\x06\x65nd_us\x18\x03 \x01(\x03\x12\x12\n\nlive_count\x18\x04 \x01(\x03\x12\x12\n\nlive_bytes\x18\x05 \x01(\x03\x12\x17\n\x0f\x63\x61ndidate_count\x18\x06 \x01(\x03\x12\x17\n\x0f\x63\x61ndidate_bytes\x18\x07 \x01(\x03\x12\x15\n\rdeleted_count\x18\x08 \x01(\x03\x12\x15\n\rdeleted_bytes\x18\t \x01(\x03\x12\x14\n\x0c\x66\x61iled_count\x18\n \x01(\x03\x12\x0c\n\x04note\x18\x0b \x01(\t\";\n\x13\x45xpiredCommitRecord\x12\x16\n\x0e\x65xpire_time_us\x18\x01 \x01(\x03\x12\x0c\n\x04rule\x18\x02 \x01(\t\"=\n\x13\x45rasedAddressRecord\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x15\n\rerase_time_us\x18\x02 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$tarn_proto/store/v1/collection.proto\x12\rtarn.store.v1\"\xa3\x03\n\x10\x43ollectionRecord\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08\x62\x65gin_us\x18\x03 \x01(\x03\x12\x16\n\x0elease_until_us\x18\x04 \x01(\x03\x12\x11\n\tcutoff_us\x18\x05 \x01(\x03\x12\x13\n\x0bmark_run_id\x18\x06 \x01(\t\x12\x13\n\x0bmark_end_us\x18\x07 \x01(\x03\x12\x16\n\x0emark_cutoff_us\x18\x08 \x01(\x03\x12\x15\n\rhold_until_us\x18\t \x01(\x03\x12\x13\n\x0b\x66\x65nce_count\x18\n \x01(\x04\x12\x16\n\x0e\x62\x61tch_until_us\x18\x0b \x01(\x03\x12\r\n\x05\x62\x61tch\x18\x0c \x01(\x0c\x12\x38\n\tlast_mark\x18\r \x01(\x0b\x32%.tarn.store.v1.CollectionTotalsRecord\x12\x39\n\nlast_sweep\x18\x0e \x01(\x0b\x32%.tarn.store.v1.CollectionTotalsRecord\x12\x13\n\x0bsweep_count\x18\x0f \x01(\x04\x12\x14\n\x0c\x65rase_run_id\x18\x10 \x01(\t\"\xf6\x01\n\x16\x43ollectionTotalsRecord\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x10\n\x08\x62\x65gin_us\x18\x02 \x01(\x03\x12\x0e\n\x06\x65nd_us\x18\x03 \x01(\x03\x12\x12\n\nlive_count\x18\x04 \x01(\x03\x12\x12\n\nlive_bytes\x18\x05 \x01(\x03\x12\x17\n\x0f\x63\x61ndidate_count\x18\x06 \x01(\x03\x12\x17\n\x0f\x63\x61ndidate_bytes\x18\x07 \x01(\x03\x12\x15\n\rdeleted_count\x18\x08 \x01(\x03\x12\x15\n\rdeleted_bytes\x18\t \x01(\x03\x12\x14\n\x0c\x66\x61iled_count\x18\n \x01(\x03\x12\x0c\n\x04note\x18\x0b \x01(\t\";\n\x13\x45xpiredCommitRecord\x12\x16\n\x0e\x65xpire_time_us\x18\x01 \x01(\x03\x12\x0c\n\x04rule\x18\x02 \x01(\t\"=\n\x13\x45rasedAddressRecord\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x15\n\rerase_time_us\x18\x02 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,11 +32,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tarn_proto.store.v1.collect
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_COLLECTIONRECORD']._serialized_start=56
-  _globals['_COLLECTIONRECORD']._serialized_end=453
-  _globals['_COLLECTIONTOTALSRECORD']._serialized_start=456
-  _globals['_COLLECTIONTOTALSRECORD']._serialized_end=702
-  _globals['_EXPIREDCOMMITRECORD']._serialized_start=704
-  _globals['_EXPIREDCOMMITRECORD']._serialized_end=763
-  _globals['_ERASEDADDRESSRECORD']._serialized_start=765
-  _globals['_ERASEDADDRESSRECORD']._serialized_end=826
+  _globals['_COLLECTIONRECORD']._serialized_end=475
+  _globals['_COLLECTIONTOTALSRECORD']._serialized_start=478
+  _globals['_COLLECTIONTOTALSRECORD']._serialized_end=724
+  _globals['_EXPIREDCOMMITRECORD']._serialized_start=726
+  _globals['_EXPIREDCOMMITRECORD']._serialized_end=785
+  _globals['_ERASEDADDRESSRECORD']._serialized_start=787
+  _globals['_ERASEDADDRESSRECORD']._serialized_end=848
 # @@protoc_insertion_point(module_scope)

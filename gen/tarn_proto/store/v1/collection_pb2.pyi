@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CollectionRecord(_message.Message):
-    __slots__ = ("phase", "run_id", "begin_us", "lease_until_us", "cutoff_us", "mark_run_id", "mark_end_us", "mark_cutoff_us", "hold_until_us", "fence_count", "batch_until_us", "batch", "last_mark", "last_sweep", "sweep_count")
+    __slots__ = ("phase", "run_id", "begin_us", "lease_until_us", "cutoff_us", "mark_run_id", "mark_end_us", "mark_cutoff_us", "hold_until_us", "fence_count", "batch_until_us", "batch", "last_mark", "last_sweep", "sweep_count", "erase_run_id")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     BEGIN_US_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class CollectionRecord(_message.Message):
     LAST_MARK_FIELD_NUMBER: _ClassVar[int]
     LAST_SWEEP_FIELD_NUMBER: _ClassVar[int]
     SWEEP_COUNT_FIELD_NUMBER: _ClassVar[int]
+    ERASE_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     phase: str
     run_id: str
     begin_us: int
@@ -37,7 +38,8 @@ class CollectionRecord(_message.Message):
     last_mark: CollectionTotalsRecord
     last_sweep: CollectionTotalsRecord
     sweep_count: int
-    def __init__(self, phase: _Optional[str] = ..., run_id: _Optional[str] = ..., begin_us: _Optional[int] = ..., lease_until_us: _Optional[int] = ..., cutoff_us: _Optional[int] = ..., mark_run_id: _Optional[str] = ..., mark_end_us: _Optional[int] = ..., mark_cutoff_us: _Optional[int] = ..., hold_until_us: _Optional[int] = ..., fence_count: _Optional[int] = ..., batch_until_us: _Optional[int] = ..., batch: _Optional[bytes] = ..., last_mark: _Optional[_Union[CollectionTotalsRecord, _Mapping]] = ..., last_sweep: _Optional[_Union[CollectionTotalsRecord, _Mapping]] = ..., sweep_count: _Optional[int] = ...) -> None: ...
+    erase_run_id: str
+    def __init__(self, phase: _Optional[str] = ..., run_id: _Optional[str] = ..., begin_us: _Optional[int] = ..., lease_until_us: _Optional[int] = ..., cutoff_us: _Optional[int] = ..., mark_run_id: _Optional[str] = ..., mark_end_us: _Optional[int] = ..., mark_cutoff_us: _Optional[int] = ..., hold_until_us: _Optional[int] = ..., fence_count: _Optional[int] = ..., batch_until_us: _Optional[int] = ..., batch: _Optional[bytes] = ..., last_mark: _Optional[_Union[CollectionTotalsRecord, _Mapping]] = ..., last_sweep: _Optional[_Union[CollectionTotalsRecord, _Mapping]] = ..., sweep_count: _Optional[int] = ..., erase_run_id: _Optional[str] = ...) -> None: ...
 
 class CollectionTotalsRecord(_message.Message):
     __slots__ = ("run_id", "begin_us", "end_us", "live_count", "live_bytes", "candidate_count", "candidate_bytes", "deleted_count", "deleted_bytes", "failed_count", "note")

@@ -66,7 +66,13 @@ class CollectionHandler:
         def decide(current: Collection) -> Collection:
             now_us = self._clock.now_us()
             return core.begin(
-                current, request.run_id, phase, request.mark_run_id, now_us, self._limits
+                current,
+                request.run_id,
+                phase,
+                request.mark_run_id,
+                now_us,
+                self._limits,
+                is_erasure=request.is_erasure,
             )
 
         changed = await self._change("BeginCollection", request, call, decide)
@@ -247,6 +253,7 @@ class CollectionHandler:
             is_batch_open=found.is_batch_open(now_us),
             storage_namespace=repository.storage_namespace,
             lease_ms=self._limits.lease_us // 1000,
+            is_erasure=found.is_erasure,
         )
         if found.run_id:
             message.lease_end_time.FromMicroseconds(found.lease_until_us)
