@@ -31,34 +31,29 @@ from tests.sim.plan import planned
 from tests.sim.run import run_seed
 from tests.sim.world import SALT
 
+from tarn.testing.faults.modes import Mode
+
+_MODES = {
+    Mode.COMPACT: "with compactors in every plan",
+    Mode.COLLECT: "with garbage collections",
+    Mode.ONLINE: "with garbage collections and online deletion",
+    Mode.EXPIRE: "with garbage collections and retention rules",
+}
 _PROCESSES = 2
 _SHOWN_MAX = 20
 _PROGRESS_SECONDS = 30.0
 
 
-def play_many(
-    first: int,
-    count: int,
-    *,
-    salt: str,
-    processes: int,
-    compacts: bool,
-    collects: bool,
-    online: bool,
-    expires: bool,
-) -> int:
+def play_many(first: int, count: int, *, mode: Mode, salt: str, processes: int) -> int:
     """Plays all seeds of a range; returns how many broke a promise."""
     words = ["--salt", shlex.quote(salt)] if salt != SALT else []
-    words += ["--compact"] * compacts + ["--collect"] * collects
-    words += ["--online"] * online + ["--expire"] * expires
+    words += [mode.option] if mode.option else []
     args = f" ARGS={shlex.quote(' '.join(words))}" if words else ""
     began, broken, total = time.perf_counter(), 0, Counter[str]()
     told = began
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         seeds = range(first, first + count)
-        wanted = {"compacts": compacts, "collects": collects, "online": online, "expires": expires}
-        how = partial(play, salt=salt, **wanted)
-        results = pool.imap_unordered(how, seeds, 4)
+        results = pool.imap_unordered(partial(play, mode=mode, salt=salt), seeds, 4)
         for played, (seed, stories, statistics) in enumerate(results, 1):
             total += statistics
             if (now := time.perf_counter()) - told > _PROGRESS_SECONDS:
@@ -74,8 +69,7 @@ def play_many(
     for what, times in sorted(total.items()):
         print(f"{times:9,} {what}")
     counts = {kind: total[f"{ACKNOWLEDGED}{kind}"] for kind in KINDS}
-    draws = partial(planned, **wanted)
-    for text in shortfalls(counts, map(draws, range(first, first + count))):
+    for text in shortfalls(counts, (planned(seed, mode) for seed in seeds)):
         broken += 1
         print(f"all seeds together: {text}")
     seconds = time.perf_counter() - began
@@ -83,19 +77,9 @@ def play_many(
     return broken
 
 
-def play_one(
-    seed: int,
-    *,
-    is_traced: bool,
-    salt: str,
-    compacts: bool,
-    collects: bool,
-    online: bool,
-    expires: bool,
-) -> int:
+def play_one(seed: int, *, mode: Mode, is_traced: bool, salt: str) -> int:
     """Plays one seed and prints its log; returns the number of failures."""
-    how = {"compacts": compacts, "collects": collects, "online": online, "expires": expires}
-    run = run_seed(seed, is_traced=is_traced, salt=salt, **how)
+    run = run_seed(seed, mode=mode, is_traced=is_traced, salt=salt)
     print("\n".join(run.history.log))
     found = [*map(str, run.violations), *run.shortfalls]
     print(*found, sep="\n")
@@ -132,25 +116,17 @@ def main() -> int:
     parser.add_argument("--mutate", action="store_true", help="disable each guard")
     parser.add_argument("--guard", action="append", default=[], help="only this guard")
     parser.add_argument("--salt", default=SALT, help="of the injected faults; default: %(default)s")
-    parser.add_argument("--compact", action="store_true", help="with compactors in every plan")
-    parser.add_argument("--collect", action="store_true", help="with garbage collections")
-    parser.add_argument("--online", action="store_true", help="with online deletion")
-    parser.add_argument("--expire", action="store_true", help="with retention rules")
+    modes = parser.add_mutually_exclusive_group()
+    for mode, text in _MODES.items():
+        modes.add_argument(mode.option, dest="mode", action="store_const", const=mode, help=text)
+    parser.set_defaults(mode=Mode.DRAWN)
     parser.add_argument("--processes", type=int, default=_PROCESSES, help="that play seeds")
     given = parser.parse_args()
     if given.mutate and given.salt != SALT:
         parser.error("--salt does not apply to --mutate: seeds of guards are recorded for one salt")
-    if given.mutate and (given.compact or given.collect or given.online or given.expire):
-        parser.error(
-            "--compact, --collect, --online and --expire do not apply to --mutate: a guard says which plans it needs"
-        )
-    how = {
-        "salt": given.salt,
-        "compacts": given.compact,
-        "collects": given.collect,
-        "online": given.online,
-        "expires": given.expire,
-    }
+    if given.mutate and given.mode is not Mode.DRAWN:
+        parser.error(f"{given.mode.option} does not apply to --mutate: a guard says what it needs")
+    how = {"mode": given.mode, "salt": given.salt}
     if given.seed is not None:
         return play_one(given.seed, is_traced=given.trace, **how)
     if given.mutate:

@@ -18,6 +18,7 @@ import tarn.core.collection
 import tarn.lifecycle.sweeping
 import tarn_graveler.collection.fences
 import tarn_graveler.collection.roots
+import tarn_graveler.collection.staged_walk
 from tarn.block.assembling import ListingWriter
 from tarn.block.port import BlockKey, BlockNotFoundError, ReadBlocks
 from tarn.core.branch import Branch
@@ -40,6 +41,7 @@ from tarn.lifecycle.graveler_run import GravelerRun
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.references import References, RootBatch, Roots, collect_references
 from tarn.testing.faults.guards import Guard, Weakening
+from tarn.testing.faults.modes import Mode
 from tarn_graveler.branch.address_age import AddressAge
 from tarn_graveler.collection.fences import Made
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
@@ -193,7 +195,7 @@ def _patient(self: Deleter, begun: tuple[float, float]) -> None:
 
 
 def _of(name: str, without: str, *weakenings: Weakening, rule: str = "collection") -> Guard:
-    return Guard(name, rule, "I9", without, weakenings, runs=200, is_collecting=True)
+    return Guard(name, rule, "I9", without, weakenings, runs=200, mode=Mode.COLLECT)
 
 
 _CORE = tarn.core.collection
@@ -203,7 +205,7 @@ COLLECTION_GUARDS: Sequence[Guard] = (
     _of(
         "sealed-tokens-are-roots",
         "only the staging token of a branch is read",
-        Weakening(_ROOTS, "decode_branch", _staging_only),
+        Weakening(tarn_graveler.collection.staged_walk, "decode_branch", _staging_only),
         _ONE_LOOK,
     ),
     _of(

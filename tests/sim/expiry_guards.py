@@ -13,6 +13,7 @@ from tarn.core.ids import CommitId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import Repository
 from tarn.testing.faults.guards import Guard, Weakening
+from tarn.testing.faults.modes import Mode
 from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.collection.roots import Roots, RootsPage
 
@@ -37,7 +38,7 @@ def _all_commits(history: History) -> Iterator[CommitId]:
 
 
 def _of(name: str, without: str, *weakenings: Weakening) -> Guard:
-    return Guard(name, "14", "I9 I7", without, weakenings, runs=200, is_expiring=True)
+    return Guard(name, "14", "I9 I7", without, weakenings, runs=200, mode=Mode.EXPIRE)
 
 
 RARE_EXPIRY_GUARDS: Sequence[Guard] = (

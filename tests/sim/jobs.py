@@ -13,6 +13,7 @@ from tests.sim.run import Run, run_seed
 from tests.sim.world import SALT
 
 from tarn.testing.faults.guards import Guard, switched_off
+from tarn.testing.faults.modes import Mode
 
 __all__ = [
     "Detection",
@@ -32,18 +33,10 @@ _KEPT = 1
 
 
 def play(
-    seed: int,
-    salt: str = SALT,
-    *,
-    compacts: bool = False,
-    collects: bool = False,
-    online: bool = False,
-    expires: bool = False,
+    seed: int, *, mode: Mode = Mode.DRAWN, salt: str = SALT
 ) -> tuple[int, list[str], Counter[str]]:
     """Plays a seed; returns the broken promises, the shortfalls, and the statistics."""
-    run = run_seed(
-        seed, salt=salt, compacts=compacts, collects=collects, online=online, expires=expires
-    )
+    run = run_seed(seed, mode=mode, salt=salt)
     stories = [*map(str, run.violations), *run.shortfalls]
     return seed, stories, run.report.statistics
 
@@ -96,9 +89,7 @@ def broken_without(guard: Guard, seed: int) -> set[str]:
 
 
 def _run(guard: Guard, seed: int) -> Run:
-    return run_seed(
-        seed, collects=guard.is_collecting, online=guard.is_online, expires=guard.is_expiring
-    )
+    return run_seed(seed, mode=guard.mode)
 
 
 def guard_seeds() -> dict[str, list[int]]:

@@ -15,6 +15,7 @@ from tarn.core.entry import address_of, is_tombstone
 from tarn.core.ids import BranchId, TokenId
 from tarn.kv.records import Repository
 from tarn.testing.faults.guards import Guard, Weakening
+from tarn.testing.faults.modes import Mode
 from tarn_graveler.branch.copy_sources import CopySources
 from tarn_graveler.branch.online_deletion import OnlineDeletion
 from tarn_graveler.branch.private_rows import PrivateRows, Replaced
@@ -109,7 +110,7 @@ def _born_at_any_attempt(packed: bytes, attempt: int, *, is_new: bool) -> bytes 
 
 
 def _of(name: str, without: str, *weakenings: Weakening) -> Guard:
-    return Guard(name, "online", "I9", without, weakenings, runs=200, is_online=True)
+    return Guard(name, "online", "I9", without, weakenings, runs=200, mode=Mode.ONLINE)
 
 
 ONLINE_GUARDS: Sequence[Guard] = (

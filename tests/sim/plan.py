@@ -1,7 +1,7 @@
 """Draws the plan of a run from its seed: the size of the installation, its faults, and its clients' load."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tests.sim import narrow
@@ -9,6 +9,7 @@ from tests.sim.collecting import Collecting, draw_collecting
 from tests.sim.expiring import Expiring, draw_expiring
 from tests.sim.narrow import Narrowing
 
+from tarn.testing.faults.modes import Mode
 from tarn.testing.sim.faults import HOPS, FaultProfile
 
 __all__ = [
@@ -192,21 +193,10 @@ def draw(seed: int) -> Plan:
     return plan
 
 
-def planned(
-    seed: int,
-    *,
-    compacts: bool = False,
-    collects: bool = False,
-    online: bool = False,
-    expires: bool = False,
-) -> Plan:
-    """Draws the plan of a seed; with compactors in any case, collections, online deletion, or expiry, if wanted."""
-    plan = with_compactors(draw(seed)) if compacts else draw(seed)
-    if online:
-        return with_online(plan)
-    if expires:
-        return with_expiry(plan)
-    return with_collectors(plan) if collects else plan
+def planned(seed: int, mode: Mode) -> Plan:
+    """Draws the plan of a seed, and adds what plays beside the clients in a mode."""
+    add = _ADDED.get(mode)
+    return draw(seed) if add is None else add(draw(seed))
 
 
 def with_compactors(plan: Plan) -> Plan:
@@ -274,6 +264,14 @@ def with_expiry(plan: Plan) -> Plan:
         cache_seconds=rng.choice([0.05, 2.0]),
         expiring=draw_expiring(plan.seed),
     )
+
+
+_ADDED: Mapping[Mode, Callable[[Plan], Plan]] = {
+    Mode.COMPACT: with_compactors,
+    Mode.COLLECT: with_collectors,
+    Mode.ONLINE: with_online,
+    Mode.EXPIRE: with_expiry,
+}
 
 
 def _draw(seed: int) -> Plan:

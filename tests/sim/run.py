@@ -46,6 +46,7 @@ from tarn.core.ids import BranchId, CommitId
 from tarn.kv.records import Repository
 from tarn.testing.check.checker import Report, Violation, check
 from tarn.testing.check.history import ABSENT, GONE, Commit, History, shown
+from tarn.testing.faults.modes import Mode
 from tarn.testing.sim.loop import SimLoop, SimStuckError, simulate
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.records import BranchName
@@ -91,26 +92,19 @@ class Run:
 def run_seed(
     seed: int,
     *,
+    mode: Mode = Mode.DRAWN,
     is_traced: bool = False,
     salt: str = SALT,
-    compacts: bool = False,
-    collects: bool = False,
-    online: bool = False,
-    expires: bool = False,
 ) -> Run:
     """One run; the same seed and salt give the same history, line by line.
 
     Args:
         seed: draws the plan.
+        mode: what plays beside the clients.
         is_traced: log each operation of the stores.
         salt: of the injected faults.
-        compacts: with compactors, whatever the plan says.
-        collects: with garbage collections.
-        online: with garbage collections and online deletion.
-        expires: with garbage collections and retention rules.
     """
-    plan = planned(seed, compacts=compacts, collects=collects, online=online, expires=expires)
-    return run_plan(plan, is_traced=is_traced, salt=salt)
+    return run_plan(planned(seed, mode), is_traced=is_traced, salt=salt)
 
 
 def run_plan(plan: Plan, *, is_traced: bool = False, salt: str = SALT) -> Run:

@@ -16,6 +16,7 @@ from tests.sim.plan import draw, with_collectors
 from tests.sim.run import run_seed
 
 from tarn.testing.faults.guards import Guard
+from tarn.testing.faults.modes import Mode
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -27,7 +28,7 @@ _SEEDS = sorted(
 
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_no_promise_is_broken_beside_collections(seed: int) -> None:
-    run = run_seed(seed, collects=True)
+    run = run_seed(seed, mode=Mode.COLLECT)
     found = [*map(str, run.violations), *run.shortfalls]
     assert not found, f"make sim SEED={seed} ARGS=--collect\n" + "\n".join(found)
 
@@ -44,7 +45,7 @@ def test_a_missing_guard_of_collections_is_detected(guard: Guard) -> None:
 def test_garbage_that_is_left_is_reported() -> None:
     """A collector that deletes nothing breaks no promise to readers."""
     with mock.patch.object(CollectorProcess, "step", _marks_only):
-        run = run_seed(0, collects=True)
+        run = run_seed(0, mode=Mode.COLLECT)
     assert any("is garbage, and was not deleted" in str(each) for each in run.violations)
 
 
@@ -63,5 +64,5 @@ def test_runs_that_sweep_too_rarely_are_reported() -> None:
 
 
 def test_a_run_with_collections_is_the_same_each_time() -> None:
-    first = run_seed(2, is_traced=True, collects=True).history.log
-    assert run_seed(2, is_traced=True, collects=True).history.log == first
+    first = run_seed(2, is_traced=True, mode=Mode.COLLECT).history.log
+    assert run_seed(2, is_traced=True, mode=Mode.COLLECT).history.log == first

@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 from tests.sim.run import run_seed
 
+from tarn.testing.faults.modes import Mode
+
 pytestmark = pytest.mark.timeout(600)
 
 _SEEDS = range(6)
@@ -16,7 +18,7 @@ def test_no_promise_is_broken_while_commits_expire() -> None:
     """And commits do expire, and lose their objects."""
     counts: Counter[str] = Counter()
     for seed in _SEEDS:
-        run = run_seed(seed, expires=True)
+        run = run_seed(seed, mode=Mode.EXPIRE)
         found = [*map(str, run.violations)]
         assert not found, f"make sim SEED={seed} ARGS=--expire\n" + "\n".join(found)
         counts += run.report.statistics

@@ -13,6 +13,7 @@ from tests.sim.online_guards import ONLINE_GUARDS
 from tests.sim.run import run_seed
 
 from tarn.testing.faults.guards import Guard
+from tarn.testing.faults.modes import Mode
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -26,7 +27,7 @@ def test_no_promise_is_broken_beside_online_deletion() -> None:
     """And the runs do delete blocks, and keep copied ones."""
     outcomes: Counter[str] = Counter()
     for seed in _SEEDS:
-        run = run_seed(seed, online=True)
+        run = run_seed(seed, mode=Mode.ONLINE)
         found = [*map(str, run.violations)]
         assert not found, f"make sim SEED={seed} ARGS=--online\n" + "\n".join(found)
         outcomes += run.report.statistics
@@ -44,5 +45,5 @@ def test_a_missing_guard_of_online_deletion_is_detected(guard: Guard) -> None:
 
 
 def test_a_run_with_online_deletion_is_the_same_each_time() -> None:
-    first = run_seed(2, is_traced=True, online=True).history.log
-    assert run_seed(2, is_traced=True, online=True).history.log == first
+    first = run_seed(2, is_traced=True, mode=Mode.ONLINE).history.log
+    assert run_seed(2, is_traced=True, mode=Mode.ONLINE).history.log == first

@@ -20,6 +20,7 @@ from tests.sim.run import run_seed
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.faults.guards import Guard
+from tarn.testing.faults.modes import Mode
 from tarn_graveler.branch.committing import Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.head_moves import HeadMoves
@@ -141,7 +142,7 @@ def test_every_guard_has_a_recorded_seed() -> None:
 
 @pytest.mark.parametrize(
     "guard",
-    [each for each in GUARDS if not (each.is_collecting or each.is_online or each.is_expiring)],
+    [each for each in GUARDS if each.mode is Mode.DRAWN],
     ids=lambda guard: guard.name,
 )
 def test_a_disabled_guard_is_detected(guard: Guard) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from tarn.testing.faults.modes import Mode
+
 __all__ = ["Guard", "Weakening", "switched_off"]
 
 
@@ -35,9 +37,7 @@ class Guard:
         without: the behaviour without the guard.
         weakenings: replacements that disable it.
         runs: number of seeds within which its absence must be detected.
-        is_collecting: whether its seeds are played with garbage collections.
-        is_online: whether its seeds are played with online deletion.
-        is_expiring: whether its seeds are played with retention rules.
+        mode: of the runs that detect its absence.
     """
 
     name: str
@@ -46,9 +46,7 @@ class Guard:
     without: str
     weakenings: Sequence[Weakening]
     runs: int = 40
-    is_collecting: bool = False
-    is_online: bool = False
-    is_expiring: bool = False
+    mode: Mode = Mode.DRAWN
 
 
 @contextmanager
