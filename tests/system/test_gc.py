@@ -60,29 +60,31 @@ def test_garbage_goes_and_everything_else_stays(tmp_path: Path) -> None:
 
 
 def erase(tarn: RunningTarn, lake: str, folder: Path) -> None:
-    """Erases objects of both sizes out of two commits, by the command line and the S3 endpoint."""
+    """Erases objects of both sizes out of two commits, and an uncommitted one, by the command line."""
     tarn.ok("fs", "rm", f"{lake}/main/10/a")
     tarn.ok("commit", f"{lake}/main", "-m", "gone from the head")
+    tarn.ok("fs", "upload", "-", f"{lake}/main/10/a", stdin=b"c" * 10)
     time.sleep(1.5)
     data = ("--data-dir", str(tarn.data), "--json")
     assert tarn.cli("erase", "plan", lake, "**", *data).code == 2
     plan = tarn.ok("erase", "plan", lake, "1*/a", "--everything", *data).json
-    assert plan["blocks"].startswith("2 (97.7 KiB")
-    assert plan["in_heads_of"] == {"main": 1}
+    assert plan["blocks"].startswith("3 (97.7 KiB")
+    assert (plan["in_heads_of"], plan["uncommitted_in"]) == ({"main": 1}, {"main": 1})
     unasked = tarn.cli("erase", "run", lake, "--plan", plan["plan"], *data)
     assert (unasked.code, "--yes" in unasked.err) == (2, True)
     proof = folder / "certificate.json"
     ran = ("erase", "run", lake, "--plan", plan["plan"], "--yes", "-o", str(proof), *data)
-    assert tarn.ok(*ran).json["deleted"] == plan["blocks"]
+    first = tarn.ok(*ran).json
+    assert (first["deleted"], first["discarded_in"]) == (plan["blocks"], {"main": 1})
     certificate = json.loads(proof.read_text())
     assert certificate["plan"]["list_sha256"] == plan["list_sha256"]
-    assert certificate["erased_by"]
+    assert (certificate["erased_by"] != "", certificate["discarded"]) == (True, {"main": 1})
     for path in ("main~1/10/a", "main/100000/a"):
         read = tarn.cli("fs", "cat", f"{lake}/{path}")
         assert (read.code != 0, plan["plan"] in read.err) == (True, True), read.err
     assert tarn.ok("fs", "cat", f"{lake}/main/10/b").out == "b" * 10
     assert fsck(tarn) == []
-    assert tarn.ok("erase", "repair", lake, *data).json["erased_blocks"] == 2
+    assert tarn.ok("erase", "repair", lake, *data).json["erased_blocks"] == 3
     assert tarn.ok(*ran).json["deleted"] == plan["blocks"], "a run may be repeated"
 
 

@@ -1,6 +1,8 @@
 """Discarding uncommitted entries by path and address, alone and one interleaving at a time (rules 9 and 10)."""
 
+import asyncio
 import random
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +13,7 @@ from lake_parts import failing, reset_path
 
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, address_of, pack
-from tarn.core.errors import Reason
+from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.core.listing.pages import PageRequest
 from tarn.kv.port import OutcomeUnknownError, Predicate
@@ -36,9 +38,12 @@ class Writer:
     async def put(self, path: str, size: int = 1) -> bytes:
         """Writes an object; returns its address. Objects of equal size are equal."""
         address = self.ids.uuid7()
+        await self.put_at(path, size, address)
+        return address
+
+    async def put_at(self, path: str, size: int, address: bytes) -> None:
         packed = pack(Entry(size, 0, address, bytes(16)))
         await self.lake.graveler.staging.stage(self.lake.main, path, packed)
-        return address
 
     async def addresses(self, ref: str = "main") -> dict[str, bytes | None]:
         """Returns the address of each object of a ref."""
@@ -208,10 +213,11 @@ async def test_a_reset_that_comes_first_keeps_what_it_brings_back(
     assert (await writer.addresses())["a"] == committed
 
 
+@pytest.mark.parametrize("look", [1, 2])
 async def test_dropped_tokens_do_not_look_like_an_absent_object(
-    lake: Lake, other: Lake, writer: Writer
+    lake: Lake, other: Lake, writer: Writer, look: int
 ) -> None:
-    """Between the read of the record and the look, a compaction folds the row and its token is dropped."""
+    """Between a read of the record and a look, a compaction folds the row and its token is dropped."""
     entry = ("a", await writer.put("a"))
     discarding = discarding_of(other)
     find, looks = discarding._find, 0
@@ -219,16 +225,15 @@ async def test_dropped_tokens_do_not_look_like_an_absent_object(
     async def late(*args: Any, **how: Any) -> Any:
         nonlocal looks
         looks += 1
-        if looks == 1:
+        if looks == look:
             await writer.compact()
             await lake.drop_everything_removed()
         return await find(*args, **how)
 
     discarding._find = late  # type: ignore[method-assign]
-    assert await discarding.judge(other.main, [entry]) == [DISCARDED]
-    await writer.put("a", 2)
-    looks = 0
-    assert await discarding.discard(other.main, [entry]) == [REPLACED]
+    assert await discarding.discard(other.main, [entry]) == [DISCARDED]
+    assert looks > look
+    assert await writer.addresses() == {}
 
 
 async def test_an_overwrite_judged_before_it_does_not_win_over_what_comes_back(
@@ -335,3 +340,90 @@ async def test_any_order_of_changes_shows_what_two_dicts_show(
                     if outcome is DISCARDED:
                         del dicts.staged[each]
         assert await writer.addresses() == dicts.shown()
+
+
+class Beside:
+    """Writers, a committer, a compactor and an eraser over two replicas; requests to the store take random turns.
+
+    Some objects are to be erased, from their first moment on. Nobody else discards anything. Each path has one writer.
+    """
+
+    def __init__(self, lake: Lake, other: Lake, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.lakes = (lake, other)
+        self.writers = [Writer(each) for each in self.lakes]
+        self.last: dict[str, bytes | None] = {}
+        self.doomed: set[tuple[str, bytes]] = set()
+        self.outcomes: set[Discarded] = set()
+        self.left = 6
+        for name in ("get_many", "set_many", "set_if", "scan"):
+            setattr(lake.kv, name, self.slowed(getattr(lake.kv, name)))
+
+    def slowed(self, call: Any) -> Any:
+        async def slow(*args: Any, **how: Any) -> Any:
+            for _ in range(self.rng.randrange(6)):
+                await asyncio.sleep(0)
+            found = await call(*args, **how)
+            for _ in range(self.rng.randrange(3)):
+                await asyncio.sleep(0)
+            return found
+
+        return slow
+
+    async def write(self, path: str, count: int) -> None:
+        for number in range(count):
+            writer = self.rng.choice(self.writers)
+            for _ in range(self.rng.randrange(400)):
+                await asyncio.sleep(0)
+            if self.rng.random() < 0.2:
+                await writer.lake.delete(path)
+                self.last[path] = None
+                continue
+            address = writer.ids.uuid7()
+            if self.rng.random() < 0.5:
+                self.doomed.add((path, address))
+            await writer.put_at(path, 100 * ord(path) + number, address)
+            self.last[path] = address
+        self.left -= 1
+
+    async def erase(self) -> None:
+        while self.left:
+            if self.doomed:
+                entries = self.rng.sample(sorted(self.doomed), min(3, len(self.doomed)))
+                entries += sorted(self.doomed & {*self.last.items()})
+                self.outcomes |= set(await discard(self.rng.choice(self.lakes), *entries))
+            await asyncio.sleep(0)
+
+    async def fold(self) -> None:
+        while self.left:
+            lake = self.rng.choice(self.lakes)
+            with suppress(TarnError):  # nothing to commit; the branch was reset
+                if self.rng.random() < 0.3:
+                    await lake.commit()
+                else:
+                    await lake.graveler.compacting.compact(lake.main)
+            await lake.drop_everything_removed()
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_no_order_of_requests_loses_what_is_not_to_be_erased(
+    lake: Lake, other: Lake, seed: int
+) -> None:
+    beside = Beside(lake, other, seed)
+    async with asyncio.TaskGroup() as group:
+        for path in "abcdef":
+            group.create_task(beside.write(path, 30))
+        group.create_task(beside.erase())
+        group.create_task(beside.fold())
+    shown = await Writer(lake).addresses()
+    for path, address in beside.last.items():
+        if (path, address) not in beside.doomed:
+            assert shown.get(path) == address, path
+    await discard(lake, *sorted(beside.doomed))
+    shown = await Writer(lake).addresses()
+    committed = await Writer(lake).addresses("main@")
+    for path, address in shown.items():
+        if (path, address) in beside.doomed:
+            assert committed[path] == address, "no uncommitted entry is left"
+    assert {DISCARDED, REPLACED} <= beside.outcomes
