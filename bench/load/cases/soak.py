@@ -259,19 +259,27 @@ def _report(trial: Trial, node: Node, soak: _Soak) -> None:
             )
         )
     late_sizes = soak.sizes[-max(1, len(soak.sizes) // 4) :]
-    ratios = [_ratio(each) for each in late_sizes]
-    row = Row(
-        trial.case,
-        "ten minutes of writes and deletes without a commit: size of the metadata",
-        form=str(node.form),
-        ratio=statistics.median(ratios),
-        ratio_low=min(ratios),
-        ratio_high=max(ratios),
-        yardstick="what is live",
-        goal=Goal(ratio_max=2),
-        rounds=len(ratios),
-    )
-    trial.emit(replace(row, note=_parts(late_sizes[-1])))
+    for what, goal, ratio in (
+        ("size of the metadata without replaced ranges", Goal(ratio_max=2), _ratio),
+        (
+            "size of the metadata with replaced ranges, which wait for a collection",
+            Goal(),
+            _ratio_of_all,
+        ),
+    ):
+        ratios = [ratio(each) for each in late_sizes]
+        row = Row(
+            trial.case,
+            f"ten minutes of writes and deletes without a commit: {what}",
+            form=str(node.form),
+            ratio=statistics.median(ratios),
+            ratio_low=min(ratios),
+            ratio_high=max(ratios),
+            yardstick="what is live",
+            goal=goal,
+            rounds=len(ratios),
+        )
+        trial.emit(replace(row, note=_parts(late_sizes[-1])))
 
 
 def _cpu_us(soak: _Soak, branch: str) -> float:
@@ -282,6 +290,11 @@ def _cpu_us(soak: _Soak, branch: str) -> float:
 
 
 def _ratio(sizes: _Sizes) -> float:
+    """Compactions hand replaced ranges to garbage collection, which keeps them for a day whatever the branch does."""
+    return (sizes.kv_files + sizes.ranges_live) / max(1, sizes.kv_live + sizes.ranges_live)
+
+
+def _ratio_of_all(sizes: _Sizes) -> float:
     return (sizes.kv_files + sizes.ranges) / max(1, sizes.kv_live + sizes.ranges_live)
 
 
