@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from heavy_children import SECONDS, lives, pid_of, until
-from heavy_stores import NAMESPACE, Stores
+from heavy_stores import NAMESPACE, Stores, entry
 
+from tarn.core.entry import TOMBSTONE
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.pages import PathSpan
@@ -83,6 +84,23 @@ async def test_a_small_build_starts_no_child(stores: Stores) -> None:
         more = await stores.order({"a": 1}, {"b": 2, "c": 3})
         assert (await builder.build(more)).count == 3
         assert builder.pid is not None
+
+
+@pytest.mark.parametrize("rows_here", [0, 1000])
+async def test_the_rows_of_an_order_lie_over_its_tokens(stores: Stores, rows_here: int) -> None:
+    """In a child and in this process: an entry replaced, one deleted, one that no token has."""
+    first = await stores.order({"a": 1, "b": 1, "ü": 1})
+    base = (await stores.inline.build(first)).metarange_id
+    order = await stores.order({"a": 2, "b": 2, "d": 2})
+    rows = (("a", TOMBSTONE), ("b", entry(7)), ("ü", entry(8)))
+    order = replace(order, base=base, rows=rows, counts_changes=False, finely=True)
+    assert order_of(said_order(order)) == order
+    async with stores.builder(rows_here=rows_here) as builder:
+        built = await builder.build(order)
+        assert (builder.pid is None) == (rows_here > 0)
+    assert built == await stores.inline.build(order)
+    found = [await stores.committed.lookup(NAMESPACE, built.metarange_id, each) for each in "abdü"]
+    assert found == [None, entry(7), entry(2), entry(8)]
 
 
 async def test_errors_of_the_child_are_those_of_a_build_here(stores: Stores) -> None:
