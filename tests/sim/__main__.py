@@ -7,6 +7,7 @@ python -m tests.sim --mutate [--guard NAME]     searches and records seeds that 
     --collect       with garbage collections
     --online        with garbage collections and online deletion
     --expire        with garbage collections and retention rules
+    --erase         with garbage collections and erasures
     --salt TEXT     the same plans with other injected faults: runs that are independent of the recorded ones
     --processes N   how many processes play; 2 by default
 """
@@ -22,6 +23,7 @@ from collections import Counter
 from functools import partial
 
 from tests.sim.collection_guards import RARE_COLLECTION_GUARDS
+from tests.sim.erase_guards import RARE_ERASE_GUARDS
 from tests.sim.expiry_guards import RARE_EXPIRY_GUARDS
 from tests.sim.jobs import detect, keep_guard_seeds, play
 from tests.sim.lake_guards import GUARDS
@@ -38,6 +40,7 @@ _MODES = {
     Mode.COLLECT: "with garbage collections",
     Mode.ONLINE: "with garbage collections and online deletion",
     Mode.EXPIRE: "with garbage collections and retention rules",
+    Mode.ERASE: "with garbage collections and erasures",
 }
 _PROCESSES = 2
 _SHOWN_MAX = 20
@@ -91,7 +94,12 @@ def mutate(names: list[str]) -> int:
 
     Records the seeds for CI, which plays only these (`tests/sim/guard_seeds.json`).
     """
-    others = (*RARE_COLLECTION_GUARDS, *RARE_ONLINE_GUARDS, *RARE_EXPIRY_GUARDS)
+    others = (
+        *RARE_COLLECTION_GUARDS,
+        *RARE_ONLINE_GUARDS,
+        *RARE_EXPIRY_GUARDS,
+        *RARE_ERASE_GUARDS,
+    )
     rare = [guard for guard in others if guard.name in names]
     guards = [*(guard for guard in GUARDS if not names or guard.name in names), *rare]
     found: dict[str, list[int]] = {}

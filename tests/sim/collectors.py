@@ -29,6 +29,7 @@ from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import unavailable_error
+from tarn.testing.sim.swept_blocks import SweptBlockLink
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -55,7 +56,14 @@ class _OwnTransport(SimTransport):
         """See `Transport.unary`."""
         if self._wire.is_cut:
             raise unavailable_error("the process is dead")
-        return await super().unary(service, name, request, call)
+        self._wire.note(name, "sent")
+        try:
+            answer = await super().unary(service, name, request, call)
+        except TarnError as error:
+            self._wire.note(name, error.reason)
+            raise
+        self._wire.note(name, "answered")
+        return answer
 
 
 class CollectorProcess(Machine):
@@ -70,6 +78,8 @@ class CollectorProcess(Machine):
     def __init__(self, world: World, name: str, repositories: Sequence[str]) -> None:
         super().__init__(world, name, world.collector_faults)
         self._repositories = repositories
+        self._what = "collection"
+        self._pause_seconds = _PAUSE_SECONDS
 
     def start(self) -> None:
         """Starts a new process, which collects until the faults end."""
@@ -81,12 +91,14 @@ class CollectorProcess(Machine):
         super().start()
         seed = f"collector {self.world.plan.seed} {self.name} {self._life}"
         self._random = random.Random(seed)
-        transport = _OwnTransport(self, self.world, random.Random(f"transport {seed}"))
+        self._transport = transport = _OwnTransport(
+            self, self.world, random.Random(f"transport {seed}")
+        )
         self._collector = Collector(
             InProcess(),
             CollectionClient(transport),
             lambda: transport.call(_CALL_SECONDS),
-            self.world.block_link(self.wire, self.world.collector_faults),
+            self.open_blocks(),
             self.clock,
             self.ids,
             self._random,
@@ -96,16 +108,28 @@ class CollectorProcess(Machine):
 
     async def _run(self) -> None:
         while self.world.has_faults:
-            await asyncio.sleep(self._random.expovariate(1 / _PAUSE_SECONDS))
+            await asyncio.sleep(self._random.expovariate(1 / self._pause_seconds))
             repository_id = self._random.choice(self._repositories)
             try:
-                told = await self.step(repository_id)
+                told = await self.turn(repository_id)
             except TarnError as error:
                 told = f"failed: {error.reason}"
                 if error.kind is Kind.CORRUPT:
-                    self.world.problem(f"a collection of {repository_id}: {error!r}")
-            self.world.statistics[f"collection: {told}"] += 1
+                    self.world.problem(f"{self._what} of {repository_id}: {error!r}")
+            self.world.statistics[f"{self._what}: {told}"] += 1
             self.world.log(f"{self.name} {repository_id}: {told}")
+
+    def open_blocks(self) -> SweptBlockLink:
+        """Returns the block store as this process sees it."""
+        return self.world.swept_link(self.wire, self.world.collector_faults, self.world.swept)
+
+    async def turn(self, repository_id: str) -> str:
+        """Does what comes next; returns what it did.
+
+        Raises:
+            TarnError: as `Collector`.
+        """
+        return await self.step(repository_id)
 
     async def step(self, repository_id: str) -> str:
         """Marks or sweeps, whatever comes next; returns what it did.

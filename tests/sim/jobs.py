@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.sim.collection_guards import RARE_COLLECTION_GUARDS
+from tests.sim.erase_guards import RARE_ERASE_GUARDS
 from tests.sim.expiry_guards import RARE_EXPIRY_GUARDS
 from tests.sim.lake_guards import GUARDS
 from tests.sim.online_guards import RARE_ONLINE_GUARDS
@@ -50,6 +51,7 @@ def detect(name: str, wanted: int = _KEPT) -> Detection:
             *RARE_COLLECTION_GUARDS,
             *RARE_ONLINE_GUARDS,
             *RARE_EXPIRY_GUARDS,
+            *RARE_ERASE_GUARDS,
         )
         if each.name == name
     )

@@ -112,6 +112,8 @@ class Kept:
             self._missing(key, {value}, "a reader")
 
     def _missing(self, key: BlockKey, values: set[int], where: str) -> None:
+        if self._world.erased.has_row(key):
+            return  # see `Erased.compare`
         text = f"{where}: {key.path} in {key.namespace} is missing"
         self._world.log(f"MISSING {text}, v{sorted(values)}")
         if values:
@@ -185,6 +187,7 @@ class Kept:
         for key in sorted(there - set(referenced) - reserved, key=str):
             self._problems.append(f"{key.path} of {repository_id} is garbage, and was not deleted")
         self._world.statistics["collection: blocks at the quiet end"] += len(there)
+        await self._world.erased.compare(replica, repository, referenced, there)
 
     async def _committed_listings(
         self, replica: Replica, repository: Repository

@@ -12,6 +12,7 @@ from typing import Any
 from tests.sim.collection_guards import COLLECTION_GUARDS
 from tests.sim.compaction_guards import COMPACTION_GUARDS
 from tests.sim.drop_guards import DROP_GUARDS
+from tests.sim.erase_guards import ERASE_GUARDS
 from tests.sim.leap_guards import LEAP_GUARDS
 from tests.sim.move_guards import MOVE_GUARDS
 from tests.sim.online_guards import ONLINE_GUARDS
@@ -413,6 +414,7 @@ GUARDS: Sequence[Guard] = (
     *PART_GUARDS,
     *COLLECTION_GUARDS,
     *ONLINE_GUARDS,
+    *ERASE_GUARDS,
     *COMPACTION_GUARDS,
     *LEAP_GUARDS,
     *REFLOG_GUARDS,

@@ -31,6 +31,8 @@ __all__ = ["Objects"]
 _SAME_RATE: Final = 0.05
 _COPY_RATE: Final = 0.15
 _COPY_ONLINE_RATE: Final = 0.3
+_COPY_ERASE_RATE: Final = 0.4
+_LATEST: Final = 2
 _SLOW_RATE: Final = 0.2
 _SLOW_FACTOR: Final = 4.0
 """Slow bodies take up to so many times the age that an address may have."""
@@ -77,7 +79,10 @@ class Objects:
         if self._world.plan.online_seconds and self._random.random() < _COPY_ONLINE_RATE:
             return await self._copied(branch, home)
         seen = [each for each in self._seen if values.place(each)[0] == home.namespace]
-        if seen and self._random.random() < _COPY_RATE:
+        rate = _COPY_RATE
+        if self._world.plan.erasing is not None:  # more of them are young enough
+            seen, rate = seen[-_LATEST:], _COPY_ERASE_RATE
+        if seen and self._random.random() < rate:
             value = values.placed(home.namespace, values.place(self._random.choice(seen))[1])
             self._copies.add(value)
         else:
@@ -132,6 +137,8 @@ class Objects:
     async def ended(self, op: Op) -> None:
         """Removes the block of an object that was surely not staged, as gateways do."""
         assert op.value is not None, "a put has a value"
+        if self._world.plan.erasing is not None and op.is_ok:
+            self._seen = [*self._seen, op.value][-_SEEN_MAX:]
         if self._world.plan.collecting is None or op.outcome is not Outcome.FAIL:
             return
         if op.value not in self._copies:

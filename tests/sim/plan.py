@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from tests.sim import narrow
 from tests.sim.collecting import Collecting, draw_collecting
+from tests.sim.erasing import Erasing, draw_erasing
 from tests.sim.expiring import Expiring, draw_expiring
 from tests.sim.narrow import Narrowing
 
@@ -18,7 +19,9 @@ __all__ = [
     "planned",
     "with_collectors",
     "with_compactors",
+    "with_erasures",
     "with_expiry",
+    "with_links",
     "with_online",
 ]
 
@@ -45,6 +48,9 @@ class Plan:
         collecting: the collections of garbage; None: there are none, and blocks of objects are not placed.
         online_seconds: the delay of online deletion, in a plan with collections; 0: there is none.
         expiring: retention rules, in a plan with collections; None: every commit keeps its objects.
+        erasing: erasures, in a plan with collections; None: there are none.
+        link_seconds: mean pause between the links of each of two clients, in a plan with collections; 0: there are
+            none.
     """
 
     seed: int
@@ -90,6 +96,8 @@ class Plan:
     collecting: Collecting | None = None
     online_seconds: float = 0.0
     expiring: Expiring | None = None
+    erasing: Erasing | None = None
+    link_seconds: float = 0.0
 
     @property
     def registered_seconds(self) -> float:
@@ -135,6 +143,8 @@ class Plan:
             f"{replace(self.profile, slow_what=frozenset())}"
             f"{'' if self.collecting is None else f', {self.collecting}'}"
             f"{'' if self.expiring is None else f', {self.expiring}'}"
+            f"{'' if self.erasing is None else f', {self.erasing}'}"
+            f"{f', links every {self.link_seconds} s' if self.link_seconds else ''}"
         )
 
 
@@ -180,6 +190,10 @@ _COMPACTED_MOVES = {24, 36, 52, 64, 88, 96, 100, 116}
 
 _AS_DRAWN = 1
 """The remainder of the seed modulo 4 of the plans that stay as they are drawn when collectors are added."""
+
+
+_LINKED = {5, 6, 7}
+"""Remainders of the seed modulo 8 of the plans with links, in runs with collections or erasures."""
 
 
 def draw(seed: int) -> Plan:
@@ -266,11 +280,39 @@ def with_expiry(plan: Plan) -> Plan:
     )
 
 
+def with_erasures(plan: Plan) -> Plan:
+    """Adds collectors and erasures to a plan, and makes it commit and copy."""
+    plan = with_collectors(plan)
+    assert plan.collecting is not None, "it has collectors"
+    rng = random.Random(f"with erasures {plan.seed}")
+    return replace(
+        plan,
+        keys=rng.choice([3, 6]),
+        put_weight=12,
+        get_weight=4,
+        commit_weight=rng.choice([3, 6]),
+        delete_weight=rng.choice([0, 2]),
+        has_repository_turns=False,
+        has_namesakes=False,
+        think_seconds=rng.choice([0.1, 0.3]),
+        collecting=replace(plan.collecting, collectors=1),
+        erasing=draw_erasing(plan.seed),
+    )
+
+
+def with_links(plan: Plan) -> Plan:
+    """Adds clients that link objects to some plans. Their pause is drawn apart."""
+    rng = random.Random(f"links {plan.seed}")
+    pause = rng.choice([0.2, 0.6])
+    return replace(plan, link_seconds=pause if plan.seed % 8 in _LINKED else 0.0)
+
+
 _ADDED: Mapping[Mode, Callable[[Plan], Plan]] = {
     Mode.COMPACT: with_compactors,
-    Mode.COLLECT: with_collectors,
+    Mode.COLLECT: lambda plan: with_links(with_collectors(plan)),
     Mode.ONLINE: with_online,
     Mode.EXPIRE: with_expiry,
+    Mode.ERASE: lambda plan: with_links(with_erasures(plan)),
 }
 
 

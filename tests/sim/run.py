@@ -11,8 +11,10 @@ from tests.sim.admins import Admin, Namesakes
 from tests.sim.collecting import Collecting
 from tests.sim.collectors import collect_twice
 from tests.sim.compactors import Compactor
+from tests.sim.erasers import erase_all
 from tests.sim.expiring import Expiring, set_rules
 from tests.sim.least import ACKNOWLEDGED, acknowledged, collected_too_little, shortfalls
+from tests.sim.linking import Linker
 from tests.sim.plan import Plan, planned
 from tests.sim.reflogs import check_reflog
 from tests.sim.versioning import REPOSITORY
@@ -52,12 +54,13 @@ from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.history.commits import Commits
 
-__all__ = ["Run", "run_plan", "run_seed"]
+__all__ = ["Run", "run_plan", "run_seed", "scaled"]
 
 _DAY_SECONDS = 5
 _OVERRUN_SECONDS = 2.0
 _SWEEP_SECONDS = 0.25
 _COMPACTORS = 2
+_LINKERS = 2
 _PARTITIONS = 1
 _PARTITIONED = (
     tarn.lifecycle.canary,
@@ -117,7 +120,7 @@ def run_plan(plan: Plan, *, is_traced: bool = False, salt: str = SALT) -> Run:
         await _play(world)
         world.problems += loop.errors
 
-    with _aggressive(plan), _built_commits(worlds), capture_logs() as logs:
+    with scaled(plan), _built_commits(worlds), capture_logs() as logs:
         try:
             simulate(main, plan.seed)
         except SimStuckError as error:
@@ -126,6 +129,7 @@ def run_plan(plan: Plan, *, is_traced: bool = False, salt: str = SALT) -> Run:
     report = check(world.history)
     report.violations += [Violation("I0", text) for text in world.problems]
     report.violations += [Violation("I9", text) for text in world.kept.violations()]
+    report.violations += [Violation("I9", text) for text in world.erased.problems]
     report.violations += [Violation("I10", text) for text in world.reflog_problems]
     for entry in logs:
         if entry["log_level"] in {"error", "critical"}:
@@ -140,7 +144,7 @@ def run_plan(plan: Plan, *, is_traced: bool = False, salt: str = SALT) -> Run:
 
 
 @contextlib.contextmanager
-def _aggressive(plan: Plan) -> Iterator[None]:
+def scaled(plan: Plan) -> Iterator[None]:
     """Scales constants that are seconds and minutes in production to a run of half a minute."""
     claim_us = int(plan.claim_seconds * 1_000_000)
     instead: list[tuple[object, str, object]] = [
@@ -226,6 +230,9 @@ async def _play(world: World) -> None:
         admins.append(Namesakes(world, "namesakes", []))
     if plan.compact_seconds:
         admins += [Compactor(world, f"compactor-{n}", branches) for n in range(_COMPACTORS)]
+    if plan.link_seconds:
+        linked = [branch for branch in branches if branch.startswith("lake/")]
+        admins += [Linker(world, f"linker-{n}", linked) for n in range(_LINKERS)]
     if plan.expiring is not None:
         await set_rules(world.replicas[0], REPOSITORY, plan.expiring)
     repositories = sorted({branch.split("/")[0] for branch in branches})
@@ -239,6 +246,8 @@ async def _play(world: World) -> None:
         world.has_faults = False
         await asyncio.wait(others or running)
     await world.calm_down()
+    if plan.erasing is not None:
+        await erase_all(world)
     world.history.begin_quiet_end()
     await _look(world, branches)
     await world.tasks.close()
@@ -371,6 +380,9 @@ async def _read_commit(
     )
     is_kept = is_published and not world.kept.is_expired(commit_id)
     for path, value in contents.items() if is_kept else ():
-        if not await world.values.has_block(value) and not world.kept.is_doubtful(value):
+        has_reason = world.kept.is_doubtful(value) or world.erased.has_row(
+            world.values.block(value)
+        )
+        if not has_reason and not await world.values.has_block(value):
             history.dangling.append(f"{commit_id} {path}: no block of v{value}")
     return commit.parents

@@ -19,25 +19,11 @@ from tarn.rpc.wire.call import Call
 from tarn.testing.check.history import ABSENT, GONE, Op, OpKind, Outcome
 from tarn_gateway.repository_cache import RepositoryCache
 
-__all__ = ["NO_BRANCH", "Client", "keys_of"]
+__all__ = ["NO_BRANCH", "Client"]
 
 _SCRATCH = "t/"
 
 NO_BRANCH = {Reason.BRANCH_NOT_FOUND, Reason.REF_NOT_FOUND, Reason.REPOSITORY_NOT_FOUND}
-
-
-_KEYS = (
-    *("a", "b/1", "b/2", "c", "d/e/f", "z"),
-    *("a/", "a/b", "a/b/c", "a0", "aa", "b", "b/", "b/10", "b/é", "b/é/x", "c/", "d/e", "é", "é/1"),
-    *("ß", "日", "日/本", "日/語", "\ue000", "\U0001f600", "\U0001f600/x", "~"),
-)
-"""The first keys share some prefixes; the others share as many as possible, and some have characters of two,
-three and four bytes. (`e000` and `1f600` change places in UTF-16.)"""
-
-
-def keys_of(count: int) -> list[str]:
-    """Returns the paths of a run, in byte order."""
-    return sorted(_KEYS[:count])
 
 
 def _observed(world: World, error: TarnError) -> int | None:
@@ -66,7 +52,7 @@ class Client:
         self.graveler = GravelerClient(self.transport)
         self.repositories = RepositoryCache(self.graveler, self.transport.clock)
         self.branches = branches
-        self.keys = keys_of(world.plan.keys)
+        self.keys = list(world.keys)
         self.patience_seconds = world.plan.hang_up_seconds
         self._objects = Objects(self)
         self._seen: dict[tuple[str, str], int] = {}

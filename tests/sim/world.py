@@ -12,8 +12,11 @@ from typing import Protocol
 
 from tests.sim.collecting import Collecting
 from tests.sim.collectors import CollectorProcess
+from tests.sim.erased import Erased
+from tests.sim.erasers import EraserProcess
 from tests.sim.gateways import Gateway
 from tests.sim.kept import Kept
+from tests.sim.keys import keys_of
 from tests.sim.machine import Machine
 from tests.sim.plan import Plan
 from tests.sim.transport import OPEN
@@ -21,6 +24,7 @@ from tests.sim.values import Values
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockKey
 from tarn.core.collection import LIMITS
 from tarn.core.errors import TarnError
 from tarn.core.expiry import Expiry
@@ -231,6 +235,7 @@ class World:
         self.loop = loop
         self.plan = plan
         self.is_traced = is_traced
+        self.keys = keys_of(plan.keys)
         self.history = History()
         self.problems: list[str] = []
         self.reflog_problems: list[str] = []
@@ -253,9 +258,11 @@ class World:
         if plan.expiring is not None:  # a reader may use a commit a little longer than it is kept
             reading_seconds -= plan.expiring.read_cache_seconds
         self.kept = Kept(self, plan.online_seconds or reading_seconds)
+        self.erased = Erased(self)
         self.replicas = [Replica(self, f"r{n}") for n in range(plan.replicas)]
         self.gateways = [Gateway(self, f"g{n}") for n in range(plan.gateways)]
         self.collectors: list[CollectorProcess] = []
+        self.erasers: list[EraserProcess] = []
         # Reads through tags: tag, its commit, key, value.
         self.commit_reads: list[tuple[str, str, str, int]] = []
         # Ids of the commits that were built in the repository with merges, published or not.
@@ -295,6 +302,9 @@ class World:
         if self.plan.collecting is not None and self.plan.collecting.crash_seconds:
             for collector in self.collectors:
                 self.tasks.spawn(self._crashes(collector, self.plan.collecting.crash_seconds))
+        if self.plan.erasing is not None and self.plan.erasing.crash_seconds:
+            for eraser in self.erasers:
+                self.tasks.spawn(self._crashes(eraser, self.plan.erasing.crash_seconds))
         if self.plan.away_seconds:
             self.tasks.spawn(self._outages())
         if self.plan.skew_seconds:
@@ -307,19 +317,29 @@ class World:
         for number in range(self.plan.collecting.collectors):
             self.collectors.append(CollectorProcess(self, f"k{number}", repositories))
             self.collectors[-1].start()
+        for number in range(self.plan.erasing.erasers if self.plan.erasing is not None else 0):
+            self.erasers.append(EraserProcess(self, f"e{number}"))
+            self.erasers[-1].start()
 
-    def block_link(self, wire: Wire, faults: FaultInjector | None = None) -> BlockLink:
-        """Returns the block store as a process sees it, with the faults of all or with its own."""
-        collecting = self.plan.collecting
-        if collecting is None:
+    def block_link(self, wire: Wire) -> BlockLink:
+        """Returns the block store as a replica or a gateway sees it."""
+        if self.plan.collecting is None:
             return BlockLink(self.blocks, wire, self.faults)
+        return self.swept_link(wire, self.faults, partial(self.kept.deleting, is_swept=False))
+
+    def swept_link(
+        self, wire: Wire, faults: FaultInjector, deleted: Callable[[BlockKey], None]
+    ) -> SweptBlockLink:
+        """Returns the block store as a process sees it that may delete blocks; `deleted` learns of each."""
+        collecting = self.plan.collecting
+        assert collecting is not None, "the plan has collections"
         return SweptBlockLink(
-            self.blocks,
-            wire,
-            faults or self.faults,
-            valid_seconds=collecting.valid_seconds,
-            deleted=partial(self.kept.deleting, is_swept=faults is not None),
+            self.blocks, wire, faults, valid_seconds=collecting.valid_seconds, deleted=deleted
         )
+
+    def swept(self, key: BlockKey) -> None:
+        """Notes that a collector is about to delete a block."""
+        self.kept.deleting(key, is_swept=True)
 
     async def _crashes(self, machine: Machine, mean_seconds: float) -> None:
         rng = random.Random(f"crashes {self.plan.seed} {machine.name}")
@@ -349,7 +369,7 @@ class World:
 
     @property
     def _machines(self) -> list[Machine]:
-        return [*self.replicas, *self.gateways, *self.collectors]
+        return [*self.replicas, *self.gateways, *self.collectors, *self.erasers]
 
     async def calm_down(self) -> None:
         """Ends all faults; waits until requests in flight have arrived and tokens are dropped."""
@@ -363,9 +383,9 @@ class World:
         await asyncio.sleep((_BRISK_CALM_SECONDS if is_brisk else _CALM_SECONDS) + late)
         if self.cassandra is not None:
             self.cassandra.heal()
-        for collector in self.collectors:
-            if collector.is_up:
-                collector.crash()
+        for process in [*self.collectors, *self.erasers]:
+            if process.is_up:
+                process.crash()
         for machine in [*self.replicas, *self.gateways]:
             if not machine.is_up:
                 machine.start()

@@ -20,6 +20,8 @@ class Mode(enum.Enum):
     """Garbage collections and online deletion."""
     EXPIRE = "expire"
     """Garbage collections and retention rules."""
+    ERASE = "erase"
+    """Garbage collections and erasures."""
 
     @property
     def option(self) -> str:

@@ -59,15 +59,15 @@ class Wire:
             try:
                 result = await work()
             except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
-                self._note(what, repr(error))
+                self.note(what, repr(error))
                 if not answer.done():
                     answer.set_exception(error)
                 return
-            self._note(what, result)
+            self.note(what, result)
             if not answer.done():
                 answer.set_result(result)
 
-        self._note(what, "sent")
+        self.note(what, "sent")
         # The task has no process in its context, so it continues while its sender pauses.
         contextvars.Context().run(self._tasks.spawn, run())
         return await answer
@@ -81,7 +81,8 @@ class Wire:
 
         contextvars.Context().run(self._tasks.spawn, run())
 
-    def _note(self, what: str, answer: object) -> None:
+    def note(self, what: str, answer: object) -> None:
+        """Tells the trace of a request, or of its answer."""
         if self._trace is not None:
             self._trace(f"  {self._name} {what}: {_shown(answer)}")
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from tarn.block.mem import MemBlockStore
-from tarn.block.port import BlockInfo, BlockKey
+from tarn.block.port import BlockInfo, BlockKey, PresignedWrite
 from tarn.kv.port import OutcomeUnknownError
 from tarn.testing.sim.blocks import BlockLink
 from tarn.testing.sim.faults import FaultInjector, refused
@@ -77,6 +77,15 @@ class SweptBlockLink(BlockLink):
         if held:
             what = f"delete {[key.path for key in held]}"
             await self._wire.send(what, lambda: self._delete_all(held, until))
+
+    async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
+        """See `PresignsWrites`. Tests write the block themselves."""
+        del seconds, part_count
+        return PresignedWrite(f"sim:{key.path}", (("If-None-Match", "*"),))
+
+    async def kept_versions(self, namespace: str) -> str:
+        """See `KeepsVersions`."""
+        return await self._blocks.kept_versions(namespace)
 
     async def _delete_all(self, keys: Sequence[BlockKey], until: float) -> None:
         await self._faults.hop("block")
