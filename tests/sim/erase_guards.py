@@ -58,6 +58,9 @@ class _OtherRoots:
     async def heads(self) -> Mapping[str, MetarangeId]:
         return await self._roots.heads()
 
+    async def compacted(self) -> Mapping[str, MetarangeId]:
+        return await self._roots.compacted()
+
 
 class _CommittedOnly(_OtherRoots):
     async def staged(self, prefix: str) -> AsyncGenerator[StagedBatch, None]:
