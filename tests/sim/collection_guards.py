@@ -226,6 +226,11 @@ COLLECTION_GUARDS: Sequence[Guard] = (
         Weakening(_CORE, "begin", _begin_hastily),
         _ONE_LOOK,
     ),
+    _of(
+        "uploads-are-roots",
+        "uploads are not read",
+        *_stages("staged", "branches", "tags", "commits"),
+    ),
 )
 
 RARE_COLLECTION_GUARDS: Sequence[Guard] = (
@@ -246,11 +251,6 @@ RARE_COLLECTION_GUARDS: Sequence[Guard] = (
         "a sweep begins at the end of its mark",
         Weakening(_CORE, "begin", _begin_without_grace),
         Weakening(tests.sim.collectors, "next_step", _no_wait),
-    ),
-    _of(
-        "uploads-are-roots",
-        "uploads are not read",
-        *_stages("staged", "branches", "tags", "commits"),
     ),
     _of(
         "compacted-after-tokens",
@@ -314,5 +314,4 @@ RARE_COLLECTION_GUARDS: Sequence[Guard] = (
         Weakening(_CORE, "end", _end_batch_too),
     ),
 )
-"""Guards for which no seed is recorded yet: the models and tests of single interleavings detect that they are missing.
-`make mutate-guards ARGS="--guard NAME"` searches for a seed."""
+"""Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""

@@ -5,7 +5,7 @@ Their seeds are played with erasures and garbage collections (`python -m tests.s
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,9 @@ import tarn.lifecycle.erasing
 import tarn_graveler.collection.erased
 from tarn.block.port import ReadBlocks
 from tarn.core.collection import CollectionLimits
-from tarn.core.ids import MetarangeId
 from tarn.lifecycle.erase_search import Found, HistoryRoots, StagedBatch, find_matching
 from tarn.lifecycle.erasing import Eraser
 from tarn.lifecycle.progress import Progress
-from tarn.lifecycle.references import RootBatch
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn.testing.faults.modes import Mode
 
@@ -41,22 +39,13 @@ def _any_age(address: bytes, now_us: int, limits: CollectionLimits) -> None:
 
 
 class _OtherRoots:
-    """The roots of a plan that reads them in another order, or not all."""
+    """The roots of a plan, some of which it reads otherwise."""
 
     def __init__(self, roots: HistoryRoots) -> None:
         self._roots = roots
 
-    def staged(self, prefix: str) -> AsyncGenerator[StagedBatch, None]:
-        return self._roots.staged(prefix)
-
-    def read_roots(self) -> AsyncGenerator[RootBatch, None]:
-        return self._roots.read_roots()
-
-    async def in_use(self, listings: Sequence[MetarangeId]) -> set[MetarangeId]:
-        return await self._roots.in_use(listings)
-
-    async def heads(self) -> Mapping[str, MetarangeId]:
-        return await self._roots.heads()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._roots, name)
 
     async def compacted(self) -> Mapping[str, MetarangeId]:
         return await self._roots.compacted()
@@ -68,7 +57,7 @@ class _CommittedOnly(_OtherRoots):
             yield none
 
 
-def _finding(roots_of: type[_OtherRoots]) -> Weakening:
+def _finding(roots_of: Callable[[HistoryRoots], Any]) -> Weakening:
     async def find(
         roots: HistoryRoots, blocks: ReadBlocks, namespace: str, pattern: str, progress: Progress
     ) -> Found:

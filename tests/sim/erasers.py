@@ -15,6 +15,7 @@ from tests.sim.versioning import REPOSITORY
 from tarn.client.erasures import ErasureClient
 from tarn.core.errors import Reason, TarnError
 from tarn.lifecycle.erasing import Eraser
+from tarn.testing.check.history import OpKind, Outcome
 from tarn.testing.sim.swept_blocks import SweptBlockLink
 
 if TYPE_CHECKING:
@@ -87,7 +88,16 @@ class EraserProcess(CollectorProcess):
         Raises:
             TarnError: as `Eraser.run`.
         """
-        done = await self._eraser.run(REPOSITORY, plan_id)
+        history = self.world.history
+        discards = []
+        for branch, path in self.world.erased.uncommitted(plan_id):
+            discards.append(history.begin(self.name, OpKind.RESET, branch))
+            discards[-1].part = path
+        try:
+            done = await self._eraser.run(REPOSITORY, plan_id)
+        finally:
+            for op in discards:
+                history.finish(op, Outcome.INFO, "an erasure may discard it")
         if done.certificate is None:
             return "run without a certificate"
         self.world.erased.certified(plan_id)

@@ -58,4 +58,4 @@ RARE_EXPIRY_GUARDS: Sequence[Guard] = (
         Weakening(tarn.core.expiry_plan, "_published", _all_commits),
     ),
 )
-"""Guards for which no seed is recorded: the model and tests of single interleavings detect that they are missing."""
+"""Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""

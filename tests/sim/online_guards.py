@@ -165,4 +165,4 @@ RARE_ONLINE_GUARDS: Sequence[Guard] = (
         Weakening(tarn_graveler.branch.online_deletion, "_must_wait", _never),
     ),
 )
-"""Guards for which no seed is recorded: the model and tests of single interleavings detect that they are missing."""
+"""Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""
