@@ -29,7 +29,8 @@ def test_no_promise_is_broken_beside_erasures() -> None:
         found = [*map(str, run.violations)]
         assert not found, f"make sim SEED={seed} ARGS=--erase\n" + "\n".join(found)
         counts += run.report.statistics
-    assert counts["erasure: certificate"] >= len(_SEEDS), counts
+    assert counts["erasure: plans with a certificate"] >= len(_SEEDS), counts
+    assert counts["erasure: certificate"] >= 1, counts  # while clients work
     assert counts["erasure: blocks deleted"] > len(_SEEDS), counts
     assert counts["erasure: entries without blocks"] > len(_SEEDS), counts
 
