@@ -47,9 +47,6 @@ class _OtherRoots:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._roots, name)
 
-    async def compacted(self) -> Mapping[str, MetarangeId]:
-        return await self._roots.compacted()
-
 
 class _CommittedOnly(_OtherRoots):
     async def staged(self, prefix: str) -> AsyncGenerator[StagedBatch, None]:
