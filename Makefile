@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup quickstart up down status test test-long fast unit system dashboards spark-churn lint format proto wheel images k8s-test clean \
+.PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp spark-churn lint format proto wheel images k8s-test clean \
 	bench bench-quick bench-parts compaction-soak \
 	sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
@@ -75,6 +75,10 @@ system: setup  ## Run the tests that start real processes
 dashboards: setup  ## Have a real Prometheus evaluate the dashboard and the alert rules on a running Tarn
 	@tools/setup prometheus
 	@$(MAKE) --no-print-directory pytest ARGS="tests/system/test_prometheus.py $(ARGS)"
+
+otlp: setup  ## Have a real OpenTelemetry Collector receive the traces and metrics of a running Tarn
+	@tools/setup otelcol
+	@$(MAKE) --no-print-directory pytest ARGS="tests/system/test_otel_collector.py --long $(ARGS)"
 
 spark-churn: setup  ## Run a Spark job of many tasks with the classic committer beside the compactor (TASKS=10000)
 	@SPARK_TASKS=$(or $(TASKS),10000) $(BIN)/python -m pytest -q \

@@ -1,11 +1,11 @@
 """Cost of metrics and traces for a GET of a small object, in a gateway with all services in its process.
 
-    python bench/telemetry.py [--seconds 20]
+    python bench/telemetry.py [--seconds 30]
 
-Two gateways serve the same object from stores of their own: one counts everything and traces 1 % of the requests
-into an exporter that discards them; the other one neither measures its stores nor counts requests. The same client
-asks them alternately, in the same process, so the CPU time is that of client and server. The ratio of each pair of
-batches is one sample; the figure is their median.
+One gateway serves one object. In turns of 10 GETs its telemetry is off (stores, requests and traces are neither
+measured nor counted), or on with no request traced, or with each one traced, into an exporter that discards the spans.
+Few requests are traced, so the cost of 1 % is a hundredth of that. The client is in the same process, so the CPU time
+is that of client and server (`interleaved.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from interleaved import BASELINE, CONTROL, Batch, difference, median_difference, rounds
 from load.signing import Signer
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -49,30 +51,16 @@ from tarn_graveler.application import GravelerApplication
 from tarn_graveler.config import open_committed_of
 from tarn_graveler.config import settings_of as graveler_settings
 
-BATCH = 25
+BATCH = 10
+"""Short, so that most batches pass without an interruption by another process."""
+SAMPLED = 0.01
+METRICS, TRACED = "metrics, none traced", "metrics, all traced"
 BODY = bytes(1024)
 
 
 class Discard(SpanExporter):
     def export(self, _spans: Sequence[ReadableSpan]) -> SpanExportResult:
         return SpanExportResult.SUCCESS
-
-
-OFF = Meters()
-"""Marks the gateway that does not count."""
-
-
-def without_counting() -> None:
-    """Makes `Traces` skip its counts for the gateway that got `OFF`."""
-    count = Traces._count_ended  # noqa: SLF001 - what is measured
-
-    def counted(self: Traces) -> None:
-        if self._meters is OFF:
-            self._ended.clear()
-        else:
-            count(self)
-
-    Traces._count_ended = counted  # type: ignore[method-assign]  # noqa: SLF001
 
 
 @dataclass
@@ -85,6 +73,8 @@ class Gateway:
     put: bytes
     application: GatewayApplication
     graveler: GravelerApplication
+    kv: object
+    blocks: object
 
     async def ask(self, request: bytes) -> None:
         self.writer.write(request)
@@ -153,7 +143,7 @@ async def gateway(
         blocks,
         clock=clock,
         ids=ids,
-        meters=meters or OFF,
+        meters=meters,
         tracing=tracing,
     )
     await stack.enter_async_context(application)
@@ -165,7 +155,7 @@ async def gateway(
     stack.callback(writer.close)
     get = signer.request("GET", "/lake/main/a").head
     put = signer.request("PUT", "/lake/main/a", body=BODY).head
-    found = Gateway(reader, writer, get, put, application, graveler)
+    found = Gateway(reader, writer, get, put, application, graveler, kv, blocks)
     session = await client.log_in(anonymous, *key, now_us=clock.now_us(), nonce=ids.nonce()[:16])
     admin = Call("bench", session.grant.caller_token, anonymous.deadline)
     await GravelerClient(calls).create_repository(admin, "lake")
@@ -179,42 +169,71 @@ def tracer() -> Tracing:
     return Tracing(sink, 0.01, rng)
 
 
+class Switch:
+    """Turns the telemetry of a gateway, which was opened with it, off and on, and runs batches."""
+
+    def __init__(self, of: Gateway) -> None:
+        observer: Any = of.application._server._context.observer  # type: ignore[union-attr]  # noqa: SLF001
+        traces = observer.__self__
+        assert isinstance(traces, Traces)
+        self._gateway = of
+        self._traces: Any = traces
+        self._stores: list[Any] = [of.kv._kv, of.blocks._blocks]  # type: ignore[attr-defined]  # noqa: SLF001
+        self._reads = [store._reads for store in self._stores]  # noqa: SLF001
+        assert all(self._reads), "the stores measure their reads by themselves"
+        self._tracing = traces._tracing  # noqa: SLF001
+        self._aside: dict[bool, list[Any]] = {True: [], False: []}
+        self._is_counted = True
+
+    def set(self, *, counts: bool, ratio: float) -> None:
+        """Measures, counts and traces from now on, or does not."""
+        traces = self._traces
+        for store, reads in zip(self._stores, self._reads, strict=True):
+            store._reads = reads if counts else None  # noqa: SLF001
+        traces._tracing = self._tracing if counts else None  # noqa: SLF001
+        self._tracing.ratio = ratio
+        # Requests that were put aside are counted among their like.
+        self._aside[self._is_counted] = traces._ended  # noqa: SLF001
+        traces._ended = self._aside[counts]  # noqa: SLF001
+        self._is_counted = counts
+        traces.__dict__.pop("_count_ended", None)
+        if not counts:
+            traces._count_ended = traces._ended.clear  # noqa: SLF001
+
+    def batch(self, *, counts: bool, ratio: float = 0.0) -> Batch:
+        """Returns a batch with this telemetry."""
+
+        async def run() -> float:
+            self.set(counts=counts, ratio=ratio)
+            return await self._gateway.batch()
+
+        return run
+
+
 async def compare(seconds: float) -> None:
-    without_counting()
     with tempfile.TemporaryDirectory() as folder:
         async with AsyncExitStack() as stack:
-            plain = await gateway(Path(folder, "plain"), stack, measured=False)
-            measured = await gateway(Path(folder, "measured"), stack, measured=True)
-            for each in (plain, measured):
-                await each.batch()
-            ratios: list[float] = []
-            times: list[float] = []
-            more: list[float] = []
-            end = time.monotonic() + seconds
-            while time.monotonic() < end:
-                pair = [plain, measured] if len(ratios) % 2 else [measured, plain]
-                spent = {id(each): await each.batch() for each in pair}
-                times.append(spent[id(plain)])
-                more.append(spent[id(measured)])
-                ratios.append(spent[id(measured)] / spent[id(plain)])
-    quartiles = [(each - 1) * 100 for each in statistics.quantiles(ratios, n=4)]
-    per_get = statistics.median(times) / BATCH * 1e6
+            switch = Switch(await gateway(Path(folder), stack, measured=True))
+            variants = {
+                METRICS: switch.batch(counts=True),
+                TRACED: switch.batch(counts=True, ratio=1.0),
+            }
+            spent = await rounds(switch.batch(counts=False), variants, seconds)
+    per_get = statistics.median(spent[BASELINE]) / BATCH * 1e6
     print(
-        f"{len(ratios)} pairs of {BATCH} GETs of 1 KiB; {per_get:.0f} µs of CPU each without telemetry"
+        f"{len(spent[BASELINE])} rounds of {BATCH} GETs of 1 KiB each; {per_get:.0f} µs of CPU for a GET "
+        "without telemetry"
     )
-    low, middle, high = (f"{each:+.1f}" for each in quartiles)
-    calm = (statistics.quantiles(more, n=10)[0] / statistics.quantiles(times, n=10)[0] - 1) * 100
-    mean = (sum(more) / sum(times) - 1) * 100
-    print(
-        f"with metrics, and 1 % traced: {middle} % (quartiles {low} to {high} %); "
-        f"of all batches together {mean:+.1f} %, "
-        f"of the fastest tenth of each {calm:+.1f} %"
-    )
+    for name in (CONTROL, *variants):
+        print(f"{name}: {difference(spent, name)}")
+    more = {name: median_difference(spent, name) for name in variants}
+    total = more[METRICS] + SAMPLED * (more[TRACED] - more[METRICS])
+    print(f"metrics, and {SAMPLED:.0%} traced: {total:+.2f} %")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--seconds", type=float, default=30)
     seconds = parser.parse_args().seconds
     with logging_to(LogConfig(output="/dev/null")), asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(compare(seconds))

@@ -30,6 +30,26 @@ CACHE = Path(os.environ.get("TARN_CACHE") or Path.home() / ".cache" / "tarn")
 PROMETHEUS = shutil.which("prometheus") or shutil.which(
     "prometheus", path=str(CACHE / "prometheus" / "usr" / "bin")
 )
+RULES_TEST = """\
+rule_files: [{rules}]
+evaluation_interval: 1m
+tests:
+- interval: 1m
+  input_series:
+  - {{series: 'tarn_gateway_requests_total{{job="limited",status="200"}}', values: '0+100x20'}}
+  - {{series: 'tarn_gateway_requests_total{{job="limited",status="503"}}', values: '0+50x20'}}
+  - {{series: 'tarn_gateway_throttled_total{{job="limited",kind="user"}}', values: '0+30x20'}}
+  - {{series: 'tarn_gateway_throttled_total{{job="limited",kind="repository"}}', values: '0+20x20'}}
+  - {{series: 'tarn_gateway_requests_total{{job="failing",status="200"}}', values: '0+100x20'}}
+  - {{series: 'tarn_gateway_requests_total{{job="failing",status="500"}}', values: '0+50x20'}}
+  - {{series: 'tarn_gateway_throttled_total{{job="failing",kind="user"}}', values: '0+0x20'}}
+  - {{series: 'tarn_gateway_requests_total{{job="older",status="200"}}', values: '0+100x20'}}
+  - {{series: 'tarn_gateway_requests_total{{job="older",status="500"}}', values: '0+50x20'}}
+  promql_expr_test:
+  - expr: count by (job) (ALERTS{{alertname="TarnServerErrors",alertstate="firing"}})
+    eval_time: 15m
+    exp_samples: [{{labels: '{{job="failing"}}', value: 1}}, {{labels: '{{job="older"}}', value: 1}}]
+"""
 STARTS_LATER = {
     metric.prometheus_name
     for metric in TABLE
@@ -138,6 +158,17 @@ def test_every_query_is_answered_by_a_real_prometheus(
         firing = {rule["name"] for rule in rules if rule["state"] == "firing"}
         assert firing == set()
         assert _phases_of_commits(server, tarn, repository) == {"seal", "build", "publish"}
+
+
+@pytest.mark.skipif(PROMETHEUS is None, reason="there is no Prometheus: make dashboards gets one")
+def test_throttled_requests_are_no_server_errors(tmp_path: Path) -> None:
+    """But failures are, also those of gateways of an older release, which do not count what they throttle."""
+    assert PROMETHEUS is not None
+    file = tmp_path / "test.yaml"
+    file.write_text(RULES_TEST.format(rules=FOLDER / "alerts.yaml"))
+    command = [str(Path(PROMETHEUS).with_name("promtool")), "test", "rules", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _phases_of_commits(server: Prometheus, tarn: RunningTarn, repository: str) -> set[str]:
