@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ from running_tarn import RunningTarn
 WRITERS = 8
 KEYS_PER_WRITER = 12
 COMMITS = 20
+KILLS_MIN = 4
+
+SECONDS_MAX = 150
+"""A writer ends after this time, however little it has done."""
 
 NOTHING = 0
 """The value of a key that was deleted or never written."""
@@ -62,6 +67,18 @@ def body_of(key: str, number: int) -> bytes:
     return f"{key} {number}".encode()
 
 
+@dataclass(frozen=True)
+class Work:
+    """The work of each writer: it ends after `count_max` operations, or earlier: after `count_min`, when told that
+    the other work is done. So a slow machine takes longer and proves as much.
+    """
+
+    seed: int
+    count_min: int
+    count_max: int
+    delete_rate: float
+
+
 class Writer:
     """Writes, overwrites, deletes and reads its own keys."""
 
@@ -73,14 +90,14 @@ class Writer:
         self.wrong: list[str] = []
         self._number = 0
 
-    def run(self, seconds: float, count_max: int, delete_rate: float) -> None:
-        """Performs up to `count_max` writes and deletes, for at most `seconds`."""
-        end = time.monotonic() + seconds
-        for _ in range(count_max):
-            if time.monotonic() > end:
+    def run(self, work: Work) -> None:
+        """Performs writes and deletes until the work is done."""
+        end = time.monotonic() + SECONDS_MAX
+        for done in range(work.count_max):
+            if time.monotonic() > end or (done >= work.count_min and _may_end.is_set()):
                 return
             name = self.random.choice([*self.keys])
-            if self.random.random() < delete_rate:
+            if self.random.random() < work.delete_rate:
                 self._delete(name)
             else:
                 self._put(name)
@@ -134,21 +151,24 @@ class Writer:
         return True
 
 
+_may_end: Event
+"""In the process of a writer: set when the work beside the writers is done."""
+
+
+def _share(may_end: Event) -> None:
+    global _may_end  # noqa: PLW0603 - the only way in which a pool hands an event to its processes
+    _may_end = may_end
+
+
 def write(
-    connection: dict[str, str],
-    repository: str,
-    name: int,
-    seed: int,
-    seconds: float,
-    count_max: int,
-    delete_rate: float,
+    connection: dict[str, str], repository: str, name: int, work: Work
 ) -> tuple[dict[str, Key], list[str]]:
     """Runs one writer in a separate process; returns the states of its keys, and the wrong answers."""
     tarn = RunningTarn("", Path(), Path(), None, **connection)  # type: ignore[arg-type]  # a client only
     # A request that boto repeats could take effect after a newer one was acknowledged.
     client = tarn.s3(retries={"mode": "standard", "max_attempts": 1}, read_timeout=20)
-    writer = Writer(client, repository, name, seed)
-    writer.run(seconds, count_max, delete_rate)
+    writer = Writer(client, repository, name, work.seed)
+    writer.run(work)
     client.close()
     return writer.keys, writer.wrong
 
@@ -184,29 +204,31 @@ def number_of(name: str, etag: str | None, numbers_max: int) -> int:
 def write_from_many_processes(
     tarn: RunningTarn,
     repository: str,
-    meanwhile: Callable[[threading.Event], None],
-    *,
-    seed: int,
-    seconds: float,
-    count_max: int,
-    delete_rate: float,
+    work: Work,
+    meanwhile: Callable[[Event, threading.Event], None],
 ) -> dict[str, Key]:
-    """Runs all writers; returns the state of every key. `meanwhile` runs until its event is set."""
+    """Runs all writers; returns the state of every key.
+
+    Args:
+        meanwhile: runs beside the writers. It sets its first event as soon as they may end, and works on until its
+            second event is set: then they have ended.
+    """
     # "spawn": this process has threads and open connections that a fork would copy.
     context = multiprocessing.get_context("spawn")
-    are_done = threading.Event()
-    beside = threading.Thread(target=meanwhile, args=(are_done,))
-    with ProcessPoolExecutor(WRITERS, mp_context=context) as pool:
-        more = (seed, seconds, count_max, delete_rate)
+    may_end, have_ended = context.Event(), threading.Event()
+    beside = threading.Thread(target=meanwhile, args=(may_end, have_ended))
+    with ProcessPoolExecutor(
+        WRITERS, mp_context=context, initializer=_share, initargs=(may_end,)
+    ) as pool:
         futures = [
-            pool.submit(write, connection_of(tarn), repository, name, *more)
+            pool.submit(write, connection_of(tarn), repository, name, work)
             for name in range(WRITERS)
         ]
         beside.start()
         try:
             answers = [future.result() for future in futures]
         finally:
-            are_done.set()
+            have_ended.set()
     beside.join()
     assert [line for _, wrong in answers for line in wrong] == []
     return {name: key for keys, _ in answers for name, key in keys.items()}
@@ -238,15 +260,15 @@ def test_no_acknowledged_write_is_lost_while_another_commits(
 ) -> None:
     commits = []
 
-    def commit(are_done: threading.Event) -> None:
+    def commit(may_end: Event, have_ended: threading.Event) -> None:
         for number in range(COMMITS):
             made = tarn.cli("commit", f"{repository}/main", "-m", str(number), "--allow-empty")
             commits.append(made)
-        are_done.wait()
+        may_end.set()
+        have_ended.wait()
 
-    known = write_from_many_processes(
-        tarn, repository, commit, seed=1, seconds=120, count_max=200, delete_rate=0.0
-    )
+    work = Work(seed=1, count_min=200, count_max=200, delete_rate=0.0)
+    known = write_from_many_processes(tarn, repository, work, commit)
     assert [done.err for done in commits if done.code] == []
     assert sum(key.acknowledged for key in known.values()) == WRITERS * 200
     assert [key for key in known.values() if key.unsettled] == []
@@ -282,19 +304,20 @@ def test_killed_workers_are_restarted_and_lose_nothing(own_tarn: RunningTarn) ->
     rng = random.Random(seed)
     killed: list[int] = []
 
-    def kill(are_done: threading.Event) -> None:
-        while not are_done.wait(rng.uniform(0.1, 2.5)):
+    def kill(may_end: Event, have_ended: threading.Event) -> None:
+        while not have_ended.wait(rng.uniform(0.1, 2.5)):
             if rng.random() < 0.5:
                 tarn.cli("commit", f"{repository}/main", "-m", "beside", "--allow-empty")
             processes = tarn.state()["processes"]
             if pid := processes[rng.choice(sorted(processes))]:
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
+            if len(killed) >= KILLS_MIN:
+                may_end.set()
 
-    known = write_from_many_processes(
-        tarn, repository, kill, seed=seed, seconds=20, count_max=5_000, delete_rate=0.2
-    )
-    assert len(killed) >= 4, "a run without kills proves nothing"
+    work = Work(seed, count_min=70, count_max=5_000, delete_rate=0.2)
+    known = write_from_many_processes(tarn, repository, work, kill)
+    assert len(killed) >= KILLS_MIN, f"{len(killed)} kills show little"
     end = time.monotonic() + 60
     while not is_healed(tarn.state(), len(killed)):
         assert time.monotonic() < end, f"not every worker was restarted: {tarn.state()}"
