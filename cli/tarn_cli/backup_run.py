@@ -33,6 +33,7 @@ from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.kv_place import about, secret_of
 from tarn_cli.session import Session
+from tarn_cli.ticking import ticking
 from tarn_graveler.fsck.check import check
 from tarn_graveler.fsck.finding import Code, Finding, Severity
 from tarn_graveler.fsck.progress import Progress as FsckProgress
@@ -44,7 +45,6 @@ __all__ = ["BackupRun", "run_backup"]
 T = TypeVar("T")
 
 _STANDARD_ERROR: Final = "="
-_TICK_SECONDS: Final = 0.25
 _S3: Final = "s3://"
 
 
@@ -140,19 +140,12 @@ class BackupRun:
         state = open_state(folder / "fsck", "backup", self.clock.now_us())
         self.stack.callback(state.close)
 
-        async def tick() -> None:
-            while True:
-                self.show(
-                    f"fsck: {progress.phase}",
-                    progress.done,
-                    progress.total or 0,
-                    progress.requests,
-                )
-                await self.clock.sleep(_TICK_SECONDS)
+        def show() -> None:
+            phase, total = f"fsck: {progress.phase}", progress.total or 0
+            self.show(phase, progress.done, total, progress.requests)
 
         with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="fsck") as executor:
-            async with asyncio.TaskGroup() as group:
-                ticking = group.create_task(tick())
+            async with ticking(show, self.clock):
                 await check(
                     installation_id=installation_id,
                     kv=kv,
@@ -163,7 +156,6 @@ class BackupRun:
                     progress=progress,
                     executor=executor,
                 )
-                ticking.cancel()
         return [
             each
             for each in state.findings()

@@ -18,6 +18,7 @@ from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import Output, shown_size, shown_time
 from tarn_cli.session import Session
+from tarn_cli.ticking import ticking
 
 if TYPE_CHECKING:  # imported when a command runs
     from tarn.config import Config
@@ -41,7 +42,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_TICK_S: Final = 0.25
 _PERCENT: Final = 100
 _FOR_ALL: Final = (Kind.UNAVAILABLE, Kind.DENIED, Kind.UNAUTHENTICATED, Kind.UNIMPLEMENTED)
 """Failures that every other repository would meet, too."""
@@ -239,14 +239,7 @@ async def opened_collector(
     blocks = await open_blocks(config, clock)
     try:
         with _bar(output, progress) as show:
-
-            async def tick() -> None:
-                while True:
-                    show()
-                    await clock.sleep(_TICK_S)
-
-            async with asyncio.TaskGroup() as group:
-                ticking = group.create_task(tick())
+            async with ticking(show, clock):
                 yield Collector(
                     engine,
                     tarn.collections,
@@ -258,7 +251,6 @@ async def opened_collector(
                     folder,
                     progress,
                 )
-                ticking.cancel()
     finally:
         await blocks.close()
 

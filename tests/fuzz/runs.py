@@ -13,20 +13,20 @@ CORPUS = ROOT / "tests/fuzz/corpus"
 FINDINGS = ROOT / ".fuzz"
 
 INPUTS = {
-    "sigv4": 7_200,
-    "chunked": 3_000,
-    "xml": 7_200,
-    "entry": 1_500,
-    "ranges": 900,
-    "metaranges": 1_200,
-    "pages": 36_000,
-    "yaml": 600,
+    "sigv4": 4_320,
+    "chunked": 1_800,
+    "xml": 4_320,
+    "entry": 900,
+    "ranges": 540,
+    "metaranges": 720,
+    "pages": 21_600,
+    "yaml": 360,
     # Small parsers, and parsers that targets above also cover.
-    "head": 10_800,
-    "client": 6_000,
-    "commit": 1_800,
-    "refs": 10_800,
-    "records": 8_400,
+    "head": 6_480,
+    "client": 3_600,
+    "commit": 1_080,
+    "refs": 6_480,
+    "records": 5_040,
 }
 """Number of inputs that the tests generate for each target: seconds of an idle processor. `make fuzz` tries more."""
 

@@ -121,6 +121,18 @@ class RunningTarn:
             config=Config(**options),
         )
 
+    def read_traced(self, trace_id: str, span_id: str) -> None:
+        """Writes an object, and reads it inside a sampled trace of the client (W3C Trace Context)."""
+
+        def add_context(request: Any, **_: Any) -> None:
+            request.headers["traceparent"] = f"00-{trace_id}-{span_id}-01"
+
+        repository, s3 = self.new_repository(), self.s3()
+        s3.put_object(Bucket=repository, Key="main/a", Body=b"abc")
+        s3.meta.events.register("before-send.s3.GetObject", add_context)
+        s3.get_object(Bucket=repository, Key="main/a")["Body"].read()
+        s3.close()
+
     def tail(self, lines: int = 80) -> str:
         """Returns the end of the log of its processes."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""

@@ -141,7 +141,7 @@ async def _put_if_absent(self: ListingWriter, path: str, body: Any) -> None:
 
 
 async def _no_batch(self: GravelerRun, *block_ids: Sequence[str]) -> None:
-    """Tells nobody which blocks it deletes."""
+    """Does not publish which blocks it deletes."""
 
 
 async def _trusts_the_mark(

@@ -32,6 +32,7 @@ def keys(names: list[str]) -> list[str]:
     return [f"main/{name}" for name in names]
 
 
+@pytest.mark.in_form
 @pytest.mark.on_cassandra("one")
 @pytest.mark.timeout(600)
 def test_many_deletes_without_a_commit_are_compacted_by_themselves(

@@ -253,7 +253,6 @@ def check_all(client: Any, repository: str, known: dict[str, Key], ref: str = "m
 
 @pytest.mark.in_form("separate")
 @pytest.mark.slow
-@pytest.mark.on_cassandra("one")
 @pytest.mark.timeout(300)
 def test_no_acknowledged_write_is_lost_while_another_commits(
     tarn: RunningTarn, s3: Any, repository: str

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_tarn import RunningTarn, running_tarn
+from running_tarn import running_tarn
 
 from tarn.telemetry.table import LATENCY_SECONDS
 
@@ -104,20 +104,6 @@ def collector(folder: Path) -> Iterator[tuple[str, Received]]:
         process.wait(20)
 
 
-def ask(tarn: RunningTarn) -> None:
-    """Writes an object, and reads it as a part of a client's trace."""
-    repository = tarn.new_repository()
-    s3 = tarn.s3()
-    s3.put_object(Bucket=repository, Key="main/a", Body=b"abc")
-
-    def add_context(request: Any, **_: Any) -> None:
-        request.headers["traceparent"] = f"00-{TRACE}-{PARENT}-01"
-
-    s3.meta.events.register("before-send.s3.GetObject", add_context)
-    s3.get_object(Bucket=repository, Key="main/a")["Body"].read()
-    s3.close()
-
-
 def path_to(spans: dict[str, tuple[str, dict[str, Any]]], span: dict[str, Any]) -> list[str]:
     """Returns services and names from the first span to this one."""
     service = spans[span["spanId"]][0]
@@ -138,7 +124,7 @@ def test_a_collector_gets_spans_and_metrics_of_all_services(
         }.items():
             monkeypatch.setenv(name, value)
         with running_tarn(tmp_path, "separate") as tarn:
-            ask(tarn)
+            tarn.read_traced(TRACE, PARENT)
     # Every process has sent its last spans and numbers before it ended, and so has the collector.
     _check_spans(received.spans())
     _check_metrics(received.metrics())

@@ -70,7 +70,7 @@ def run_job(command: list[str], folder: Path, **environment: str) -> str:
     return out.decode()
 
 
-@pytest.mark.in_form("separate")
+@pytest.mark.in_form
 @pytest.mark.on_cassandra("three")
 def test_spark_round_trip(
     tarn: RunningTarn,

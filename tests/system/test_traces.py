@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from running_tarn import running_tarn
 
-TRACE = "0af7651916cd43dd8448eb211c80319c"
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 def spans_of(log: str) -> dict[str, dict[str, Any]]:
@@ -45,16 +45,7 @@ def test_a_request_is_traced_through_the_services(
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
     spans: dict[str, dict[str, Any]] = {}
     with running_tarn(tmp_path, form) as tarn:
-        repository = tarn.new_repository()
-        s3 = tarn.s3()
-        s3.put_object(Bucket=repository, Key="main/a", Body=b"x")
-
-        def add_context(request: Any, **_: Any) -> None:
-            request.headers["traceparent"] = f"00-{TRACE}-b7ad6b7169203331-01"
-
-        s3.meta.events.register("before-send.s3.GetObject", add_context)
-        s3.get_object(Bucket=repository, Key="main/a")["Body"].read()
-        s3.close()
+        tarn.read_traced(TRACE, PARENT)
         wanted = {"S3 GetObject", "/tarn.graveler.v1.EntryService/Operate", "kv get_many"}
         for _ in range(100):
             spans = spans_of(tarn.log.read_text())
@@ -62,7 +53,7 @@ def test_a_request_is_traced_through_the_services(
                 break
             time.sleep(0.1)
     (root,) = [span for span in spans.values() if span["name"] == "S3 GetObject"]
-    assert root["parent_id"] == "0xb7ad6b7169203331"
+    assert root["parent_id"] == f"0x{PARENT}"
     assert root["attributes"]["http.response.status_code"] == 200
     paths = [path_to(spans, span) for span in spans.values()]
     lookup = ["S3 GetObject", "/tarn.graveler.v1.EntryService/Operate"]

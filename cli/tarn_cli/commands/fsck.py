@@ -32,6 +32,7 @@ from tarn_cli.node.kv_url import kv_variables
 from tarn_cli.node.plan import read_config
 from tarn_cli.output import Output, shown_size
 from tarn_cli.session import Command, Session, pass_session
+from tarn_cli.ticking import ticking
 from tarn_graveler.fsck.check import check
 from tarn_graveler.fsck.finding import Finding, Severity
 from tarn_graveler.fsck.progress import Progress
@@ -41,7 +42,6 @@ from tarn_graveler.fsck.state import State, open_state
 __all__ = ["fsck"]
 
 _SHOWN_ORPHANS = 20
-_TICK_SECONDS = 0.25
 _TERMINATED = 128 + signal.SIGTERM
 _HOUR_S = 3600
 
@@ -177,14 +177,7 @@ async def _run(config: Config, options: FsckOptions, state: State, output: Outpu
             ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="fsck")
         )
         with _bar(output, progress) as show:
-
-            async def tick() -> None:
-                while True:
-                    show()
-                    await clock.sleep(_TICK_SECONDS)
-
-            async with asyncio.TaskGroup() as group:
-                ticking = group.create_task(tick())
+            async with ticking(show, clock):
                 await check(
                     installation_id=config.installation.id,
                     kv=kv,
@@ -195,7 +188,6 @@ async def _run(config: Config, options: FsckOptions, state: State, output: Outpu
                     progress=progress,
                     executor=executor,
                 )
-                ticking.cancel()
 
 
 @contextmanager

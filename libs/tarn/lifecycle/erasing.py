@@ -2,8 +2,8 @@
 
 Both hold the lease of a collection, so neither a collection nor another erasure runs beside them. The order of a run
 is what makes it safe (docs/design/erase.md): the rows of all addresses are durable before the first block is deleted,
-so a reader that misses a block learns why; uncommitted entries are discarded before the blocks go, so that nobody
-commits what cannot be read; every block is looked for again; and all history is searched again. Every step may be
+so a reader that misses a block learns why; uncommitted entries are discarded before the blocks go, so that no
+commit holds what cannot be read; every block is looked for again; and all history is searched again. Every step may be
 repeated, so a run that died is simply begun again.
 """
 

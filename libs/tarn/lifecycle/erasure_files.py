@@ -95,7 +95,7 @@ class ErasurePlan:
         heads: matching objects in the committed head of each branch, zeros left out.
         staged: matching staged rows of each branch, zeros left out; also those that newer rows hide.
         outside: matching entries whose data is outside the namespace, and is not erased.
-        incomplete: commits' listings that nobody needs and whose files are missing; their objects are unknown.
+        incomplete: commits' listings that are not needed and whose files are missing; their objects are unknown.
         uncommitted: entries of each branch that a run would have discarded, zeros left out.
     """
 

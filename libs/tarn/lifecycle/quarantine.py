@@ -100,7 +100,7 @@ class Manifest:
         marked_us: when the roots had been read and the files were written.
         listed: all blocks of the namespace, by the value of their kind, younger ones included.
         parts: the files.
-        abandoned: listings of commits that nobody needs, and whose files are missing.
+        abandoned: listings of commits that are not needed, and whose files are missing.
     """
 
     run_id: str

@@ -5,7 +5,7 @@ opened here: its metarange names ranges, its ranges name addresses. Every file i
 commits use it. Every file is verified against its id, because a damaged one that names too little would let
 live blocks go; a missing or damaged file ends the collection.
 
-Except if graveler tells that nobody needs the listing: a commit whose process paused for days, and that no branch was
+Except if graveler tells that the listing is not needed: a commit whose process paused for days, and that no branch was
 moved to, may have lost its files, and stays as a row for ever (docs/design/collection.md).
 
 The ranges of an *emptied* listing, that of an expired commit, are in use, and the blocks of data behind them are not,
@@ -97,7 +97,7 @@ class References:
         folder: an empty or missing folder; the caller removes it.
 
     Attributes:
-        abandoned: listings of roots that nobody needs, and of which files are missing.
+        abandoned: listings of roots that are not needed, and of which files are missing.
     """
 
     def __init__(self, folder: Path) -> None:

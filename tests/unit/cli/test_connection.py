@@ -99,6 +99,8 @@ def test_the_output_of_a_command_has_no_log_lines(tmp_path: Path) -> None:
         "tarn_cli",
         "--server",
         "localhost:1",
+        "--timeout",
+        "3",
         "repo",
         "list",
         "--json",

@@ -3,11 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tarn.core.entry import TOMBSTONE, Entry, pack
-from tarn.core.listing.pages import NeedRows, Page, PageRequest, merge_page, prefix_end
+from tarn.core.listing.pages import (
+    Leap,
+    MayLeap,
+    NeedRows,
+    Page,
+    PageRequest,
+    leaping_page,
+    merge_page,
+    prefix_end,
+)
 
 Layer = dict[str, bytes]
 Line = tuple[str, bytes]
@@ -104,6 +114,24 @@ def test_pages_together_are_the_listing(
     assert run_all(request, layers) == expected(request, layers)
 
 
+FEW = st.dictionaries(st.integers(0, 99), st.sampled_from([*ENTRY, TOMBSTONE]), max_size=3)
+
+
+@given(
+    few=st.lists(FEW, min_size=1, max_size=4),
+    limit=st.sampled_from([30, 33, 1000]),
+    delimiter=st.sampled_from(["", "/"]),
+)
+def test_few_rows_over_many_are_listed_as_any_others(
+    few: list[dict[int, bytes]], limit: int, delimiter: str
+) -> None:
+    """Every second path is committed."""
+    staged = [{f"{number // 9}/{number:02}": row for number, row in each.items()} for each in few]
+    committed = {f"{number // 9}/{number:02}": ENTRY[0] for number in range(0, 100, 2)}
+    request = PageRequest("", delimiter, "", limit)
+    assert run_all(request, [*staged, committed]) == expected(request, [*staged, committed])
+
+
 @given(layers=LAYERS, after=PATHS, delimiter=st.sampled_from(["", "/"]))
 def test_after_leaves_out_what_is_not_greater(
     layers: list[Layer], after: str, delimiter: str
@@ -157,6 +185,59 @@ def test_staged_rows_behind_the_page_are_not_read() -> None:
     page = run(PageRequest(limit=2), layers, wishes)
     assert page == Page(["a", "b"], [ENTRY[1], ENTRY[0]], "b")
     assert wishes == [NeedRows(1, "", 3), NeedRows(0, "", 3, "c")]
+
+
+def test_the_rest_of_a_page_is_read_without_much_beside_it() -> None:
+    """40 of the first 1,032 rows are hidden, so the page lacks 8 lines, and the row behind it."""
+    wishes: list[NeedRows] = []
+    committed = dict.fromkeys((f"{number:04}" for number in range(5000)), ENTRY[1])
+    hidden = dict.fromkeys((f"{number:04}" for number in range(0, 400, 10)), TOMBSTONE)
+    page = run(PageRequest(), [hidden, committed], wishes)
+    assert len(page.paths) == 1000
+    assert [(wish.layer, wish.count) for wish in wishes] == [(1, 1032), (0, 1032), (1, 43), (0, 43)]
+
+
+def test_behind_a_full_page_one_row_is_read() -> None:
+    """The merge may not end its page before it knows whether there is another one."""
+    merge = leaping_page(PageRequest(limit=2), 1, with_base=True)
+    assert isinstance(next(merge), MayLeap)
+    wish = merge.send(Leap((["a", "b"], [ENTRY[0]] * 2), "b", 1))
+    assert wish == NeedRows(1, "b\0", 1)
+    assert merge.send((["c"], [ENTRY[1]])) == NeedRows(0, "b\0", 1, "c")
+    assert merge.send(((), ())) == MayLeap("b\0", (), 0, is_over=True)
+    with pytest.raises(StopIteration) as done:
+        merge.send(None)
+    assert done.value.value == Page(["a", "b"], [ENTRY[0]] * 2, "b")
+
+
+def offers_of(staged: Layer, committed: Layer) -> list[MayLeap]:
+    """Returns the offers of leaps of one page, after the first one; all are refused."""
+    layers = [sorted(each.items()) for each in (staged, committed)]
+    merge, offers = leaping_page(PageRequest(), 1, with_base=True), []
+    wish = next(merge)
+    try:
+        while True:
+            if isinstance(wish, MayLeap):
+                offers.append(wish)
+                wish = merge.send(None)
+                continue
+            rows = [row for row in layers[wish.layer] if row[0] >= wish.start][: wish.count]
+            wish = merge.send(([path for path, _ in rows], [packed for _, packed in rows]))
+    except StopIteration:
+        return offers[1:]
+
+
+@pytest.mark.parametrize(("hidden", "step", "count"), [(31, 1, 0), (32, 1, 1), (32, 2, 0)])
+@pytest.mark.parametrize("more", [0, 300])
+def test_hidden_rows_at_the_start_are_offered_to_be_learnt(
+    hidden: int, step: int, count: int, more: int
+) -> None:
+    """Also if many rows are staged behind them, so that rows are merged by another way."""
+    committed = dict.fromkeys((f"{number:04}" for number in range(3000)), ENTRY[1])
+    staged = dict.fromkeys((f"{number:04}" for number in range(0, hidden * step, step)), TOMBSTONE)
+    staged |= dict.fromkeys((f"{number:04}x" for number in range(500, 500 + more)), ENTRY[2])
+    offers = offers_of(staged, committed)
+    assert [(offer.hidden, offer.is_over) for offer in offers] == [(hidden, True)] * count
 
 
 def test_only_the_first_read_of_a_layer_ends_with_the_committed_rows() -> None:

@@ -36,6 +36,14 @@ PathRows = tuple[Sequence[str], Sequence[bytes]]
 """Sorted paths, and the packed entry of each path."""
 
 _ROWS_AT_ONCE_MAX = 4000
+_HIDDEN_OF = 32
+"""One row of so many is read beyond the page at first, in case that some of the page's rows are hidden."""
+_ROWS_AGAIN_MIN = 32
+"""Rows to request for the rest of a page, beside those that it lacks: some may be hidden, too."""
+_FRONT_MIN = 32
+"""Hidden rows at the start of a round that are worth an offer, to learn of them: a queue loses a few at each look."""
+_SPLICE_OF = 8
+"""A run of the committed layer with as many times the rows of all others is cut where these have rows."""
 _ROWS_PER_SEEK = 64
 """A seek takes about as long as reading this many rows."""
 
@@ -89,8 +97,7 @@ class PageRequest:
         limit: most lines (entries and common prefixes) of a page.
         rows_max: after about this many rows, end the page even if it is not full.
         with_tombstones: list tombstones too, that is the staged rows instead of the visible objects.
-        rows_first: rows to request of each layer at first, unless `limit` is smaller. By default one row more than a
-            page has: the row that shows whether there is a next page.
+        rows_first: rows to request of each layer at first, unless `limit` is smaller.
         from_path: list only paths from this one on; not together with `after`.
     """
 
@@ -100,7 +107,7 @@ class PageRequest:
     limit: int = 1000
     rows_max: int = 100_000
     with_tombstones: bool = False
-    rows_first: int = 1001
+    rows_first: int = 1032
     from_path: str = ""
 
     @property
@@ -362,7 +369,9 @@ class _Merge:
         self._is_first_read = True
         self._lines = _Lines(request)
         self._seen, self._may_end = 0, True
-        self._count = min(request.rows_first, request.limit + 1)
+        # One row more than a page has shows whether there is a next page. Of the others some may be hidden.
+        count = request.limit + 1 + (request.limit // _HIDDEN_OF if staged_count else 0)
+        self._count = self._count_max = min(count, request.rows_first)
         self._hides = not request.with_tombstones
         self._may_leap = staged_count > 0 and self._hides
         self.offer = MayLeap(request.start, (), 0) if self._may_leap else None
@@ -410,7 +419,9 @@ class _Merge:
         layer = self._layers[number]
         if layer.paths or layer.exhausted:
             return
-        wish = NeedRows(number, layer.next_start, self._count, last)
+        # Behind a full page, only whether there is a row matters.
+        count = 1 if self._lines.is_full else self._count
+        wish = NeedRows(number, layer.next_start, count, last)
         rows = yield wish
         assert isinstance(rows, tuple), "the answer to a request for rows"
         layer.accept(rows, wish)
@@ -428,10 +439,14 @@ class _Merge:
         horizon = min(lasts) if lasts else max(layer.paths[-1] for layer in live)
         runs = [layer.take(horizon) if layer.paths else ((), ()) for layer in self._layers]
         may_hide = self._hides and any(layer.has_tombstones for layer in live)
-        merged, paths, entries = _merged([run for run in runs if run[0]], may_hide=may_hide)
+        has_base = self._base is not None and bool(runs[-1][0])
+        merged, front, paths, entries = _merged(
+            [run for run in runs if run[0]], may_hide=may_hide, has_base=has_base
+        )
         self._seen += merged
         hidden = merged - len(paths)
-        if self._may_leap and 2 * hidden >= min(merged, self._request.limit):
+        is_much = 2 * hidden >= min(merged, self._request.limit) or front >= _FRONT_MIN
+        if self._may_leap and is_much:
             taken = [run[0] for run in runs]
             self.offer = MayLeap(path_after(horizon), taken, hidden, is_over=not lasts)
         before = len(lines.paths)
@@ -440,23 +455,43 @@ class _Merge:
             return page
         if not lines.is_full:
             self._may_end = lines.pass_over(horizon)
-        # A layer that needs more than one page holds many hidden rows, or the listing skips large folders.
-        self._count = min(2 * self._count, _ROWS_AT_ONCE_MAX)
+        self._count = self._count_again(merged, len(lines.paths) - before)
         if lines.skip_to > horizon:
             if self.offer is not None:
                 self.offer = replace(self.offer, start=lines.skip_to)
             for layer in live:
                 layer.seek(lines.skip_to)
             if (len(lines.paths) - before) * _ROWS_PER_SEEK < merged:
-                self._count = _ROWS_PER_SEEK
+                self._count = self._count_max = _ROWS_PER_SEEK
         return None
+
+    def _count_again(self, merged: int, gained: int) -> int:
+        """The number of rows to request next, if a round merged so many rows into so many lines.
+
+        As many as the page lacks by that measure. If it gained little, the layers hold many hidden rows, or the
+        listing skips large folders: then up to twice as many as before.
+        """
+        self._count_max = min(2 * self._count_max, _ROWS_AT_ONCE_MAX)
+        missing = self._request.limit + 1 - len(self._lines.paths)
+        wanted = 5 * missing * merged // (4 * max(1, gained)) + _ROWS_AGAIN_MIN
+        return min(self._count_max, wanted)
 
 
 def _merged(
-    runs: Sequence[PathRows], *, may_hide: bool
-) -> tuple[int, Sequence[str], Sequence[bytes]]:
-    """The number of distinct paths of runs, newest first, and the newest row of each that is visible."""
+    runs: Sequence[PathRows], *, may_hide: bool, has_base: bool
+) -> tuple[int, int, Sequence[str], Sequence[bytes]]:
+    """The number of distinct paths of runs, newest first; how many of the first ones are hidden; and the newest row of
+    each that is visible.
+
+    Args:
+        runs: the rows of each layer that has any.
+        may_hide: whether tombstones hide rows; otherwise they are listed.
+        has_base: whether the last run is of the committed layer, which holds no tombstones.
+    """
     paths, entries = runs[0]
+    others = sum(len(run_paths) for run_paths, _ in runs[:-1])
+    if may_hide and has_base and others * _SPLICE_OF <= len(runs[-1][0]):
+        return _spliced(runs)
     # If a folder was deleted as a whole, both layers have the same paths; this check costs next to nothing.
     if any(run_paths != paths for run_paths, _ in runs[1:]):
         newest: dict[str, bytes] = {}
@@ -466,6 +501,33 @@ def _merged(
         entries = [newest[path] for path in paths]
     hidden = [entry[1] & FLAG_TOMBSTONE for entry in entries] if may_hide else ()
     if not any(hidden):
-        return len(paths), paths, entries
+        return len(paths), 0, paths, entries
     visible = list(map(not_, hidden))
-    return len(paths), list(compress(paths, visible)), list(compress(entries, visible))
+    front = visible.index(True) if not all(hidden) else len(paths)
+    return len(paths), front, list(compress(paths, visible)), list(compress(entries, visible))
+
+
+def _spliced(runs: Sequence[PathRows]) -> tuple[int, int, Sequence[str], Sequence[bytes]]:
+    """`_merged` for few rows over many: copies the many in pieces."""
+    base_paths, base_entries = runs[-1]
+    newer: dict[str, bytes] = {}
+    for run in reversed(runs[:-1]):
+        newer.update(zip(*run, strict=True))
+    paths: list[str] = []
+    entries: list[bytes] = []
+    done = added = front = 0
+    for path in sorted(newer):
+        place = bisect_left(base_paths, path, done)
+        paths += base_paths[done:place]
+        entries += base_entries[done:place]
+        is_over = place < len(base_paths) and base_paths[place] == path
+        done = place + is_over
+        added += not is_over
+        if not newer[path][1] & FLAG_TOMBSTONE:
+            paths.append(path)
+            entries.append(newer[path])
+        elif not paths:
+            front += 1
+    paths += base_paths[done:]
+    entries += base_entries[done:]
+    return len(base_paths) + added, front, paths, entries

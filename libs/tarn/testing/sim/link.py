@@ -73,7 +73,7 @@ class Wire:
         return await answer
 
     def leave(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Goes on with a request that nobody waits for any more."""
+        """Goes on with a request whose caller has stopped waiting."""
 
         async def run() -> None:
             with suppress(TarnError):

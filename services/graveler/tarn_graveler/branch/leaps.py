@@ -33,7 +33,10 @@ from tarn_graveler.branch.coverage import Coverage
 __all__ = ["LEAP_ROWS_MIN", "Leaps"]
 
 LEAP_ROWS_MIN = 512
-"""Hidden rows for which a leap is worth its fixed cost: a change of threads and a statement."""
+"""Hidden rows for which a leap is worth its fixed cost: some statements, and a change of threads if they are many."""
+
+_GAP_ROWS_MIN = 128
+"""The same if they are known, and committed rows follow them: the leap needs no reads but one of the token."""
 
 _TOMBSTONES = TOMBSTONE[:2]
 """The beginning of every tombstone: version and flags. Entries have another flags byte."""
@@ -103,7 +106,7 @@ class Leaps:
             self._pause -= 1
             return None
         ahead = await self._look_ahead(metarange, offer.start)
-        if ahead.gap >= self._rows_min and 2 * ahead.gap >= ahead.skipped:
+        if ahead.gap >= min(_GAP_ROWS_MIN, self._rows_min) and 2 * ahead.gap >= ahead.skipped:
             return await self._over_gap(ahead, offer.start)
         if ahead.skipped >= max(self._rows_min, 2 * ahead.found):
             return await self._leap(offer.start, ahead.places, ahead.upto)
