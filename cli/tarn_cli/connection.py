@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -10,11 +11,14 @@ from contextlib import asynccontextmanager, contextmanager
 import structlog
 
 from tarn.client.async_client import AsyncClient
+from tarn.client.compactor import CompactorClient
 from tarn.client.paging import collect
 from tarn.core.clock import Clock, IdSource
-from tarn_cli.settings import Settings
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.process.tls import ChannelTls
+from tarn_cli.settings import DEFAULT_COMPACTOR, Settings
 
-__all__ = ["Connection", "collect", "connect"]
+__all__ = ["Connection", "collect", "connect", "connect_to_compactor"]
 
 Connection = AsyncClient
 """Commands print what the server answers, so most of them use the rpcs of `graveler` and `auth` themselves."""
@@ -47,6 +51,26 @@ async def connect(
             if log_in:
                 await connection.log_in()
             yield connection
+
+
+@asynccontextmanager
+async def connect_to_compactor(settings: Settings, clock: Clock) -> AsyncIterator[CompactorClient]:
+    """Connects to the compactors, with the certificates of all services. Its calls carry the token of a login.
+
+    Raises:
+        CliError: as `Settings.tls`.
+    """
+    tls = settings.tls()
+    transport = GrpcTransport(
+        [settings.compactor_server or DEFAULT_COMPACTOR],
+        tls=None if tls is None else ChannelTls(tls),
+        clock=clock,
+        rng=random.SystemRandom(),
+    )
+    try:
+        yield CompactorClient(transport)
+    finally:
+        await transport.close()
 
 
 @contextmanager

@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # grpc takes a third of a second to import; `tarn --help` doe
 __all__ = ["Command", "Group", "Session", "pass_session"]
 
 T = TypeVar("T")
+_PATIENCE_S = 3.0
+"""Then a command tells that it still waits: a server that restarts answers soon, one that is down does not."""
 
 
 @dataclass(slots=True)
@@ -75,10 +77,16 @@ class Session:
         clock = SystemClock()
 
         async def connected() -> T:
-            async with connect(
-                where, clock, SystemIds(clock), self.timeout_s, log_in=log_in
-            ) as connection:
-                return await work(connection)
+            waits = f"no answer from {where.auth_server or where.server} yet; trying on"
+            remark = asyncio.get_running_loop().call_later(_PATIENCE_S, self.output.remark, waits)
+            try:
+                async with connect(
+                    where, clock, SystemIds(clock), self.timeout_s, log_in=log_in
+                ) as connection:
+                    remark.cancel()
+                    return await work(connection)
+            finally:
+                remark.cancel()
 
         return asyncio.run(connected())
 

@@ -75,6 +75,28 @@ def test_everything_works_inside_the_cluster(cluster: Cluster, repository: str) 
     assert load.failures == {}
 
 
+def test_the_shell_is_the_administrators_command_line(cluster: Cluster) -> None:
+    """By the commands of the README, and one call to each service."""
+    cluster.kubectl("delete", "job", "shell", "--ignore-not-found")
+    cluster.kubectl("apply", "-k", str(JOBS / "shell"))
+    ready = ("--for=jsonpath={.status.ready}=1", "job/shell", "--timeout=120s")
+    cluster.kubectl("wait", *ready, timeout=130)
+    try:
+        for command in (
+            "repo create from-the-shell",
+            "fs upload /etc/hostname from-the-shell/main/a",
+            "commit from-the-shell/main -m first",
+            "auth user list",
+            "compact status",
+        ):
+            cluster.execute("job/shell", "tarn", *command.split())
+        log = cluster.execute("job/shell", "tarn", "log", "from-the-shell/main", "--json")
+        assert json.loads(log)[0]["message"] == "first"
+    finally:
+        cluster.execute("job/shell", "tarn", "repo", "delete", "from-the-shell", "--yes")
+        cluster.kubectl("delete", "job", "shell")
+
+
 @pytest.mark.parametrize("name", ["quickstart", "executors"])
 def test_a_spark_job_runs_in_the_cluster(cluster: Cluster, name: str) -> None:
     """The main job, in one pod, and with executors as pods of their own."""

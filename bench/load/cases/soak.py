@@ -148,6 +148,8 @@ def _slice(
     # Signed before the slice. The next slice goes on where this one stops, so that the order stays.
     missing = int(_WRITES_PER_SECOND * _SLICE_SECONDS) - len(soak.unsent)
     requests = [*soak.unsent, *itertools.islice(writes, missing)]
+    # What follows the writes, such as a compaction, must not always meet the same branch.
+    branches = (_BUSY, _CLEAN) if len(soak.writes) % 2 else (_CLEAN, _BUSY)
     over = threading.Event()
     load = Load(node.address, requests, _CONNECTIONS, 60, until=over.is_set)
     done: list[Measured] = []
@@ -155,16 +157,16 @@ def _slice(
     thread.start()
     ends = time.monotonic() + _SLICE_SECONDS
     while time.monotonic() < ends:
-        for branch, listings in lists.items():
-            run = Load(node.address, listings, 1, _PIECE_SECONDS, repeat=True).run()
+        for branch in branches:
+            run = Load(node.address, lists[branch], 1, _PIECE_SECONDS, repeat=True).run()
             soak.beside[branch].append(run)
     over.set()
     thread.join()
     soak.writes += done
     soak.unsent = requests[sum(run.count + run.failures.total() for run in done) :]
-    for branch, listings in lists.items():
+    for branch in branches:
         before = node.processes.cpu_s()
-        run = Load(node.address, listings, 1, _QUIET_SECONDS, repeat=True).run()
+        run = Load(node.address, lists[branch], 1, _QUIET_SECONDS, repeat=True).run()
         soak.quiet_cpu_s[branch].append(node.processes.cpu_s() - before)
         soak.quiet[branch].append(run)
 

@@ -10,7 +10,6 @@ import click
 from tarn_cli.commands.compact import compact as compact_branch
 from tarn_cli.output import Record, shown_size, shown_time
 from tarn_cli.session import Group, Session, pass_session
-from tarn_cli.settings import DEFAULT_COMPACTOR
 
 if TYPE_CHECKING:
     from tarn.client.compactor import CompactorClient
@@ -106,22 +105,17 @@ def resume(session: Session) -> None:
 
 def _ask(session: Session, ask: Callable[[CompactorClient, Call], Awaitable[T]]) -> T:
     """Calls the compactor as the user."""
-    address = session.settings().compactor_server or DEFAULT_COMPACTOR
+    settings = session.settings()
 
     async def work(tarn: Connection) -> T:
         from dataclasses import replace
-        from random import SystemRandom
 
-        from tarn.client.compactor import CompactorClient
-        from tarn.rpc.client.grpc_transport import GrpcTransport
         from tarn.rpc.process.system import SystemClock
+        from tarn_cli.connection import connect_to_compactor
 
         call = replace(tarn.call(), caller_token=await tarn.log_in())
-        transport = GrpcTransport([address], clock=SystemClock(), rng=SystemRandom())
-        try:
-            return await ask(CompactorClient(transport), call)
-        finally:
-            await transport.close()
+        async with connect_to_compactor(settings, SystemClock()) as compactor:
+            return await ask(compactor, call)
 
     return session.run(work)
 

@@ -1,7 +1,7 @@
 import random
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,8 @@ from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
 from tarn.testing.servers.toy_service import Toy
-from tarn_cli.connection import collect, connect
+from tarn_cli.connection import Connection, collect, connect, connect_to_compactor
+from tarn_cli.session import Session
 from tarn_cli.settings import Settings
 
 
@@ -83,12 +84,39 @@ async def test_commands_reach_services_that_require_certificates(tmp_path: Path)
                 await tarn.auth.get_setup_state(tarn.call())
         return caught.value.kind
 
+    async def compactor_kind(settings: Settings) -> Kind:
+        there = replace(settings, compactor_server=address)
+        async with (
+            connect(settings, clock, ids, 2.0, log_in=False) as tarn,
+            connect_to_compactor(there, clock) as compactor,
+        ):
+            with pytest.raises(TarnError) as caught:
+                await compactor.resume(tarn.call())
+        return caught.value.kind
+
     try:
-        # The server was reached, and has no such service.
-        assert await kind(known) is Kind.UNIMPLEMENTED
-        assert await kind(plain) in {Kind.UNAVAILABLE, Kind.DEADLINE}
+        for ask in (kind, compactor_kind):
+            # The server was reached, and has no such service.
+            assert await ask(known) is Kind.UNIMPLEMENTED
+            assert await ask(plain) in {Kind.UNAVAILABLE, Kind.DEADLINE}
     finally:
         await server.close()
+
+
+def test_a_command_tells_that_it_waits_for_the_server(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work(_: Connection) -> None:
+        raise AssertionError("there is no server")
+
+    monkeypatch.setattr("tarn_cli.session._PATIENCE_S", 0.2)
+    where = Settings(server="127.0.0.1:1", access_key_id="TARNKEY", secret_access_key="s" * 40)
+    with pytest.raises(TarnError, match="cannot connect"):
+        Session(where, {}, None, 1.0).run(work, settings=where)
+    assert capsys.readouterr().err == "no answer from 127.0.0.1:1 yet; trying on\n"
+    with pytest.raises(TarnError, match="cannot connect"):
+        Session(where, {}, None, 1.0, quiet=True).run(work, settings=where)
+    assert capsys.readouterr().err == ""
 
 
 def test_the_output_of_a_command_has_no_log_lines(tmp_path: Path) -> None:

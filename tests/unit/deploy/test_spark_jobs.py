@@ -9,7 +9,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from manifests import JOBS, K8S, allowed, named, objects, pods, selects
+from manifests import K8S, allowed, named, objects, pods, selects
 
 from tarn_spark.quickstart import parse_arguments
 
@@ -17,6 +17,7 @@ ROOT = K8S.parents[1]
 IMAGES = tomllib.loads((ROOT / "deploy" / "images.toml").read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXECUTORS = "jobs/executors"
+JOBS = ("jobs/quickstart", EXECUTORS)
 DRIVER = "spark-quickstart-executors"
 PORTS = {7078, 7079}
 
