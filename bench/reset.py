@@ -21,7 +21,7 @@ from tarn.config import load
 from tarn.core.commit import Commit
 from tarn.core.entry import Entry, pack
 from tarn.core.ids import BranchId, RepositoryId
-from tarn.core.listing.pages import PathSpan
+from tarn.core.listing.spans import PathSpan
 from tarn.kv.keys import path_key
 from tarn.kv.opening import open_kv
 from tarn.kv.port import Group, Kv

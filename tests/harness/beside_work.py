@@ -27,7 +27,7 @@ from tarn.core.entry import Entry, address_of, pack
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, MetarangeId, physical_path
 from tarn.core.listing.breaks import BreakRule
-from tarn.core.listing.pages import PathSpan
+from tarn.core.listing.spans import PathSpan
 from tarn.kv.keys import PATHS_START
 from tarn.kv.mem import MemKv
 from tarn.kv.records import Repository

@@ -142,7 +142,7 @@ class CollectedLake:
         yield RootBatch(keeps_all=self.keeps_all)
 
     async def in_use(self, listings: Sequence[MetarangeId]) -> set[MetarangeId]:
-        """Which of these listings somebody needs."""
+        """Which of these listings are needed."""
         return set(listings) - self.unneeded
 
     @property

@@ -8,7 +8,8 @@ from lake import Lake
 
 from tarn.core.entry import unpack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.listing.pages import PageRequest, PathSpan
+from tarn.core.listing.pages import PageRequest
+from tarn.core.listing.spans import PathSpan
 
 __all__ = ["failing", "listing", "reset", "reset_path"]
 

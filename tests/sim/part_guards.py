@@ -9,7 +9,7 @@ import pyarrow as pa
 import tarn.block.committed
 import tarn_graveler.branch.part_resets
 from tarn.core.branch import AfterLostFinish, Branch, Pin, Token, reset_part
-from tarn.core.listing.pages import PathSpan
+from tarn.core.listing.spans import PathSpan
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.branch.part_resets import PartResets

@@ -1,6 +1,6 @@
 """Holds the garbage collections of all repositories while a backup is made or after a restore.
 
-A hold never shortens one that somebody else has set, and its end restores what was there before.
+A hold never shortens one that another user has set, and its end restores what was there before.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ async def hold_until(kv: Kv, keys: RepositoryKeys, until_us: int, *, create: boo
 
 
 async def _release(kv: Kv, keys: RepositoryKeys, ours_us: int, before_us: int) -> None:
-    """Ends our own hold, if nobody has changed it. A failure only makes the hold last until its time."""
+    """Ends our own hold, if it has not been changed since. A failure only makes the hold last until its time."""
 
     def shorter(found: Collection) -> Collection:
         return replace(found, hold_until_us=before_us) if found.hold_until_us == ours_us else found

@@ -39,7 +39,7 @@ from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.choice import REFUSE, Choice
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
-from tarn.core.listing.pages import PathSpan, prefix_end
+from tarn.core.listing.spans import PathSpan, prefix_end
 
 __all__ = [
     "NOT_CACHED",

@@ -22,9 +22,9 @@ from tarn.core.errors import TarnError
 from tarn.core.listing.changes import upto
 from tarn.core.listing.diff import diff_runs
 from tarn.core.listing.metarange import Metarange, RangeInfo
-from tarn.core.listing.pages import PathSpan
 from tarn.core.listing.run import EMPTY_RUN, Run
 from tarn.core.listing.segments import Segment
+from tarn.core.listing.spans import PathSpan
 from tarn.core.listing.virtual import decided, fold_rows
 
 __all__ = ["AlignedRows", "ListingSide", "Window", "aligned", "compared", "compared_segments"]

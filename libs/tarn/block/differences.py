@@ -15,9 +15,9 @@ from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.changes import upto
 from tarn.core.listing.diff import DiffPage, DiffRows, diff_changes
 from tarn.core.listing.folders import FolderPage, FolderTally
-from tarn.core.listing.pages import PathSpan, path_after, prefix_end
 from tarn.core.listing.run import EMPTY_RUN, run_of_batch
 from tarn.core.listing.segments import segments_of
+from tarn.core.listing.spans import PathSpan, path_after, prefix_end
 from tarn.core.listing.virtual import VirtualLeft
 
 __all__ = ["DiffLeft", "Differences"]

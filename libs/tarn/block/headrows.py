@@ -18,8 +18,8 @@ from tarn.block.rangereader import RangeReader
 from tarn.core.entry import TOMBSTONE
 from tarn.core.listing.changes import as_committed, upto
 from tarn.core.listing.metarange import Metarange
-from tarn.core.listing.pages import PathSpan
 from tarn.core.listing.run import Run, concat_runs
+from tarn.core.listing.spans import PathSpan
 
 __all__ = ["head_rows", "with_head_entries"]
 

@@ -25,9 +25,9 @@ from tarn.core.listing.changes import apply_changes
 from tarn.core.listing.choice import Choice
 from tarn.core.listing.diff import diff_changes, diff_runs, fitting
 from tarn.core.listing.metarange import Metarange, RangeInfo
-from tarn.core.listing.pages import path_after
 from tarn.core.listing.run import Run
 from tarn.core.listing.segments import Segment, segments_of
+from tarn.core.listing.spans import path_after
 from tarn.core.listing.tally import ChangeStats, ChangeTally
 from tarn.core.listing.three_way import RunMerge, merge_runs
 from tarn.core.listing.virtual import UNDECIDED, VirtualBase, VirtualListing, fold_rows

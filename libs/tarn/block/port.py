@@ -165,7 +165,7 @@ class BlockUploads(Protocol):
         ...
 
     async def discard_all(self, namespace: str) -> None:
-        """Removes the parts of all uploads of a namespace that nobody uses any more, and writes that were broken off.
+        """Removes the parts of all uploads of a namespace that are not used any more, and writes that were broken off.
         Idempotent. Uploads of other namespaces stay, also of one below this one."""
         ...
 

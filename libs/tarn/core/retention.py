@@ -8,7 +8,7 @@
 
 Without rules every commit keeps its objects. What is not said is kept: a branch that no rule matches keeps its whole
 history, a tag that no rule matches stays, and without `detached` so do all commits that are in the history of no
-branch. Without `uploads`, a multipart upload stays open until somebody completes or aborts it.
+branch. Without `uploads`, a multipart upload stays open until a client completes or aborts it.
 """
 
 from __future__ import annotations

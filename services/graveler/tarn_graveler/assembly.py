@@ -217,7 +217,7 @@ class Graveler:
 
     @property
     def abandoned_uploads(self) -> AbandonedUploads:
-        """Aborts of uploads that nobody completes."""
+        """Aborts of uploads that are never completed."""
         blocks = self.restoring.blocks
         return AbandonedUploads(
             self.iterators, self.settings, self.daily_uploads, self.uploads, blocks, self.clock

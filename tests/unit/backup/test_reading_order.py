@@ -374,7 +374,7 @@ async def test_users_are_saved_and_the_key_of_page_tokens_is_not(lab: BackupLab)
 
 
 async def test_the_end_of_a_branch_is_kept(lab: BackupLab) -> None:
-    """Also the look that the list of drops names; without it nobody would delete the branch."""
+    """Also the look that the list of drops names; without it no replica would delete the branch."""
     head = (await lab.lake.graveler.branches.fresh(lab.lake.main)).branch.commit_id
     name, day = lab.lake.branch(DEV), 86_400
     await lab.lake.graveler.branches.create(name, head)

@@ -18,7 +18,7 @@ from tarn.block.rangecache import RangeCache
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
-from tarn.core.listing.pages import PathSpan
+from tarn.core.listing.spans import PathSpan
 from tarn.testing.clock import ManualClock
 from tarn.testing.listings import (
     Listing,

@@ -267,11 +267,11 @@ async def test_a_refused_key_pair_is_not_tried_again(tmp_path: Path) -> None:
                 for _ in range(10):
                     group.create_task(refused(tarn))
             assert served.sessions.count == 2
-        async with AsyncClient(served.address) as nobody:
+        async with AsyncClient(served.address) as stranger:
             with pytest.raises(UnauthenticatedError):
-                await nobody.get_branch("lake", "main")
+                await stranger.get_branch("lake", "main")
             with pytest.raises(CredentialNotFoundError):
-                await nobody.log_in()
+                await stranger.log_in()
 
 
 async def refused(tarn: AsyncClient) -> None:

@@ -140,7 +140,7 @@ async def test_a_compaction_that_seems_to_run_is_not_disturbed_all_the_time(lab:
         assert compactor.compactor.totals.failures == 0
         assert 4 <= lab.graveler.count("CompactBranch") <= 8
         await lab.until(lambda: compactor.compactor.totals.compactions == 1, 2000.0)
-        assert not lab.graveler.waited_for, "nobody waits for the compactor's compactions"
+        assert not lab.graveler.waited_for, "no user waits for the compactor's compactions"
 
 
 @simulated

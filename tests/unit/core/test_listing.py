@@ -16,8 +16,8 @@ from tarn.core.listing.pages import (
     PageRequest,
     leaping_page,
     merge_page,
-    prefix_end,
 )
+from tarn.core.listing.spans import prefix_end
 
 Layer = dict[str, bytes]
 Line = tuple[str, bytes]

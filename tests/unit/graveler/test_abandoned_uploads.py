@@ -1,4 +1,4 @@
-"""Multipart uploads that nobody completes are aborted after the days of the repository's rule, and no others are."""
+"""Multipart uploads that are never completed are aborted after the days of the repository's rule, and no others are."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from lake import Replicas
 from tarn.client.collections import CollectionClient
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, RepositoryId
-from tarn.core.listing.pages import PathSpan
+from tarn.core.listing.spans import PathSpan
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError
 from tarn.rpc.client.inprocess import InProcessTransport

@@ -345,7 +345,8 @@ async def test_any_order_of_changes_shows_what_two_dicts_show(
 class Beside:
     """Writers, a committer, a compactor and an eraser over two replicas; requests to the store take random turns.
 
-    Some objects are to be erased, from their first moment on. Nobody else discards anything. Each path has one writer.
+    Some objects are to be erased, from their first moment on. Only the eraser discards entries. Each path has one
+    writer.
     """
 
     def __init__(self, lake: Lake, other: Lake, seed: int) -> None:

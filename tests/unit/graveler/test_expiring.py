@@ -189,7 +189,7 @@ async def test_a_branch_that_is_protected_or_read_only_stays_until_it_is_not(
         Protection(pattern="dev", blocked=[CHANGE_KIND_DELETE], exempt_user_ids=["root"]),
     )
     service = await later(service, 11)
-    assert await names(service) == ["dev", "main"], "nobody is exempt if time decides"
+    assert await names(service) == ["dev", "main"], "no user is exempt if time decides"
     await graveler.set_read_only(service.admin, "lake", read_only=True)
     await protect(service)
     service = await later(service, 1.5)

@@ -171,7 +171,7 @@ async def test_an_incomplete_listing_that_nobody_needs_keeps_no_collection_away(
 
 
 async def test_a_range_that_a_needed_listing_lacks_ends_the_run(collected: CollectedLake) -> None:
-    """Although one that nobody needs lacks it, too."""
+    """Although one that is not needed lacks it, too."""
     shared = await collected.object()
     needed = await collected.listing([[shared]])
     (path,) = await collected.paths("_tarn/ranges/")

@@ -106,7 +106,7 @@ async def test_a_branch_that_is_deleted_meanwhile_has_nothing_to_discard(lab: La
 
 
 async def test_entries_go_after_the_rows_and_before_the_blocks(lab: Lab) -> None:
-    """Nobody can commit what cannot be read; a run that cannot discard deletes nothing."""
+    """No commit takes an entry that cannot be read; a run that cannot discard deletes nothing."""
     blocks = await branches(lab)
     plan = await eraser_of(lab).plan("lake", "users/7/**")
     before = await lab.blocks()

@@ -13,10 +13,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
-from operator import not_
 
-from tarn.core.entry import FLAG_TOMBSTONE
+from tarn.core.listing.newest import PathRows, newest_rows
+from tarn.core.listing.spans import path_after, prefix_end
 
 __all__ = [
     "Leap",
@@ -24,16 +23,9 @@ __all__ = [
     "NeedRows",
     "Page",
     "PageRequest",
-    "PathRows",
-    "PathSpan",
     "leaping_page",
     "merge_page",
-    "path_after",
-    "prefix_end",
 ]
-
-PathRows = tuple[Sequence[str], Sequence[bytes]]
-"""Sorted paths, and the packed entry of each path."""
 
 _ROWS_AT_ONCE_MAX = 4000
 _HIDDEN_OF = 32
@@ -42,47 +34,8 @@ _ROWS_AGAIN_MIN = 32
 """Rows to request for the rest of a page, beside those that it lacks: some may be hidden, too."""
 _FRONT_MIN = 32
 """Hidden rows at the start of a round that are worth an offer, to learn of them: a queue loses a few at each look."""
-_SPLICE_OF = 8
-"""A run of the committed layer with as many times the rows of all others is cut where these have rows."""
 _ROWS_PER_SEEK = 64
 """A seek takes about as long as reading this many rows."""
-
-_LAST = chr(0x10FFFF)
-
-
-def prefix_end(prefix: str) -> str | None:
-    """The smallest string greater than every string that starts with `prefix`; None if there is none.
-
-    Compares by code points, which is the order of UTF-8 bytes. Surrogates cannot occur in a path.
-    """
-    text = prefix.rstrip(_LAST)
-    if not text:
-        return None
-    last = ord(text[-1]) + 1
-    return text[:-1] + chr(0xE000 if last == 0xD800 else last)
-
-
-def path_after(path: str) -> str:
-    """The smallest string greater than `path`."""
-    return path + "\0"
-
-
-@dataclass(frozen=True, slots=True)
-class PathSpan:
-    """The paths from `start` (inclusive) to `end` (exclusive; None: no bound), in byte order."""
-
-    start: str
-    end: str | None
-
-    @classmethod
-    def of_prefix(cls, prefix: str) -> PathSpan:
-        """The paths that start with a prefix."""
-        return cls(prefix, prefix_end(prefix))
-
-    @classmethod
-    def of_path(cls, path: str) -> PathSpan:
-        """One path."""
-        return cls(path, path_after(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,17 +393,15 @@ class _Merge:
         runs = [layer.take(horizon) if layer.paths else ((), ()) for layer in self._layers]
         may_hide = self._hides and any(layer.has_tombstones for layer in live)
         has_base = self._base is not None and bool(runs[-1][0])
-        merged, front, paths, entries = _merged(
-            [run for run in runs if run[0]], may_hide=may_hide, has_base=has_base
-        )
+        newest = newest_rows([run for run in runs if run[0]], may_hide=may_hide, has_base=has_base)
+        merged, hidden = newest.count, newest.hidden
         self._seen += merged
-        hidden = merged - len(paths)
-        is_much = 2 * hidden >= min(merged, self._request.limit) or front >= _FRONT_MIN
+        is_much = 2 * hidden >= min(merged, self._request.limit) or newest.front >= _FRONT_MIN
         if self._may_leap and is_much:
             taken = [run[0] for run in runs]
             self.offer = MayLeap(path_after(horizon), taken, hidden, is_over=not lasts)
         before = len(lines.paths)
-        page = lines.add(paths, entries)
+        page = lines.add(*newest.rows)
         if page is not None:
             return page
         if not lines.is_full:
@@ -475,59 +426,3 @@ class _Merge:
         missing = self._request.limit + 1 - len(self._lines.paths)
         wanted = 5 * missing * merged // (4 * max(1, gained)) + _ROWS_AGAIN_MIN
         return min(self._count_max, wanted)
-
-
-def _merged(
-    runs: Sequence[PathRows], *, may_hide: bool, has_base: bool
-) -> tuple[int, int, Sequence[str], Sequence[bytes]]:
-    """The number of distinct paths of runs, newest first; how many of the first ones are hidden; and the newest row of
-    each that is visible.
-
-    Args:
-        runs: the rows of each layer that has any.
-        may_hide: whether tombstones hide rows; otherwise they are listed.
-        has_base: whether the last run is of the committed layer, which holds no tombstones.
-    """
-    paths, entries = runs[0]
-    others = sum(len(run_paths) for run_paths, _ in runs[:-1])
-    if may_hide and has_base and others * _SPLICE_OF <= len(runs[-1][0]):
-        return _spliced(runs)
-    # If a folder was deleted as a whole, both layers have the same paths; this check costs next to nothing.
-    if any(run_paths != paths for run_paths, _ in runs[1:]):
-        newest: dict[str, bytes] = {}
-        for run in reversed(runs):
-            newest.update(zip(*run, strict=True))
-        paths = sorted(newest)
-        entries = [newest[path] for path in paths]
-    hidden = [entry[1] & FLAG_TOMBSTONE for entry in entries] if may_hide else ()
-    if not any(hidden):
-        return len(paths), 0, paths, entries
-    visible = list(map(not_, hidden))
-    front = visible.index(True) if not all(hidden) else len(paths)
-    return len(paths), front, list(compress(paths, visible)), list(compress(entries, visible))
-
-
-def _spliced(runs: Sequence[PathRows]) -> tuple[int, int, Sequence[str], Sequence[bytes]]:
-    """`_merged` for few rows over many: copies the many in pieces."""
-    base_paths, base_entries = runs[-1]
-    newer: dict[str, bytes] = {}
-    for run in reversed(runs[:-1]):
-        newer.update(zip(*run, strict=True))
-    paths: list[str] = []
-    entries: list[bytes] = []
-    done = added = front = 0
-    for path in sorted(newer):
-        place = bisect_left(base_paths, path, done)
-        paths += base_paths[done:place]
-        entries += base_entries[done:place]
-        is_over = place < len(base_paths) and base_paths[place] == path
-        done = place + is_over
-        added += not is_over
-        if not newer[path][1] & FLAG_TOMBSTONE:
-            paths.append(path)
-            entries.append(newer[path])
-        elif not paths:
-            front += 1
-    paths += base_paths[done:]
-    entries += base_entries[done:]
-    return len(base_paths) + added, front, paths, entries

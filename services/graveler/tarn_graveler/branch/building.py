@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tarn.block.committed import BuildResult, Committed
 from tarn.core.ids import MetarangeId
-from tarn.core.listing.pages import PathSpan
+from tarn.core.listing.spans import PathSpan
 from tarn.kv.keys import PATHS_END, PATHS_START, path_key
 from tarn.kv.port import Partition, ScanKv
 

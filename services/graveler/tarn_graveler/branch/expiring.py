@@ -1,7 +1,7 @@
 """Branches that live for a limited time: sets their end, and deletes them when it has come (`tarn.core.branch_expiry`).
 
 The drop list says when to look at a branch. A look is registered *before* the record may name its time, so no crash
-leaves an expired branch that nobody looks at. A look decides nothing: the record does. So a look of a former end, or
+leaves an expired branch unseen. A look decides nothing: the record does. So a look of a former end, or
 of a former branch of the same name, does no harm.
 
 A deletion and a prolongation are compare-and-sets of the same record. The deletion judges the very version that its

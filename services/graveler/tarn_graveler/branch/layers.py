@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from tarn.block.committed import Committed
 from tarn.core.branch import Branch, Token
 from tarn.core.ids import CommitId, MetarangeId
-from tarn.core.listing.pages import MayLeap, Page, PageRequest, PathRows, PathSpan, leaping_page
+from tarn.core.listing.newest import PathRows
+from tarn.core.listing.pages import MayLeap, Page, PageRequest, leaping_page
+from tarn.core.listing.spans import PathSpan
 from tarn.kv.keys import PATHS_END, PATHS_START, after_prefix, path_key, paths_of
 from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository

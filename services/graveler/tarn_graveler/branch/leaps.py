@@ -25,7 +25,9 @@ from tarn.block.uncovered import Ahead, Places
 from tarn.core.entry import TOMBSTONE, is_tombstone
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.metarange import Metarange
-from tarn.core.listing.pages import Leap, MayLeap, PageRequest, PathRows, PathSpan, prefix_end
+from tarn.core.listing.newest import PathRows
+from tarn.core.listing.pages import Leap, MayLeap, PageRequest
+from tarn.core.listing.spans import PathSpan, prefix_end
 from tarn.kv.keys import PATHS_END, path_key, path_of, paths_of
 from tarn.kv.port import Kv, Partition
 from tarn_graveler.branch.coverage import Coverage

@@ -22,7 +22,7 @@ from tarn.core.branch import (
 )
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.listing.pages import PathSpan
+from tarn.core.listing.spans import PathSpan
 from tarn_graveler.branch.building import Builder, BuildOrder
 from tarn_graveler.branch.compacted_listings import CompactedListings
 from tarn_graveler.branch.handle import BranchHandle

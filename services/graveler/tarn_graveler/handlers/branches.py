@@ -13,7 +13,7 @@ from tarn.core.clock import DAY_US
 from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import BranchId, parse_branch_id, parse_commit_id, parse_path, parse_tag_id
 from tarn.core.levels import Feature
-from tarn.core.listing.pages import PathSpan
+from tarn.core.listing.spans import PathSpan
 from tarn.core.retention import TagRule
 from tarn.kv.records import Repository, Tag
 from tarn.rpc.rules import rules_of

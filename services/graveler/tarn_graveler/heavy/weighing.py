@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tarn.core.listing.metarange import Metarange
-from tarn.core.listing.pages import PathSpan
+from tarn.core.listing.spans import PathSpan
 from tarn.kv.port import Kv, Partition
 from tarn_graveler.branch.building import batch_of, keys_without
 

@@ -19,7 +19,7 @@ from tarn.block.committed import BuildResult
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.changed_paths import ChangedPaths
-from tarn.core.listing.pages import PathSpan
+from tarn.core.listing.spans import PathSpan
 from tarn.kv.port import Partition, PartitionKind
 from tarn_graveler.branch.building import BuildOrder
 

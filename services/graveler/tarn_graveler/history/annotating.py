@@ -22,7 +22,7 @@ from tarn.block.committed import Committed
 from tarn.core.commit import Commit
 from tarn.core.ids import CommitId, MetarangeId
 from tarn.core.listing.changed_paths import ChangedPaths, Form, fingerprints_of
-from tarn.core.listing.pages import path_after
+from tarn.core.listing.spans import path_after
 from tarn.kv.records import Repository
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.history.path_changes import PathChanges

@@ -184,7 +184,7 @@ class Repositories:
 
         A namespace serves one repository for good: two would collect each other's blocks as garbage. Only a restore
         (with a `restore_id`) may take that of a deleted repository, whose blocks it needs. So they are not doomed any
-        more; once their deletion has begun, nobody takes it.
+        more; once their deletion has begun, no repository takes it.
 
         Raises:
             TarnError: REPOSITORY_EXISTS if the name or the namespace is taken; UNAVAILABLE.

@@ -1,4 +1,4 @@
-"""Aborts multipart uploads that nobody completes: the rule `uploads` of a repository (docs/operate/retention.md).
+"""Aborts multipart uploads that are never completed: the rule `uploads` of a repository (docs/operate/retention.md).
 
 Every replica looks once an hour. Whether an upload is aborted is decided by a compare-and-set of its record, as
 completions are, so of several replicas one aborts it, and an abort and a completion cannot both succeed. The parts are

@@ -6,7 +6,7 @@ days in use are rows of the repository's `refs`; the replica that begins a day a
 that are finished. A day is finished when two things hold: it ended so long ago that no repeated
 completion needs the first answer any more, and all of its uploads have ended. Then nothing in it can
 change: these states are final, and no more ids of that day are created. An upload that is never completed
-or aborted keeps its day. An issued address that nobody linked ends with its time.
+or aborted keeps its day. An issued address that was never linked ends with its time.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class Links:
         packed: bytes,
         condition: WriteCondition,
     ) -> None:
-        """Stages under the claim. It is repeated, because a claim that nobody finishes blocks the next for minutes."""
+        """Stages under the claim. It is repeated, because a claim that is not finished blocks the next for minutes."""
         for attempt in range(1, _FINISH_TRIES + 1):
             try:
                 await self._uploads.finish_complete(repository, upload_id, claim, packed, condition)

@@ -278,10 +278,10 @@ class Uploads:
         return record
 
     async def abort_abandoned(self, repository: Repository, upload_id: str) -> bool:
-        """Aborts an upload of which nobody has heard for days, unless it has ended or may be being completed.
+        """Aborts an upload that has been silent for days, unless it has ended or may be being completed.
 
-        Nobody waits for this abort, so it is more careful than `abort`: a completion that showed life in the last day
-        may still go on, and its client may still repeat it.
+        No client waits for this abort, so it is more careful than `abort`: a completion that showed life in the
+        last day may still go on, and its client may still repeat it.
 
         Returns:
             Whether this call aborted it.

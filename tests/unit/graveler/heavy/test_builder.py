@@ -17,7 +17,7 @@ from heavy_stores import NAMESPACE, Stores, entry
 from tarn.core.entry import TOMBSTONE
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
-from tarn.core.listing.pages import PathSpan
+from tarn.core.listing.spans import PathSpan
 from tarn.rpc.process.system import SystemClock
 from tarn_graveler.heavy.builder import HeavyLimits, ProcessBuilder
 from tarn_graveler.heavy.priority import Priority

@@ -10,7 +10,7 @@ from heavy_stores import Stores
 
 from tarn.core.ids import RangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange, RangeInfo
-from tarn.core.listing.pages import PathSpan
+from tarn.core.listing.spans import PathSpan
 from tarn_graveler.heavy.weighing import few_rows, rows_apart, rows_touched
 
 
