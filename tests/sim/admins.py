@@ -1,31 +1,51 @@
 """Admins: they delete and create again the branches and repositories that clients work on."""
 
+from __future__ import annotations
+
 import asyncio
+import random
 from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.sim.outcomes import note_of, outcome_of
+from tests.sim.versioning import REPOSITORY
 from tests.sim.workload import NO_BRANCH, Client
 
+from tarn.client.reflogs import ReflogClient
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.check.history import OpKind, Outcome
+from tarn.testing.check.history import MERGES, OpKind, Outcome
 
-__all__ = ["Admin", "Namesakes"]
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+__all__ = ["AT_OLD_COMMITS", "RESTORED", "Admin", "Namesakes"]
+
+AT_OLD_COMMITS = "branches: at old commits"
+RESTORED = "branches: restored"
+"""Statistics of a run."""
 
 _REPOSITORY_SECONDS = 5.5
 _HALF_WAY_TRIES = 20
 _NAMESAKES = 10
 _ADMIN_SECONDS = 10.0
+_RECENT = 12
 
 
 class Admin(Client):
     """Deletes and creates again branches or repositories while clients work on them.
 
     A label `<repository>/main` means the repository, which is created empty; any other label means a
-    branch, which is created at the commit of `lake/main`.
+    branch, which is created at the commit of `lake/main`. Beside collections it is also created at an older
+    commit, or restored.
     """
 
     _turns = 0
+
+    def __init__(self, world: World, name: str, branches: list[str]) -> None:
+        super().__init__(world, name, branches)
+        self._reflogs = ReflogClient(self.transport)
+        # Drawn apart, so that runs without collections stay as they are.
+        self._ways = random.Random(f"ways {world.plan.seed} {name}")
 
     async def run(self) -> None:
         """Takes the labels in turn."""
@@ -76,18 +96,24 @@ class Admin(Client):
             await self.graveler.delete_repository(call, repository_id)
 
     async def create(self, branch: str) -> None:
-        """Creates until it succeeds: a branch at main's commit, or an empty repository."""
+        """Creates until it succeeds: a branch, or an empty repository."""
         repository_id, branch_id = branch.split("/")
         self._turns += 1
         namespace = f"local://{repository_id}-{self.name}-{self._turns}" if self._turns % 2 else ""
         half_way = 0
         while True:
-            source = "" if branch_id == "main" else await self._main_commit()
+            source, way = "", ""
+            if branch_id != "main":
+                source, way = await self._source(branch_id)
             op = self.history.begin(self.name, OpKind.CREATE, branch)
             op.is_stepwise = branch_id == "main"
             op.commit_id = source
             try:
-                await self._create(repository_id, branch_id, source, namespace)
+                if way == RESTORED:
+                    call = self.transport.call(_ADMIN_SECONDS)
+                    await self._reflogs.restore_branch(call, repository_id, branch_id)
+                else:
+                    await self._create(repository_id, branch_id, source, namespace)
             except TarnError as error:
                 outcome = outcome_of(error)
                 exists = error.kind is Kind.ALREADY_EXISTS
@@ -110,7 +136,42 @@ class Admin(Client):
                 await asyncio.sleep(0.1)
             else:
                 self.history.finish(op, Outcome.OK)
+                if way:
+                    self.world.statistics[way] += 1
                 return
+
+    async def _source(self, branch_id: str) -> tuple[str, str]:
+        """Draws the commit at which a branch begins, and how, if not at the commit of main."""
+        way = ""
+        if self.world.plan.collecting is not None:
+            way = self._ways.choice(["", AT_OLD_COMMITS, RESTORED])
+        source = ""
+        if way == AT_OLD_COMMITS:
+            source = self._old_commit()
+        elif way == RESTORED:
+            source = await self._head_at_deletion(branch_id)
+        return (source, way) if source else (await self._main_commit(), "")
+
+    def _old_commit(self) -> str:
+        """Returns one of the newest acknowledged commits of the repository; empty if there is none."""
+        made = [
+            op.commit_id
+            for op in self.history.ops
+            if op.is_ok
+            and op.kind in {OpKind.COMMIT, *MERGES}
+            and not op.is_claim
+            and op.branch.startswith(f"{REPOSITORY}/")
+        ]
+        return self._ways.choice(made[-_RECENT:]) if made else ""
+
+    async def _head_at_deletion(self, branch_id: str) -> str:
+        """Returns the head that a deleted branch had; empty if none is known."""
+        try:
+            found = await self._reflogs.list_deleted_branches(self.call(), REPOSITORY)
+        except TarnError:
+            return ""
+        heads = {each.branch_id: each.commit_id for each in found.branches}
+        return heads.get(branch_id, "")
 
     async def _is_there(self, repository_id: str, branch_id: str) -> bool | None:
         """Returns whether it exists; None if there is no answer."""

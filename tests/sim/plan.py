@@ -196,6 +196,10 @@ _LINKED = {5, 6, 7}
 """Remainders of the seed modulo 8 of the plans with links, in runs with collections or erasures."""
 
 
+_TURNED = {1, 4, 7}
+"""The same of plans with a branch that is deleted and created again, in runs with collections."""
+
+
 def draw(seed: int) -> Plan:
     """Draws the plan of a seed: of 32, 28 are narrow, two are mixed, and two are races.
 
@@ -307,9 +311,15 @@ def with_links(plan: Plan) -> Plan:
     return replace(plan, link_seconds=pause if plan.seed % 8 in _LINKED else 0.0)
 
 
+def with_branch_turns(plan: Plan) -> Plan:
+    """Makes a branch of some plans be deleted and created again, also at old commits (`Admin`)."""
+    has_turns = plan.has_branch_turns or plan.seed % 8 in _TURNED
+    return replace(plan, has_branch_turns=has_turns)
+
+
 _ADDED: Mapping[Mode, Callable[[Plan], Plan]] = {
     Mode.COMPACT: with_compactors,
-    Mode.COLLECT: lambda plan: with_links(with_collectors(plan)),
+    Mode.COLLECT: lambda plan: with_branch_turns(with_links(with_collectors(plan))),
     Mode.ONLINE: with_online,
     Mode.EXPIRE: with_expiry,
     Mode.ERASE: lambda plan: with_links(with_erasures(plan)),

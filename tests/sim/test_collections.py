@@ -20,7 +20,7 @@ from tarn.testing.faults.modes import Mode
 
 pytestmark = pytest.mark.timeout(600)
 
-_PLAYED = 4
+_PLAYED = 5
 _SEEDS = sorted(
     {*range(_PLAYED), *(seed for guard in COLLECTION_GUARDS for seed in guard_seeds()[guard.name])}
 )
