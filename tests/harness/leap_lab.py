@@ -96,7 +96,12 @@ class Laid:
             merged.update(rows)
         lines: dict[str, bytes] = {}
         for path, row in sorted(merged.items()):
-            if row == TOMBSTONE or not path.startswith(request.prefix) or path < request.start:
+            if (
+                request.is_over
+                or row == TOMBSTONE
+                or not path.startswith(request.prefix)
+                or path < request.start
+            ):
                 continue
             at = path.find(request.delimiter, len(request.prefix)) if request.delimiter else -1
             line = (path, row) if at < 0 else (path[: at + len(request.delimiter)], b"")
@@ -122,7 +127,7 @@ def random_rows(rng: random.Random, paths: Sequence[str], *, staged: bool) -> Ro
 def random_request(rng: random.Random) -> PageRequest:
     return PageRequest(
         prefix=rng.choice(("", "", "x/", "y", "é", "a\n")),
-        delimiter=rng.choice(("", "", "/", "a")),
+        delimiter=rng.choice(("", "", "/", "a", "\U0010ffff")),
         after=rng.choice(("", "", random_path(rng))),
         limit=rng.choice((1, 2, 3, 7, 1000)),
         rows_max=rng.choice((1, 20, 100_000)),

@@ -45,11 +45,19 @@ _ROUNDS = 8
 """Of each listing: more and shorter ones than of other cases, because their ratio is what counts."""
 
 
-async def _compact(connection: Connection, branch: str, rows: int) -> None:
+async def _compact(
+    connection: Connection, branch: str, rows: int, *, is_background: bool = False
+) -> None:
     """Compacts a branch and checks the number of rows."""
-    done = await connection.graveler.compact_branch(connection.call(), REPOSITORY, branch)
+    done = await connection.graveler.compact_branch(
+        connection.call(), REPOSITORY, branch, is_background=is_background
+    )
     if done.outcome != COMPACTION_OUTCOME_COMPACTED or done.rows_read != rows:
         raise RuntimeError(f"the compaction of {rows} rows answers {done}")
+
+
+async def _compact_as_compactor(connection: Connection, branch: str, rows: int) -> None:
+    await _compact(connection, branch, rows, is_background=True)
 
 
 async def _against_commits(lake: Lake) -> None:
@@ -137,7 +145,7 @@ CASES = (
     Case("list-compacted", _listings, limit_s=600),
     Case(
         "put-in-compaction",
-        partial(puts_during, what="compaction", form=_ALONE, work=_compact),
+        partial(puts_during, what="compaction", form=_ALONE, work=_compact_as_compactor),
         limit_s=1200,
     ),
 )

@@ -173,6 +173,7 @@ class ChangeApplier:
         rule: where listings are cut into ranges.
         known: further metaranges in that namespace; their ranges are not written again.
         finely: cuts the first ranges that are written finer, for a compaction.
+        exact: a change with the identity of the base's entry replaces it, if their bytes differ.
     """
 
     def __init__(
@@ -184,8 +185,10 @@ class ChangeApplier:
         known: Sequence[Metarange] = (),
         *,
         finely: bool = False,
+        exact: bool = False,
     ) -> None:
         self._reader = reader
+        self._exact = exact
         self._namespace = namespace
         self._base = base
         # The last range ends with the listing; nothing needs to be cut there.
@@ -283,7 +286,7 @@ class ChangeApplier:
             rows, self._rest = self._rest, EMPTY_RUN
             if not is_whole:
                 rows, self._rest = upto(rows, changes.last_path)
-            after = apply_changes(rows, changes)
+            after = apply_changes(rows, changes, exact=self._exact)
             self._paths.add(after.paths)
             cutter = self._writer.cutter
             return [made for run in after.runs for made in cutter.add(run)], after.counts

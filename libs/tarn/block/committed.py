@@ -150,17 +150,23 @@ class Committed:
         *,
         finely: bool,
     ) -> BuildResult:
-        """`build` over a compacted listing."""
+        """`build` over a compacted listing.
+
+        Of equal entries, the commit's one counts, or else the newest one: an entry beneath that is not committed may be
+        erased (docs/design/erase.md).
+        """
         if restored is not None:
             layers = [head_rows(self._reader, namespace, base, head, restored), *layers]
-        applier = ChangeApplier(self._reader, namespace, base, self._rule, [head], finely=finely)
+        applier = ChangeApplier(
+            self._reader, namespace, base, self._rule, [head], finely=finely, exact=True
+        )
         # A reset also applies rows of the head, which are no staged ones: it counts none.
         tally = StagedTally() if restored is None else None
         with collapse_error_groups(prefer=TarnError):
             async with (
                 aclosing(overlaid(layers, self._reader, tally)) as changes,
                 aclosing(
-                    with_head_entries(changes, self._reader, namespace, base, head)
+                    with_head_entries(changes, self._reader, namespace, head)
                 ) as compared_changes,
             ):
                 return await applier.run(compared_changes, tally)

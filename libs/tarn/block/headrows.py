@@ -48,15 +48,13 @@ async def with_head_entries(
     changes: AsyncGenerator[Run, None],
     reader: RangeReader,
     namespace: str,
-    base: Metarange,
     head: Metarange,
 ) -> AsyncGenerator[Run, None]:
     """Yields `changes`, in which each row with the identity of the head's entry of its path is that entry.
 
     Otherwise a path that was changed and changed back, with a compaction between, would differ from the commit by its
-    address. Ranges that `base` shares need no look: there the base has the head's entry.
+    address.
     """
-    shared = {info.range_id for info in base.ranges}
     async for run in changes:
         pieces: list[Run] = []
         left = run
@@ -67,7 +65,7 @@ async def with_head_entries(
                 break
             info = head.ranges[place]
             here, left = upto(left, info.max_path)
-            if info.range_id not in shared and here.last_path >= info.min_path:
+            if here.last_path >= info.min_path:
                 committed = (await reader.range(namespace, info.range_id)).run
                 here = await reader.compute(as_committed, here, committed)
             pieces.append(here)

@@ -21,7 +21,7 @@ from tarn.client.erasures import ErasureClient
 from tarn.core.erasure import ADDRESSES_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId, RangeId
-from tarn.core.listing.metarange import Metarange
+from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
 from tarn.lifecycle.erase_search import (
     ROWS_MAX,
     HistoryRoots,
@@ -174,6 +174,8 @@ class _Found:
 
 
 async def _metarange(blocks: ReadBlocks, namespace: str, listing: MetarangeId) -> Metarange:
+    if listing == EMPTY_METARANGE.metarange_id:
+        return EMPTY_METARANGE  # it needs no file
     body = await _read(blocks, namespace, metarange_path(listing))
     return await asyncio.to_thread(decode_metarange, listing, body)
 

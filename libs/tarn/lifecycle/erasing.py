@@ -9,6 +9,7 @@ repeated, so a run that died is simply begun again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -193,6 +194,9 @@ class Eraser:
             discarded = await self._discard(lake, roots, made, objects, validate_only=False)
             outcomes, error = await self._delete(lake, roots.graveler, rows)
             outcomes = await self._look_again(lake, rows, outcomes)
+            # What came meanwhile: a row that landed late, or the completion of an upload that is older than the plan.
+            late = await self._discard(lake, roots, made, objects, validate_only=False)
+            discarded = dict(Counter(discarded) + Counter(late))
             look_us = lake.clock.now_us()
             versions = await _versions(lake)
             since = await self._came_since(lake, roots, made, objects)

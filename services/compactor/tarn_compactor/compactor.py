@@ -16,6 +16,7 @@ from math import inf
 
 import structlog
 
+from tarn.aio.single_flight import SingleFlight
 from tarn.aio.task_set import TaskSet
 from tarn.client.compactions import CompactionClient
 from tarn.client.service_calls import ServiceCalls
@@ -38,6 +39,8 @@ _AGE_SECONDS = 30.0
 _MEASURE_PAUSE_SECONDS = 0.02
 _MEASURE_PAUSE_MOST_SECONDS = 30.0
 _MEASURE_TIMEOUT_SECONDS = 60.0
+_MEASURED_LATELY_SECONDS = 5.0
+"""A measurement that is so old decides, too: a start would otherwise read a branch that is due twice."""
 _COMPACT_TIMEOUT_SECONDS = 1800.0
 _ROWS_MAX = 100_000
 _WORK_MAX = 20_000
@@ -148,6 +151,7 @@ class Compactor:
             meters.counter("compaction.attempts", outcome=outcome)
         meters.histogram("compaction.duration")
         self._tasks = TaskSet()
+        self._measurements: SingleFlight[BranchKey, bool] = SingleFlight()
         self._running = 0
         self._stops = False
         self._looked_at_all = clock.monotonic()
@@ -290,14 +294,20 @@ class Compactor:
 
         A measurement that ended at its limit only shows that there are many rows; then the counts decide.
         """
-        believed = excess(self._counts.view(key, self._clock.monotonic()), self._limits)
-        is_truncated = await self._measure(key)
+        now = self._clock.monotonic()
+        view = self._counts.view(key, now)
+        believed, is_truncated = excess(view, self._limits), view.is_truncated
+        if not self._counts.is_measured(key, now - _MEASURED_LATELY_SECONDS):
+            is_truncated = await self._measure(key)
         self._judge(key, self._clock.monotonic())
         is_due = key in self._due
         return is_due or (is_truncated and bool(believed))
 
     async def _measure(self, key: BranchKey) -> bool:
-        """Measures a branch; returns whether there are more rows than were counted."""
+        """Measures a branch, one call at a time; returns whether there are more rows than were counted."""
+        return await self._measurements.run(key, lambda: self._measure_now(key))
+
+    async def _measure_now(self, key: BranchKey) -> bool:
         call = await self._calls.call(_MEASURE_TIMEOUT_SECONDS)
         self._counts.begin_measurement(key)
         measured = None

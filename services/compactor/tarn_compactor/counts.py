@@ -57,6 +57,7 @@ class _Branch:
         tokens: what the replicas told since the last measurement, by token.
         measured: the last measurement; None if it is outdated.
         measured_tokens: the tokens that it covers.
+        measured_at: when it ended, on the monotonic clock.
         measured_from: tokens with what was told before the running measurement began; None if none runs.
         since: when the oldest row was noticed, on the monotonic clock; None without rows.
         commits: times of the last two commits.
@@ -66,6 +67,7 @@ class _Branch:
     tokens: dict[str, _Token] = field(default_factory=dict)
     measured: pb.MeasureStagingResponse | None = None
     measured_tokens: set[str] = field(default_factory=set)
+    measured_at: float = -inf
     measured_from: dict[str, _Token] | None = None
     since: float | None = None
     commits: tuple[float, float] = (-inf, -inf)
@@ -221,6 +223,7 @@ class Counts:
             _add_tokens(before, branch.tokens)
             branch.tokens = before
             return
+        branch.measured_at = now
         gone = [each for each in measured.token_ids if self._removed.get(each)]
         is_clean = not measured.rows and len(measured.token_ids) == 1
         branch.measured = None if gone or is_clean else measured
@@ -229,6 +232,11 @@ class Counts:
             self.measure([key])  # a commit came in between
         branch.since = now - measured.age_ms / 1000 if measured.rows else None
         self.changed[key] = None
+
+    def is_measured(self, key: BranchKey, since: float) -> bool:
+        """Returns whether a measurement that ended after `since` is still that of the branch."""
+        branch = self._branches.get(key)
+        return branch is not None and branch.measured is not None and branch.measured_at > since
 
     def forget(self, key: BranchKey) -> None:
         """Forgets a branch: it was deleted."""

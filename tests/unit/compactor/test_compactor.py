@@ -81,6 +81,19 @@ async def test_a_start_measures_each_staged_branch_once(lab: Lab) -> None:
 
 
 @simulated
+async def test_a_branch_that_is_due_at_a_start_is_measured_once_before_its_compaction(
+    lab: Lab,
+) -> None:
+    await lab.put_and_delete(30)
+    for wire in lab.wires.values():
+        wire.is_cut = True  # only measurements tell of the deletes
+    async with lab.compactor() as compactor:
+        await lab.until(lambda: lab.graveler.count("CompactBranch") == 1)
+        assert lab.graveler.count("MeasureStaging", "main") == 1
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
+
+
+@simulated
 async def test_a_restarted_replica_leads_to_one_listing(lab: Lab) -> None:
     async with lab.compactor() as compactor:
         await lab.service.put("a", 1)

@@ -132,7 +132,7 @@ def test_few_rows_over_many_are_listed_as_any_others(
     assert run_all(request, [*staged, committed]) == expected(request, [*staged, committed])
 
 
-@given(layers=LAYERS, after=PATHS, delimiter=st.sampled_from(["", "/"]))
+@given(layers=LAYERS, after=PATHS, delimiter=st.sampled_from(["", "/", "\U0010ffff"]))
 def test_after_leaves_out_what_is_not_greater(
     layers: list[Layer], after: str, delimiter: str
 ) -> None:
@@ -153,6 +153,8 @@ def test_nothing_follows_a_common_prefix_that_no_text_is_greater_than() -> None:
     layer = {"\U0010ffff": ENTRY[0], "\U0010ffffa": ENTRY[1]}
     request = PageRequest(delimiter="\U0010ffff", rows_first=1)
     assert run_all(request, [layer]) == [("\U0010ffff", b"")]
+    behind = PageRequest(delimiter="\U0010ffff", after="\U0010ffff")
+    assert run_all(behind, [{**layer, "a": ENTRY[2]}]) == []
 
 
 def test_a_common_prefix_is_seeked_past_not_read() -> None:

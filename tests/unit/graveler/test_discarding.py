@@ -108,6 +108,49 @@ async def test_only_the_newest_uncommitted_entry_of_its_path_goes(
     assert await writer.addresses("main@") == left
 
 
+async def test_an_equal_object_that_is_newer_stays(lake: Lake, writer: Writer) -> None:
+    """A discard of another path, and a repetition, fold it over the entry that the plan names."""
+    old = await writer.put("p", 7)
+    await writer.compact()
+    new, other = await writer.put("p", 7), await writer.put("a")
+    assert await discard(lake, ("a", other)) == [DISCARDED]
+    assert await discard(lake, ("p", old)) == [REPLACED]
+    assert await writer.addresses() == {"p": new}
+
+
+async def test_a_compaction_keeps_the_newer_one_of_equal_uncommitted_objects(
+    lake: Lake, writer: Writer
+) -> None:
+    old = await writer.put("p", 7)
+    await writer.put("q")
+    await writer.compact()
+    new = await writer.put("p", 7)
+    await writer.compact()
+    assert await discard(lake, ("p", old)) == [REPLACED]
+    assert (await writer.addresses())["p"] == new
+    await lake.commit()
+    assert (await writer.addresses("main@"))["p"] == new
+
+
+async def test_an_object_that_equals_the_committed_one_is_that_one_after_compactions(
+    lake: Lake, writer: Writer
+) -> None:
+    """Also in a range that the commit and the compacted listing share; the branch is clean then."""
+    committed = await writer.put("p", 7)
+    await lake.commit()
+    await writer.put("p", 8)
+    await writer.compact()
+    await writer.put("p", 7)
+    await writer.compact()
+    assert await writer.addresses() == {"p": committed}
+    assert (await record(lake)).compacted_metarange_id is None
+    await writer.put("q")
+    await writer.compact()
+    await writer.put("p", 7)
+    await writer.compact()
+    assert (await writer.addresses())["p"] == committed
+
+
 async def test_what_has_nothing_to_discard_leaves_the_record_as_it_is(
     lake: Lake, writer: Writer
 ) -> None:

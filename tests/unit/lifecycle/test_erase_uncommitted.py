@@ -14,11 +14,15 @@ from erasure_lab import erased, eraser_of, over
 from graveler_service import reason_of
 from lake_rules import ALL, protect
 
+from tarn.block.rangefile import metarange_path
 from tarn.client.erasures import ErasureClient
+from tarn.core.entry import Entry, pack
 from tarn.core.erasure import ADDRESSES_MAX
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.listing.metarange import EMPTY_METARANGE
 from tarn.lifecycle import erase_uncommitted
 from tarn.lifecycle.erasure_files import read_certificate, read_plan
+from tarn_graveler.branch.address_age import AddressAge
 from tarn_proto.graveler.v1 import collection_service_pb2 as collection_pb
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
 from tarn_proto.graveler.v1.settings_service_pb2 import Protection
@@ -131,6 +135,39 @@ async def test_entries_go_after_the_rows_and_before_the_blocks(lab: Lab) -> None
 
     await over(lab, delete_many=delete_many).run("lake", plan.plan_id)
     assert looks[1] == ["b", "beside", "users/7/a"]
+
+
+async def test_a_row_that_lands_late_is_discarded_after_the_blocks(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the completion of an upload that is older than the plan, whose age is not checked."""
+    blocks = await branches(lab)
+    plan = await eraser_of(lab).plan("lake", "users/7/**")
+    address = address_of(blocks["staged"])
+    entry = pack(Entry(4, 0, address, address))
+
+    async def delete_many(namespace: str, paths: Sequence[str]) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(AddressAge, "check", lambda *_, **__: None)
+            await lab.service.graveler.stage(
+                lab.admin, "lake", lab.uid, "side", "users/7/staged", entry
+            )
+        await lab.collector.blocks.delete_many(namespace, paths)
+
+    done = await over(lab, delete_many=delete_many).run("lake", plan.plan_id)
+    assert done.discarded == {"main": 1, "side": 4}
+    assert sorted(await lab.readable("side")) == ["b", "beside", "users/7/a"]
+
+
+async def test_the_empty_listing_needs_no_file(lab: Lab) -> None:
+    await lab.put("main", "users/7/a")
+    await lab.commit("main")
+    await lab.service.graveler.unstage(lab.admin, "lake", "main", "users/7/a")
+    await lab.service.graveler.compact_branch(lab.admin, "lake", "main")
+    await lab.pass_days(2)
+    path = metarange_path(EMPTY_METARANGE.metarange_id)
+    await lab.collector.blocks.delete_many(lab.namespace, [path])
+    assert (await eraser_of(lab).plan("lake", "users/7/**")).uncommitted == {}
 
 
 async def test_only_entries_of_erased_addresses_are_discarded(lab: Lab) -> None:

@@ -70,8 +70,14 @@ class PageRequest:
             return max(self.prefix, self.from_path)
         rolled = _common_prefix(self.after, self.prefix, self.delimiter)
         if rolled is not None and rolled == self.after:
-            return prefix_end(rolled) or self.prefix
+            return prefix_end(rolled) or path_after(rolled)
         return max(self.prefix, path_after(self.after))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no path can follow `after`: it is a common prefix of the greatest character only."""
+        rolled = _common_prefix(self.after, self.prefix, self.delimiter)
+        return rolled is not None and rolled == self.after and prefix_end(rolled) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +297,8 @@ def leaping_page(
         staged_count: number of layers that may hold tombstones.
         with_base: whether there is one more layer beneath them, the committed one, which holds none.
     """
+    if request.is_over:
+        return Page([], [], None)
     merge = _Merge(request, staged_count, with_base=with_base)
     while True:
         page = yield from merge.leap()
@@ -340,7 +348,7 @@ class _Merge:
             assert isinstance(leap, Leap), "the answer to an offer"
             self._seen += leap.cost
             page = lines.add(*leap.rows)
-            if page is not None or leap.upto is None:
+            if page is not None or leap.upto is None or lines.is_behind(leap.upto):
                 return page or lines.page(None)
             self._may_end = lines.is_full or lines.pass_over(leap.upto)
             if self._seen >= self._request.rows_max and self._may_end:
@@ -410,7 +418,7 @@ class _Merge:
         if lines.skip_to > horizon:
             if self.offer is not None:
                 self.offer = replace(self.offer, start=lines.skip_to)
-            for layer in live:
+            for layer in self._layers:
                 layer.seek(lines.skip_to)
             if (len(lines.paths) - before) * _ROWS_PER_SEEK < merged:
                 self._count = self._count_max = _ROWS_PER_SEEK

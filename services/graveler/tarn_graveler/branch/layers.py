@@ -134,11 +134,14 @@ class Layers:
         metarange_id: MetarangeId | None,
         request: PageRequest,
     ) -> Page:
-        """Returns one page of the listing of tokens over a metarange, or of the tokens alone."""
+        """Returns one page of the listing of tokens over a metarange, or of the tokens alone.
+
+        Listings count for the compactor; pages of staged rows, which include tombstones, do not.
+        """
         partitions = [self.partition(name, token) for token in tokens]
         namespace = name.repository.storage_namespace
         page, read = await self._page(namespace, partitions, metarange_id, request)
-        if tokens:
+        if tokens and not request.with_tombstones:
             self._events.listed(tokens[0].token_id, read, len(page.paths))
         return page
 
