@@ -422,8 +422,8 @@ TABLE: Final = (
     _counter(
         "listing.rows_read",
         "",
-        "Rows that listings of branches with uncommitted rows read, on all replicas that this compactor watches. "
-        "Rows that leaps pass are not read.",
+        "Rows that listings of branches with uncommitted rows read, on the replicas that this compactor watches and "
+        "that have written to the branch since its last seal. Rows that leaps pass are not read.",
         of="compactor",
     ),
     _counter(
