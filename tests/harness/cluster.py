@@ -69,8 +69,18 @@ class Load:
     @property
     def failures(self) -> Counter[str]:
         """Number of the requests of S3 clients without an acknowledgement, by the reason."""
+        return self._failures(is_commit=False)
+
+    @property
+    def commit_failures(self) -> Counter[str]:
+        """Number of the commits without an acknowledgement, by the text of the error."""
+        return self._failures(is_commit=True)
+
+    def _failures(self, *, is_commit: bool) -> Counter[str]:
         return Counter(
-            op["note"] for op in self.ops if op["outcome"] != "ok" and op["kind"] != "commit"
+            op["note"]
+            for op in self.ops
+            if op["outcome"] != "ok" and (op["kind"] == "commit") is is_commit
         )
 
     def history(self) -> History:
