@@ -21,6 +21,8 @@ __all__ = ["ENDPOINT", "JOBS", "NAMESPACE", "SERVICES", "STORES", "VERSION", "Cl
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "tarn"
+ELSEWHERE = "tarn-elsewhere"
+"""A namespace without network policies, of pods that are not Tarn's."""
 SERVICES = ("auth", "graveler", "gateway", "compactor")
 STORES = ("cassandra", "bucket")
 VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
@@ -69,9 +71,31 @@ class Load:
     @property
     def failures(self) -> Counter[str]:
         """Number of the requests of S3 clients without an acknowledgement, by the reason."""
+        return self._failures(is_commit=False)
+
+    @property
+    def commit_failures(self) -> Counter[str]:
+        """Number of the commits without an acknowledgement, by the text of the error."""
+        return self._failures(is_commit=True)
+
+    def _failures(self, *, is_commit: bool) -> Counter[str]:
         return Counter(
-            op["note"] for op in self.ops if op["outcome"] != "ok" and op["kind"] != "commit"
+            op["note"]
+            for op in self.ops
+            if op["outcome"] != "ok" and (op["kind"] == "commit") is is_commit
         )
+
+    def unexpected_commits(self, *, is_unknown_allowed: bool) -> list[str]:
+        """Returns the failures of commits that no fault explains.
+
+        A commit may be refused because a service or a store is away, and may find nothing to commit if no write came
+        through.
+
+        Args:
+            is_unknown_allowed: whether a process was killed, which leaves the outcome of its calls unknown.
+        """
+        allowed = _REFUSALS | (_UNKNOWN if is_unknown_allowed else set())
+        return [note for note in self.commit_failures if _reason_of(note) not in allowed]
 
     def history(self) -> History:
         """Returns the history of the load. A commit is a seal at an unknown time, which allows more than happened."""
@@ -111,15 +135,28 @@ class Load:
         return found
 
 
-class Cluster:
-    """The cluster that kubectl reaches; `KUBECTL` names another kubectl."""
+_REFUSALS = {"UNAVAILABLE", "OVERLOADED", "NOTHING_TO_COMMIT"}
+_UNKNOWN = {"OUTCOME_UNKNOWN", "DEADLINE_EXCEEDED"}
 
-    def __init__(self) -> None:
+
+def _reason_of(note: str) -> str:
+    """Returns the reason in what a failed `tarn --json` wrote to standard error; remarks may stand before it."""
+    last = (note.strip().splitlines() or [""])[-1]
+    if not last.startswith("{"):
+        return ""
+    return str(json.loads(last).get("error", ""))
+
+
+class Cluster:
+    """A namespace of the cluster that kubectl reaches; `KUBECTL` names another kubectl."""
+
+    def __init__(self, namespace: str = NAMESPACE) -> None:
         self._kubectl = shlex.split(os.environ.get("KUBECTL", "kubectl"))
+        self._namespace = namespace
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
         """Runs kubectl in the namespace, which must succeed; returns its output."""
-        command = [*self._kubectl, "-n", NAMESPACE, *arguments]
+        command = [*self._kubectl, "-n", self._namespace, *arguments]
         done = subprocess.run(
             command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
         )
@@ -231,6 +268,20 @@ class Cluster:
         """Runs a shell command in a pod; returns its output."""
         self.start(name, ["/bin/sh", "-ec", command], is_client=is_client)
         return self.end(name)
+
+    def run_elsewhere(self, name: str, command: str) -> str:
+        """Runs a shell command in a pod of another namespace, without Secrets of Tarn; returns its output."""
+        pod = self._pod(name, ["/bin/sh", "-ec", command], is_client=True)
+        pod["spec"]["volumes"] = [{"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}}]
+        (container,) = pod["spec"]["containers"]
+        container["env"] = []
+        container["volumeMounts"] = [{"name": "tmp", "mountPath": "/tmp"}]
+        found = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ELSEWHERE}}
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(found))
+        elsewhere = Cluster(ELSEWHERE)
+        elsewhere.kubectl("delete", "pod", name, "--ignore-not-found", "--grace-period=1")
+        elsewhere.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
+        return elsewhere.end(name)
 
     def execute(self, pod: str, *command: str) -> str:
         """Runs a command in a running container; returns its output."""

@@ -78,7 +78,7 @@ def create(
 
     \b
     Example:
-      17 * * * *  tarn backup create /backup/tarn --config /etc/tarn.yaml --quiet
+      17 * * * *  tarn --quiet backup create /backup/tarn --config /etc/tarn.yaml
     """
     config = _config(session, config_file, data_dir, kv)
 

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from click.testing import CliRunner
-from manifests import K8S, allowed, named, objects, pods
+from manifests import K8S, allowed, named, objects, pods, selects
 
-from tarn.config import load
+from tarn.config import Config, load
 from tarn.telemetry.table import TABLE
 from tarn_cli.app import cli
 
@@ -76,6 +76,76 @@ def test_a_collection_has_the_configuration_of_the_services(overlay: str, tmp_pa
         assert variables["TARN_BLOCKSTORE_S3_CREDENTIALS_ACCESS_SECRET_KEY_FILE"]
         found.append(load(None, {"HOME": "/tmp", **variables}).blockstore)
     assert found[0] == found[1]
+
+
+def commands_of_backups(overlay: str) -> dict[str, dict[str, Any]]:
+    """Returns the containers of the backups, by their command."""
+    found = [
+        container
+        for name in ("backup", "backup-check")
+        for kind in ("initContainers", "containers")
+        for container in pods(overlay)[name]["spec"].get(kind, ())
+    ]
+    return {each["args"][2]: each for each in found}
+
+
+def test_backups_are_made_pruned_and_verified_in_one_place_outside_the_storage_namespace(
+    tmp_path: Path,
+) -> None:
+    """With the stores of graveler; only the backup itself has the login of Cassandra."""
+    commands = commands_of_backups("prod")
+    assert list(commands) == ["create", "prune", "verify"]
+    graveler = stores_of(container_of("prod", "graveler"), tmp_path)
+    for name, container in commands.items():
+        config = stores_of(container, tmp_path)
+        place = str(config.backup.place)
+        assert container["args"][3] == "$(TARN_BACKUP_PLACE)"
+        prefix = config.blockstore.default_namespace_prefix
+        assert place.startswith("s3://")
+        assert not f"{place}/".startswith(f"{prefix}/")
+        assert not f"{prefix}/".startswith(f"{place}/")
+        assert config.blockstore == graveler.blockstore
+        if name == "create":
+            assert config.metadata == graveler.metadata
+        mounts = {each["name"] for each in container["volumeMounts"]}
+        assert ("cassandra" in mounts) is (name == "create")
+        assert "tls" not in mounts, "no service is called"
+        done = CliRunner().invoke(cli, [*container["args"], "--help"])
+        assert done.exit_code == 0, done.output
+
+
+def stores_of(container: dict[str, Any], tmp_path: Path) -> Config:
+    """Returns the configuration of a container of `overlays/prod`, with examples of its Secrets."""
+    (source,) = container["envFrom"]
+    variables = dict(named("prod", "ConfigMap")[source["configMapRef"]["name"]]["data"])
+    for each in container["env"]:
+        if each["name"].startswith(("TARN_BLOCKSTORE", "TARN_METADATA")):
+            variables[each["name"]] = named_after(each["value"], tmp_path)
+    return load(None, {"HOME": "/tmp", **variables})
+
+
+def test_backups_end_before_the_next_run_and_do_not_overlap() -> None:
+    jobs = {name: named("prod", "CronJob")[name]["spec"] for name in ("backup", "backup-check")}
+    for spec in jobs.values():
+        assert spec["concurrencyPolicy"] == "Forbid"
+        assert spec["jobTemplate"]["spec"]["backoffLimit"] == 0
+    assert jobs["backup"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] < 3600
+    minutes = {spec["schedule"].split()[0] for spec in jobs.values()}
+    assert len(minutes) == 2, "of a backup and a prune at the same time one gives up"
+
+
+def test_backups_reach_the_stores_and_no_service() -> None:
+    policies = [each["spec"] for each in named("prod", "NetworkPolicy").values()]
+    for name, wanted in (("backup", {53, 443, 9042}), ("backup-check", {53, 443})):
+        labels = pods("prod")[name]["metadata"]["labels"]
+        ports = {
+            port["port"]
+            for policy in policies
+            if selects(policy["podSelector"], labels)
+            for rule in policy.get("egress", ())
+            for port in rule["ports"]
+        }
+        assert ports == wanted
 
 
 def test_the_admin_port_is_open_only_with_the_component() -> None:
@@ -227,6 +297,6 @@ def test_replicas_follow_requests_in_flight_by_metrics_that_exist() -> None:
 def test_every_optional_component_is_in_the_example() -> None:
     kustomization = yaml.safe_load((K8S / "overlays/full/kustomization.yaml").read_text())
     used = {Path(each).name for each in kustomization["components"]}
-    elsewhere = {"cassandra", "bucket", "autoscaling", "collection"}
+    elsewhere = {"cassandra", "bucket", "autoscaling", "collection", "backup"}
     assert used | elsewhere == {folder.name for folder in (K8S / "components").iterdir()}
     assert objects("full")

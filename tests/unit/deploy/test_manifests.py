@@ -10,6 +10,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 from custom_resources import is_custom, validate_custom
 from jsonschema import ValidationError
 from manifests import JOBS, K8S, OVERLAYS, allowed, named, objects, pod_specs, pods, selects
@@ -218,6 +219,38 @@ def test_variables_are_keys_of_the_configuration(overlay: str) -> None:
         unknown = {name for name in environment(overlay, service) if name not in known}
         # Those of OpenTelemetry (docs/operate/metrics.md).
         assert unknown <= {"OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT"}
+
+
+@every_overlay
+def test_rates_of_quotas_are_shared_by_the_gateways(overlay: str, tmp_path: Path) -> None:
+    """With an autoscaler, its least number: the sum of all gateways is then never below a quota."""
+    gateways = configuration(overlay, "gateway", tmp_path).quotas.gateways
+    scalers = named(overlay, "HorizontalPodAutoscaler")
+    if "gateway" in scalers:
+        assert gateways == scalers["gateway"]["spec"]["minReplicas"]
+    else:
+        assert gateways == named(overlay, "Deployment")["gateway"]["spec"]["replicas"]
+
+
+def test_cassandra_keeps_as_many_replicas_as_the_component_has_nodes(tmp_path: Path) -> None:
+    """The keyspace keeps the factor of its creation, when only the first nodes may run."""
+    found = {}
+    for overlay in OVERLAYS:
+        stores = named(overlay, "StatefulSet")
+        if "cassandra" in stores:
+            factor = configuration(overlay, "graveler", tmp_path).metadata.db.cassandra
+            assert factor.replication_factor == min(stores["cassandra"]["spec"]["replicas"], 3)
+            found[overlay] = factor.replication_factor
+    assert found == {"dev": 1, "test": 1}
+    folder = K8S / "components" / "cassandra"
+    (nodes,) = (
+        each["spec"]["replicas"]
+        for each in yaml.safe_load_all((folder / "cassandra.yaml").read_text())
+        if each["kind"] == "StatefulSet"
+    )
+    component = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    (settings,) = (each for each in component["configMapGenerator"] if each["name"] == "tarn")
+    assert f"TARN_METADATA_DB_CASSANDRA_REPLICATION_FACTOR={nodes}" in settings["literals"]
 
 
 @every_overlay

@@ -65,6 +65,18 @@ def test_every_metric_is_in_a_panel_or_an_alert() -> None:
     assert METRICS.keys() - used == NOT_SHOWN
 
 
+def test_the_durations_of_requests_show_exemplars() -> None:
+    """No other histogram has them (`docs/operate/metrics.md`), and Grafana asks only for those of marked queries."""
+    found = {
+        name
+        for panel in panels()
+        for target in panel["targets"]
+        if target.get("exemplar") is True
+        for name in metric_names(target["expr"])
+    }
+    assert found == {"tarn_gateway_duration_seconds"}
+
+
 def test_legends_and_texts_use_labels_of_their_query() -> None:
     for panel in panels():
         for target in panel["targets"]:
