@@ -136,7 +136,7 @@ def python_layer(base: Layer, tag: str, work: Path) -> Layer:
     run(
         *(*PIP, "install", "--no-compile", "--only-binary=:all:", "--target", str(site)),
         *("--implementation=cp", "--python-version=3.11", *platforms),
-        *("--constraint", str(ROOT / "constraints.txt"), f"{wheel}[all]"),
+        *("--constraint", str(ROOT / "constraints.txt"), str(wheel)),
     )
     (site / "bin").rename(venv / "bin")
     for script in (venv / "bin").iterdir():
