@@ -108,7 +108,7 @@ class Build:
         layers, parts = [base], [debian_packages(base.path)]
         if row.get("jars"):
             layers.append(jars_layer(work))
-            parts.append(jar_packages(cassandra_jars()))
+            parts.append(jar_packages(cassandra_jars(), ROOT / "tools" / "cassandra" / "pom.xml"))
         else:
             layers.append(python_layer(work))
             parts.append(python_packages(work / SITE))
@@ -221,7 +221,11 @@ def spark_jars() -> Path:
 def spark_parts(work: Path) -> list[Iterator[Component]]:
     """Returns the packages of the PySpark image that others lack, once its layer is built."""
     site = work / "spark" / "site"
-    return [python_packages(site), jar_packages(site), jar_packages(spark_jars())]
+    return [
+        python_packages(site),
+        jar_packages(site),
+        jar_packages(spark_jars(), ROOT / "tools" / "spark" / "pom.xml"),
+    ]
 
 
 def spark_wheel() -> Path:

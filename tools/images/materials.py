@@ -69,27 +69,39 @@ def python_packages(site: Path) -> Iterator[Component]:
         yield Component(f"pkg:pypi/{name.lower()}@{version}", name, version)
 
 
-def jar_packages(folder: Path) -> Iterator[Component]:
+def jar_packages(folder: Path, pom: Path | None = None) -> Iterator[Component]:
     """Yields the jars in a folder and below.
 
-    Most jars name their Maven coordinates. The others are listed by their file names, as `pkg:generic`, and are found
-    in Maven's repositories by their SHA-1.
+    Most jars name their Maven coordinates, and the pom by which they were downloaded names some. The others are listed
+    by their file names, as `pkg:generic`, and are found in Maven's repositories by their SHA-1.
     """
+    groups = {} if pom is None else _groups(pom)
     for path in sorted(folder.rglob("*.jar")):
-        sha1 = hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest()
-        for group, artifact, version in _coordinates(path):
-            if path.stem == f"{artifact}-{version}" or path.stem.startswith(
-                f"{artifact}-{version}-"
-            ):
-                purl = f"pkg:maven/{group}/{artifact}@{version}"
-                if classifier := path.stem.removeprefix(f"{artifact}-{version}").removeprefix("-"):
-                    purl += f"?classifier={classifier}"
-                yield Component(purl, f"{group}:{artifact}", version, sha1)
-                break
-        else:
-            match = _FILE_NAME.fullmatch(path.stem)
-            name, version = (match[1], match[2]) if match else (path.stem, "unknown")
-            yield Component(f"pkg:generic/{name}@{version}", name, version, sha1)
+        yield _jar(path, groups)
+
+
+def _jar(path: Path, groups: Mapping[str, str]) -> Component:
+    sha1 = hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest()
+    for group, artifact, version in _coordinates(path):
+        stem = f"{artifact}-{version}"
+        if path.stem == stem or path.stem.startswith(f"{stem}-"):
+            classifier = path.stem.removeprefix(stem).removeprefix("-")
+            purl = f"pkg:maven/{group}/{artifact}@{version}"
+            purl += f"?classifier={classifier}" if classifier else ""
+            return Component(purl, f"{group}:{artifact}", version, sha1)
+    match = _FILE_NAME.fullmatch(path.stem)
+    name, version = (match[1], match[2]) if match else (path.stem, "unknown")
+    if known := groups.get(name):
+        return Component(f"pkg:maven/{known}/{name}@{version}", f"{known}:{name}", version, sha1)
+    return Component(f"pkg:generic/{name}@{version}", name, version, sha1)
+
+
+def _groups(pom: Path) -> dict[str, str]:
+    """Returns the groups of the artifacts that a pom names."""
+    pairs = re.findall(
+        r"<groupId>([^<*]+)</groupId>\s*<artifactId>([^<*]+)</artifactId>", pom.read_text()
+    )
+    return {artifact: group for group, artifact in pairs}
 
 
 def _coordinates(jar: Path) -> Iterator[tuple[str, str, str]]:

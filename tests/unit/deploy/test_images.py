@@ -132,11 +132,14 @@ def test_the_list_of_packages_has_jars_with_their_maven_coordinates(tmp_path: Pa
     jar(tmp_path / "jars/netty-all-4.1-linux-x86_64.jar", ("io.netty", "netty-all", "4.1"))
     jar(tmp_path / "scala-library-2.13.17.jar")
     jar(tmp_path / "unnamed.jar", swallowed)
-    listed = json.loads(document("tarn/jobs", "0.1.0", jar_packages(tmp_path)))["components"]
+    jar(tmp_path / "cassandra-all-5.0.8.jar")
+    pom = ROOT / "tools" / "cassandra" / "pom.xml"
+    listed = json.loads(document("tarn/jobs", "0.1.0", jar_packages(tmp_path, pom)))["components"]
     assert [(each["purl"], each["version"]) for each in listed] == [
         ("pkg:generic/scala-library@2.13.17", "2.13.17"),
         ("pkg:generic/unnamed@unknown", "unknown"),
         ("pkg:maven/io.netty/netty-all@4.1?classifier=linux-x86_64", "4.1"),
+        ("pkg:maven/org.apache.cassandra/cassandra-all@5.0.8", "5.0.8"),
         ("pkg:maven/software.amazon.awssdk/s3@2.29.52", "2.29.52"),
     ]
     data = (tmp_path / "scala-library-2.13.17.jar").read_bytes()
