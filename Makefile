@@ -122,7 +122,8 @@ wheel: setup  ## Build the wheel, which holds all services and commands, into di
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/tarn-*.whl
 
-images: setup  ## Build the container images into dist/, without a container engine (as root; ARGS="--tag T")
+images: setup  ## Build the container images into dist/, without a container engine (as root; ARGS="--tag T --no-cache")
+	@tools/setup images
 	@$(BIN)/python tools/images/build.py $(ARGS)
 
 k8s-test: setup  ## Test on the cluster that kubectl reaches: load, killed pods, rollout, scaling, network (needs the images on its nodes)

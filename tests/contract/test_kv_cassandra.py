@@ -13,7 +13,8 @@ import pytest
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra import CassandraLimits, CassandraSettings
 from tarn.kv.cassandra.cluster.connection import connect
-from tarn.kv.port import Kv, Partition, PartitionKind
+from tarn.kv.port import Group, Kv, Partition, PartitionKind
+from tarn.telemetry.meters import Meters
 from tarn.testing.contract.cassandra_store import open_store
 from tarn.testing.contract.kv_contract import KvContract, Opener, SharedKvContract
 from tarn.testing.contract.kv_contract_registers import RegistersContract
@@ -104,3 +105,17 @@ async def test_a_table_whose_reads_may_go_back_is_refused(settings: CassandraSet
         assert raised.value.kind is Kind.FAILED_PRECONDITION
         await asyncio.to_thread(alter, on)
         await (await open_store(settings)).close()
+
+
+async def test_the_rows_of_requests_are_measured(settings: CassandraSettings) -> None:
+    """Of plain rows and of registers; a compare-and-set is not counted."""
+    meters, rows = Meters(), ((b"a", b"1"), (b"b", b"2"))
+    store = await open_store(settings)
+    store.measure_batches(meters.histogram("kv.batch"))
+    for kind in PartitionKind:
+        partition = Partition(f"measured/{kind.name}", kind)
+        assert await store.set_many(partition, [Group(b"a", rows)]) == [None]
+    await store.set_if(Partition("measured/REGISTER", PartitionKind.REGISTER), b"new", b"3", None)
+    await store.close()
+    assert [*meters.samples("kv.batch.count")] == [({}, 2)]
+    assert [*meters.samples("kv.batch.sum")] == [({}, 4)]

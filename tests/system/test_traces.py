@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_tarn import running_tarn
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
+from running_tarn import RunningTarn, running_tarn
+
+from tarn.client import Client
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -37,6 +40,33 @@ def path_to(spans: dict[str, dict[str, Any]], span: dict[str, Any]) -> list[str]
     return names
 
 
+COMMIT = [
+    ["/tarn.auth.v1.SessionService/LogIn", "kv get_many"],
+    ["/tarn.graveler.v1.CommitService/CreateCommit", "build", "block put"],
+]
+"""Of a commit that a program makes inside a span of its own: the log-in before it, and the files of its metadata."""
+
+
+def commit_traced(tarn: RunningTarn) -> None:
+    """Commits an object by `tarn.client`, inside a sampled span of this program."""
+    repository, s3 = tarn.new_repository(), tarn.s3()
+    s3.put_object(Bucket=repository, Key="main/a", Body=b"abc")
+    s3.close()
+    own = SpanContext(
+        int(TRACE, 16), int(PARENT, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED)
+    )
+    with (
+        use_span(NonRecordingSpan(own)),
+        Client(
+            tarn.server,
+            auth_addresses=tarn.auth_server,
+            access_key_id=tarn.access_key_id,
+            secret_access_key=tarn.secret_access_key,
+        ) as client,
+    ):
+        client.create_commit(repository, "main", "load")
+
+
 @pytest.mark.parametrize("form", ["single", "separate"])
 def test_a_request_is_traced_through_the_services(
     tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
@@ -46,7 +76,9 @@ def test_a_request_is_traced_through_the_services(
     spans: dict[str, dict[str, Any]] = {}
     with running_tarn(tmp_path, form) as tarn:
         tarn.read_traced(TRACE, PARENT)
+        commit_traced(tarn)
         wanted = {"S3 GetObject", "/tarn.graveler.v1.EntryService/Operate", "kv get_many"}
+        wanted |= {path[0] for path in COMMIT}
         for _ in range(100):
             spans = spans_of(tarn.log.read_text())
             if wanted <= {span["name"] for span in spans.values()}:
@@ -61,7 +93,9 @@ def test_a_request_is_traced_through_the_services(
     assert [*lookup, "kv get_many"] in paths
     assert ["S3 GetObject", "authenticate"] in paths
     assert ["S3 GetObject", "block read"] in paths
+    for path in COMMIT:
+        assert path in paths
     services = {span["resource"]["attributes"]["service.name"] for span in spans.values()}
-    assert services >= ({"node"} if form == "single" else {"gateway", "graveler"})
+    assert services >= ({"node"} if form == "single" else {"gateway", "graveler", "auth"})
     lines = [line for line in tarn.log.read_text().splitlines() if " s3 " in line and TRACE in line]
     assert any("operation=GetObject" in line and f"trace_id={TRACE}" in line for line in lines)

@@ -24,6 +24,22 @@ PACKAGES: list[str] = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["p
 COMMANDS = sorted(PYPROJECT["project"]["scripts"])
 MODULES = sorted({target.partition(".")[0] for target in PYPROJECT["project"]["scripts"].values()})
 
+ROUND_TRIP = """
+import sys
+import boto3
+endpoint, key, secret = sys.argv[1:]
+s3 = boto3.client(
+    "s3",
+    endpoint_url=endpoint,
+    aws_access_key_id=key,
+    aws_secret_access_key=secret,
+    region_name="us-east-1",
+)
+s3.put_object(Bucket="lake", Key="main/b", Body=b"other bytes")
+print(s3.get_object(Bucket="lake", Key="main/b")["Body"].read().decode(), end="")
+"""
+"""A PUT and a GET of the environment's own boto3."""
+
 # The build and the processes share the machine with other test workers.
 pytestmark = pytest.mark.timeout(600)
 
@@ -40,7 +56,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bin_folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The commands of an environment with this wheel; its dependencies are those of this environment."""
+    """The commands of an environment with this wheel, which borrows the packages of this environment.
+
+    `test_pip_installs_all_that_it_needs` has pip install them instead, which takes longer.
+    """
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
@@ -115,6 +134,25 @@ def test_the_jobs_are_installed(bin_folder: Path) -> None:
 
 
 def test_one_command_serves(bin_folder: Path, tmp_path: Path) -> None:
+    serves(bin_folder, tmp_path)
+
+
+def test_pip_installs_all_that_it_needs(wheel: Path, tmp_path: Path) -> None:
+    """In an empty environment, with the pinned versions: the commands start, and Tarn serves."""
+    folder = tmp_path / "empty"
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
+    options = ("--quiet", "--only-binary=:all:", "--constraint", str(ROOT / "constraints.txt"))
+    subprocess.run([*pip, "install", *options, str(wheel)], check=True, timeout=480)
+    run(*pip, "check")
+    for command in COMMANDS:
+        assert command in run(folder / "bin" / command, "--help").lower()
+    serves(folder / "bin", tmp_path)
+
+
+def serves(bin_folder: Path, tmp_path: Path) -> None:
+    """Checks that `tarn up` serves: an object is written and read through the S3 endpoint, and committed."""
     data, log, settings = tmp_path / "data", tmp_path / "log", tmp_path / "credentials"
     settings.touch()
     lifeline = (bin_folder / "python", "-m", "tarn_cli.node.lifeline", str(os.getpid()))
@@ -134,13 +172,17 @@ def test_one_command_serves(bin_folder: Path, tmp_path: Path) -> None:
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
         tarn = (bin_folder / "tarn", "--settings", settings)
-        run(*tarn, "--json", "auth", "setup", "--data-dir", data, "--save", settings)
+        setup = run(*tarn, "--json", "auth", "setup", "--data-dir", data, "--save", settings)
         run(*tarn, "repo", "create", "lake")
         (tmp_path / "a").write_text("bytes")
         run(*tarn, "fs", "upload", tmp_path / "a", "lake/main/a")
         made = json.loads(run(*tarn, "--json", "commit", "lake/main", "-m", "first"))
         assert made
         assert run(*tarn, "fs", "cat", "lake/main/a") == "bytes"
+        admin, state = json.loads(setup), json.loads((data / "tarn.json").read_text())
+        key = (admin["access_key_id"], admin["secret_access_key"])
+        read = run(bin_folder / "python", "-c", ROUND_TRIP, state["endpoint"], *key)
+        assert read == "other bytes"
     finally:
         node.send_signal(signal.SIGTERM)
         assert node.wait(STOP_SECONDS) == 0, log.read_text()

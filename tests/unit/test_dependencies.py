@@ -29,7 +29,7 @@ def direct(*extras: str) -> set[str]:
     return {name for name in names if name != OURS}
 
 
-RUNTIME = direct() | direct("auth", "graveler", "gateway", "s3", "cli", "otlp", "jobs")
+RUNTIME = direct() | direct("jobs")
 ALL = RUNTIME | direct("dev")
 
 
@@ -51,9 +51,7 @@ def product_files() -> list[Path]:
 
 
 def test_all_extras_are_known_here() -> None:
-    assert set(PROJECT["optional-dependencies"]) == {
-        *("auth", "graveler", "gateway", "s3", "cli", "otlp", "jobs", "all", "dev")
-    }
+    assert set(PROJECT["optional-dependencies"]) == {"jobs", "dev"}
 
 
 def test_imports_and_declarations_of_the_product_agree() -> None:

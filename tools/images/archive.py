@@ -20,6 +20,13 @@ _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
 _BLOCK = 1 << 20
+_SECOND = 1_000_000_000
+_HEALTH = {
+    "Interval": 10 * _SECOND,
+    "Timeout": 10 * _SECOND,
+    "StartPeriod": 60 * _SECOND,
+    "Retries": 3,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,9 @@ class Image:
         entrypoint: the command that a container runs.
         environment: variables of that command.
         user: `uid:gid`.
+        architecture: of the layers, as Debian and OCI name it, such as `amd64`.
         labels: `org.opencontainers.image.*`.
+        health: the command of the health check; empty for none. Docker and Podman run it, Kubernetes does not.
     """
 
     name: str
@@ -57,11 +66,13 @@ class Image:
     entrypoint: Sequence[str]
     environment: Mapping[str, str]
     user: str
+    architecture: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    health: Sequence[str] = ()
 
     def config(self) -> bytes:
         """Returns the image's configuration as JSON."""
-        run = {
+        run: dict[str, object] = {
             "Entrypoint": list(self.entrypoint),
             "Env": [f"{name}={value}" for name, value in sorted(self.environment.items())],
             "Labels": dict(self.labels),
@@ -69,9 +80,17 @@ class Image:
             "User": self.user,
             "WorkingDir": "/",
         }
+        if self.health:
+            # Docker's extension of the format; durations in nanoseconds.
+            run["Healthcheck"] = {"Test": ["CMD", *self.health], **_HEALTH}
         layers = [f"sha256:{layer.digest}" for layer in self.layers]
         rootfs = {"type": "layers", "diff_ids": layers}
-        content = {"architecture": "amd64", "os": "linux", "config": run, "rootfs": rootfs}
+        content = {
+            "architecture": self.architecture,
+            "os": "linux",
+            "config": run,
+            "rootfs": rootfs,
+        }
         return json.dumps(content, sort_keys=True).encode()
 
 

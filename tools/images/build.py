@@ -8,7 +8,6 @@ images are in one OCI archive and share their layers.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import shutil
 import subprocess
@@ -16,16 +15,21 @@ import sys
 import tarfile
 import tempfile
 import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from archive import Image, Layer, write_archive, write_layer
-from materials import debian_packages, document, python_packages
+from materials import Component, debian_packages, document, jar_packages, python_packages
+from root_files import ARCHITECTURE, architecture_problem, base_layer
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "deploy" / "images.toml"
 HOME = "/opt/tarn"
 """The virtual environment in the images."""
+
+SITE = Path("venv/lib/python3.11/site-packages")
+"""Tarn and its Python packages, in the folder of a build."""
 
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 SPARK_LEFT_OUT = ("bin", "pyspark/jars/connect-repl", "pyspark/examples", "pyspark/data")
@@ -34,7 +38,6 @@ SPARK_LEFT_OUT = ("bin", "pyspark/jars/connect-repl", "pyspark/examples", "pyspa
 PASSWD = b"tarn:x:65532:65532:Tarn:/tmp:/usr/sbin/nologin\n"
 
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
-_LEFT_OUT = ("doc", "man", "locale", "info")
 
 
 def main() -> int:
@@ -47,18 +50,25 @@ def main() -> int:
         default=[],
         help="tag of the images; each image gets all that are given, or the project's version",
     )
+    parser.add_argument(
+        "--no-cache", action="store_true", help="install Debian's packages again, without the cache"
+    )
     parser.add_argument("--only", action="append", default=[], metavar="IMAGE", help="build these")
     options = parser.parse_args()
     table = tomllib.loads(TABLE.read_text())
     tags = options.tag or [version()]
     if shutil.which("mmdebstrap") is None:
-        sys.stderr.write("mmdebstrap is missing: apt-get install mmdebstrap (Debian, Ubuntu)\n")
+        sys.stderr.write("mmdebstrap is missing; run: tools/setup images\n")
+        return 1
+    if problem := architecture_problem(output_of("dpkg", "--print-architecture")):
+        sys.stderr.write(f"images: {problem}\n")
         return 1
     options.out.mkdir(parents=True, exist_ok=True)
     out = options.out / f"tarn-images-{tags[0]}.tar"
     with tempfile.TemporaryDirectory(dir=options.out) as work:
+        build = Build(table, Path(work), options.out, no_cache=options.no_cache)
         images = [
-            image_of(name, row, table, tag, Path(work))
+            build.image(name, row, tag)
             for tag in tags
             for name, row in table["images"].items()
             if name in options.only or not options.only
@@ -74,53 +84,74 @@ def version() -> str:
     return str(project["version"])
 
 
-def image_of(name: str, row: dict[str, Any], table: dict[str, Any], tag: str, work: Path) -> Image:
-    """Returns one image; its layers are built once for all images with the same content."""
-    base = base_layer([*table["debian"], *row.get("debian", ())], table["release"])
-    layers = [base]
-    if row.get("jars"):
-        layers.append(jars_layer(work))
-    else:
-        layers.append(python_layer(base, tag, work))
-    if row.get("spark"):
-        layers.append(spark_layer(base, tag, work))
-    return Image(
-        name=f"{table['prefix']}{name}:{tag}",
-        layers=layers,
-        entrypoint=row["entrypoint"],
-        environment={**table["environment"], **row.get("environment", {})},
-        user=table["user"],
-        labels={
-            "org.opencontainers.image.title": f"tarn {name}",
-            "org.opencontainers.image.description": row["description"],
-            "org.opencontainers.image.version": tag,
-            "org.opencontainers.image.licenses": "Apache-2.0",
-            "org.opencontainers.image.revision": revision(),
-        },
-    )
+class Build:
+    """Builds images from one table; layers with the same content are built once.
 
+    Args:
+        table: the content of `deploy/images.toml`.
+        work: a folder for what is built.
+        out: the folder of the lists of packages, one for each image.
+        no_cache: installs Debian's packages again.
+    """
 
-def base_layer(packages: list[str], release: str) -> Layer:
-    """Returns the layer of Debian packages, from the cache if the same list was built before."""
-    key = hashlib.sha256(" ".join([release, *packages]).encode()).hexdigest()[:12]
-    path = cache() / f"base-{key}.tar"
-    if not path.exists():
-        say(f"root file system of {release}: {' '.join(packages)}")
-        partial = path.with_suffix(".partial")
-        left_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _LEFT_OUT]
-        run(
-            *("mmdebstrap", "--quiet", "--format=tar", "--variant=minbase"),
-            *(f"--include={','.join(packages)}", *left_out),
-            '--essential-hook=mkdir -p "$1"/usr/share/man/man1',  # a JRE's scripts need it
-            '--customize-hook=rm -rf "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/* "$1"/var/log/*',
-            *(release, str(partial)),
+    def __init__(self, table: dict[str, Any], work: Path, out: Path, *, no_cache: bool) -> None:
+        self._table = table
+        self._work = work
+        self._out = out
+        self._no_cache = no_cache
+        self._bases: dict[tuple[str, ...], Layer] = {}
+
+    def image(self, name: str, row: dict[str, Any], tag: str) -> Image:
+        """Returns one image; its last layer is the list of its packages."""
+        table, work = self._table, self._work
+        base = self._base((*table["debian"], *row.get("debian", ())))
+        layers, parts = [base], [debian_packages(base.path)]
+        if row.get("jars"):
+            layers.append(jars_layer(work))
+            parts.append(jar_packages(cassandra_jars(), ROOT / "tools" / "cassandra" / "pom.xml"))
+        else:
+            layers.append(python_layer(work))
+            parts.append(python_packages(work / SITE))
+        if row.get("spark"):
+            layers.append(spark_layer(base, work))
+            parts += spark_parts(work)
+        layers.append(self._listed(name, tag, *parts))
+        return Image(
+            name=f"{table['prefix']}{name}:{tag}",
+            layers=layers,
+            entrypoint=row["entrypoint"],
+            environment={**table["environment"], **row.get("environment", {})},
+            user=table["user"],
+            architecture=ARCHITECTURE,
+            labels={
+                "org.opencontainers.image.title": f"tarn {name}",
+                "org.opencontainers.image.description": row["description"],
+                "org.opencontainers.image.version": tag,
+                "org.opencontainers.image.licenses": "Apache-2.0",
+                "org.opencontainers.image.revision": revision(),
+            },
+            health=row.get("health", ()),
         )
-        partial.replace(path)
-    return Layer.of(path)
+
+    def _base(self, packages: tuple[str, ...]) -> Layer:
+        if packages not in self._bases:
+            self._bases[packages] = base_layer(
+                list(packages), self._table["release"], cache(), rebuild=self._no_cache
+            )
+        return self._bases[packages]
+
+    def _listed(self, name: str, tag: str, *parts: Iterable[Component]) -> Layer:
+        """Returns the layer of /usr/share/tarn/sbom.json; the list is also written beside the archive."""
+        content = document(f"tarn/{name}", tag, *parts)
+        (self._out / f"tarn-{name}-{tag}.sbom.json").write_text(content)
+        notes = self._work / f"notes-{name}-{tag}"
+        notes.mkdir()
+        (notes / "sbom.json").write_text(content)
+        return write_layer(notes.with_suffix(".tar"), {"/usr/share/tarn": notes})
 
 
-def python_layer(base: Layer, tag: str, work: Path) -> Layer:
-    """Returns the layer with Tarn and its Python packages, and the list of all packages."""
+def python_layer(work: Path) -> Layer:
+    """Returns the layer with Tarn and its Python packages."""
     out = work / "python.tar"
     if out.exists():
         return Layer.of(out)
@@ -128,15 +159,13 @@ def python_layer(base: Layer, tag: str, work: Path) -> Layer:
     run(*PIP, "wheel", "--no-deps", "--wheel-dir", str(work / "wheel"), str(ROOT))
     (wheel,) = (work / "wheel").glob("tarn-*.whl")
     say("Python packages")
-    venv, notes = work / "venv", work / "notes"
-    site = venv / "lib" / "python3.11" / "site-packages"
+    venv, site = work / "venv", work / SITE
     site.mkdir(parents=True)
-    notes.mkdir()
     platforms = [f"--platform={name}" for name in _PLATFORMS]
     run(
         *(*PIP, "install", "--no-compile", "--only-binary=:all:", "--target", str(site)),
         *("--implementation=cp", "--python-version=3.11", *platforms),
-        *("--constraint", str(ROOT / "constraints.txt"), f"{wheel}[all]"),
+        *("--constraint", str(ROOT / "constraints.txt"), str(wheel)),
     )
     (site / "bin").rename(venv / "bin")
     for script in (venv / "bin").iterdir():
@@ -146,21 +175,18 @@ def python_layer(base: Layer, tag: str, work: Path) -> Layer:
     (venv / "bin" / "python3").symlink_to("/usr/bin/python3")
     (venv / "bin" / "python").symlink_to("python3")
     (venv / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
-    packages = document(tag, debian_packages(base.path), python_packages(site))
-    (notes / "sbom.json").write_text(packages)
-    (work.parent / f"tarn-images-{tag}.sbom.json").write_text(packages)
-    return write_layer(out, {HOME: venv, "/usr/share/tarn": notes})
+    return write_layer(out, {HOME: venv})
 
 
-def spark_layer(base: Layer, tag: str, work: Path) -> Layer:
+def spark_layer(base: Layer, work: Path) -> Layer:
     """Returns the layer of the PySpark image: PySpark, the jars that join it to S3, and the start of executors."""
     out = work / "spark.tar"
     if out.exists():
         return Layer.of(out)
     say("PySpark")
     folder = work / "spark"
-    site, notes = folder / "site", folder / "notes"
-    for each in (site, notes, folder / "start", folder / "etc"):
+    site = folder / "site"
+    for each in (site, folder / "start", folder / "etc"):
         each.mkdir(parents=True)
     # Java finds the name and the home of its user only here, and Hadoop needs a name.
     (folder / "etc" / "passwd").write_bytes(file_of(base.path, "etc/passwd") + PASSWD)
@@ -171,12 +197,10 @@ def spark_layer(base: Layer, tag: str, work: Path) -> Layer:
     )
     for name in SPARK_LEFT_OUT:
         shutil.rmtree(site / name)
-    jars = Path(output_of(str(ROOT / "tools" / "jars-dir")))
+    jars = spark_jars()
     if not (jars / "complete").exists():
         run(str(ROOT / "tools" / "setup"), "java", "jars")
     shutil.copy(ROOT / "deploy" / "spark" / "start", folder / "start")
-    found = document(tag, debian_packages(base.path), python_packages(site))
-    (notes / "sbom-spark.json").write_text(found)
     return write_layer(
         out,
         {
@@ -185,9 +209,23 @@ def spark_layer(base: Layer, tag: str, work: Path) -> Layer:
             "/opt/spark": folder / "start",
             "/opt/spark/jars/s3": jars / "s3",
             "/opt/spark/jars/cloud": jars / "cloud",
-            "/usr/share/tarn": notes,
         },
     )
+
+
+def spark_jars() -> Path:
+    """Returns the folder of the jars that join PySpark to S3."""
+    return Path(output_of(str(ROOT / "tools" / "jars-dir")))
+
+
+def spark_parts(work: Path) -> list[Iterator[Component]]:
+    """Returns the packages of the PySpark image that others lack, once its layer is built."""
+    site = work / "spark" / "site"
+    return [
+        python_packages(site),
+        jar_packages(site),
+        jar_packages(spark_jars(), ROOT / "tools" / "spark" / "pom.xml"),
+    ]
 
 
 def spark_wheel() -> Path:
@@ -208,12 +246,17 @@ def jars_layer(work: Path) -> Layer:
     out = work / "jars.tar"
     if out.exists():
         return Layer.of(out)
-    tool = ROOT / "tools" / "cassandra"
-    jars = output_of(str(tool / "jars"))
-    notes = work / "cassandra"
-    notes.mkdir()
-    shutil.copy(tool / "logback.xml", notes)
-    return write_layer(out, {"/opt/cassandra/jars": Path(jars), "/opt/cassandra/conf": notes})
+    settings = work / "cassandra"
+    settings.mkdir()
+    shutil.copy(ROOT / "tools" / "cassandra" / "logback.xml", settings)
+    return write_layer(
+        out, {"/opt/cassandra/jars": cassandra_jars(), "/opt/cassandra/conf": settings}
+    )
+
+
+def cassandra_jars() -> Path:
+    """Returns the folder of Cassandra's jars, which are downloaded first if they are missing."""
+    return Path(output_of(str(ROOT / "tools" / "cassandra" / "jars")))
 
 
 def file_of(root: Path, name: str) -> bytes:
@@ -244,9 +287,9 @@ def run(*command: str) -> None:
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 
-def output_of(command: str) -> str:
+def output_of(*command: str) -> str:
     """Returns what a command prints, which must succeed."""
-    done = subprocess.run([command], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()
 
 

@@ -19,6 +19,7 @@ from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import deadline_error
 from tarn.rpc.wire.subject import subject_of
+from tarn.telemetry.callers import callers_trace
 
 __all__ = ["LogIn", "SessionTransport"]
 
@@ -104,7 +105,7 @@ class SessionTransport:
     """A `Transport` whose calls carry a caller token, and whose errors are `TarnCallError`s.
 
     A call whose token is refused is sent once more with a new one, because a refused call had no effect. A call
-    that carries a token of its own is sent as it is.
+    that carries a token of its own is sent as it is. Calls carry the trace context of the caller's current span.
 
     Args:
         inner: carries the calls.
@@ -119,6 +120,12 @@ class SessionTransport:
         self, service: ServiceDescriptor, method: str, request: Message, call: Call
     ) -> Message:
         """Makes one unary call; see `Transport.unary`."""
+        with callers_trace():
+            return await self._unary(service, method, request, call)
+
+    async def _unary(
+        self, service: ServiceDescriptor, method: str, request: Message, call: Call
+    ) -> Message:
         try:
             if rules_of(service)[method].action is None:  # log-in and set-up have no caller yet
                 return await self._inner.unary(service, method, request, call)
@@ -135,6 +142,12 @@ class SessionTransport:
         self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
     ) -> Message:
         """Sends one operation on the service's stream; see `Transport.operate`."""
+        with callers_trace():
+            return await self._operate(service, operation, call, read_only=read_only)
+
+    async def _operate(
+        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+    ) -> Message:
         try:
             token, call = await self._with_token(call)
             try:

@@ -31,6 +31,7 @@ import pyarrow as pa
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.levels import StoreLevel, unsupported
+from tarn.kv.metered import MeasuresBatches
 from tarn.kv.port import (
     Group,
     Kv,
@@ -46,6 +47,7 @@ from tarn.kv.port import (
     SiftedPage,
     Versioned,
 )
+from tarn.telemetry.meters import Histogram
 
 __all__ = [
     "FENCE",
@@ -276,6 +278,11 @@ class FencedKv:
         self._too_old = ""
         self._is_closed = False
         self._look_after = float("-inf")
+
+    def measure_batches(self, sizes: Histogram) -> None:
+        """See `tarn.kv.metered.MeasuresBatches`; a store that does not measure them is not asked."""
+        if isinstance(self._kv, MeasuresBatches):
+            self._kv.measure_batches(sizes)
 
     async def get_many(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False

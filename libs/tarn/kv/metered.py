@@ -40,10 +40,10 @@ class MeasuresReads(Protocol):
 
 @runtime_checkable
 class MeasuresBatches(Protocol):
-    """A driver that writes several calls in one transaction."""
+    """A driver that writes several calls together."""
 
     def measure_batches(self, sizes: Histogram) -> None:
-        """Records the number of writes of each transaction from now on."""
+        """Records the number of writes of each transaction or request from now on."""
 
 
 class MeteredKv:

@@ -73,12 +73,13 @@ def exporting(
 def _exporter(group: str, name: str) -> object | None:
     if name in {"", "none"}:
         return None
-    # The standard name; the package of the extra `otlp` registers only the longer one.
+    # The standard name; OpenTelemetry's package registers only the longer one.
     names = (name, "otlp_proto_grpc") if name == "otlp" else (name,)
     found = [each for known in names for each in entry_points(group=group, name=known)]
     if not found:
-        hint = "; it is in the extra: pip install 'tarn[otlp]'" if name == "otlp" else ""
-        raise ValueError(f"exporter {name!r} is not installed ({group}){hint}")
+        raise ValueError(
+            f"exporter {name!r} is not installed ({group}); install its Python package, or name another"
+        )
     make: Callable[[], object] = found[0].load()
     return make()
 

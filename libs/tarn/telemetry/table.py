@@ -227,7 +227,8 @@ TABLE: Final = (
         "kv.batch",
         Kind.HISTOGRAM,
         "",
-        "Writes in each transaction of the embedded store (group commit).",
+        "What is written together: writes in each transaction of the embedded store (group commit), rows in each "
+        "request to Cassandra. Compare-and-sets on Cassandra, one row each, are not counted.",
         (),
         _KV,
         _COUNTS,

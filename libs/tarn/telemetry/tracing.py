@@ -165,6 +165,11 @@ class RequestSpan:
         self.trace_id = f"{span.context.trace_id:032x}"
         self.span_id = f"{span.context.span_id:016x}"
 
+    @property
+    def traceresponse(self) -> str:
+        """The value of the header that tells the client its trace (W3C Trace Context Level 2)."""
+        return f"00-{self.trace_id}-{self.span_id}-01"
+
     def end(self, name: str, attributes: Mapping[str, str | int]) -> None:
         """Ends the span, with the name and the attributes that are known by then."""
         self._span.name = name

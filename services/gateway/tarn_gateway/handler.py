@@ -95,6 +95,8 @@ class S3Handler:
         finally:
             trace.perform_s = self._now() - authenticated
         response.headers.append(_ID_2)
+        if trace.span is not None:
+            response.headers.append(("traceresponse", trace.span.traceresponse))
         return response
 
     def refuse(self, request: Request, error: Exception) -> Response:
@@ -121,6 +123,8 @@ class S3Handler:
         trace.code = shown.code
         response = error_response(shown, request)
         response.headers.append(_ID_2)
+        if trace.span is not None:
+            response.headers.append(("traceresponse", trace.span.traceresponse))
         return response
 
     @staticmethod

@@ -83,6 +83,10 @@ def test_each_image_has_a_target_with_its_entry_point(name: str) -> None:
     assert json.loads(last(stage, "ENTRYPOINT")) == row["entrypoint"]
     assert values(stage, "ENV") == {**TABLE["environment"], **row.get("environment", {})}
     assert debian_packages(stage) == {*TABLE["debian"], *row.get("debian", ())}
+    health = [rest for name, rest in stage.instructions if name == "HEALTHCHECK"]
+    options = "--interval=10s --timeout=10s --start-period=60s --retries=3"
+    wanted = [f"{options} CMD {json.dumps(row['health'])}"] if "health" in row else []
+    assert health == wanted
     assert last(stage, "USER") == TABLE["user"]
     assert last(stage, "STOPSIGNAL") == "SIGTERM"
     assert last(stage, "WORKDIR") == "/"

@@ -20,6 +20,7 @@ from tarn.kv.cassandra.rows.registers import Registers, RegisterSet
 from tarn.kv.cassandra.rows.request_batches import CassandraPartition, Reads
 from tarn.kv.cassandra.settings import CassandraLimits
 from tarn.kv.port import OutcomeUnknownError, Predicate, PredicateFailedError
+from tarn.telemetry.meters import Meters
 from tarn.testing.clock import ManualClock, RestlessClock, SeededIds
 
 PLACE = CassandraPartition(b"p", 0)
@@ -271,6 +272,15 @@ async def test_a_set_of_unknown_outcome_is_settled_by_its_nonce(
     cluster.faults.append(Fault(error=CUT, applied=False))
     (outcome,) = await registers.set_rows([rows])
     assert isinstance(outcome, OutcomeUnknownError)
+
+
+async def test_the_rows_of_each_grouped_write_are_measured(registers: Registers) -> None:
+    meters = Meters()
+    registers._queues.sizes = meters.histogram("kv.batch")
+    assert await registers.set_rows([RegisterSet(PLACE, ((b"a", b"1"),), 2)]) == [None]
+    await registers.set_if(PLACE, b"new", b"1", None)
+    assert [*meters.samples("kv.batch.count")] == [({}, 1)]
+    assert [*meters.samples("kv.batch.sum")] == [({}, 1)]
 
 
 async def test_a_removal_that_finds_the_queue_full_was_not_sent(

@@ -18,6 +18,7 @@ from tarn.kv.cassandra.cluster.retry import Retry
 from tarn.kv.cassandra.cluster.session import Answered, Profile
 from tarn.kv.cassandra.rows.request_batches import PlainWrite, PlainWrites, Reads
 from tarn.kv.cassandra.settings import CassandraLimits
+from tarn.telemetry.meters import Meters
 from tarn.testing.clock import RestlessClock
 
 P = b"p"
@@ -116,6 +117,14 @@ class TestCrossBucketWrites:
         assert [task.result() for task in tasks] == [[None], [None], [None]]
         assert cluster.sent == [["plain_set"] * 3]
         assert set(cluster.rows) == {(0, b"a"), (1, b"b"), (2, b"c")}
+
+    async def test_the_rows_of_each_request_are_measured(self, writes: PlainWrites) -> None:
+        meters = Meters()
+        writes.sizes = meters.histogram("kv.batch")
+        assert await writes.write(P, [_write(bucket, b"a") for bucket in range(3)]) == [None] * 3
+        assert await writes.write(P, [_write(0, b"b")]) == [None]
+        assert [*meters.samples("kv.batch.count")] == [({}, 2)]
+        assert [*meters.samples("kv.batch.sum")] == [({}, 4)]
 
     async def test_many_rows_are_one_request_per_bucket(
         self, writes: PlainWrites, cluster: Cluster

@@ -20,7 +20,9 @@ from tarn.kv.fence import (
     write_fence,
 )
 from tarn.kv.mem import MemKv
+from tarn.kv.metered import MeteredKv
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, PartitionKind, Predicate, Versioned
+from tarn.telemetry.meters import Histogram, Meters
 from tarn.testing.clock import ManualClock
 
 HELD = Fence(FenceState.HELD, "t", "r", "dump to /x", 1)
@@ -52,6 +54,20 @@ class SlowKv(MemKv):
 
 async def close(kv: MemKv) -> None:
     await write_fence(kv, "tarn", HELD, None)
+
+
+class MeasuredKv(MemKv):
+    """A KV that measures one write of three rows as soon as it is asked to."""
+
+    def measure_batches(self, sizes: Histogram) -> None:
+        sizes.record(3)
+
+
+def test_the_store_behind_the_fence_measures_its_batches() -> None:
+    clock, meters = ManualClock(), Meters()
+    MeteredKv(FencedKv(MeasuredKv(), "tarn", clock), clock, meters)
+    assert [*meters.samples("kv.batch.sum")] == [({}, 3)]
+    MeteredKv(FencedKv(MemKv(), "tarn", clock), clock, meters)  # one that cannot
 
 
 async def test_an_open_installation_is_used_as_if_there_were_no_fence() -> None:

@@ -19,6 +19,7 @@ from tarn.kv.cassandra.rows.request_batches import PlainWrites, Reads
 from tarn.kv.cassandra.rows.scans import Scans
 from tarn.kv.cassandra.rows.timestamps import Timestamps
 from tarn.kv.cassandra.settings import CassandraLimits
+from tarn.telemetry.meters import Histogram
 
 __all__ = ["Components"]
 
@@ -33,10 +34,15 @@ class Components:
     timestamps: Timestamps
     reads: Reads
     plain_writes: PlainWrites
+    queues: PartitionQueues
     registers: Registers
     descriptors: PartitionDescriptors
     scans: Scans
     listing: Listing
+
+    def measure_batches(self, sizes: Histogram) -> None:
+        """Records the number of rows of each request that sets or deletes rows from now on."""
+        self.plain_writes.sizes = self.queues.sizes = sizes
 
     @classmethod
     def of(
@@ -53,9 +59,8 @@ class Components:
         chance = random.Random(ids.nonce())  # noqa: S311
         retry = Retry(clock, chance, limits.attempts, limits.retry_seconds)
         reads = Reads(session, statements, limits, retry)
-        registers = Registers(
-            PartitionQueues(session, clock, limits), reads, statements, ids, retry
-        )
+        queues = PartitionQueues(session, clock, limits)
+        registers = Registers(queues, reads, statements, ids, retry)
         descriptors = PartitionDescriptors(reads, registers)
         return cls(
             session=session,
@@ -64,6 +69,7 @@ class Components:
             timestamps=Timestamps(clock),
             reads=reads,
             plain_writes=PlainWrites(session, statements, limits, retry),
+            queues=queues,
             registers=registers,
             descriptors=descriptors,
             scans=Scans(session, statements, limits, retry),

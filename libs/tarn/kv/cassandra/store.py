@@ -56,6 +56,7 @@ from tarn.kv.port import (
     SiftedPage,
     Versioned,
 )
+from tarn.telemetry.meters import Histogram
 
 __all__ = ["CassandraKv"]
 
@@ -93,6 +94,10 @@ class CassandraKv:
         self._tasks = TaskSet()
         if rediscovery is not None:
             self._tasks.spawn(rediscovery.run())
+
+    def measure_batches(self, sizes: Histogram) -> None:
+        """See `tarn.kv.metered.MeasuresBatches`."""
+        self._parts.measure_batches(sizes)
 
     async def get_many(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False

@@ -27,6 +27,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.cassandra.cluster.session import CassandraSession, Profile, Rows, Statement
 from tarn.kv.cassandra.rows.request_batches import CassandraPartition, as_one
 from tarn.kv.cassandra.settings import CassandraLimits
+from tarn.telemetry.meters import Histogram
 
 __all__ = ["Answer", "Comparison", "PartitionQueues", "Stored"]
 
@@ -102,7 +103,11 @@ _Queue = deque[_Item]
 
 
 class PartitionQueues:
-    """One queue per Cassandra partition that has work. Belongs to the running event loop."""
+    """One queue per Cassandra partition that has work. Belongs to the running event loop.
+
+    Attributes:
+        sizes: gets the number of rows of each unconditional request; None: they are not measured.
+    """
 
     def __init__(self, session: CassandraSession, clock: Clock, limits: CassandraLimits) -> None:
         self._loop = asyncio.get_running_loop()
@@ -110,6 +115,7 @@ class PartitionQueues:
         self._now = clock.monotonic
         self._limits = limits
         self._queues: dict[CassandraPartition, _Queue] = {}
+        self.sizes: Histogram | None = None
 
     def compare(
         self, partition: CassandraPartition, comparison: Comparison
@@ -162,6 +168,8 @@ class PartitionQueues:
             self._session.submit(work.bound, Profile.CAS, answered)
             return
         items, bound = self._take_sets(queue)
+        if self.sizes is not None:
+            self.sizes.record(len(bound))
         self._session.submit(
             as_one(bound), Profile.CAS, partial(self._set, partition, queue, items)
         )

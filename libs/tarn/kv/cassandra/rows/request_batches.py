@@ -29,6 +29,7 @@ from tarn.kv.cassandra.rows.cross_bucket import (
     may_cross_buckets,
 )
 from tarn.kv.cassandra.settings import CassandraLimits
+from tarn.telemetry.meters import Histogram
 
 __all__ = ["Found", "CassandraPartition", "PlainWrite", "PlainWrites", "Query", "Reads", "as_one"]
 
@@ -256,7 +257,11 @@ class _WritesWanted(NamedTuple):
 
 
 class PlainWrites:
-    """Writes to plain partitions. Belongs to the running event loop."""
+    """Writes to plain partitions. Belongs to the running event loop.
+
+    Attributes:
+        sizes: gets the number of rows of each request; None: they are not measured.
+    """
 
     def __init__(
         self,
@@ -271,6 +276,7 @@ class PlainWrites:
         self._limits = limits
         self._retry = retry
         self._wanted = TickBatch[_WritesWanted](self._send)
+        self.sizes: Histogram | None = None
         self._may_cross = True
 
     async def write(self, p: bytes, writes: Sequence[PlainWrite]) -> list[Exception | None]:
@@ -346,6 +352,8 @@ class PlainWrites:
             for row in write.rows
         ]
         waiting = [item for part in parts.values() for item in part]
+        if self.sizes is not None:
+            self.sizes.record(len(bound))
 
         def answered(rows: Rows | None, error: Exception | None) -> None:
             if len(parts) > 1 and isinstance(error, InvalidRequest):
