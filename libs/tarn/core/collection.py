@@ -35,7 +35,8 @@ __all__ = [
     "end",
     "end_batch",
     "hold",
-    "is_old",
+    "is_ahead",
+    "is_young",
     "renew",
     "require_run",
 ]
@@ -67,6 +68,9 @@ class CollectionLimits:
 
     Attributes:
         staging_us: an entry is staged only while its block's address is younger than this (rule 11).
+        ahead_us: an entry is staged only if its block's address is from no later than this after now (rule 11).
+            Otherwise a gateway whose clock is a day ahead would make addresses that stay young for too long. S3
+            allows clocks to differ by as much.
         cutoff_us: blocks younger than this at the begin of a mark are not judged. Invariant: more than `staging_us`
             and all skew of clocks.
         grace_us: time between the end of a mark and its sweep. Invariant: more than the drop delay and the longest GET.
@@ -76,6 +80,7 @@ class CollectionLimits:
     """
 
     staging_us: int = 6 * _HOUR_US
+    ahead_us: int = 900_000_000
     cutoff_us: int = 24 * _HOUR_US
     grace_us: int = 6 * _HOUR_US
     lease_us: int = 300_000_000
@@ -209,24 +214,39 @@ def _short(block_id: str) -> bytes:
     return bytes.fromhex(block_id[: 2 * _ID_BYTES])
 
 
-def is_old(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
-    """Whether an address has reached the age at which it may no longer be staged (rule 11)."""
-    return now_us - address_time_us(address) >= limits.staging_us
+def is_ahead(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
+    """Whether an address is from so far in the future that its age says nothing: a clock is wrong (rule 11)."""
+    return address_time_us(address) - now_us > limits.ahead_us
+
+
+def is_young(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
+    """Whether an address may be staged (rule 11): it is below the staging limit, and not from the future."""
+    is_old = now_us - address_time_us(address) >= limits.staging_us
+    return not is_old and not is_ahead(address, now_us, limits)
 
 
 def check_address_age(address: bytes, now_us: int, limits: CollectionLimits) -> None:
-    """Refuses an address that is too old to be staged (rule 11).
+    """Refuses an address that is too old to be staged, or from the future (rule 11).
 
     Raises:
-        TarnError: FAILED_PRECONDITION, ADDRESS_TOO_OLD.
+        TarnError: FAILED_PRECONDITION, ADDRESS_TOO_OLD; FAILED_PRECONDITION, ADDRESS_IN_FUTURE.
     """
-    if is_old(address, now_us, limits):
-        hours = limits.staging_us / _HOUR_US
+    if is_young(address, now_us, limits):
+        return
+    if is_ahead(address, now_us, limits):
+        minutes = (address_time_us(address) - now_us) // 60_000_000
         text = (
-            f"the block {address.hex()} was begun more than {hours:g} hours ago; a collection may have judged it. "
-            "Write the object again"
+            f"the address {address.hex()} is from {minutes} minutes in the future, so a collection could not tell the "
+            f"age of its block; at most {limits.ahead_us // 60_000_000} are allowed. Set the clocks of the gateways "
+            "and of graveler, and write the object again"
         )
-        raise TarnError(Kind.FAILED_PRECONDITION, Reason.ADDRESS_TOO_OLD, text)
+        raise TarnError(Kind.FAILED_PRECONDITION, Reason.ADDRESS_IN_FUTURE, text)
+    hours = limits.staging_us / _HOUR_US
+    text = (
+        f"the block {address.hex()} was begun more than {hours:g} hours ago; a collection may have judged it. "
+        "Write the object again"
+    )
+    raise TarnError(Kind.FAILED_PRECONDITION, Reason.ADDRESS_TOO_OLD, text)
 
 
 def begin(

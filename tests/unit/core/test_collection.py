@@ -20,10 +20,11 @@ from tarn.core.collection import (
     end,
     end_batch,
     hold,
-    is_old,
+    is_young,
     renew,
     require_run,
 )
+from tarn.core.erasure import is_old_enough
 from tarn.core.errors import Reason, TarnError
 from tarn.kv.collection_records import decode_collection, encode_collection
 
@@ -255,10 +256,23 @@ def test_an_address_is_old_at_the_limit() -> None:
     made_ms = NOW // 1000
     address = made_ms.to_bytes(6, "big") + bytes(10)
     at_limit = made_ms * 1000 + LIMITS.staging_us
-    assert not is_old(address, at_limit - 1, LIMITS)
-    assert is_old(address, at_limit, LIMITS)
+    assert is_young(address, at_limit - 1, LIMITS)
+    assert not is_young(address, at_limit, LIMITS)
     check_address_age(address, at_limit - 1, LIMITS)
     assert refused(check_address_age, address, at_limit, LIMITS) is Reason.ADDRESS_TOO_OLD
+
+
+def test_an_address_from_the_future_is_not_young() -> None:
+    """A gateway whose clock is a day ahead would make addresses that stay young until a mark judges their blocks."""
+    made_ms = NOW // 1000
+    address = made_ms.to_bytes(6, "big") + bytes(10)
+    at_limit = made_ms * 1000 - LIMITS.ahead_us
+    check_address_age(address, at_limit, LIMITS)
+    assert is_young(address, at_limit, LIMITS)
+    assert refused(check_address_age, address, at_limit - 1, LIMITS) is Reason.ADDRESS_IN_FUTURE
+    assert not is_young(address, at_limit - 1, LIMITS)
+    assert not is_old_enough(address, at_limit - 1, LIMITS)
+    assert LIMITS.staging_us + LIMITS.ahead_us < LIMITS.cutoff_us - 12 * 3_600 * SECOND
 
 
 def test_a_record_is_the_same_after_encoding() -> None:

@@ -5,6 +5,8 @@ request waited in a queue, brings back a block that a collection has judged (doc
 checked before the row is written, where a refusal is certain, and again after the row is durable: only the second check
 is a guard.
 
+An address from the future is refused, too: the clock of its gateway is wrong, so its age says nothing about its block.
+
 The object of an upload needs no check. Its record keeps the address, and outlives the completion.
 """
 
@@ -26,14 +28,14 @@ class AddressAge:
         self._limits = limits
 
     def check(self, packed: bytes, *, written: bool) -> None:
-        """Refuses an entry whose address is too old.
+        """Refuses an entry whose address is too old, or from the future.
 
         Args:
             packed: the entry.
             written: whether a row of the operation is written already, so that no error is a refusal.
 
         Raises:
-            TarnError: FAILED_PRECONDITION, ADDRESS_TOO_OLD; OUTCOME_UNKNOWN instead if `written`.
+            TarnError: FAILED_PRECONDITION, ADDRESS_TOO_OLD, ADDRESS_IN_FUTURE; OUTCOME_UNKNOWN instead if `written`.
         """
         address = address_of(packed)
         if address is None:
