@@ -341,7 +341,7 @@ async def _purged(
 
 async def _one(collector: Collector, name: str, plan: CollectionPlan) -> dict[str, object]:
     """Does what is asked, or else what is due, in one repository."""
-    from tarn.lifecycle.collector import Step, next_step
+    from tarn.lifecycle.collector import Replaced, Step, next_step
 
     if plan.is_dry_run:
         return {
@@ -361,13 +361,19 @@ async def _one(collector: Collector, name: str, plan: CollectionPlan) -> dict[st
                 "mark": record.mark_run_id,
                 "sweep_from": due,
             }
+    shown: dict[str, object] = {"repository": name, "did": step.value}
+    if step is Step.SWEEP and plan.phase:
+        return shown | _swept(await collector.sweep(name, plan.options, plan.confirm))
     if step is Step.SWEEP:
-        return {
-            "repository": name,
-            "did": "sweep",
-            **_swept(await collector.sweep(name, plan.options, plan.confirm)),
-        }
-    return {"repository": name, "did": "mark", **_marked(await collector.mark(name))}
+        done = await collector.sweep_or_replace(name, plan.options)
+        if not isinstance(done, Replaced):
+            return shown | _swept(done)
+        shown |= {"did": "mark", "instead_of": done.mark_run_id, "because": done.reason}
+        shown |= _marked(done.manifest)
+    else:
+        shown |= _marked(await collector.mark(name))
+    note = (await collector.record(name)).last_mark.note
+    return shown | ({"note": note} if note else {})
 
 
 def _marked(manifest: Manifest) -> dict[str, object]:

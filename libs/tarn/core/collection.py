@@ -11,10 +11,10 @@ import enum
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import address_time_us
 
 __all__ = [
     "BATCH_IDS_MAX",
@@ -29,14 +29,11 @@ __all__ = [
     "Totals",
     "begin",
     "begin_batch",
-    "check_address_age",
     "check_listing_ids",
     "disturbance",
     "end",
     "end_batch",
     "hold",
-    "is_ahead",
-    "is_young",
     "renew",
     "require_run",
 ]
@@ -214,41 +211,6 @@ def _short(block_id: str) -> bytes:
     return bytes.fromhex(block_id[: 2 * _ID_BYTES])
 
 
-def is_ahead(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
-    """Whether an address is from so far in the future that its age says nothing: a clock is wrong (rule 11)."""
-    return address_time_us(address) - now_us > limits.ahead_us
-
-
-def is_young(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
-    """Whether an address may be staged (rule 11): it is below the staging limit, and not from the future."""
-    is_old = now_us - address_time_us(address) >= limits.staging_us
-    return not is_old and not is_ahead(address, now_us, limits)
-
-
-def check_address_age(address: bytes, now_us: int, limits: CollectionLimits) -> None:
-    """Refuses an address that is too old to be staged, or from the future (rule 11).
-
-    Raises:
-        TarnError: FAILED_PRECONDITION, ADDRESS_TOO_OLD; FAILED_PRECONDITION, ADDRESS_IN_FUTURE.
-    """
-    if is_young(address, now_us, limits):
-        return
-    if is_ahead(address, now_us, limits):
-        minutes = (address_time_us(address) - now_us) // 60_000_000
-        text = (
-            f"the address {address.hex()} is from {minutes} minutes in the future, so a collection could not tell the "
-            f"age of its block; at most {limits.ahead_us // 60_000_000} are allowed. Set the clocks of the gateways "
-            "and of graveler, and write the object again"
-        )
-        raise TarnError(Kind.FAILED_PRECONDITION, Reason.ADDRESS_IN_FUTURE, text)
-    hours = limits.staging_us / _HOUR_US
-    text = (
-        f"the block {address.hex()} was begun more than {hours:g} hours ago; a collection may have judged it. "
-        "Write the object again"
-    )
-    raise TarnError(Kind.FAILED_PRECONDITION, Reason.ADDRESS_TOO_OLD, text)
-
-
 def begin(
     current: Collection,
     run_id: str,
@@ -378,8 +340,8 @@ def begin_batch(
         if current.batch == batch:
             return current
         text = (
-            f"a batch of deletions of repository collection {current.run_id} is open, and was never ended: a deletion "
-            "may still be under way. Try again after its time has passed"
+            "a batch of deletions, begun by an earlier sweep, was never ended: a deletion may still be under way until "
+            f"{_shown_time(current.batch_until_us)}. Nothing was deleted now; run the sweep again after that time"
         )
         raise _running(text, current)
     return replace(
@@ -458,6 +420,12 @@ def hold(current: Collection, seconds: int, now_us: int) -> Collection:
     if not 0 <= seconds <= HOLD_SECONDS_MAX:
         raise _invalid("hold", f"a hold lasts 0 to {HOLD_SECONDS_MAX} seconds, not {seconds}")
     return replace(current, hold_until_us=now_us + seconds * 1_000_000 if seconds else 0)
+
+
+def _shown_time(time_us: int) -> str:
+    """Returns a time for people, not before it: RFC 3339, in UTC, in whole seconds."""
+    seconds = -(-time_us // 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _refuse_hold(current: Collection, now_us: int) -> None:

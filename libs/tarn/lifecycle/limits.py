@@ -57,7 +57,9 @@ def check_limits(manifest: Manifest, limits: Limits) -> None:
 def _exceeded(manifest: Manifest, told: str) -> TarnError:
     text = (
         f"run {manifest.run_id} would delete {told} from {manifest.repository}; look at "
-        f"{run_folder(manifest.run_id)}quarantine/, and confirm it with --confirm {manifest.run_id}"
+        f"{run_folder(manifest.run_id)}quarantine/, and if it is right, run "
+        f"`tarn gc run {manifest.repository} --confirm {manifest.run_id}`; nothing is deleted before. A week after its "
+        "grace time it is replaced by a new mark"
     )
     return TarnError(
         Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, text, run_id=manifest.run_id

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tarn.core.address_age import check_address_age, is_young
 from tarn.core.collection import (
     BATCH_IDS_MAX,
     LIMITS,
@@ -15,12 +16,10 @@ from tarn.core.collection import (
     Totals,
     begin,
     begin_batch,
-    check_address_age,
     disturbance,
     end,
     end_batch,
     hold,
-    is_young,
     renew,
     require_run,
 )
@@ -250,6 +249,21 @@ def test_ids_and_phases_are_checked() -> None:
     assert refused(begin_batch, mark, A, [RANGE], NOW, LIMITS) is Reason.INVALID_ARGUMENT
     long = Totals(A, note="x" * 1001)
     assert refused(end, mark, A, long, NOW, is_complete=True) is Reason.INVALID_ARGUMENT
+
+
+def test_a_batch_that_was_never_ended_says_until_when_it_is_open() -> None:
+    """It outlives the lease of its run: S3 takes its deletions for 15 minutes."""
+    record, now = sweeping()
+    opened = begin_batch(record, B, [RANGE], now, LIMITS)
+    later = now + LIMITS.lease_us
+    again = begin(opened, C, Phase.SWEEP, A, later, LIMITS)
+    with pytest.raises(TarnError) as raised:
+        begin_batch(again, C, [OTHER], later, LIMITS)
+    assert raised.value.reason is Reason.COLLECTION_RUNNING
+    assert raised.value.metadata["until_us"] == str(now + LIMITS.batch_us)
+    assert "until 2026-09-21T" in raised.value.message
+    renewed = replace(again, lease_until_us=now + 2 * LIMITS.batch_us)
+    assert begin_batch(renewed, C, [OTHER], now + LIMITS.batch_us, LIMITS).fence_count == 2
 
 
 def test_an_address_is_old_at_the_limit() -> None:

@@ -15,7 +15,8 @@ from typing import Final
 
 from tarn.block.port import BlockKey
 from tarn.core.access.actions import ref_object_resource
-from tarn.core.collection import LIMITS, is_young
+from tarn.core.address_age import is_young
+from tarn.core.collection import LIMITS
 from tarn.core.entry import Checksum, Entry, unpack
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import physical_path

@@ -12,8 +12,9 @@ The object of an upload needs no check. Its record keeps the address, and outliv
 
 from __future__ import annotations
 
+from tarn.core.address_age import check_address_age
 from tarn.core.clock import Clock
-from tarn.core.collection import CollectionLimits, check_address_age
+from tarn.core.collection import CollectionLimits
 from tarn.core.entry import address_of
 from tarn_graveler.branch.attempts import unknown_if
 
