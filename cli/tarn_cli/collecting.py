@@ -72,6 +72,13 @@ _OPTIONS: Final = (
         help="Do not sweep more.  [default: no limit]",
     ),
     click.option(
+        "--max-growth",
+        type=click.FloatRange(0),
+        default=5,
+        show_default=True,
+        help="Do not sweep more than so many times what the last sweep had before it; 0: no limit.",
+    ),
+    click.option(
         "--rate",
         type=click.FloatRange(0, 1_000_000),
         default=0,
@@ -89,7 +96,7 @@ _OPTIONS: Final = (
 
 COLLECTION_NAMES: Final = (
     *("config_file", "data_dir", "only", "dry_run", "confirm"),
-    *("max_percent", "max_gib", "rate", "batch"),
+    *("max_percent", "max_gib", "max_growth", "rate", "batch"),
 )
 """Names of the values of these options."""
 
@@ -150,7 +157,11 @@ def plan_of(
         "sweep" if confirm else only or "",
         dry_run,
         SweepOptions(
-            limits=Limits(values["max_percent"] / _PERCENT, int(values["max_gib"] * (1 << 30))),
+            limits=Limits(
+                values["max_percent"] / _PERCENT,
+                int(values["max_gib"] * (1 << 30)),
+                values["max_growth"],
+            ),
             deletes_per_second=values["rate"],
             batch_blocks=values["batch"],
         ),

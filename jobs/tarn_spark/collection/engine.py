@@ -108,7 +108,7 @@ class SparkEngine:
         if ended is not None:  # the sweep ended, and only its last answer was lost
             return ended
         if not options.is_confirmed:
-            check_limits(manifest, options.limits)
+            check_limits(manifest, options.limits, options.last)
         log = OutcomeLog(lake.blocks, lake.namespace, manifest.run_id, run.attempt)
         async with self._work(lake, run, roots, progress) as work:
             left, noted = await work.not_yet_deleted(manifest, log)

@@ -154,20 +154,27 @@ class Collector:
 
         Args:
             repository_id: the repository.
-            options: how; its `is_confirmed` is not used.
+            options: how; its `last` and `is_confirmed` are not used.
             confirmed_run: a mark that a person confirmed: the limits do not apply to it.
 
         Raises:
             TarnError: COLLECTION_RUNNING, COLLECTION_HELD, COLLECTION_NO_MARK, COLLECTION_TOO_EARLY; the errors of
                 `sweeping.sweep`.
         """
-        mark_run_id = (await self.record(repository_id)).mark_run_id
+        record = await self.record(repository_id)
+        mark_run_id = record.mark_run_id
         if not mark_run_id:
             text = (
                 f"{repository_id} has no mark to sweep; run tarn gc run --only mark {repository_id}"
             )
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.COLLECTION_NO_MARK, text)
-        options = replace(options, is_confirmed=confirmed_run == mark_run_id)
+        swept = record.last_sweep
+        last = Tally(swept.candidate_count, swept.candidate_bytes)
+        options = replace(
+            options,
+            last=last if record.HasField("last_sweep") else None,
+            is_confirmed=confirmed_run == mark_run_id,
+        )
         phase = pb.COLLECTION_PHASE_SWEEP
         async with self.leased(repository_id, phase, mark_run_id) as (lake, run, graveler):
             manifest = await self._manifest(lake, run, mark_run_id)

@@ -22,7 +22,7 @@ from tarn.lifecycle.limits import DEFAULT_LIMITS, Limits, check_limits
 from tarn.lifecycle.marking import Lake, Run
 from tarn.lifecycle.outcomes import Outcome, OutcomeLog, Report, read_report, write_report
 from tarn.lifecycle.progress import Progress
-from tarn.lifecycle.quarantine import Manifest, read_parts
+from tarn.lifecycle.quarantine import Manifest, Tally, read_parts
 from tarn.lifecycle.references import References, Roots, collect_references
 from tarn.lifecycle.spill import PARTITIONS, Spill
 
@@ -37,11 +37,13 @@ class SweepOptions:
         batch_blocks: blocks of data in a batch.
         deletes_per_second: the most blocks that are deleted in a second; 0: no limit.
         limits: what may be deleted without a confirmation.
+        last: the candidates of the last complete sweep, to which limits compare; None: there was none.
         is_confirmed: whether a person confirmed this run.
         sample: number of live blocks of data that the canary reads.
     """
 
     limits: Limits = DEFAULT_LIMITS
+    last: Tally | None = None
     is_confirmed: bool = False
     batch_blocks: int = 1000
     deletes_per_second: float = 0.0
@@ -73,7 +75,7 @@ async def sweep(
     if ended is not None:  # the sweep ended, and only its last answer was lost
         return ended
     if not options.is_confirmed:
-        check_limits(manifest, options.limits)
+        check_limits(manifest, options.limits, options.last)
     with tempfile.TemporaryDirectory(prefix="tarn-gc-", dir=lake.folder) as name:
         folder = Path(name)
         progress.begin("read the quarantine")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,13 @@ from tarn.block.port import BlockKey
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId, RepositoryId
+from tarn.lifecycle import limits
 from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.collector import Replaced, Step, needs_new_mark, next_step
 from tarn.lifecycle.graveler_run import GravelerRun
 from tarn.lifecycle.limits import Limits
 from tarn.lifecycle.outcomes import Outcome
-from tarn.lifecycle.quarantine import read_manifest
+from tarn.lifecycle.quarantine import Manifest, Part, Tally, read_manifest
 from tarn.lifecycle.sweeping import SweepOptions
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
@@ -215,6 +217,47 @@ async def test_a_mark_that_exceeds_a_limit_waits_a_week_for_its_confirmation(lab
     with pytest.raises(TarnError, match=f"--confirm {done.manifest.run_id}`"):
         await lab.collector.sweep_or_replace("lake", strict)
     assert lost in await lab.blocks()
+
+
+async def test_a_sweep_is_compared_with_the_last_complete_one(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "GROWTH_BLOCKS", 2)
+    await marked_with_garbage(lab)
+    await lab.collector.sweep("lake", NO_LIMITS)
+    for _ in range(7):
+        await lab.put("main", "b")
+    await lab.pass_days(2)
+    manifest = await lab.collector.mark("lake")
+    await lab.pass_days(1)
+    with pytest.raises(TarnError, match="6 blocks, more than 5 times the 1 of the last sweep"):
+        await lab.collector.sweep("lake", NO_LIMITS)
+    no_growth = replace(NO_LIMITS, limits=Limits(1.0, growth_max=6))
+    assert (await lab.collector.sweep("lake", no_growth)).mark_run_id == manifest.run_id
+
+
+@pytest.mark.parametrize(
+    ("count", "size_bytes", "last", "told"),
+    [
+        (10_001, 0, Tally(2_000, 0), "10001 blocks, more than 5 times the 2000"),
+        (10_001, 0, Tally(2_001, 0), ""),
+        (10_000, 0, Tally(), ""),
+        (1, (10 << 30) + 1, Tally(1, 1 << 30), "bytes, more than 5 times"),
+        (1, 10 << 30, Tally(1, 1 << 30), ""),
+        (1 << 40, 1 << 50, None, ""),
+    ],
+)
+def test_growth_counts_above_a_floor(
+    count: int, size_bytes: int, last: Tally | None, told: str
+) -> None:
+    listed = {kind.value: Tally(count, size_bytes) for kind in BlockKind}
+    part = Part("p", BlockKind.DATA.value, count, size_bytes, "")
+    manifest = Manifest("a" * 32, "lake", 0, 0, listed, (part,))
+    if told:
+        with pytest.raises(TarnError, match=told):
+            limits.check_limits(manifest, Limits(1.0), last)
+    else:
+        limits.check_limits(manifest, Limits(1.0), last)
 
 
 async def test_damage_of_the_lake_is_no_reason_for_a_new_mark(lab: Lab) -> None:
