@@ -72,6 +72,13 @@ _OPTIONS: Final = (
         help="Do not sweep more.  [default: no limit]",
     ),
     click.option(
+        "--max-growth",
+        type=click.FloatRange(0),
+        default=5,
+        show_default=True,
+        help="Do not sweep more than so many times what the last sweep had before it; 0: no limit.",
+    ),
+    click.option(
         "--rate",
         type=click.FloatRange(0, 1_000_000),
         default=0,
@@ -89,7 +96,7 @@ _OPTIONS: Final = (
 
 COLLECTION_NAMES: Final = (
     *("config_file", "data_dir", "only", "dry_run", "confirm"),
-    *("max_percent", "max_gib", "rate", "batch"),
+    *("max_percent", "max_gib", "max_growth", "rate", "batch"),
 )
 """Names of the values of these options."""
 
@@ -150,7 +157,11 @@ def plan_of(
         "sweep" if confirm else only or "",
         dry_run,
         SweepOptions(
-            limits=Limits(values["max_percent"] / _PERCENT, int(values["max_gib"] * (1 << 30))),
+            limits=Limits(
+                values["max_percent"] / _PERCENT,
+                int(values["max_gib"] * (1 << 30)),
+                values["max_growth"],
+            ),
             deletes_per_second=values["rate"],
             batch_blocks=values["batch"],
         ),
@@ -341,7 +352,7 @@ async def _purged(
 
 async def _one(collector: Collector, name: str, plan: CollectionPlan) -> dict[str, object]:
     """Does what is asked, or else what is due, in one repository."""
-    from tarn.lifecycle.collector import Step, next_step
+    from tarn.lifecycle.collector import Replaced, Step, next_step
 
     if plan.is_dry_run:
         return {
@@ -361,13 +372,19 @@ async def _one(collector: Collector, name: str, plan: CollectionPlan) -> dict[st
                 "mark": record.mark_run_id,
                 "sweep_from": due,
             }
+    shown: dict[str, object] = {"repository": name, "did": step.value}
+    if step is Step.SWEEP and plan.phase:
+        return shown | _swept(await collector.sweep(name, plan.options, plan.confirm))
     if step is Step.SWEEP:
-        return {
-            "repository": name,
-            "did": "sweep",
-            **_swept(await collector.sweep(name, plan.options, plan.confirm)),
-        }
-    return {"repository": name, "did": "mark", **_marked(await collector.mark(name))}
+        done = await collector.sweep_or_replace(name, plan.options)
+        if not isinstance(done, Replaced):
+            return shown | _swept(done)
+        shown |= {"did": "mark", "instead_of": done.mark_run_id, "because": done.reason}
+        shown |= _marked(done.manifest)
+    else:
+        shown |= _marked(await collector.mark(name))
+    note = (await collector.record(name)).last_mark.note
+    return shown | ({"note": note} if note else {})
 
 
 def _marked(manifest: Manifest) -> dict[str, object]:

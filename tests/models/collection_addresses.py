@@ -20,6 +20,7 @@ __all__ = ["ADDRESS_GUARDS", "AddressModel", "Lake", "Process"]
 
 ADDRESS_GUARDS = {
     "age": "a write is acknowledged only if its address is young",
+    "not ahead": "an address from the future is refused: its age says nothing",
     "age after durable": "the age is checked after the row is durable, not only before it is written",
     "cutoff above limit": "a mark judges only blocks that are older than any address that may be staged",
     "uploads first": "uploads are read before staged rows",
@@ -35,9 +36,15 @@ _NO, _DOUBTFUL, _ACKED = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """The store. Numbers stand for tokens; a reference to the address is `_NO`, `_DOUBTFUL` or `_ACKED`."""
+    """The store. Numbers stand for tokens; a reference to the address is `_NO`, `_DOUBTFUL` or `_ACKED`.
+
+    Attributes:
+        age: of the block.
+        is_ahead: the gateway's clock was days ahead, so the address is from the future.
+    """
 
     age: int = 0
+    is_ahead: bool = False
     exists: bool = True
     upload: bool = False
     staging: int = 0
@@ -153,6 +160,8 @@ class AddressModel:
             yield "is acknowledged", lake.with_row(me.token, _ACKED), replace(me, pc="end")
 
     def _is_refused(self, lake: Lake) -> bool:
+        if lake.is_ahead:  # it never seems old
+            return self._has("age") and self._has("not ahead")
         limit = 1 if self._has("cutoff above limit") else 2
         return self._has("age") and lake.age >= limit
 

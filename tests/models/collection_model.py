@@ -30,6 +30,10 @@ _STAGED = Lake(age=2, rows=(2, 0, 0, 0))
 
 SCENARIOS: dict[str, tuple[Lake, tuple[str, ...]]] = {
     "a put and a commit": (Lake(), ("put", "commit")),
+    "a put whose address is from the future, and a commit": (
+        Lake(is_ahead=True),
+        ("put", "commit"),
+    ),
     "a put, a commit and a compaction": (Lake(), ("put", "commit", "compact")),
     "a copy, a reset and a commit": (Lake(rows=(2, 0, 0, 0)), ("copy", "reset", "commit")),
     "an upload, a commit and a compaction": (
@@ -52,6 +56,7 @@ SCENARIOS: dict[str, tuple[Lake, tuple[str, ...]]] = {
 
 _SCENARIO_OF = {
     "age": "a put and a commit",
+    "not ahead": "a put whose address is from the future, and a commit",
     "age after durable": "a put and a commit",
     "cutoff above limit": "a put and a commit",
     "uploads first": "an upload, a commit and a compaction",

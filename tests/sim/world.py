@@ -63,7 +63,7 @@ _ONLINE_HELD_SECONDS = 0.2
 _CALM_SECONDS = 10.0
 _BRISK_CALM_SECONDS = 3.0
 
-NO_COLLECTION = replace(LIMITS, staging_us=1 << 62)
+NO_COLLECTION = replace(LIMITS, staging_us=1 << 62, ahead_us=1 << 62)
 """No collector runs in these worlds, and the addresses of values (`Values`) are older than every run."""
 
 

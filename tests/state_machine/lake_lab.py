@@ -35,7 +35,7 @@ _SECRET = bytes(range(32))
 _DROP_DELAY_SECONDS = 60.0
 _RANGE_ROWS = 4
 """Mean number of rows of a range, so that listings of a few paths have several."""
-_ANY_AGE = replace(LIMITS, staging_us=1 << 62)
+_ANY_AGE = replace(LIMITS, staging_us=1 << 62, ahead_us=1 << 62)
 """The machine chooses addresses itself; no collection runs."""
 
 

@@ -266,6 +266,7 @@ def _status(record: pb.Collection) -> dict[str, object]:
 
 
 def _shown_totals(totals: pb.CollectionTotals) -> dict[str, object]:
+    note = {"note": totals.note} if totals.note else {}
     return {
         "run": totals.run_id,
         "end": shown_time(totals.end_time),
@@ -276,4 +277,5 @@ def _shown_totals(totals: pb.CollectionTotals) -> dict[str, object]:
         "deleted": totals.deleted_count,
         "deleted_bytes": totals.deleted_bytes,
         "failed": totals.failed_count,
+        **note,
     }

@@ -46,7 +46,12 @@ def plan_timers(
     if collection.interval_ms:
         addresses = ("--server", server, "--auth-server", auth_server)
         key = ("--settings", str(collection.settings))
-        run = ("gc", "run", "--rate", str(collection.rate), *places)
+        limits = (
+            *("--max-percent", str(collection.max_percent)),
+            *("--max-gib", str(collection.max_gib)),
+            *("--max-growth", str(collection.max_growth)),
+        )
+        run = ("gc", "run", "--rate", str(collection.rate), *limits, *places)
         timers.append(
             TimerSpec(
                 "gc",

@@ -6,7 +6,7 @@ The order is a guard: first all roots, which the driver reads and writes as file
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +20,7 @@ from tarn.core.clock import Clock
 from tarn.core.collection import BATCH_IDS_MAX
 from tarn.core.errors import TarnError
 from tarn.lifecycle.block_names import BlockKind, Listed, listed_of, paths_of
-from tarn.lifecycle.canary import present_of
+from tarn.lifecycle.canary import Sample, share_of, taken
 from tarn.lifecycle.deleting import Deleter, Lease
 from tarn.lifecycle.limits import check_limits
 from tarn.lifecycle.marking import Lake, Run
@@ -40,7 +40,7 @@ from tarn_spark.collection.slices import Slice, data_slices, metadata_slices
 from tarn_spark.collection.tasks import (
     OUTCOME_TALLIES,
     PARTS,
-    ReadDeleted,
+    ReadNoted,
     WriteOutcomes,
     WriteQuarantine,
 )
@@ -108,15 +108,15 @@ class SparkEngine:
         if ended is not None:  # the sweep ended, and only its last answer was lost
             return ended
         if not options.is_confirmed:
-            check_limits(manifest, options.limits)
+            check_limits(manifest, options.limits, options.last)
         log = OutcomeLog(lake.blocks, lake.namespace, manifest.run_id, run.attempt)
         async with self._work(lake, run, roots, progress) as work:
-            left = await work.not_yet_deleted(manifest, log)
+            left, noted = await work.not_yet_deleted(manifest, log)
             references, counts = await work.frames.references(work.roots)
-            sample = await work.sampled(references, counts[BlockKind.DATA], options.sample, rng)
+            sample = await work.sampled(references, counts, options.sample, rng)
             about = sum(counts.values()) + sum(part.count for part in manifest.parts)
             doomed, found = await work.frames.unreferenced(left, references, about)
-            await work.keep_referenced(left, doomed, manifest.run_id, log)
+            await work.keep_referenced(left, doomed, noted, manifest.run_id, log)
             total = sum(tally.count for tally in found.values())
             progress.begin("delete", total)
             try:
@@ -137,7 +137,7 @@ class SparkEngine:
                 await work.delete_data(doomed, rounds)
             finally:
                 await log.flush()
-        progress.begin("look at live blocks", len(sample))
+        progress.begin("read live blocks again", len(sample))
         return await swept_report(lake, run, manifest, log, sample)
 
     @asynccontextmanager
@@ -199,30 +199,46 @@ class _Work:
     actions: SparkActions
     progress: Progress
 
-    async def not_yet_deleted(self, manifest: Manifest, log: OutcomeLog) -> DataFrame:
-        """Returns the candidates that no earlier attempt deleted, and counts the others."""
+    async def not_yet_deleted(
+        self, manifest: Manifest, log: OutcomeLog
+    ) -> tuple[DataFrame, DataFrame | None]:
+        """Returns the candidates that no earlier attempt deleted, and counts the others.
+
+        Also returns the keys that an earlier attempt noted as in use; None if there was none.
+        """
         candidates = await self.frames.parts("read the quarantine", manifest.parts, are_roots=False)
         lake = self.lake
-        files = [
-            (path,) async for path in outcome_files(lake.blocks, lake.namespace, manifest.run_id)
-        ]
+        files = [path async for path in outcome_files(lake.blocks, lake.namespace, manifest.run_id)]
         if not files:
-            return candidates
-        done = self.frames.kept(
-            self.frames.mapped(
-                self.frames.scatter(files, "path string"), ReadDeleted(lake.namespace), KEYS
-            )
-        )
+            return candidates, None
+        done = self._noted(files, Outcome.DELETED)
         deleted = candidates.join(done, ["kind", "key"], "left_semi")
         told = await self.actions.run("read what was deleted", lambda: tallies_of(deleted))
         _count(log, told, Outcome.DELETED)
-        return candidates.join(done, ["kind", "key"], "left_anti")
+        left = candidates.join(done, ["kind", "key"], "left_anti")
+        return left, self._noted(files, Outcome.REFERENCED)
+
+    def _noted(self, files: Sequence[str], outcome: Outcome) -> DataFrame:
+        """Returns the keys that had an outcome according to some files of outcomes."""
+        paths = self.frames.scatter([(path,) for path in files], "path string")
+        read = ReadNoted(self.lake.namespace, outcome)
+        return self.frames.kept(self.frames.mapped(paths, read, KEYS))
 
     async def keep_referenced(
-        self, left: DataFrame, doomed: DataFrame, mark_run_id: str, log: OutcomeLog
+        self,
+        left: DataFrame,
+        doomed: DataFrame,
+        noted: DataFrame | None,
+        mark_run_id: str,
+        log: OutcomeLog,
     ) -> None:
-        """Writes down which candidates are in use now."""
+        """Writes down which candidates are in use now, but those only once that an earlier attempt noted."""
         kept = left.join(doomed.select("kind", "key"), ["kind", "key"], "left_anti")
+        if noted is not None:
+            again = kept.join(noted, ["kind", "key"], "left_semi")
+            told = await self.actions.run("read what is in use", lambda: tallies_of(again))
+            _count(log, told, Outcome.REFERENCED)
+            kept = kept.join(noted, ["kind", "key"], "left_anti")
         work = WriteOutcomes(self.lake.namespace, mark_run_id, Outcome.REFERENCED)
         written = self.frames.mapped(
             kept.select("kind", "key", "size", "mtime"), work, OUTCOME_TALLIES
@@ -231,18 +247,25 @@ class _Work:
             log.tallies[row["kind"]][Outcome.REFERENCED.value].add(row["count"], row["size_bytes"])
 
     async def sampled(
-        self, references: DataFrame, total: int, count: int, rng: random.Random
-    ) -> list[str]:
-        """Returns the paths of some live blocks that are there."""
-        if not total or not count:
-            return []
-        share = min(1.0, _SAMPLE_MORE * count / total)
-        keys = references.where(references.kind == kind_number(BlockKind.DATA)).select("key")
-        drawn = keys.sample(share, rng.getrandbits(31)).limit(count)
-        rows = await self.actions.run("choose live blocks", drawn.collect)
-        found = np.frombuffer(b"".join(sorted({bytes(row["key"]) for row in rows})), np.uint8)
-        paths = paths_of(BlockKind.DATA, found.reshape(-1, BlockKind.DATA.key_bytes))
-        return await present_of(self.lake.blocks, self.lake.namespace, paths.to_pylist())
+        self,
+        references: DataFrame,
+        counts: Mapping[BlockKind, int],
+        count: int,
+        rng: random.Random,
+    ) -> Sample:
+        """Reads some live blocks: `count` of data, and fewer ranges and metaranges."""
+        paths: list[str] = []
+        for kind in BlockKind:
+            wanted = share_of(kind, count)
+            if not counts[kind] or not wanted:
+                continue
+            share = min(1.0, _SAMPLE_MORE * wanted / counts[kind])
+            keys = references.where(references.kind == kind_number(kind)).select("key")
+            drawn = keys.sample(share, rng.getrandbits(31)).limit(wanted)
+            rows = await self.actions.run("choose live blocks", drawn.collect)
+            found = np.frombuffer(b"".join(sorted({bytes(row["key"]) for row in rows})), np.uint8)
+            paths += paths_of(kind, found.reshape(-1, kind.key_bytes)).to_pylist()
+        return await taken(self.lake.blocks, self.lake.namespace, paths)
 
     async def delete_metadata(
         self, doomed: DataFrame, deleter: Deleter, lease: Lease, options: SweepOptions

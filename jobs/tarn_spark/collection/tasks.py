@@ -19,7 +19,7 @@ from tarn.block.keys import LIST_LIMIT_MAX
 from tarn.block.port import BlockStore
 from tarn.core.ids import MetarangeId, RangeId
 from tarn.lifecycle.block_names import BlockKind, Bytes, listed_of
-from tarn.lifecycle.outcomes import Outcome, OutcomeLog, read_deleted
+from tarn.lifecycle.outcomes import Outcome, OutcomeLog, read_outcomes
 from tarn.lifecycle.quarantine import Part, QuarantineWriter, read_part
 from tarn.lifecycle.references import addresses_of_range, ranges_of_metarange
 from tarn.lifecycle.root_files import read_root_part
@@ -32,7 +32,7 @@ __all__ = [
     "SLICES",
     "ListSlices",
     "OpenListings",
-    "ReadDeleted",
+    "ReadNoted",
     "ReadQuarantine",
     "ReadRoots",
     "WriteOutcomes",
@@ -171,17 +171,19 @@ class ReadQuarantine:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadDeleted:
-    """Reads what earlier attempts deleted. Takes paths of files of outcomes, yields `KEYS`."""
+class ReadNoted:
+    """Reads which blocks had an outcome in earlier attempts. Takes paths of files of outcomes, yields `KEYS`."""
 
     namespace: str
+    outcome: Outcome
 
     async def __call__(
         self, blocks: BlockStore, batch: pa.RecordBatch
     ) -> AsyncIterator[pa.RecordBatch]:
         """See `BatchWork`."""
         for path in batch.column("path").to_pylist():
-            for kind, rows in (await read_deleted(blocks, self.namespace, path)).items():
+            found = await read_outcomes(blocks, self.namespace, path, self.outcome)
+            for kind, rows in found.items():
                 yield keys_batch(kind, np.ascontiguousarray(rows["key"]))
 
 

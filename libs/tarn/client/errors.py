@@ -84,6 +84,7 @@ __all__ = [
     "BlockNotFoundError",
     "TaskNotFoundError",
     "TaskExistsError",
+    "AddressInFutureError",
     "AddressTooOldError",
     "AddressTooYoungError",
     "CollectionRunningError",
@@ -327,6 +328,12 @@ class AddressTooOldError(FailedPreconditionError):
     """The block of an entry was begun more than 6 hours ago, so a collection may have judged it: write it again."""
 
     REASON = Reason.ADDRESS_TOO_OLD
+
+
+class AddressInFutureError(FailedPreconditionError):
+    """The address of a block is from more than 15 minutes in the future: set the clocks, and write the object again."""
+
+    REASON = Reason.ADDRESS_IN_FUTURE
 
 
 class AddressTooYoungError(FailedPreconditionError):

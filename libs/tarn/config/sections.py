@@ -371,7 +371,9 @@ class Graveler:
     drop_delay_ms: int = setting(
         "60s",
         "The drop delay: how long data outlives the last record that names it; longer than any "
-        "read takes. Equal on all replicas: a replica with another value is refused.",
+        "read takes. Far below the grace time of garbage collections, 6 h. Equal on all replicas: "
+        "a replica with another value is refused.",
+        Within(Sort.DURATION, "1ms", "1h"),
     )
     cleanup_poll_ms: int = setting("5s", "Interval at which graveler looks for data to drop.")
     heavy_process: bool = setting(

@@ -37,6 +37,23 @@ class CollectionTimer:
     rate: int = setting(
         "0", "Most blocks that such a run deletes per second; 0: no limit.", Number(0, 1_000_000)
     )
+    max_percent: int = setting(
+        "50",
+        "A mark with more than this share of the blocks of one kind, or of their bytes, waits for `tarn gc run "
+        "--confirm`.",
+        Number(0, 100),
+    )
+    max_gib: int = setting(
+        "0",
+        "A mark with more GiB waits for `tarn gc run --confirm`; 0: no limit.",
+        Number(0, 1 << 40),
+    )
+    max_growth: int = setting(
+        "5",
+        "A mark with more than this many times the blocks or bytes of the last sweep, and more than 10,000 blocks or "
+        "10 GiB, waits for `tarn gc run --confirm`; 0: no limit.",
+        Number(0, 1_000_000),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

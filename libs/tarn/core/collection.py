@@ -11,10 +11,10 @@ import enum
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import address_time_us
 
 __all__ = [
     "BATCH_IDS_MAX",
@@ -29,13 +29,11 @@ __all__ = [
     "Totals",
     "begin",
     "begin_batch",
-    "check_address_age",
     "check_listing_ids",
     "disturbance",
     "end",
     "end_batch",
     "hold",
-    "is_old",
     "renew",
     "require_run",
 ]
@@ -67,6 +65,9 @@ class CollectionLimits:
 
     Attributes:
         staging_us: an entry is staged only while its block's address is younger than this (rule 11).
+        ahead_us: an entry is staged only if its block's address is from no later than this after now (rule 11).
+            Otherwise a gateway whose clock is a day ahead would make addresses that stay young for too long. S3
+            allows clocks to differ by as much.
         cutoff_us: blocks younger than this at the begin of a mark are not judged. Invariant: more than `staging_us`
             and all skew of clocks.
         grace_us: time between the end of a mark and its sweep. Invariant: more than the drop delay and the longest GET.
@@ -76,6 +77,7 @@ class CollectionLimits:
     """
 
     staging_us: int = 6 * _HOUR_US
+    ahead_us: int = 900_000_000
     cutoff_us: int = 24 * _HOUR_US
     grace_us: int = 6 * _HOUR_US
     lease_us: int = 300_000_000
@@ -209,26 +211,6 @@ def _short(block_id: str) -> bytes:
     return bytes.fromhex(block_id[: 2 * _ID_BYTES])
 
 
-def is_old(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
-    """Whether an address has reached the age at which it may no longer be staged (rule 11)."""
-    return now_us - address_time_us(address) >= limits.staging_us
-
-
-def check_address_age(address: bytes, now_us: int, limits: CollectionLimits) -> None:
-    """Refuses an address that is too old to be staged (rule 11).
-
-    Raises:
-        TarnError: FAILED_PRECONDITION, ADDRESS_TOO_OLD.
-    """
-    if is_old(address, now_us, limits):
-        hours = limits.staging_us / _HOUR_US
-        text = (
-            f"the block {address.hex()} was begun more than {hours:g} hours ago; a collection may have judged it. "
-            "Write the object again"
-        )
-        raise TarnError(Kind.FAILED_PRECONDITION, Reason.ADDRESS_TOO_OLD, text)
-
-
 def begin(
     current: Collection,
     run_id: str,
@@ -358,8 +340,8 @@ def begin_batch(
         if current.batch == batch:
             return current
         text = (
-            f"a batch of deletions of repository collection {current.run_id} is open, and was never ended: a deletion "
-            "may still be under way. Try again after its time has passed"
+            "a batch of deletions, begun by an earlier sweep, was never ended: a deletion may still be under way until "
+            f"{_shown_time(current.batch_until_us)}. Nothing was deleted now; run the sweep again after that time"
         )
         raise _running(text, current)
     return replace(
@@ -438,6 +420,12 @@ def hold(current: Collection, seconds: int, now_us: int) -> Collection:
     if not 0 <= seconds <= HOLD_SECONDS_MAX:
         raise _invalid("hold", f"a hold lasts 0 to {HOLD_SECONDS_MAX} seconds, not {seconds}")
     return replace(current, hold_until_us=now_us + seconds * 1_000_000 if seconds else 0)
+
+
+def _shown_time(time_us: int) -> str:
+    """Returns a time for people, not before it: RFC 3339, in UTC, in whole seconds."""
+    seconds = -(-time_us // 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _refuse_hold(current: Collection, now_us: int) -> None:

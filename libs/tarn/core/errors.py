@@ -88,6 +88,9 @@ class Reason(enum.StrEnum):
     """The id of a new task belongs to another task."""
     ADDRESS_TOO_OLD = "ADDRESS_TOO_OLD"
     """An entry names a block that a collection may have judged already (rule 11)."""
+    ADDRESS_IN_FUTURE = "ADDRESS_IN_FUTURE"
+    """An entry names a block whose address is from the future: the clock of a gateway or of graveler is wrong (rule
+    11)."""
     ADDRESS_TOO_YOUNG = "ADDRESS_TOO_YOUNG"
     """An erasure names a block to which a writer may still refer (docs/design/erase.md)."""
     ADDRESS_NOT_ISSUED = "ADDRESS_NOT_ISSUED"

@@ -23,16 +23,18 @@ from tarn.lifecycle.kept_objects import KeptObjects
 from tarn.lifecycle.marking import Lake, Run
 from tarn.lifecycle.outcomes import Outcome, Report
 from tarn.lifecycle.progress import Progress
-from tarn.lifecycle.quarantine import Manifest, Tally, forget_runs, read_manifest
+from tarn.lifecycle.quarantine import Manifest, Tally, forget_runs, read_manifest, run_folder
 from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
-__all__ = ["Collector", "Step", "next_step"]
+__all__ = ["Collector", "Replaced", "Step", "needs_new_mark", "next_step"]
 
 _HOLD_AFTER_LOSS_S: Final = 7 * 86_400
 _END_S: Final = 5.0
 """A person who stops a run waits for no longer than this for the answer that it has ended."""
+_CONFIRM_US: Final = 7 * 86_400_000_000
+"""A mark that exceeds a limit waits for its confirmation for so long after its grace time; then it is replaced."""
 _KEEP_FILES_US: Final = 365 * 86_400_000_000
 """The files of a run prove what was deleted."""
 
@@ -53,6 +55,35 @@ def next_step(record: pb.Collection, now_us: int) -> Step:
     if record.sweep_not_before_time.ToMicroseconds() > now_us:
         return Step.WAIT
     return Step.SWEEP
+
+
+def needs_new_mark(record: pb.Collection, error: TarnError, now_us: int) -> bool:
+    """Whether a sweep failed in a way that no later sweep of this mark can mend, so that another mark is due.
+
+    Its files are damaged or missing, or it has waited for a confirmation for a week.
+    """
+    mark_run_id = record.mark_run_id
+    is_about_mark = error.metadata.get("run_id") == mark_run_id
+    if error.reason is Reason.PRECONDITION_FAILED:
+        waited_us = now_us - record.sweep_not_before_time.ToMicroseconds()
+        return is_about_mark and waited_us >= _CONFIRM_US
+    is_file = error.metadata.get("path", "").startswith(run_folder(mark_run_id))
+    return error.kind is Kind.CORRUPT and (is_about_mark or is_file)
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A mark that could not be swept, and the one that was made instead.
+
+    Attributes:
+        mark_run_id: the mark that was given up.
+        reason: why.
+        manifest: of the new mark.
+    """
+
+    mark_run_id: str
+    reason: str
+    manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +141,9 @@ class Collector:
                 await self.give_up(lake, run)
             else:
                 before_us = self.clock.now_us() - _KEEP_FILES_US
-                await forget_runs(lake.blocks, lake.namespace, before_us)
+                # Until this mark is complete, the last one can be swept.
+                last = (await self.record(repository_id)).mark_run_id
+                await forget_runs(lake.blocks, lake.namespace, before_us, keep_run_id=last)
                 await self._complete(lake, run, _totals_of_mark(manifest, str(expired)))
         return manifest
 
@@ -121,20 +154,27 @@ class Collector:
 
         Args:
             repository_id: the repository.
-            options: how; its `is_confirmed` is not used.
+            options: how; its `last` and `is_confirmed` are not used.
             confirmed_run: a mark that a person confirmed: the limits do not apply to it.
 
         Raises:
             TarnError: COLLECTION_RUNNING, COLLECTION_HELD, COLLECTION_NO_MARK, COLLECTION_TOO_EARLY; the errors of
                 `sweeping.sweep`.
         """
-        mark_run_id = (await self.record(repository_id)).mark_run_id
+        record = await self.record(repository_id)
+        mark_run_id = record.mark_run_id
         if not mark_run_id:
             text = (
                 f"{repository_id} has no mark to sweep; run tarn gc run --only mark {repository_id}"
             )
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.COLLECTION_NO_MARK, text)
-        options = replace(options, is_confirmed=confirmed_run == mark_run_id)
+        swept = record.last_sweep
+        last = Tally(swept.candidate_count, swept.candidate_bytes)
+        options = replace(
+            options,
+            last=last if record.HasField("last_sweep") else None,
+            is_confirmed=confirmed_run == mark_run_id,
+        )
         phase = pb.COLLECTION_PHASE_SWEEP
         async with self.leased(repository_id, phase, mark_run_id) as (lake, run, graveler):
             manifest = await self._manifest(lake, run, mark_run_id)
@@ -142,15 +182,37 @@ class Collector:
             report = await self.engine.sweep(
                 lake, run, manifest, roots, graveler, self.progress, self.rng, options
             )
+            if report.missing:
+                # Before the run ends: if this process dies in between, the next sweep finds the report, and holds.
+                await self.client.hold(self.call(), repository_id, _HOLD_AFTER_LOSS_S)
             await self._complete(lake, run, _totals_of_sweep(manifest, report))
         if report.missing:
-            await self.client.hold(self.call(), repository_id, _HOLD_AFTER_LOSS_S)
             text = (
                 f"after a collection of {repository_id}, {len(report.missing)} of {report.sampled} live blocks are "
-                f"missing, such as {report.missing[0]}; collections are held for 7 days; run tarn fsck"
+                f"missing or have other bytes, such as {report.missing[0]}; collections are held for 7 days; run "
+                "tarn fsck"
             )
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=report.missing[0])
         return report
+
+    async def sweep_or_replace(
+        self, repository_id: str, options: SweepOptions
+    ) -> Report | Replaced:
+        """Sweeps the last mark; marks again if that mark can never be swept (`needs_new_mark`).
+
+        A new mark is as safe as any: it reads the roots and lists the bucket anew, and waits for its own grace time.
+
+        Raises:
+            TarnError: as `sweep` and `mark`.
+        """
+        record = await self.record(repository_id)
+        try:
+            return await self.sweep(repository_id, options)
+        except TarnError as error:
+            if not needs_new_mark(record, error, self.clock.now_us()):
+                raise
+            reason = error.message
+        return Replaced(record.mark_run_id, reason, await self.mark(repository_id))
 
     async def _manifest(self, lake: Lake, run: Run, mark_run_id: str) -> Manifest:
         manifest = await read_manifest(lake.blocks, lake.namespace, mark_run_id)

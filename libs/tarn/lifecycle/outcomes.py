@@ -28,7 +28,7 @@ __all__ = [
     "OutcomeLog",
     "Report",
     "outcome_files",
-    "read_deleted",
+    "read_outcomes",
     "read_report",
     "write_report",
 ]
@@ -73,7 +73,7 @@ class Report:
         listed: all blocks at the time of the mark, by the value of their kind.
         outcomes: candidates, by the value of their kind, then by outcome.
         sampled: live blocks that the canary read again.
-        missing: paths of those that were missing after the sweep. Any is a defect.
+        missing: paths of those that were missing, or had other bytes, after the sweep. Any is a defect.
     """
 
     mark_run_id: str
@@ -143,15 +143,22 @@ class OutcomeLog:
         self._files += 1
         self._held, self._held_count = [], 0
 
-    async def resume(self, deleted: Mapping[BlockKind, Spill]) -> None:
-        """Adds the blocks that earlier attempts deleted to `deleted`; a block may come more than once.
+    async def resume(
+        self, deleted: Mapping[BlockKind, Spill], referenced: Mapping[BlockKind, Spill]
+    ) -> None:
+        """Adds the blocks that earlier attempts deleted, or noted as referenced; a block may come more than once.
 
         Raises:
             TarnError: CORRUPT if a file is damaged.
         """
         async for path in outcome_files(self._blocks, self._namespace, self._mark_run_id):
-            for kind, rows in (await read_deleted(self._blocks, self._namespace, path)).items():
-                deleted[kind].add(rows)
+            for outcome, spills in (
+                (Outcome.DELETED, deleted),
+                (Outcome.REFERENCED, referenced),
+            ):
+                found = await read_outcomes(self._blocks, self._namespace, path, outcome)
+                for kind, rows in found.items():
+                    spills[kind].add(rows)
 
 
 async def outcome_files(blocks: ReadBlocks, namespace: str, mark_run_id: str) -> AsyncIterator[str]:
@@ -164,8 +171,10 @@ async def outcome_files(blocks: ReadBlocks, namespace: str, mark_run_id: str) ->
         after = page[-1].path
 
 
-async def read_deleted(blocks: ReadBlocks, namespace: str, path: str) -> dict[BlockKind, Listed]:
-    """Returns the blocks that were deleted according to one file of outcomes; their times are 0.
+async def read_outcomes(
+    blocks: ReadBlocks, namespace: str, path: str, outcome: Outcome
+) -> dict[BlockKind, Listed]:
+    """Returns the blocks that had an outcome according to one file of outcomes; their times are 0.
 
     Raises:
         TarnError: CORRUPT if the file is damaged.
@@ -179,7 +188,7 @@ async def read_deleted(blocks: ReadBlocks, namespace: str, path: str) -> dict[Bl
             f"{error}; begin another run"
         )
         raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=path) from error
-    rows = table.filter(pc.equal(table.column("outcome"), Outcome.DELETED.value))
+    rows = table.filter(pc.equal(table.column("outcome"), outcome.value))
     paths, sizes = rows.column("path").to_pylist(), rows.column("size").to_pylist()
     infos = [BlockInfo(path, size, 0) for path, size in zip(paths, sizes, strict=True)]
     return {

@@ -120,12 +120,19 @@ class Manifest:
         return found
 
 
-async def forget_runs(blocks: BlockStore, namespace: str, before_us: int) -> int:
-    """Deletes the files of runs that were written before a time; returns their number."""
+async def forget_runs(
+    blocks: BlockStore, namespace: str, before_us: int, *, keep_run_id: str = ""
+) -> int:
+    """Deletes the files of runs that were written before a time, but those of one run; returns their number."""
+    kept = run_folder(keep_run_id) if keep_run_id else ""
     count = 0
     after = ""
     while page := await blocks.list_page(namespace, _FOLDER, after, _PAGE):
-        old = [info.path for info in page if info.mtime_us < before_us]
+        old = [
+            info.path
+            for info in page
+            if info.mtime_us < before_us and not (kept and info.path.startswith(kept))
+        ]
         await blocks.delete_many(namespace, old)
         count += len(old)
         after = page[-1].path

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,14 +15,14 @@ import numpy as np
 
 from tarn.core.collection import BATCH_IDS_MAX
 from tarn.lifecycle.block_names import BlockKind, Listed
-from tarn.lifecycle.canary import present_of, sample_of
+from tarn.lifecycle.canary import Sample, lost_of, sample_of, taken
 from tarn.lifecycle.deleting import Deleter, Lease
 from tarn.lifecycle.joining import split
 from tarn.lifecycle.limits import DEFAULT_LIMITS, Limits, check_limits
 from tarn.lifecycle.marking import Lake, Run
 from tarn.lifecycle.outcomes import Outcome, OutcomeLog, Report, read_report, write_report
 from tarn.lifecycle.progress import Progress
-from tarn.lifecycle.quarantine import Manifest, read_parts
+from tarn.lifecycle.quarantine import Manifest, Tally, read_parts
 from tarn.lifecycle.references import References, Roots, collect_references
 from tarn.lifecycle.spill import PARTITIONS, Spill
 
@@ -38,11 +37,13 @@ class SweepOptions:
         batch_blocks: blocks of data in a batch.
         deletes_per_second: the most blocks that are deleted in a second; 0: no limit.
         limits: what may be deleted without a confirmation.
+        last: the candidates of the last complete sweep, to which limits compare; None: there was none.
         is_confirmed: whether a person confirmed this run.
-        sample: number of live blocks that the canary looks at.
+        sample: number of live blocks of data that the canary reads.
     """
 
     limits: Limits = DEFAULT_LIMITS
+    last: Tally | None = None
     is_confirmed: bool = False
     batch_blocks: int = 1000
     deletes_per_second: float = 0.0
@@ -74,7 +75,7 @@ async def sweep(
     if ended is not None:  # the sweep ended, and only its last answer was lost
         return ended
     if not options.is_confirmed:
-        check_limits(manifest, options.limits)
+        check_limits(manifest, options.limits, options.last)
     with tempfile.TemporaryDirectory(prefix="tarn-gc-", dir=lake.folder) as name:
         folder = Path(name)
         progress.begin("read the quarantine")
@@ -87,28 +88,30 @@ async def sweep(
                 candidates[kind].add(rows)
         log = OutcomeLog(lake.blocks, lake.namespace, manifest.run_id, run.attempt)
         done = {kind: Spill(folder / f"done-{kind.value}", kind.listed_dtype) for kind in BlockKind}
-        await log.resume(done)
+        noted = {
+            kind: Spill(folder / f"noted-{kind.value}", kind.listed_dtype) for kind in BlockKind
+        }
+        await log.resume(done, noted)
         progress.begin("read what is in use")
         references = await collect_references(
             roots, lake.blocks, lake.namespace, folder / "references", progress
         )
-        sample = await present_of(
+        sample = await taken(
             lake.blocks, lake.namespace, sample_of(references, options.sample, rng)
         )
         sweeper = _Sweeper(lake, run, lease, log, progress, rng, options)
         try:
-            await sweeper.delete_all(candidates, done, references)
+            await sweeper.delete_all(candidates, done, noted, references)
         finally:
             await log.flush()
-        progress.begin("look at live blocks", len(sample))
+        progress.begin("read live blocks again", len(sample))
         return await swept_report(lake, run, manifest, log, sample)
 
 
 async def swept_report(
-    lake: Lake, run: Run, manifest: Manifest, log: OutcomeLog, sample: Sequence[str]
+    lake: Lake, run: Run, manifest: Manifest, log: OutcomeLog, sample: Sample
 ) -> Report:
-    """Looks at the canary's live blocks again, and returns the report of an ended sweep, which it also writes."""
-    present = await present_of(lake.blocks, lake.namespace, sample)
+    """Reads the canary's live blocks again, and returns the report of an ended sweep, which it also writes."""
     report = Report(
         manifest.run_id,
         run.run_id,
@@ -118,7 +121,7 @@ async def swept_report(
         manifest.listed,
         log.tallies,
         len(sample),
-        tuple(sorted(set(sample) - set(present))),
+        await lost_of(lake.blocks, lake.namespace, sample),
     )
     await write_report(lake.blocks, lake.namespace, report)
     return report
@@ -140,6 +143,7 @@ class _Sweeper:
         self,
         candidates: dict[BlockKind, Spill],
         done: dict[BlockKind, Spill],
+        noted: dict[BlockKind, Spill],
         references: References,
     ) -> None:
         self.progress.begin("delete", sum(spill.count for spill in candidates.values()))
@@ -151,7 +155,9 @@ class _Sweeper:
                 left, deleted = split(kind, rows, done[kind].partition(number)["key"])
                 doomed, referenced = split(kind, left, references.partition(kind, number))
                 self.log.count(kind, deleted, Outcome.DELETED)
-                self.log.add(kind, referenced, Outcome.REFERENCED)
+                told, again = split(kind, referenced, noted[kind].partition(number)["key"])
+                self.log.count(kind, again, Outcome.REFERENCED)
+                self.log.add(kind, told, Outcome.REFERENCED)
                 self.progress.done += len(deleted) + len(referenced)
                 held = np.concatenate([held, doomed])
                 while len(held) >= size:

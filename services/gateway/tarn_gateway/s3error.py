@@ -196,6 +196,8 @@ _REASONS: Final[Mapping[Reason, S3Code]] = {
     Reason.UPLOAD_BUSY: "ServiceUnavailable",
     # A body that took hours: the same request with its body, sent again, is a new block.
     Reason.ADDRESS_TOO_OLD: "ServiceUnavailable",
+    # The clock of this gateway or of graveler is wrong. Another gateway, or this one later, makes a good address.
+    Reason.ADDRESS_IN_FUTURE: "ServiceUnavailable",
     # Auth has another secret since a few seconds: the gateway gets a new token of its own by itself.
     Reason.ADDRESS_NOT_ISSUED: "ServiceUnavailable",
     Reason.CREDENTIAL_NOT_FOUND: "InvalidAccessKeyId",

@@ -239,6 +239,7 @@ def test_commands_follow_from_the_configuration(tmp_path: Path) -> None:
     (run,) = gc.commands
     text = " ".join(run)
     assert f"--server a:1 --auth-server b:2 --settings {data}/credentials gc run --rate 7" in text
+    assert "--rate 7 --max-percent 50 --max-gib 0 --max-growth 5" in text
     create, prune = (" ".join(command) for command in backup.commands)
     assert f"backup create /backup --config {file}" in create
     assert "backup prune /backup --keep 3" in prune

@@ -9,6 +9,7 @@ import pytest
 
 from tarn.config import KEYS, Config, ConfigError, load, variables_of
 from tarn.config.values import Choice, Form, Number, Sort, Within
+from tarn.core.collection import LIMITS
 
 HOME = {"HOME": "/home/ann"}
 SECRET = "5e" * 32
@@ -248,8 +249,17 @@ def test_lists_come_as_lists_or_with_commas(tmp_path: Path) -> None:
     [("500ms", 500), ("10s", 10_000), ("2m", 120_000), ("1h", 3_600_000), ("1d", 86_400_000)],
 )
 def test_durations_become_milliseconds(text: str, milliseconds: int) -> None:
-    env = HOME | {"TARN_GRAVELER_DROP_DELAY": text}
-    assert load(None, env).graveler.drop_delay_ms == milliseconds
+    env = HOME | {"TARN_GRAVELER_CLEANUP_POLL": text}
+    assert load(None, env).graveler.cleanup_poll_ms == milliseconds
+
+
+def test_the_drop_delay_stays_far_below_the_grace_time_of_collections(tmp_path: Path) -> None:
+    """A reader that found a token just before it was dropped must be gone when a sweep begins."""
+    (problem,) = problems("graveler: {drop_delay: 61m}", tmp_path)
+    assert problem.startswith("tarn.yaml, line 1: graveler.drop_delay must be")
+    assert "1h" in problem
+    longest_ms = of("graveler: {drop_delay: 1h}", tmp_path).graveler.drop_delay_ms
+    assert longest_ms * 1000 * 5 < LIMITS.grace_us
 
 
 @pytest.mark.parametrize(

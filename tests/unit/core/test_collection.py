@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tarn.core.address_age import check_address_age, is_young
 from tarn.core.collection import (
     BATCH_IDS_MAX,
     LIMITS,
@@ -15,15 +16,14 @@ from tarn.core.collection import (
     Totals,
     begin,
     begin_batch,
-    check_address_age,
     disturbance,
     end,
     end_batch,
     hold,
-    is_old,
     renew,
     require_run,
 )
+from tarn.core.erasure import is_old_enough
 from tarn.core.errors import Reason, TarnError
 from tarn.kv.collection_records import decode_collection, encode_collection
 
@@ -251,14 +251,42 @@ def test_ids_and_phases_are_checked() -> None:
     assert refused(end, mark, A, long, NOW, is_complete=True) is Reason.INVALID_ARGUMENT
 
 
+def test_a_batch_that_was_never_ended_says_until_when_it_is_open() -> None:
+    """It outlives the lease of its run: S3 takes its deletions for 15 minutes."""
+    record, now = sweeping()
+    opened = begin_batch(record, B, [RANGE], now, LIMITS)
+    later = now + LIMITS.lease_us
+    again = begin(opened, C, Phase.SWEEP, A, later, LIMITS)
+    with pytest.raises(TarnError) as raised:
+        begin_batch(again, C, [OTHER], later, LIMITS)
+    assert raised.value.reason is Reason.COLLECTION_RUNNING
+    assert raised.value.metadata["until_us"] == str(now + LIMITS.batch_us)
+    assert "until 2026-09-21T" in raised.value.message
+    renewed = replace(again, lease_until_us=now + 2 * LIMITS.batch_us)
+    assert begin_batch(renewed, C, [OTHER], now + LIMITS.batch_us, LIMITS).fence_count == 2
+
+
 def test_an_address_is_old_at_the_limit() -> None:
     made_ms = NOW // 1000
     address = made_ms.to_bytes(6, "big") + bytes(10)
     at_limit = made_ms * 1000 + LIMITS.staging_us
-    assert not is_old(address, at_limit - 1, LIMITS)
-    assert is_old(address, at_limit, LIMITS)
+    assert is_young(address, at_limit - 1, LIMITS)
+    assert not is_young(address, at_limit, LIMITS)
     check_address_age(address, at_limit - 1, LIMITS)
     assert refused(check_address_age, address, at_limit, LIMITS) is Reason.ADDRESS_TOO_OLD
+
+
+def test_an_address_from_the_future_is_not_young() -> None:
+    """A gateway whose clock is a day ahead would make addresses that stay young until a mark judges their blocks."""
+    made_ms = NOW // 1000
+    address = made_ms.to_bytes(6, "big") + bytes(10)
+    at_limit = made_ms * 1000 - LIMITS.ahead_us
+    check_address_age(address, at_limit, LIMITS)
+    assert is_young(address, at_limit, LIMITS)
+    assert refused(check_address_age, address, at_limit - 1, LIMITS) is Reason.ADDRESS_IN_FUTURE
+    assert not is_young(address, at_limit - 1, LIMITS)
+    assert not is_old_enough(address, at_limit - 1, LIMITS)
+    assert LIMITS.staging_us + LIMITS.ahead_us < LIMITS.cutoff_us - 12 * 3_600 * SECOND
 
 
 def test_a_record_is_the_same_after_encoding() -> None:

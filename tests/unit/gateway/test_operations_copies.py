@@ -92,6 +92,17 @@ async def test_a_copy_of_an_object_whose_block_is_old_moves_its_bytes(
     assert len(await lake.blocks_of("lake")) == 2
 
 
+async def test_a_copy_of_an_address_from_the_future_moves_its_bytes(
+    lake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its age cannot be told. Here the limit lies a minute back, so that an address of now is beyond it."""
+    monkeypatch.setattr(copying, "YOUNG", replace(copying.YOUNG, ahead_us=-60_000_000))
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    headers = source("/lake/main/a")
+    assert (await lake.ask("PUT", "/lake/dev/b", headers=headers)).status == 200
+    assert lake.entry("lake", "dev", "b").address != lake.entry("lake", "main", "a").address
+
+
 async def test_a_copy_may_replace_metadata(lake: Any) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers={"x-amz-meta-job": "1"})
     plain = await lake.ask("PUT", "/lake/main/a", headers=source("lake/main/a"))

@@ -11,7 +11,7 @@ from lake import MAIN, Lake, Running, create_repository, ended, entry, reached
 from lake_upload import Upload
 
 from tarn.block.port import BlockKey, BlockNotFoundError
-from tarn.core.errors import Reason, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId, physical_path
 from tarn.core.quota import Limits, QuotaKind
 from tarn.core.retention import Retention
@@ -67,6 +67,28 @@ async def test_an_upload_is_aborted_after_its_days_and_its_parts_are_removed(
     with pytest.raises(BlockNotFoundError):
         await blocks.uploads.complete(key, old.upload_id, [(1, "try")])
     assert uploads.abandoned_count + other.graveler.uploads.abandoned_count == 1
+
+
+async def test_parts_that_could_not_be_removed_are_removed_by_the_next_pass(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = lake.graveler.restoring.blocks.uploads
+    passes = lake.graveler.abandoned_uploads
+    old = await lake.graveler.uploads.create(lake.repository, NEW)
+    removed: list[str] = []
+
+    async def fails(key: BlockKey, upload_id: str) -> None:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the block store does not answer")
+
+    async def works(key: BlockKey, upload_id: str) -> None:
+        removed.append(upload_id)
+
+    await set_rule(lake, 1)
+    lake.clock.advance(2 * DAY)
+    for discard, count in ((fails, 1), (fails, 0), (works, 0), (works, 0)):
+        monkeypatch.setattr(type(store), "discard", staticmethod(discard))
+        assert await passes.abort_due() == count
+    assert removed == [old.upload_id], "once"
 
 
 async def test_an_abort_makes_room_in_the_quota(service: Service) -> None:

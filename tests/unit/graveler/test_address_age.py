@@ -12,12 +12,13 @@ from tarn.core.entry import FLAG_EXTERNAL, TOMBSTONE, Entry, address_of, pack
 from tarn.core.errors import Kind, Reason, TarnError
 
 LIMIT_S = LIMITS.staging_us // 1_000_000
+AHEAD_S = LIMITS.ahead_us // 1_000_000
 ABSENT = WriteCondition(if_none_match=True)
 
 
-def made_now(lake: Lake, operation_id: str = "") -> bytes:
+def made_now(lake: Lake, operation_id: str = "", *, ahead_s: int = 0) -> bytes:
     """An entry whose address is made now; the time of the clock is a whole number of milliseconds."""
-    address = (lake.clock.now_us() // 1000).to_bytes(6, "big") + bytes(9) + b"\1"
+    address = (lake.clock.now_us() // 1000 + ahead_s * 1000).to_bytes(6, "big") + bytes(9) + b"\1"
     return pack(Entry(1, 0, address, bytes(16), operation_id=operation_id))
 
 
@@ -39,6 +40,22 @@ async def test_an_old_address_is_refused_before_anything_is_written(
     refusal = raised.value
     assert (refusal.kind, refusal.reason) == (Kind.FAILED_PRECONDITION, Reason.ADDRESS_TOO_OLD)
     assert await lake.get("a") is None
+
+
+@pytest.mark.parametrize("condition", [None, ABSENT])
+async def test_an_address_from_the_future_is_refused_before_anything_is_written(
+    lake: Lake, condition: WriteCondition | None
+) -> None:
+    """The clock of its gateway is a day ahead: it would stay young until a collection judges its block."""
+    packed = made_now(lake, "op", ahead_s=AHEAD_S + 1)
+    with pytest.raises(TarnError) as raised:
+        await stage(lake, packed, condition)
+    refusal = raised.value
+    assert (refusal.kind, refusal.reason) == (Kind.FAILED_PRECONDITION, Reason.ADDRESS_IN_FUTURE)
+    assert "clocks" in refusal.message
+    assert await lake.get("a") is None
+    await stage(lake, made_now(lake, "op", ahead_s=AHEAD_S), condition)
+    assert await lake.get("a") == 1
 
 
 @pytest.mark.parametrize("condition", [None, ABSENT])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,13 @@ from tarn.block.port import BlockKey
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId, RepositoryId
+from tarn.lifecycle import limits
 from tarn.lifecycle.block_names import BlockKind
-from tarn.lifecycle.collector import Step, next_step
+from tarn.lifecycle.collector import Replaced, Step, needs_new_mark, next_step
 from tarn.lifecycle.graveler_run import GravelerRun
 from tarn.lifecycle.limits import Limits
 from tarn.lifecycle.outcomes import Outcome
-from tarn.lifecycle.quarantine import read_manifest
+from tarn.lifecycle.quarantine import Manifest, Part, Tally, read_manifest
 from tarn.lifecycle.sweeping import SweepOptions
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
@@ -139,6 +141,152 @@ async def test_a_lost_live_block_holds_collections(lab: Lab) -> None:
         await lab.collector.sweep("lake", NO_LIMITS)
     assert raised.value.kind is Kind.CORRUPT
     assert await reason_of(lab.collector.mark("lake")) is Reason.COLLECTION_HELD
+
+
+async def test_a_loss_holds_collections_also_if_the_collector_dies_before_the_end_of_its_run(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = await lab.put("main", "a")
+    await lab.put("main", "b")
+    await lab.put("main", "b")
+    await lab.pass_days(2)
+    await lab.collector.mark("lake")
+    await lab.pass_days(1)
+    blocks, client = lab.service.replicas.blocks, lab.collector.client
+    delete_many = blocks.delete_many
+
+    async def greedy(namespace: str, paths: list[str]) -> None:
+        await delete_many(namespace, [*paths, live])
+
+    async def dies(*_: object, **__: object) -> pb.Collection:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the process is gone")
+
+    monkeypatch.setattr(blocks, "delete_many", greedy)
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "end", dies)
+        with pytest.raises(TarnError, match="the process is gone"):
+            await lab.collector.sweep("lake", NO_LIMITS)
+    lab.service.clock.advance(301)
+    assert await reason_of(lab.collector.mark("lake")) is Reason.COLLECTION_HELD
+    await lab.pass_days(7.1)
+    with pytest.raises(TarnError, match="collections are held for 7 days"):
+        await lab.collector.sweep("lake", NO_LIMITS)
+
+
+async def marked_with_garbage(lab: Lab) -> tuple[str, str]:
+    """A mark that can be swept: the path of its garbage, and its id."""
+    lost = await lab.put("main", "a")
+    await lab.put("main", "a")
+    await lab.pass_days(2)
+    manifest = await lab.collector.mark("lake")
+    await lab.pass_days(1)
+    return lost, manifest.run_id
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "quarantine/"])
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["missing", "damaged"])
+async def test_a_mark_whose_files_are_lost_is_replaced(
+    lab: Lab, name: str, is_damaged: bool
+) -> None:
+    lost, mark = await marked_with_garbage(lab)
+    blocks = lab.service.replicas.blocks
+    for info in await blocks.list_page(lab.namespace, f"_tarn/collection/{mark}/{name}", "", 1000):
+        await blocks.delete_many(lab.namespace, [info.path])
+        if is_damaged:
+            await blocks.put(BlockKey(lab.namespace, info.path), b"{}")
+    assert await reason_of(lab.collector.sweep("lake", NO_LIMITS)) is Reason.DATA_CORRUPT
+    done = await lab.collector.sweep_or_replace("lake", NO_LIMITS)
+    assert isinstance(done, Replaced)
+    assert done.mark_run_id == mark
+    assert lost in await lab.blocks()
+    await lab.pass_days(1)
+    assert not isinstance(await lab.collector.sweep_or_replace("lake", NO_LIMITS), Replaced)
+    assert lost not in await lab.blocks()
+
+
+async def test_a_mark_that_exceeds_a_limit_waits_a_week_for_its_confirmation(lab: Lab) -> None:
+    lost, mark = await marked_with_garbage(lab)
+    strict = SweepOptions(limits=Limits(share_max=0.1))
+    with pytest.raises(TarnError, match=f"`tarn gc run lake --confirm {mark}`"):
+        await lab.collector.sweep_or_replace("lake", strict)
+    await lab.pass_days(7)
+    done = await lab.collector.sweep_or_replace("lake", strict)
+    assert isinstance(done, Replaced)
+    assert "more than 10%" in done.reason
+    await lab.pass_days(1)
+    with pytest.raises(TarnError, match=f"--confirm {done.manifest.run_id}`"):
+        await lab.collector.sweep_or_replace("lake", strict)
+    assert lost in await lab.blocks()
+
+
+async def test_a_sweep_is_compared_with_the_last_complete_one(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "GROWTH_BLOCKS", 2)
+    await marked_with_garbage(lab)
+    await lab.collector.sweep("lake", NO_LIMITS)
+    for _ in range(7):
+        await lab.put("main", "b")
+    await lab.pass_days(2)
+    manifest = await lab.collector.mark("lake")
+    await lab.pass_days(1)
+    with pytest.raises(TarnError, match="6 blocks, more than 5 times the 1 of the last sweep"):
+        await lab.collector.sweep("lake", NO_LIMITS)
+    no_growth = replace(NO_LIMITS, limits=Limits(1.0, growth_max=6))
+    assert (await lab.collector.sweep("lake", no_growth)).mark_run_id == manifest.run_id
+
+
+@pytest.mark.parametrize(
+    ("count", "size_bytes", "last", "told"),
+    [
+        (10_001, 0, Tally(2_000, 0), "10001 blocks, more than 5 times the 2000"),
+        (10_001, 0, Tally(2_001, 0), ""),
+        (10_000, 0, Tally(), ""),
+        (1, (10 << 30) + 1, Tally(1, 1 << 30), "bytes, more than 5 times"),
+        (1, 10 << 30, Tally(1, 1 << 30), ""),
+        (1 << 40, 1 << 50, None, ""),
+    ],
+)
+def test_growth_counts_above_a_floor(
+    count: int, size_bytes: int, last: Tally | None, told: str
+) -> None:
+    listed = {kind.value: Tally(count, size_bytes) for kind in BlockKind}
+    part = Part("p", BlockKind.DATA.value, count, size_bytes, "")
+    manifest = Manifest("a" * 32, "lake", 0, 0, listed, (part,))
+    if told:
+        with pytest.raises(TarnError, match=told):
+            limits.check_limits(manifest, Limits(1.0), last)
+    else:
+        limits.check_limits(manifest, Limits(1.0), last)
+
+
+async def test_damage_of_the_lake_is_no_reason_for_a_new_mark(lab: Lab) -> None:
+    record = pb.Collection(mark_run_id="a" * 32)
+    for error in (
+        TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, "a range", path="_tarn/range/1"),
+        TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, "another mark", run_id="b" * 32),
+        TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "down", run_id="a" * 32),
+    ):
+        assert not needs_new_mark(record, error, 1 << 60)
+
+
+async def test_the_files_of_the_mark_that_can_be_swept_outlive_their_year(lab: Lab) -> None:
+    lost, mark = await marked_with_garbage(lab)
+    await lab.pass_days(400)
+    ended = lab.collector.client.end
+
+    async def dies(*_: object, **__: object) -> pb.Collection:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the process is gone")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lab.collector.client, "end", dies)
+        with pytest.raises(TarnError, match="the process is gone"):
+            await lab.collector.mark("lake")
+    assert lab.collector.client.end == ended
+    lab.service.clock.advance(301)
+    report = await lab.collector.sweep("lake", NO_LIMITS)
+    assert report.mark_run_id == mark
+    assert lost not in await lab.blocks()
 
 
 async def test_a_commit_that_lost_its_listing_matters_only_if_a_ref_leads_to_it(lab: Lab) -> None:

@@ -13,7 +13,8 @@ from tarn.block.port import BlockInfo, BlockKey
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import physical_path
-from tarn.lifecycle.outcomes import Outcome, OutcomeLog
+from tarn.lifecycle.block_names import BlockKind
+from tarn.lifecycle.outcomes import Outcome, OutcomeLog, outcome_files, read_outcomes
 from tarn.lifecycle.quarantine import read_manifest
 from tarn.lifecycle.references import RootBatch
 from tarn.lifecycle.sweeping import SweepOptions
@@ -138,6 +139,34 @@ async def test_a_resumed_sweep_does_not_delete_again(tmp_path: Path) -> None:
     assert report.total(Outcome.DELETED).count == len(again) + len(deleted)
 
 
+async def test_a_resumed_sweep_notes_only_once_what_is_in_use(tmp_path: Path) -> None:
+    lake, store, _ = await mortal_lake(tmp_path)
+    manifest = await lake.mark()
+    path = min(each for each in await lake.quarantined(manifest) if each.startswith("data/"))
+    lake.addresses.append(bytes.fromhex(path.rpartition("/")[2]))
+    calls = 0
+    delete_many = store.delete_many
+
+    async def dies_at_last(namespace: str, paths: Sequence[str]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 5:  # a metarange, ranges, and then five blocks in batches of two
+            raise KilledError
+        await delete_many(namespace, paths)
+
+    store.delete_many = dies_at_last  # type: ignore[method-assign]
+    with pytest.raises(KilledError):
+        await lake.sweep(manifest, ALL)
+    report = await lake.sweep(manifest, ALL)
+    files = [each async for each in outcome_files(lake.blocks, lake.namespace, MARK)]
+    noted = [
+        await read_outcomes(lake.blocks, lake.namespace, each, Outcome.REFERENCED) for each in files
+    ]
+    assert len(files) == 2
+    assert sum(len(each[BlockKind.DATA]) for each in noted) == 1
+    assert report.total(Outcome.REFERENCED).count == 1
+
+
 async def test_a_block_that_cannot_be_deleted_does_not_keep_the_others(tmp_path: Path) -> None:
     lake, store, kept = await mortal_lake(tmp_path)
     manifest = await lake.mark()
@@ -182,6 +211,26 @@ async def test_live_blocks_that_go_missing_are_told(tmp_path: Path) -> None:
     store.delete_many = greedy  # type: ignore[method-assign]
     report = await lake.sweep(manifest, ALL)
     assert report.missing == (victim,)
+
+
+@pytest.mark.parametrize("kind", ["data", "range"])
+async def test_live_blocks_with_other_bytes_are_told(tmp_path: Path, kind: str) -> None:
+    lake, store, _ = await mortal_lake(tmp_path)
+    manifest = await lake.mark()
+    victims = {
+        "data": physical_path(lake.addresses[0]),
+        "range": min(await lake.paths("_tarn/ranges/")) if kind == "range" else "",
+    }
+    victim = BlockKey(lake.namespace, victims[kind])
+    delete_many = store.delete_many
+
+    async def overwriting(namespace: str, paths: Sequence[str]) -> None:
+        await delete_many(namespace, [*paths, victim.path])
+        await store.put(victim, b"other bytes")
+
+    store.delete_many = overwriting  # type: ignore[method-assign]
+    report = await lake.sweep(manifest, ALL)
+    assert report.missing == (victim.path,)
 
 
 async def test_roots_that_end_early_end_the_run(tmp_path: Path) -> None:

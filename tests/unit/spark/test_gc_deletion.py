@@ -13,7 +13,7 @@ from tarn.block.port import BlockStore
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.block_names import BlockKind, Listed, listed_of
-from tarn.lifecycle.outcomes import Outcome, outcome_files, read_deleted
+from tarn.lifecycle.outcomes import Outcome, outcome_files, read_outcomes
 from tarn_spark.collection.deletion import ChunkResult, DeleteChunk
 from tarn_spark.collection.executor import close_stores
 
@@ -44,7 +44,11 @@ async def noted(lake: CollectedLake) -> int:
     """Returns the number of deletions in the files of outcomes."""
     count = 0
     async for path in outcome_files(lake.blocks, lake.namespace, MARK):
-        count += len((await read_deleted(lake.blocks, lake.namespace, path))[BlockKind.DATA])
+        count += len(
+            (await read_outcomes(lake.blocks, lake.namespace, path, Outcome.DELETED))[
+                BlockKind.DATA
+            ]
+        )
     return count
 
 

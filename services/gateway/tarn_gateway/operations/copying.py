@@ -15,7 +15,8 @@ from typing import Final
 
 from tarn.block.port import BlockKey
 from tarn.core.access.actions import ref_object_resource
-from tarn.core.collection import LIMITS, is_old
+from tarn.core.address_age import is_young
+from tarn.core.collection import LIMITS
 from tarn.core.entry import Checksum, Entry, unpack
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import physical_path
@@ -128,8 +129,8 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
         text = "The repository was deleted and created again; please try again."
         raise S3Error("ServiceUnavailable", text)
     block = None
-    is_young = is_here and not is_old(source.entry.address, backend.clock.now_us(), YOUNG)
-    if is_young and source.may_be_shared:
+    is_fresh = is_here and is_young(source.entry.address, backend.clock.now_us(), YOUNG)
+    if is_fresh and source.may_be_shared:
         entry = await _by_reference(backend, source, algorithm)
     else:
         await check_branch(backend, request, branch)

@@ -2,7 +2,8 @@
 
 Every replica looks once an hour. Whether an upload is aborted is decided by a compare-and-set of its record, as
 completions are, so of several replicas one aborts it, and an abort and a completion cannot both succeed. The parts are
-removed after that. A process that dies in between leaves them, as a gateway that dies during an abort does.
+removed after that; if the block store fails, by the next pass. A process that dies in between leaves them, as a gateway
+that dies during an abort does.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ _PAUSE_SECONDS: Final = 3600.0
 _ABORTED_AT_ONCE: Final = 1_000
 """Most aborts in one repository in one pass; the next pass goes on."""
 
+_LEFT_MAX: Final = 10_000
+"""Most aborted uploads whose parts a replica remembers to remove."""
+
 _log = structlog.get_logger()
 
 
@@ -49,6 +53,8 @@ class AbandonedUploads:
         self._uploads = uploads
         self._blocks = blocks
         self._clock = clock
+        # Aborted uploads whose parts could not be removed.
+        self._left: dict[UploadId, BlockKey] = {}
 
     async def run(self) -> None:
         """Aborts what is due once an hour, until cancelled; logs errors and goes on."""
@@ -67,6 +73,10 @@ class AbandonedUploads:
         Raises:
             TarnError: the repositories cannot be listed.
         """
+        for upload_id, key in list(self._left.items()):
+            await self._discard(key, upload_id)
+            if upload_id in self._left:
+                break  # the block store still fails
         count = 0
         async for repository_id, repository in self._iterators.repositories():
             try:
@@ -108,8 +118,12 @@ class AbandonedUploads:
             raise
 
     async def _discard(self, key: BlockKey, upload_id: UploadId) -> None:
-        """Removes the parts of an aborted upload, which no completion can join any more."""
+        """Removes the parts of an aborted upload, which no completion can join any more; or remembers to do so."""
         try:
             await self._blocks.uploads.discard(key, upload_id)
         except TarnError as error:
+            if len(self._left) < _LEFT_MAX:
+                self._left[upload_id] = key
             _log.warning("parts left behind", upload_id=upload_id, error=error.message)
+        else:
+            self._left.pop(upload_id, None)
