@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graveler_service import Service, running_service
 
+from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
 from tarn.client.collections import CollectionClient
 from tarn.core.entry import Entry, pack, unpack
@@ -22,9 +23,9 @@ from tarn.lifecycle.limits import Limits
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.wire.call import Call
-from tarn.testing.clock import SeededIds
+from tarn.testing.clock import ManualClock, SeededIds
 
-__all__ = ["NO_LIMITS", "Lab", "check_history", "collector_lab", "play"]
+__all__ = ["NO_LIMITS", "Lab", "check_history", "collector_lab", "play", "reachable", "settle"]
 
 DAY_S = 86_400
 NO_LIMITS = SweepOptions(limits=Limits(share_max=1.0))
@@ -91,11 +92,13 @@ async def collector_lab(
     kv: Kv | None = None,
     engine: Engine | None = None,
     *,
+    store: Callable[[ManualClock], MemBlockStore] = MemBlockStore,
     keeps_reads: bool = False,
 ) -> AsyncIterator[Lab]:
     """Yields a graveler that serves sweeps; without a `kv`, in memory. The engine: without one, that without Spark."""
     (tmp_path / "temporary").mkdir()
-    async with running_service(tmp_path / "service", kv, keeps_reads=keeps_reads) as service:
+    folder = tmp_path / "service"
+    async with running_service(folder, kv, store=store, keeps_reads=keeps_reads) as service:
         repository = await service.graveler.get_repository(service.admin, "lake")
         ids = SeededIds(service.clock, seed=77)
         collector = Collector(
@@ -181,6 +184,15 @@ async def reachable(lab: Lab, refs: set[str]) -> set[str]:
     return live
 
 
+async def settle(lab: Lab, refs: set[str]) -> None:
+    """Commits all branches. Rows that newer ones hide are roots, too, until their token is committed or discarded."""
+    for ref in sorted(refs):
+        if ref == "main" or ref.startswith("b"):
+            with suppress(TarnError):  # nothing to commit
+                await lab.commit(ref)
+            await lab.service.graveler.reset_branch(lab.admin, "lake", ref)
+
+
 async def check_history(lab: Lab, seed: int) -> None:
     """Plays a history and collects it: readers read what they read before, and all garbage is gone."""
     refs = await play(lab, seed)
@@ -191,12 +203,7 @@ async def check_history(lab: Lab, seed: int) -> None:
     assert await lab.blocks() >= live
     assert {ref: await lab.readable(ref) for ref in refs} == before
     assert await reachable(lab, refs) == live, "every listing can still be read"
-    # Rows that newer ones hide are roots, too, until their token is committed or discarded.
-    for ref in sorted(refs):
-        if ref == "main" or ref.startswith("b"):
-            with suppress(TarnError):  # nothing to commit
-                await lab.commit(ref)
-            await lab.service.graveler.reset_branch(lab.admin, "lake", ref)
+    await settle(lab, refs)
     await lab.pass_days(2)
     await lab.collect()
     assert await lab.blocks() == await reachable(lab, refs)

@@ -1,6 +1,6 @@
 """graveler's services as callers see them: over the in-process transport, with the real auth."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -110,7 +110,7 @@ async def running_service(
     folder: Path,
     kv: Kv | None = None,
     collection: CollectionLimits = LIMITS,
-    store: type[MemBlockStore] = MemBlockStore,
+    store: Callable[[ManualClock], MemBlockStore] = MemBlockStore,
     online: OnlineSettings = OFFLINE,
     *,
     keeps_reads: bool = False,

@@ -1,7 +1,7 @@
 """One or two graveler replicas over one gated KV in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -136,7 +136,7 @@ class Replicas:
         directory: Path,
         kv: Kv | None = None,
         collection: CollectionLimits = LIMITS,
-        store: type[MemBlockStore] = MemBlockStore,
+        store: Callable[[ManualClock], MemBlockStore] = MemBlockStore,
         online: OnlineSettings = OFFLINE,
         *,
         keeps_reads: bool = False,

@@ -22,14 +22,11 @@ import time
 from collections import Counter
 from functools import partial
 
-from tests.sim.collection_guards import RARE_COLLECTION_GUARDS
-from tests.sim.erase_guards import RARE_ERASE_GUARDS
-from tests.sim.expiry_guards import RARE_EXPIRY_GUARDS
 from tests.sim.jobs import detect, keep_guard_seeds, play
 from tests.sim.lake_guards import GUARDS
 from tests.sim.least import ACKNOWLEDGED, KINDS, shortfalls
-from tests.sim.online_guards import RARE_ONLINE_GUARDS
 from tests.sim.plan import planned
+from tests.sim.rare_guards import RARE_GUARDS
 from tests.sim.run import run_seed
 from tests.sim.world import SALT
 
@@ -94,13 +91,7 @@ def mutate(names: list[str]) -> int:
 
     Records the seeds for CI, which plays only these (`tests/sim/guard_seeds.json`).
     """
-    others = (
-        *RARE_COLLECTION_GUARDS,
-        *RARE_ONLINE_GUARDS,
-        *RARE_EXPIRY_GUARDS,
-        *RARE_ERASE_GUARDS,
-    )
-    rare = [guard for guard in others if guard.name in names]
+    rare = [guard for guard in RARE_GUARDS if guard.name in names]
     guards = [*(guard for guard in GUARDS if not names or guard.name in names), *rare]
     found: dict[str, list[int]] = {}
     with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:

@@ -46,7 +46,7 @@ from tarn_graveler.branch.address_age import AddressAge
 from tarn_graveler.collection.fences import Made
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
-__all__ = ["COLLECTION_GUARDS", "RARE_COLLECTION_GUARDS"]
+__all__ = ["COLLECTION_GUARDS", "ONE_LOOK", "RARE_COLLECTION_GUARDS"]
 
 
 # ---- addresses
@@ -70,10 +70,12 @@ def _begin_hastily(
     mark_run_id: str,
     now_us: int,
     limits: CollectionLimits,
+    *,
+    is_erasure: bool = False,
 ) -> Collection:
     """Judges blocks that are younger than the staging limit."""
     hasty = replace(limits, cutoff_us=limits.staging_us // 4)
-    return begin(current, run_id, phase, mark_run_id, now_us, hasty)
+    return begin(current, run_id, phase, mark_run_id, now_us, hasty, is_erasure=is_erasure)
 
 
 def _begin_without_grace(
@@ -83,8 +85,11 @@ def _begin_without_grace(
     mark_run_id: str,
     now_us: int,
     limits: CollectionLimits,
+    *,
+    is_erasure: bool = False,
 ) -> Collection:
-    return begin(current, run_id, phase, mark_run_id, now_us, replace(limits, grace_us=0))
+    hasty = replace(limits, grace_us=0)
+    return begin(current, run_id, phase, mark_run_id, now_us, hasty, is_erasure=is_erasure)
 
 
 def _no_wait(record: pb.Collection, now_us: int) -> Step:
@@ -111,14 +116,15 @@ async def _look_once(
     return await collect_references(_Nothing(), blocks, namespace, folder, progress)
 
 
-_ONE_LOOK = Weakening(tarn.lifecycle.sweeping, "collect_references", _look_once)
+ONE_LOOK = Weakening(tarn.lifecycle.sweeping, "collect_references", _look_once)
+"""A sweep does not look at the roots for a second time."""
 
 
 def _stages(*names: str) -> Sequence[Weakening]:
     """Reads the roots in another order, or not all of them."""
     following = dict(zip(names, [*names[1:], ""], strict=True))
     roots = tarn_graveler.collection.roots
-    return (Weakening(roots, "_FIRST", names[0]), Weakening(roots, "_NEXT", following), _ONE_LOOK)
+    return (Weakening(roots, "_FIRST", names[0]), Weakening(roots, "_NEXT", following), ONE_LOOK)
 
 
 def _staging_only(value: bytes) -> Branch:
@@ -206,7 +212,7 @@ COLLECTION_GUARDS: Sequence[Guard] = (
         "sealed-tokens-are-roots",
         "only the staging token of a branch is read",
         Weakening(tarn_graveler.collection.staged_walk, "decode_branch", _staging_only),
-        _ONE_LOOK,
+        ONE_LOOK,
     ),
     _of(
         "every-commit-is-a-root",
@@ -217,14 +223,14 @@ COLLECTION_GUARDS: Sequence[Guard] = (
         "address-age",
         "an address of any age is staged",
         Weakening(AddressAge, "check", _any_age),
-        _ONE_LOOK,
+        ONE_LOOK,
         rule="11",
     ),
     _of(
         "cutoff-above-staging",
         "a mark judges blocks that are younger than the staging limit",
         Weakening(_CORE, "begin", _begin_hastily),
-        _ONE_LOOK,
+        ONE_LOOK,
     ),
     _of(
         "uploads-are-roots",
@@ -243,7 +249,7 @@ RARE_COLLECTION_GUARDS: Sequence[Guard] = (
         "address-age-when-durable",
         "the age of an address is checked only before its row is written",
         Weakening(AddressAge, "check", _age_before_only),
-        _ONE_LOOK,
+        ONE_LOOK,
         rule="11",
     ),
     _of(

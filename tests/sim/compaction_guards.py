@@ -84,9 +84,9 @@ async def _list_over_head(self: Committing, name: BranchName, record: Branch) ->
     return await _list(self, name, _without_compacted(record))
 
 
-def _taken(built_from: Branch, current: Branch) -> AfterLostFinish:
+def _taken(built_from: Branch, current: Branch, pin: Pin | None = None) -> AfterLostFinish:
     """Takes tokens that have left the record for committed as soon as there is another commit."""
-    after = after_lost_finish(built_from, current)
+    after = after_lost_finish(built_from, current, pin)
     is_gone = current.commit_id != built_from.commit_id and not (
         set(built_from.sealed) & set(current.sealed)
     )
@@ -94,10 +94,12 @@ def _taken(built_from: Branch, current: Branch) -> AfterLostFinish:
     return AfterLostFinish.TAKEN if is_gone and not is_reset else after
 
 
-def _on_any_compacted(built_from: Branch, current: Branch) -> AfterLostFinish:
+def _on_any_compacted(
+    built_from: Branch, current: Branch, pin: Pin | None = None
+) -> AfterLostFinish:
     """Compares the commits only, not the compacted listings, so that the last step clears one that it has not seen."""
     alike = replace(built_from, compacted_metarange_id=current.compacted_metarange_id)
-    return after_lost_finish(alike, current)
+    return after_lost_finish(alike, current, pin)
 
 
 def _seal_anew(branch: Branch, token: Token, op_id: bytes) -> Branch:

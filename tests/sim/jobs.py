@@ -5,11 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.sim.collection_guards import RARE_COLLECTION_GUARDS
-from tests.sim.erase_guards import RARE_ERASE_GUARDS
-from tests.sim.expiry_guards import RARE_EXPIRY_GUARDS
 from tests.sim.lake_guards import GUARDS
-from tests.sim.online_guards import RARE_ONLINE_GUARDS
+from tests.sim.rare_guards import RARE_GUARDS
 from tests.sim.run import Run, run_seed
 from tests.sim.world import SALT
 
@@ -44,17 +41,7 @@ def play(
 
 def detect(name: str, wanted: int = _KEPT) -> Detection:
     """Plays seeds without a guard until `wanted` of them broke a promise that they keep with it."""
-    guard = next(
-        each
-        for each in (
-            *GUARDS,
-            *RARE_COLLECTION_GUARDS,
-            *RARE_ONLINE_GUARDS,
-            *RARE_EXPIRY_GUARDS,
-            *RARE_ERASE_GUARDS,
-        )
-        if each.name == name
-    )
+    guard = next(each for each in (*GUARDS, *RARE_GUARDS) if each.name == name)
     seeds: list[int] = []
     broken: set[str] = set()
     for seed in _order(guard):

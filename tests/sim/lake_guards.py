@@ -28,6 +28,7 @@ from tarn.aio.batcher import Batcher
 from tarn.core.branch import (
     AfterLostFinish,
     Branch,
+    Pin,
     Token,
     finish_commit,
     seal,
@@ -213,7 +214,7 @@ async def _set(
         return BranchChange(before.branch, BranchVersion(after, predicate))
 
 
-def _overlap(built_from: Branch, current: Branch) -> AfterLostFinish:
+def _overlap(built_from: Branch, current: Branch, pin: Pin | None = None) -> AfterLostFinish:
     """Applies the "overlapping sealed tokens" rule of the KV proposal (docs/design/departures.md)."""
     if set(built_from.sealed) & set(current.sealed):
         return AfterLostFinish.REUSE

@@ -1,4 +1,4 @@
-"""The engine with Spark and the engine without, on the same random lakes, and both against a brute-force oracle.
+"""The engine with Spark and the engine without, on the same random lakes and histories, and both against an oracle.
 
 Each lake is made twice. One is marked by Spark and swept without it, the other the other way round.
 """
@@ -8,31 +8,37 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from collected_lake import MARK, NO_LIMITS, CollectedLake
+from collector_lab import Lab, collector_lab, play, reachable, settle
 from pyspark.sql import functions as f
 from random_lakes import live_of, random_lake, without_runs
 from spark_lakes import local_lake, local_place, spark_session
 
+from tarn.block.mem import MemBlockStore
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.lifecycle.block_names import BlockKind
-from tarn.lifecycle.engine import InProcess
+from tarn.lifecycle.block_names import BlockKind, paths_of
+from tarn.lifecycle.engine import Engine, InProcess
 from tarn.lifecycle.outcomes import Outcome
 from tarn.lifecycle.progress import Progress
-from tarn.lifecycle.quarantine import Manifest, read_manifest
+from tarn.lifecycle.quarantine import Manifest, read_manifest, read_parts
 from tarn.lifecycle.root_files import RootParts, write_roots
 from tarn.lifecycle.sweeping import SweepOptions
+from tarn.testing.clock import ManualClock
 from tarn_spark.collection import frames
 from tarn_spark.collection.actions import SparkActions
 from tarn_spark.collection.engine import SparkEngine
 
 LAKES = int(os.environ.get("SPARK_LAKES", "2"))
 """Random lakes; more of them find more."""
+GARBAGE_OF_ALL_KINDS = 9
+"""The seed of a history that leaves objects, ranges and metaranges behind."""
 LARGE = bytes(70_000)
 """A body that a local store keeps as a file; smaller ones are rows."""
 
@@ -105,6 +111,78 @@ async def test_both_engines_do_the_same(tmp_path: Path, spark: Any, seed: int) -
         assert reports[1].total(Outcome.REFERENCED).count == 1
         batches = [list(map(sorted, lake.lease.batches)) for lake in (one, two)]
         assert batches[0] == batches[1]
+
+
+@dataclass
+class ClockOfService:
+    """The clock of a service that is made after its block store."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.clock, name)
+
+
+@asynccontextmanager
+async def lab_on_files(folder: Path, spark: Any) -> AsyncIterator[Lab]:
+    """Yields a graveler on local blocks, which `spark` collects; without it, in this process."""
+    place, clock = local_place(folder / "blocks"), ClockOfService()
+    await asyncio.to_thread(folder.mkdir)
+    blocks = await place.open(cast("ManualClock", clock))
+
+    def store(of_service: ManualClock) -> MemBlockStore:
+        clock.clock = of_service
+        return cast("MemBlockStore", blocks)
+
+    engine: Engine = SparkEngine(spark, place) if spark else InProcess()
+    try:
+        async with collector_lab(folder, engine=engine, store=store) as lab:
+            yield lab
+    finally:
+        await blocks.close()
+
+
+async def candidates(lab: Lab, manifest: Manifest) -> set[str]:
+    """Returns the paths of the quarantine."""
+    found = set[str]()
+    for kind in BlockKind:
+        async for rows in read_parts(lab.service.replicas.blocks, lab.namespace, manifest, kind):
+            found |= {*paths_of(kind, rows["key"]).to_pylist()}
+    return found
+
+
+@pytest.mark.parametrize("seed", [GARBAGE_OF_ALL_KINDS, *range(LAKES - 2)])
+async def test_both_engines_collect_the_same_history_of_a_graveler(
+    tmp_path: Path, spark: Any, seed: int
+) -> None:
+    """Committed, staged and lost objects; the oracle reads what readers read."""
+    async with (
+        lab_on_files(tmp_path / "with", spark) as with_spark,
+        lab_on_files(tmp_path / "without", None) as without,
+    ):
+        found, left = [], []
+        for lab in (with_spark, without):
+            refs = await play(lab, seed)
+            await settle(lab, refs)
+            for branch in ("main", "main", max(refs - {ref for ref in refs if ref[0] == "t"})):
+                await lab.put(branch, "staged", LARGE)
+            await lab.put("main", "lost", LARGE)
+            await lab.service.graveler.unstage(lab.admin, "lake", "main", "lost")
+            live = await reachable(lab, refs)
+            everything = await lab.blocks("")
+            await lab.pass_days(2)
+            found.append(await candidates(lab, await lab.collector.mark("lake")))
+            assert {path for path in everything - found[-1] if path.startswith("data/")} == live
+            await lab.pass_days(1)
+            await lab.collector.sweep("lake", SweepOptions(limits=NO_LIMITS))
+            left.append(without_runs(await lab.blocks("")))
+            assert left[-1] == without_runs(everything) - found[-1]
+            assert await reachable(lab, refs) == live, "every listing can still be read"
+        assert found[0] == found[1]
+        assert left[0] == left[1]
+        if seed == GARBAGE_OF_ALL_KINDS:
+            folders = ("data/", "_tarn/ranges/", "_tarn/metaranges/")
+            assert all(any(path.startswith(each) for path in found[0]) for each in folders)
 
 
 async def failure_of(marking: Awaitable[object]) -> TarnError:

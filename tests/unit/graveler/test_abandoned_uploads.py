@@ -212,3 +212,28 @@ async def test_a_completion_that_died_a_day_ago_is_aborted_and_cannot_go_on(
         await upload.finish()
     assert raised.value.reason is Reason.UPLOAD_BUSY
     assert await lake.get("k") is None
+
+
+@pytest.mark.parametrize("seconds", [301, 2 * DAY])
+async def test_a_paused_completion_of_an_upload_that_was_aborted_is_not_acknowledged(
+    upload: Upload, lake: Lake, other: Lake, running: Running, seconds: float
+) -> None:
+    """Its claim has ended, the upload is aborted, and only then its row is written. It never hides a newer write."""
+    gate = lake.kv.hold("set_many", lake.row_key("k"))
+    paused = running.start(upload.finish())
+    await reached(gate)
+    lake.clock.advance(seconds)
+    await other.graveler.uploads.abort(lake.repository, upload.upload_id)
+    gate.open()
+    await ended(paused)
+    error = paused.exception()
+    assert isinstance(error, TarnError)
+    assert error.kind is Kind.UNKNOWN_OUTCOME
+    assert await state(lake, upload.upload_id) == pb.UPLOAD_STATE_ABORTED
+    with pytest.raises(TarnError) as raised:
+        await upload.take_over(other)
+    assert raised.value.reason is Reason.UPLOAD_NOT_FOUND
+    await other.put("k", 2)
+    await other.commit()
+    await other.drop_everything_removed()
+    assert [await each.get("k") for each in (lake, other)] == [2, 2]

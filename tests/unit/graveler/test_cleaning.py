@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from graveler_service import Service
-from lake import Lake, Running
+from lake import Lake, Running, entry
 
 from tarn.core.branch import Branch, seal
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.keys import InstallationKeys
+from tarn.kv.keys import InstallationKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
 from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.branch.handle import BranchHandle
@@ -287,3 +287,36 @@ async def test_cleaning_goes_on_after_a_failure(
     for _ in range(5):
         await asyncio.sleep(0)
     assert passes == 2
+
+
+async def test_the_second_drop_of_a_token_an_hour_later_takes_late_rows_and_nothing_live(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that was never acknowledged lands in a dropped token. No reader sees it, before or after that drop."""
+    layers, drop_partition = lake.graveler.layers, lake.kv.drop_partition
+    dropped: list[str] = []
+
+    async def watched(partition: Partition) -> None:
+        named = {layers.partition(lake.main, token).name for token in (await record(lake)).tokens}
+        assert partition.name not in named
+        dropped.append(partition.name)
+        await drop_partition(partition)
+
+    monkeypatch.setattr(lake.kv, "drop_partition", watched)
+    await lake.put("x", 1)
+    left = layers.partition(lake.main, (await record(lake)).staging)
+    await lake.commit()
+    await lake.drop_everything_removed()
+    assert dropped.count(left.name) == 1
+    key = path_key("late")
+    assert await lake.kv.set_many(left, [Group(key, ((key, entry(9)),))]) == [None]
+    await lake.put("y", 2)
+    assert [await lake.get(path) for path in ("x", "y", "late")] == [1, 2, None]
+    lake.clock.advance(3_601)
+    await lake.graveler.cleaning.drop_due()
+    assert dropped.count(left.name) == 2
+    assert await lake.kv.scan(left, b"", None, 10) == []
+    assert [await lake.get(path) for path in ("x", "y", "late")] == [1, 2, None]
+    lake.clock.advance(2 * 3_600)
+    await lake.graveler.cleaning.drop_due()
+    assert dropped.count(left.name) == 2

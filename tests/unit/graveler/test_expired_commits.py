@@ -98,6 +98,34 @@ async def test_refs_and_reflogs_are_roots_whatever_rows_say(lake: Lake, named_by
     assert await listing_of(lake, first) in (await roots(lake))[0]
 
 
+@pytest.mark.parametrize("is_expired", [False, True])
+async def test_a_branch_from_a_tag_that_goes_before_it_is_read_keeps_its_commit(
+    lake: Lake, is_expired: bool
+) -> None:
+    """Branches are read, the branch is created, the tag is deleted, and then tags are read: neither is found.
+
+    A commit without an expired row keeps its objects by that. No branch is created at another one.
+    """
+    first, _, _ = await line(lake)
+    graveler, tag = lake.graveler, TagId("v1")
+    await graveler.tags.create(lake.repository, tag, first)
+    if is_expired:
+        await expire(lake, first)
+    page = await graveler.collections.roots.page(lake.repository, "", 100)
+    kept = set[str]()
+    stages = [page.stage]
+    while page.cursor:
+        if page.stage == "branches":
+            creation = graveler.branches.create(lake.branch(OTHER), first)
+            await (refused(creation) if is_expired else creation)
+            await graveler.tags.delete(lake.repository, tag)
+        page = await graveler.collections.roots.page(lake.repository, page.cursor, 100)
+        stages.append(page.stage)
+        kept |= page.metarange_ids.keys() - page.emptied_ids.keys()
+    assert stages.count("branches") == 1
+    assert (await listing_of(lake, first) in kept) is not is_expired
+
+
 @pytest.mark.parametrize("is_pending", [False, True])
 async def test_a_head_is_a_root_without_its_entry_in_the_outbox(
     lake: Lake, is_pending: bool

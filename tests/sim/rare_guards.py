@@ -1,0 +1,75 @@
+"""The guards for which no seed is recorded, and the hand-written test that detects the absence of each.
+
+The table "Rare guards" of docs/design/simulation.md is the same list. `test_rare_guards.py` switches each guard off and
+runs its test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tests.sim.collection_guards import ONE_LOOK, RARE_COLLECTION_GUARDS
+from tests.sim.erase_guards import RARE_ERASE_GUARDS
+from tests.sim.expiry_guards import RARE_EXPIRY_GUARDS
+from tests.sim.online_guards import RARE_ONLINE_GUARDS
+
+from tarn.testing.faults.guards import Guard, Weakening
+
+__all__ = ["DETECTED_BY", "RARE_GUARDS", "weakenings_of"]
+
+RARE_GUARDS: Sequence[Guard] = (
+    *RARE_COLLECTION_GUARDS,
+    *RARE_ONLINE_GUARDS,
+    *RARE_EXPIRY_GUARDS,
+    *RARE_ERASE_GUARDS,
+)
+
+_FENCES = "tests/unit/graveler/test_collection_fences.py"
+_SERVICE = "tests/unit/graveler/test_collection_service.py"
+_ONLINE = "tests/unit/graveler/test_online_deletion.py"
+_EXPIRED = "tests/unit/graveler/test_expired_commits.py"
+_PAUSES = (
+    "tests/unit/graveler/test_collection_pauses.py::test_an_operation_that_pauses_while_a_sweep_reads"
+    "_the_roots_publishes_no_deleted_range"
+)
+_COLLECTING = "tests/unit/lifecycle/test_collecting.py"
+
+DETECTED_BY: Mapping[str, str] = {
+    "build-renews": f"{_FENCES}::test_ranges_that_were_found_again_are_young_for_the_sweep",
+    "address-age-when-durable": "tests/unit/graveler/test_address_age.py"
+    "::test_a_row_that_was_on_its_way_for_hours_is_not_acknowledged",
+    "grace": f"{_SERVICE}::test_a_mark",
+    "compacted-after-tokens": f"{_SERVICE}"
+    "::test_the_roots_are_uploads_staged_rows_compacted_listings_and_all_commits",
+    "commits-last": f"{_SERVICE}"
+    "::test_the_roots_are_uploads_staged_rows_compacted_listings_and_all_commits",
+    "batch-is-announced": "tests/sim/test_collector_crashes.py"
+    "::test_a_sweep_that_deletes_ranges_announces_its_batches",
+    "sweep-looks-again": f"{_COLLECTING}::test_what_was_renewed_after_the_mark_is_kept",
+    "batch-is-recent": f"{_COLLECTING}"
+    "::test_a_process_that_stood_still_deletes_nothing_of_its_batch",
+    "build-checks-the-fence": f"{_PAUSES}[commit]",
+    "batches-are-counted": f"{_FENCES}::test_a_batch_between_the_two_looks_of_a_build_is_noticed",
+    "sweeps-are-counted": f"{_PAUSES}[commit]",
+    "root-before-the-last-look": f"{_PAUSES}[commit]",
+    "pins-are-roots": f"{_PAUSES}[compaction]",
+    "batch-outlives-its-run": "tests/unit/core/test_collection.py"
+    "::test_a_batch_that_was_never_ended_outlives_its_run_until_no_deletion_can_be_under_way",
+    "copy-reads-again": f"{_ONLINE}::test_a_copy_whose_source_is_deleted_meanwhile_is_not_made",
+    "first-attempt-is-private": f"{_ONLINE}::test_an_object_of_a_second_attempt_stays",
+    "end-was-known-before": f"{_ONLINE}::test_an_older_row_does_not_end_a_newer_one",
+    "notes-of-named-tokens": f"{_ONLINE}::test_a_copy_to_another_branch_keeps_the_object",
+    "online-waits-for-collections": f"{_ONLINE}::test_the_queue_waits_for_a_hold",
+    "look-for-expiry": f"{_EXPIRED}::test_a_commit_that_was_only_shown_is_looked_for_again",
+    "refs-are-roots": f"{_EXPIRED}::test_refs_and_reflogs_are_roots_whatever_rows_say",
+    "only-published-expire": "tests/unit/core/test_expiry_plan.py"
+    "::test_detached_commits_expire_only_if_they_were_published",
+    "erase-old-only": "tests/unit/lifecycle/test_erasing.py"
+    "::test_objects_go_out_of_all_history_and_the_rest_stays",
+}
+"""The test that fails without a guard, by the guard's name."""
+
+
+def weakenings_of(guard: Guard) -> Sequence[Weakening]:
+    """Returns what switches a guard off alone: the second look at the roots stays on."""
+    return [weakening for weakening in guard.weakenings if weakening is not ONE_LOOK]
