@@ -139,8 +139,42 @@ def check_expired(tarn: RunningTarn, lake: str, old: str) -> None:
     assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 410
 
 
-@pytest.mark.parametrize("blocks", ["local", "s3"])
-def test_garbage_goes_although_a_mark_is_killed(tmp_path: Path, blocks: str) -> None:
+def kill_a_mark(job: Job, lake: str, files: Path) -> None:
+    """Kills a mark after it wrote its roots, and waits until its lease has ended."""
+    with job.started("--repository", lake) as mark:
+        deadline = time.monotonic() + JOB_S
+        while not list(files.rglob("collection/*/roots/*")):
+            assert mark.poll() is None, job.errors()
+            assert time.monotonic() < deadline, job.errors()
+            time.sleep(0.02)
+    assert not list(files.rglob("collection/*/manifest.json")), "it was killed too late"
+    time.sleep(LEASE_S + 0.5)
+
+
+def kill_a_sweep(job: Job, lake: str, files: Path, doomed: int) -> None:
+    """Kills a sweep after it deleted an object, and waits until its lease has ended. It deletes one in two seconds."""
+
+    def objects() -> set[str]:
+        found = (path for path in files.rglob("data/*/*") if "_tarn" not in path.parts)
+        return {path.name for path in found}
+
+    before = objects()
+    options = ("--only", "sweep", "--batch", "1", "--rate", "0.5")
+    with job.started("--repository", lake, *options) as sweep:
+        deadline = time.monotonic() + JOB_S
+        while before <= objects():
+            assert sweep.poll() is None, job.errors()
+            assert time.monotonic() < deadline, job.errors()
+            time.sleep(0.02)
+    assert 0 < len(before - objects()) < doomed, "it was killed too late"
+    time.sleep(LEASE_S + 0.5)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "killed"),
+    [("local", "mark"), ("s3", "sweep"), pytest.param("s3", "mark", marks=pytest.mark.long)],
+)
+def test_garbage_goes_although_a_run_is_killed(tmp_path: Path, blocks: str, killed: str) -> None:
     """Bodies of 10 bytes are rows of the sqlite file, those of 100,000 bytes are files.
 
     With local blocks, a commit expires, too; both engines take and keep the same of it, and the sweep is made without
@@ -159,15 +193,8 @@ def test_garbage_goes_although_a_mark_is_killed(tmp_path: Path, blocks: str) -> 
         tarn.ok("fs", "upload", "-", f"{lake}/main/new", stdin=b"new")
         time.sleep(1.5)
 
-        with job.started("--repository", lake) as mark:
-            deadline = time.monotonic() + JOB_S
-            while not list(files.rglob("collection/*/roots/*")):
-                assert mark.poll() is None, job.errors()
-                assert time.monotonic() < deadline, job.errors()
-                time.sleep(0.02)
-        assert not list(files.rglob("collection/*/manifest.json")), "it was killed too late"
-        time.sleep(LEASE_S + 0.5)
-
+        if killed == "mark":
+            kill_a_mark(job, lake, files)
         marked = job.run()
         assert marked["did"] == "mark"
         assert str(marked["data_candidates"]).startswith(f"{doomed} of {listed} "), marked
@@ -180,6 +207,8 @@ def test_garbage_goes_although_a_mark_is_killed(tmp_path: Path, blocks: str) -> 
             sweep = ("--only", "sweep", "--json", "--data-dir", str(tarn.data))
             swept = tarn.ok("gc", "run", lake, *sweep, timeout=120).json[0]
         else:
+            if killed == "sweep":
+                kill_a_sweep(job, lake, files, doomed)
             swept = job.run("--only", "sweep", "--repository", lake)
         assert str(swept["deleted"]).startswith(f"{doomed} (195.3 KiB"), swept
         if has_rules:
