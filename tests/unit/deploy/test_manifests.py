@@ -200,8 +200,8 @@ def test_images_are_those_that_are_built(overlay: str) -> None:
     for name, template in pods(overlay).items():
         for container in template["spec"]["containers"]:
             place, _, tag = container["image"].rpartition(":")
-            if name == "otel-collector":
-                assert re.fullmatch(r"\d+\.\d+\.\d+", tag), "pinned, although it is not ours"
+            if name in ("otel-collector", "prometheus", "grafana"):
+                assert re.fullmatch(r"v?\d+\.\d+\.\d+", tag), "pinned, although it is not ours"
                 continue
             folder, _, image = place.rpartition("/")
             assert image in IMAGES["images"]
@@ -271,7 +271,7 @@ def test_cassandra_keeps_as_many_replicas_as_the_component_has_nodes(tmp_path: P
             factor = configuration(overlay, "graveler", tmp_path).metadata.db.cassandra
             assert factor.replication_factor == min(stores["cassandra"]["spec"]["replicas"], 3)
             found[overlay] = factor.replication_factor
-    assert found == {"dev": 1, "test": 1}
+    assert found == {"dev": 1, "dev-monitoring": 1, "test": 1}
     folder = K8S / "components" / "cassandra"
     (nodes,) = (
         each["spec"]["replicas"]
@@ -363,6 +363,9 @@ def test_the_network_has_the_arrows_of_the_architecture_and_no_other(overlay: st
     if overlay == "full":
         expected |= {("otel-collector", service, 8110) for service in SERVICES}
         expected |= {(service, "otel-collector", 4317) for service in SERVICES}
+    if "prometheus" in labels:
+        expected |= {("prometheus", service, 8110) for service in SERVICES}
+        expected |= {("grafana", "prometheus", 9090)}
     assert allowed(overlay, labels) == expected
 
 
