@@ -259,6 +259,64 @@ def test_the_services_send_their_spans_to_the_collector() -> None:
         assert "OTEL_TRACES_EXPORTER" not in named(overlay, "ConfigMap")[variables]["data"]
 
 
+def mounted(overlay: str, name: str) -> dict[str, str]:
+    """Returns the files that a container gets from ConfigMaps, by path."""
+    volumes = {each["name"]: each for each in pods(overlay)[name]["spec"]["volumes"]}
+    found: dict[str, str] = {}
+    for mount in container_of(overlay, name)["volumeMounts"]:
+        source = volumes[mount["name"]].get("configMap")
+        if source is None:
+            continue
+        data = named(overlay, "ConfigMap")[source["name"]]["data"]
+        names = {each["key"]: each["path"] for each in source.get("items", ())} or {
+            each: each for each in data
+        }
+        for key, path in names.items():
+            if "subPath" not in mount:
+                found[f"{mount['mountPath']}/{path}"] = data[key]
+            elif mount["subPath"] == path:
+                found[mount["mountPath"]] = data[key]
+    return found
+
+
+def test_the_evaluation_of_metrics_has_the_rules_and_the_dashboard_of_the_checkout() -> None:
+    """Prometheus scrapes the Service of all pods, loads the alerts, and Grafana finds it and the dashboard."""
+    overlay, telemetry = "dev-monitoring", ROOT / "deploy" / "telemetry"
+    files = mounted(overlay, "prometheus")
+    arguments = dict(each.split("=", 1) for each in container_of(overlay, "prometheus")["args"])
+    config = yaml.safe_load(files[arguments["--config.file"]])
+    (rules,) = config["rule_files"]
+    assert files[rules] == (telemetry / "alerts.yaml").read_text()
+    assert arguments["--enable-feature"] == "exemplar-storage"
+    (job,) = config["scrape_configs"]
+    assert job["job_name"].startswith("tarn"), "the alerts choose processes by the label `job`"
+    (source,) = job["dns_sd_configs"]
+    assert source["names"] == ["metrics"]
+    assert source["port"] == ADMIN_PORT
+    assert "metrics" in named(overlay, "Service")
+    files = mounted(overlay, "grafana")
+    provisioning = "/etc/grafana/provisioning"
+    (provider,) = yaml.safe_load(files[f"{provisioning}/dashboards/dashboards.yaml"])["providers"]
+    dashboard = files[f"{provider['options']['path']}/dashboard.json"]
+    assert dashboard == (telemetry / "dashboard.json").read_text()
+    (source,) = yaml.safe_load(files[f"{provisioning}/datasources/datasources.yaml"])["datasources"]
+    url = urlsplit(source["url"])
+    (port,) = named(overlay, "Service")[str(url.hostname)]["spec"]["ports"]
+    assert port["port"] == url.port
+
+
+def test_grafana_has_no_password_by_default() -> None:
+    env = {each["name"]: each for each in container_of("dev-monitoring", "grafana")["env"]}
+    secret = env["GF_SECURITY_ADMIN_PASSWORD"]["valueFrom"]["secretKeyRef"]
+    assert secret == {"name": "tarn-grafana", "key": "admin_password"}
+
+
+def test_only_prometheus_reaches_the_admin_ports_of_the_evaluation() -> None:
+    labels = labels_of("dev-monitoring")
+    found = {each for each in allowed("dev-monitoring", labels) if each[2] == ADMIN_PORT}
+    assert found == {("prometheus", service, ADMIN_PORT) for service in SERVICES}
+
+
 def test_the_ingress_leads_to_the_gateway_with_tls() -> None:
     (ingress,) = named("full", "Ingress").values()
     (rule,) = ingress["spec"]["rules"]
@@ -297,6 +355,6 @@ def test_replicas_follow_requests_in_flight_by_metrics_that_exist() -> None:
 def test_every_optional_component_is_in_the_example() -> None:
     kustomization = yaml.safe_load((K8S / "overlays/full/kustomization.yaml").read_text())
     used = {Path(each).name for each in kustomization["components"]}
-    elsewhere = {"cassandra", "bucket", "autoscaling", "collection", "backup"}
+    elsewhere = {"cassandra", "bucket", "autoscaling", "collection", "backup", "monitoring"}
     assert used | elsewhere == {folder.name for folder in (K8S / "components").iterdir()}
     assert objects("full")

@@ -155,6 +155,36 @@ def test_containers_have_no_rights(pod: dict[str, Any], container: dict[str, Any
 
 
 @every_container
+def test_process_1_ends_on_sigterm(pod: dict[str, Any], container: dict[str, Any]) -> None:
+    """The kernel drops the signal for a process 1 without a handler: Python and shells have none."""
+    assert pod
+    image = container["image"].rpartition(":")[0].rpartition("/")[2]
+    if image not in IMAGES["images"]:
+        pytest.skip("not our image")
+    command = container.get("command") or IMAGES["images"][image]["entrypoint"]
+    has_handler = image in SERVICES and "command" not in container
+    becomes_another = command in (
+        ["/bin/bash", "/etc/cassandra/start"],
+        ["/bin/bash", "/opt/spark/start"],
+    )
+    is_trapped = "trap " in command[-1] and " TERM" in command[-1]
+    assert command[0] == "/usr/bin/tini" or has_handler or becomes_another or is_trapped
+    assert "tini" in IMAGES["debian"]
+
+
+def test_what_the_starting_scripts_become_ends_on_sigterm() -> None:
+    """A JVM has a handler, and tini passes the signal on."""
+    for place, wanted in (
+        ("deploy/spark/start", ['/usr/bin/tini -g -- "$@"; fi', '"$JAVA_HOME/bin/java"']),
+        ("deploy/k8s/components/cassandra/start", ["java"]),
+    ):
+        found = re.findall(r"^(?:if .*)?\bexec (.+)$", (ROOT / place).read_text(), re.MULTILINE)
+        assert len(found) == len(wanted)
+        for text, begin in zip(found, wanted, strict=True):
+            assert text.startswith(begin)
+
+
+@every_container
 def test_containers_have_limits(pod: dict[str, Any], container: dict[str, Any]) -> None:
     resources = container["resources"]
     for kind in ("requests", "limits"):
@@ -170,8 +200,8 @@ def test_images_are_those_that_are_built(overlay: str) -> None:
     for name, template in pods(overlay).items():
         for container in template["spec"]["containers"]:
             place, _, tag = container["image"].rpartition(":")
-            if name == "otel-collector":
-                assert re.fullmatch(r"\d+\.\d+\.\d+", tag), "pinned, although it is not ours"
+            if name in ("otel-collector", "prometheus", "grafana"):
+                assert re.fullmatch(r"v?\d+\.\d+\.\d+", tag), "pinned, although it is not ours"
                 continue
             folder, _, image = place.rpartition("/")
             assert image in IMAGES["images"]
@@ -241,7 +271,7 @@ def test_cassandra_keeps_as_many_replicas_as_the_component_has_nodes(tmp_path: P
             factor = configuration(overlay, "graveler", tmp_path).metadata.db.cassandra
             assert factor.replication_factor == min(stores["cassandra"]["spec"]["replicas"], 3)
             found[overlay] = factor.replication_factor
-    assert found == {"dev": 1, "test": 1}
+    assert found == {"dev": 1, "dev-monitoring": 1, "test": 1}
     folder = K8S / "components" / "cassandra"
     (nodes,) = (
         each["spec"]["replicas"]
@@ -333,6 +363,9 @@ def test_the_network_has_the_arrows_of_the_architecture_and_no_other(overlay: st
     if overlay == "full":
         expected |= {("otel-collector", service, 8110) for service in SERVICES}
         expected |= {(service, "otel-collector", 4317) for service in SERVICES}
+    if "prometheus" in labels:
+        expected |= {("prometheus", service, 8110) for service in SERVICES}
+        expected |= {("grafana", "prometheus", 9090)}
     assert allowed(overlay, labels) == expected
 
 
@@ -346,6 +379,15 @@ def test_everything_is_denied_first(overlay: str) -> None:
 def test_headless_services_are_not_scaled_by_hand_and_by_machine(overlay: str) -> None:
     for name in named(overlay, "HorizontalPodAutoscaler"):
         assert "replicas" not in named(overlay, "Deployment")[name]["spec"]
+
+
+def test_commands_in_the_texts_name_workloads_that_exist() -> None:
+    """`kubectl exec deploy/gateway` of the operator's pages and of the README."""
+    found: set[str] = set()
+    for file in [K8S / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        found |= set(re.findall(r"\bexec (?:-it )?deploy/([a-z-]+)", file.read_text()))
+    assert found == {"auth", "gateway", "graveler"}
+    assert found <= set(named("prod", "Deployment"))
 
 
 def test_the_readme_names_every_folder() -> None:
