@@ -118,8 +118,16 @@ def write_layer(out: Path, folders: Mapping[str, Path]) -> Layer:
 
 
 def write_archive(out: Path, images: Sequence[Image]) -> None:
-    """Writes the images into one OCI archive; replaces the file when it is complete."""
+    """Writes the images into one OCI archive; replaces the file when it is complete.
+
+    Raises:
+        RuntimeError: the file of a layer has other bytes than its digest says.
+    """
     blobs: dict[str, bytes | Path] = {}
+
+    for layer in {layer for image in images for layer in image.layers}:
+        if Layer.of(layer.path).digest != layer.digest:
+            raise RuntimeError(f"{layer.path} was written again after its digest was taken")
 
     def held(data: bytes) -> tuple[str, int]:
         digest = hashlib.sha256(data).hexdigest()

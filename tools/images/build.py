@@ -115,7 +115,7 @@ class Build:
         if row.get("spark"):
             layers.append(spark_layer(base, work))
             parts += spark_parts(work)
-        layers.append(self._listed(name, tag, *parts))
+        layers.append(self.listed(name, tag, *parts))
         return Image(
             name=f"{table['prefix']}{name}:{tag}",
             layers=layers,
@@ -140,14 +140,14 @@ class Build:
             )
         return self._bases[packages]
 
-    def _listed(self, name: str, tag: str, *parts: Iterable[Component]) -> Layer:
+    def listed(self, name: str, tag: str, *parts: Iterable[Component]) -> Layer:
         """Returns the layer of /usr/share/tarn/sbom.json; the list is also written beside the archive."""
         content = document(f"tarn/{name}", tag, *parts)
         (self._out / f"tarn-{name}-{tag}.sbom.json").write_text(content)
         notes = self._work / f"notes-{name}-{tag}"
         notes.mkdir()
         (notes / "sbom.json").write_text(content)
-        return write_layer(notes.with_suffix(".tar"), {"/usr/share/tarn": notes})
+        return write_layer(self._work / f"{notes.name}.tar", {"/usr/share/tarn": notes})
 
 
 def python_layer(work: Path) -> Layer:

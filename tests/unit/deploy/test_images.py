@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from archive import Image, Layer, write_archive, write_layer
+from build import Build
 from materials import debian_packages, document, jar_packages, python_packages
 from root_files import architecture_problem, base_layer
 
@@ -94,6 +95,21 @@ def test_the_same_input_gives_the_same_archive(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_archive(tmp_path / name, [image("a:1", same)])
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_a_layer_that_was_written_again_is_refused(tmp_path: Path) -> None:
+    same = layer(tmp_path)
+    same.path.write_bytes(b"another")
+    with pytest.raises(RuntimeError, match="written again"):
+        write_archive(tmp_path / "out.tar", [image("a:1", same)])
+    assert not (tmp_path / "out.tar").exists()
+
+
+def test_two_tags_of_an_image_have_lists_of_packages_of_their_own(tmp_path: Path) -> None:
+    build = Build(TABLE, tmp_path, tmp_path, no_cache=False)
+    layers = [build.listed("auth", tag) for tag in ("0.1.0", "0.1.0-next")]
+    write_archive(tmp_path / "out.tar", [image(f"a:{one.digest}", one) for one in layers])
+    assert layers[0].digest != layers[1].digest
 
 
 def test_the_list_of_packages_has_those_of_debian_and_of_python(tmp_path: Path) -> None:
