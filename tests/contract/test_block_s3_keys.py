@@ -55,9 +55,12 @@ class Signers:
 
 
 async def all_calls(blocks: BlockStore, name: str) -> None:
-    """A body by obstore, and the calls that go through boto3."""
+    """A body by obstore, and the calls that go through boto3.
+
+    Each in a folder of its own: rclone may miss an object that is written while another one of its folder is deleted.
+    """
     namespace = "s3://tarn/lake"
-    key = BlockKey(namespace, f"data/{name}")
+    key = BlockKey(namespace, f"data/{name}/body")
     await blocks.put(key, name.encode())
     assert await blocks.read(key) == name.encode()
     await blocks.delete_many(namespace, [key.path])
