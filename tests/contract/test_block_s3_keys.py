@@ -54,13 +54,10 @@ class Signers:
         return self._inner(request) if self._inner is not None else None
 
 
-async def all_calls(blocks: BlockStore, name: str) -> None:
-    """A body by obstore, and the calls that go through boto3.
-
-    Each in a folder of its own: rclone may miss an object that is written while another one of its folder is deleted.
-    """
-    namespace = "s3://tarn/lake"
-    key = BlockKey(namespace, f"data/{name}/body")
+async def all_calls(blocks: BlockStore, name: str, lake: str = "lake") -> None:
+    """A body by obstore, and the calls that go through boto3."""
+    namespace = f"s3://tarn/{lake}"
+    key = BlockKey(namespace, f"data/{name}")
     await blocks.put(key, name.encode())
     assert await blocks.read(key) == name.encode()
     await blocks.delete_many(namespace, [key.path])
@@ -71,11 +68,15 @@ async def test_new_keys_sign_everything_and_no_call_fails(server: S3Server) -> N
     blocks = await open_blocks(configured(server, OLD), SystemClock(), secrets=changes)
     (use,) = changes.users
     signers, stopping = Signers(server), asyncio.Event()
+    # Concurrent requests use no folder together, and each folder is there. Under load, rclone 1.75 sometimes missed an
+    # object that was just written, or read no bytes of it, while other requests wrote and deleted in its folder.
+    for lake in ("lake", "lake-0", "lake-1"):
+        await all_calls(blocks, "first", lake)
 
     async def load_on(number: int) -> int:
         count = 0
         while not stopping.is_set():
-            await all_calls(blocks, f"load-{number}-{count}")
+            await all_calls(blocks, f"load-{count}", f"lake-{number}")
             count += 1
         return count
 

@@ -5,8 +5,8 @@ proxy in front of it corrects them: it answers a range read with 200 instead of 
 of a multipart object later than at its completion, and it ignores `If-None-Match: *`. The last correction
 can be disabled, to test with a server without conditional writes. The same proxy injects faults.
 
-By default rclone removes a folder with its last object, which loses an object that is written into it at that moment.
-S3 has no folders, so that is switched off.
+By default rclone removes a folder with its last object, which may lose an object that is written into it at that
+moment. S3 has no folders, so that is switched off.
 """
 
 from __future__ import annotations
