@@ -194,10 +194,10 @@ class Eraser:
             discarded = await self._discard(lake, roots, made, objects, validate_only=False)
             outcomes, error = await self._delete(lake, roots.graveler, rows)
             outcomes = await self._look_again(lake, rows, outcomes)
+            look_us = lake.clock.now_us()
             # What came meanwhile: a row that landed late, or the completion of an upload that is older than the plan.
             late = await self._discard(lake, roots, made, objects, validate_only=False)
             discarded = dict(Counter(discarded) + Counter(late))
-            look_us = lake.clock.now_us()
             versions = await _versions(lake)
             since = await self._came_since(lake, roots, made, objects)
             told = pa.table(
