@@ -1,4 +1,4 @@
-"""What rule 11 costs a write: `python -m bench.address_age [--rounds N]`.
+"""The cost of rule 11 for a write: `python -m bench.address_age [--rounds N]`.
 
 After a row is durable, the age of its address is checked again. One replica over an embedded store does so, and another
 one over the same store leaves the second check out, as only this benchmark does. They take turns of 50 writes, each one

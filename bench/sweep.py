@@ -1,9 +1,12 @@
-"""The rate of a sweep against the S3 server's own rate of deletions: `python -m bench.sweep [--rounds N]`.
+"""The rate of a sweep against the S3 server's own rate of deletions: `python -m bench.sweep [--rounds N] [--spark]`.
 
 The server is `rclone serve s3` over a folder. In turns, as many blocks are deleted by plain DeleteObjects requests of
 1,000 keys, one after the other and in random order (a sweep goes by hashes), and by a sweep: it reads its quarantine
 and the roots, deletes, writes its report and looks at live blocks. Graveler's part, the lease, is left out: the run
 asks for it every few seconds. The goal is 0.8 times the server's rate.
+
+With `--spark`, the sweep is that of `tarn_spark` with two executors' threads in this process's session. Its jobs have
+a fixed cost of seconds, so the rate of its deletions alone is printed, too.
 """
 
 from __future__ import annotations
@@ -15,18 +18,22 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.gc import DAY_US, ListedRoots, addresses, commit
 
+from tarn.block.opening import BlockPlace
 from tarn.block.port import BlockStore
 from tarn.block.s3 import S3Settings, open_s3
+from tarn.config import load
 from tarn.lifecycle.block_names import BlockKind, paths_of
+from tarn.lifecycle.engine import Engine, InProcess
 from tarn.lifecycle.marking import Lake, Run, mark
 from tarn.lifecycle.outcomes import Outcome
 from tarn.lifecycle.progress import Progress
-from tarn.lifecycle.sweeping import SweepOptions, sweep
+from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.process.system import SystemClock
 from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 
@@ -35,10 +42,25 @@ KEYS_PER_REQUEST = 1000
 BODY = bytes(1000)
 
 
+class Steps(Progress):
+    """Knows when each step began."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began: dict[str, float] = {}
+
+    def begin(self, step: str, total: int | None = None) -> None:
+        self.began[step] = time.monotonic()
+        super().begin(step, total)
+
+
 class NoLease:
-    """The right to delete, without asking anybody."""
+    """The right to delete, without a question to graveler."""
 
     async def confirm(self) -> None:
+        pass
+
+    async def renew(self) -> None:
         pass
 
     async def begin_batch(self, block_ids: Sequence[str]) -> None:
@@ -77,8 +99,8 @@ async def plain(blocks: BlockStore, namespace: str, paths: list[str], server: S3
     return seconds
 
 
-async def swept(lake: Lake, roots: ListedRoots, count: int) -> float:
-    """Marks, which is not measured, and sweeps; returns the seconds of the sweep."""
+async def swept(lake: Lake, roots: ListedRoots, count: int, engine: Engine) -> tuple[float, float]:
+    """Marks, which is not measured, and sweeps; returns the seconds of the sweep, and of its deletions."""
     now_us = lake.clock.now_us()
     manifest = await mark(lake, Run("a" * 32, "b" * 32, now_us - DAY_US), roots, Progress())
     found = manifest.candidates(BlockKind.DATA).count
@@ -86,18 +108,48 @@ async def swept(lake: Lake, roots: ListedRoots, count: int) -> float:
         raise RuntimeError(f"the mark found {found} candidates, not {count}")
     run = Run("c" * 32, "d" * 32, now_us - DAY_US)
     options = SweepOptions(is_confirmed=True)
-    began = time.monotonic()
-    report = await sweep(
-        lake, run, manifest, roots, NoLease(), Progress(), random.Random(1), options
+    steps, began = Steps(), time.monotonic()
+    report = await engine.sweep(
+        lake, run, manifest, roots, NoLease(), steps, random.Random(1), options
     )
     seconds = time.monotonic() - began
     deleted = report.outcomes[BlockKind.DATA.value][Outcome.DELETED.value].count
     if deleted != count or report.missing:
         raise RuntimeError(f"the sweep deleted {deleted} of {count} blocks: {report}")
-    return seconds
+    return seconds, steps.began["read live blocks again"] - steps.began["delete"]
 
 
-async def measure(server: S3Server, folder: Path, count: int, live: int, rounds: int) -> None:
+@contextmanager
+def engine_of(server: S3Server, folder: Path, *, spark: bool) -> Iterator[Engine]:
+    """Yields the engine of this process, or one of Spark with two threads."""
+    if not spark:
+        yield InProcess()
+        return
+    # A wheel without Spark runs the other case.
+    from tarn_spark.collection.engine import SparkEngine
+    from tarn_spark.gc import session_builder
+
+    values = {
+        "TARN_BLOCKSTORE_TYPE": "s3",
+        "TARN_BLOCKSTORE_S3_ENDPOINT": server.endpoint,
+        "TARN_BLOCKSTORE_S3_FORCE_PATH_STYLE": "true",
+        "TARN_BLOCKSTORE_DEFAULT_NAMESPACE_PREFIX": f"s3://{BUCKET}/own",
+        "TARN_BLOCKSTORE_S3_CREDENTIALS_ACCESS_KEY_ID": ACCESS_KEY_ID,
+        "TARN_BLOCKSTORE_S3_CREDENTIALS_ACCESS_SECRET_KEY": SECRET_ACCESS_KEY,
+    }
+    place = BlockPlace.of(load(None, values))
+    builder = session_builder("local[2]").config("spark.local.dir", str(folder / "spark"))
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield SparkEngine(session, place)
+    finally:
+        session.stop()
+
+
+async def measure(
+    server: S3Server, folder: Path, count: int, live: int, rounds: int, engine: Engine
+) -> None:
     """Deletes in turns, and prints the rates."""
     clock = SystemClock()
     keys = addresses(count + live, clock.now_us())
@@ -110,11 +162,11 @@ async def measure(server: S3Server, folder: Path, count: int, live: int, rounds:
         access_key_id=ACCESS_KEY_ID,
         secret_access_key=SECRET_ACCESS_KEY,
     )
-    ratios, rates = [], []
+    ratios, rates, alone = [], [], []
     blocks = await open_s3(settings, clock=clock, chance=random.SystemRandom())
     try:
         for number in range(rounds):
-            seconds = {}
+            seconds, deleting = {}, 0.0
             for what in random.sample(("plain", "sweep"), 2):
                 name = f"{what}{number}"
                 namespace = f"s3://{BUCKET}/{name}"
@@ -124,19 +176,22 @@ async def measure(server: S3Server, folder: Path, count: int, live: int, rounds:
                     seconds[what] = await plain(blocks, namespace, paths[live:], server)
                     continue
                 lake = Lake(name, namespace, blocks, clock, folder)
-                seconds[what] = await swept(lake, roots, count)
+                seconds[what], deleting = await swept(lake, roots, count, engine)
+            alone.append(seconds["plain"] / deleting)
             ratios.append(seconds["plain"] / seconds["sweep"])
             rates.append(count / seconds["sweep"])
             print(
                 f"{count / seconds['plain']:.0f} blocks per second by plain requests, "
-                f"{rates[-1]:.0f} by the sweep: {ratios[-1]:.2f}",
+                f"{rates[-1]:.0f} by the sweep: {ratios[-1]:.2f}, "
+                f"{alone[-1]:.2f} in {deleting:.1f} s of deletions alone",
                 flush=True,
             )
     finally:
         await blocks.close()
     print(
         f"median of {rounds}: {statistics.median(rates):.0f} blocks per second, "
-        f"{statistics.median(ratios):.2f} times the server's rate ({min(ratios):.2f} to {max(ratios):.2f})"
+        f"{statistics.median(ratios):.2f} times the server's rate ({min(ratios):.2f} to {max(ratios):.2f}); "
+        f"deletions alone {statistics.median(alone):.2f} ({min(alone):.2f} to {max(alone):.2f})"
     )
 
 
@@ -145,11 +200,16 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=20_000)
     parser.add_argument("--live", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--spark", action="store_true")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with S3Server(folder, buckets=(BUCKET,)) as server:
-            asyncio.run(measure(server, folder, chosen.blocks, chosen.live, chosen.rounds))
+        with (
+            S3Server(folder, buckets=(BUCKET,)) as server,
+            engine_of(server, folder, spark=chosen.spark) as engine,
+        ):
+            work = measure(server, folder, chosen.blocks, chosen.live, chosen.rounds, engine)
+            asyncio.run(work)
 
 
 if __name__ == "__main__":

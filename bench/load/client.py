@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from bench.load.answer import Answer
 from bench.load.signing import Request
 
-__all__ = ["Load", "Measured", "address_of", "exchange"]
+__all__ = ["Kept", "Load", "Measured", "address_of", "exchange"]
 
 _RECEIVE_BYTES = 1 << 18
 _STALL_SECONDS = 60.0
@@ -83,21 +83,37 @@ class Measured:
         return self.failures.total() > _FAILURES_MAX
 
 
+@dataclass(slots=True)
+class Kept:
+    """Connections that outlive a run: the next run uses them again, as clients with a pool do.
+
+    Attributes:
+        sockets: those that no run uses.
+    """
+
+    sockets: list[socket.socket] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Closes all."""
+        while self.sockets:
+            self.sockets.pop().close()
+
+
 class _Connection:
     """One connection and the exchange on it."""
 
     __slots__ = ("answer", "began", "is_head", "receive", "rest", "socket", "unsent")
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], kept: socket.socket | None = None) -> None:
         self.answer: Answer | None = None
         self.began = 0.0
         self.is_head = False
         self.rest = b""
         self.unsent: memoryview | None = None
-        self.connect(address)
+        self.connect(address, kept)
 
-    def connect(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, timeout=30)
+    def connect(self, address: tuple[str, int], kept: socket.socket | None = None) -> None:
+        self.socket = kept or socket.create_connection(address, timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
         self.receive = self.socket.recv
@@ -116,6 +132,7 @@ class Load:
         seconds: no request begins after this time.
         repeat: whether to start again with the first request after the last one; otherwise the run ends.
         until: ends the run early when it returns true; called between rounds of the loop.
+        kept: connections to use, and to leave open after the run; None: those of this run only.
     """
 
     def __init__(
@@ -127,6 +144,7 @@ class Load:
         *,
         repeat: bool = False,
         until: Callable[[], bool] | None = None,
+        kept: Kept | None = None,
     ) -> None:
         assert requests, "there is something to send"
         self._address = address
@@ -143,8 +161,10 @@ class Load:
         self._scratch = bytearray(1 << 20)
         self._connections: dict[int, _Connection] = {}
         self._busy = 0
+        self._kept = kept
         for _ in range(connections):
-            self._register(_Connection(address))
+            open_one = kept.sockets.pop() if kept is not None and kept.sockets else None
+            self._register(_Connection(address, open_one))
 
     def run(self) -> Measured:
         """Sends until the time or the requests are used up and every request is answered."""
@@ -170,7 +190,10 @@ class Load:
             measured.seconds = time.perf_counter() - began
             measured.client_cpu_s = time.process_time() - cpu
             for connection in self._connections.values():
-                connection.close()
+                if self._kept is not None and connection.began == 0.0:
+                    self._kept.sockets.append(connection.socket)
+                else:
+                    connection.close()
             self._poll.close()
         return measured
 
@@ -271,6 +294,7 @@ class Load:
         """Handles a broken connection; one that is closed at the end while idle is not a failure."""
         if connection.began == 0.0:
             self._poll.unregister(connection.socket.fileno())
+            self._connections.pop(connection.socket.fileno()).close()
             return
         self._busy -= 1
         self._measured.fail(type(error).__name__, str(error))

@@ -29,9 +29,9 @@ _log = structlog.get_logger()
 
 @contextmanager
 def audited(config: Config, clock: Clock, command: str, **details: str | int) -> Iterator[None]:
-    """Records what a command does within the block, if the configuration has an audit log.
+    """Records the work of a command within the block, if the configuration has an audit log.
 
-    Records that cannot be written are told in the log; the command goes on. With `audit.output: stdout` they go to
+    If a record cannot be written, the log says so, and the command goes on. With `audit.output: stdout` they go to
     standard error, because standard output is for the result.
 
     Args:

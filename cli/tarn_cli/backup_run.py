@@ -118,8 +118,8 @@ class BackupRun:
         """Restores a backup into a temporary store, and checks that store beside the blocks as `tarn fsck` does.
 
         Returns:
-            What is lost or inconsistent. Orphans, and notes of commits that are not there, do not count: the bucket
-            holds what is newer than the backup.
+            The findings of lost or inconsistent data. Orphans, and notes of commits that are not there, do not count:
+            the bucket holds data that is newer than the backup.
         """
         with tempfile.TemporaryDirectory(prefix="tarn-backup-") as folder:
             file = Path(folder) / "tarn.db"

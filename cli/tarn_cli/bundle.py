@@ -36,7 +36,7 @@ def write_bundle(
 
     Args:
         out: a `.tar.gz` that does not exist yet.
-        config: what the services read; the values of secrets are left out.
+        config: of the services; the values of secrets are left out.
         findings: of `tarn doctor`.
         admin_ports: admin ports of running processes by their names.
         log: the log of `tarn up --detach`; need not exist.

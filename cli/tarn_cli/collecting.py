@@ -1,4 +1,5 @@
-"""What `tarn gc run`, the same in Spark and `tarn erase` share: options, the collector, its progress and its end."""
+"""The shared parts of `tarn gc run`, its job in Spark and `tarn erase`: options, the collector, its progress and its
+end."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ _OPTIONS: Final = (
     click.option(
         "--only",
         type=click.Choice(["mark", "sweep", "purge"]),
-        help="Do only this phase; `purge`: of repositories deleted with their data.  [default: what is due]",
+        help="Do only this phase; `purge`: of repositories deleted with their data.  [default: the due one]",
     ),
     click.option("--dry-run", is_flag=True, help="Only show what would be deleted."),
     click.option(
@@ -76,7 +77,7 @@ _OPTIONS: Final = (
         type=click.FloatRange(0),
         default=5,
         show_default=True,
-        help="Do not sweep more than so many times what the last sweep had before it; 0: no limit.",
+        help="Do not sweep more than this many times the candidates of the last sweep; 0: no limit.",
     ),
     click.option(
         "--rate",
@@ -110,12 +111,12 @@ def collection_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True, slots=True)
 class CollectionPlan:
-    """What a command was asked to do.
+    """The arguments of a command.
 
     Attributes:
         config: of the services; names the block store.
         names: the repositories; empty: all.
-        phase: `mark`, `sweep`, `purge`; empty: what is due.
+        phase: `mark`, `sweep`, `purge`; empty: the one that is due.
         is_dry_run: only show what would be deleted.
         options: of a sweep.
         confirm: a mark that a person confirmed; or empty.
@@ -172,7 +173,7 @@ def plan_of(
 def collect(
     session: Session, plan: CollectionPlan, engine: Engine, temporary: Path | None = None
 ) -> None:
-    """Collects, and prints what was done in each repository.
+    """Collects, and prints the result in each repository.
 
     Args:
         session: of the command.
@@ -271,7 +272,7 @@ async def _collected(
 ) -> tuple[list[dict[str, object]], TarnError | None]:
     """Collects one repository after the other, and shows the progress.
 
-    Returns what was done in each, and the first error: a repository that is held must not keep the others.
+    Returns the result of each, and the first error. A repository that is held must not keep the others.
     """
     from tarn.lifecycle.purging import Purger
 
@@ -310,7 +311,8 @@ async def _collected(
 async def _purged(
     purger: Purger, collector: Collector, plan: CollectionPlan, rows: list[dict[str, object]]
 ) -> TarnError | None:
-    """Deletes the data of repositories that were deleted with them, and tells it in `rows`; returns the first error."""
+    """Deletes the data of repositories that were deleted with them, and adds the results to `rows`; returns the first
+    error."""
     from tarn.lifecycle.purging import is_due
 
     failed: TarnError | None = None
@@ -351,7 +353,7 @@ async def _purged(
 
 
 async def _one(collector: Collector, name: str, plan: CollectionPlan) -> dict[str, object]:
-    """Does what is asked, or else what is due, in one repository."""
+    """Runs the requested phase, or else the one that is due, in one repository."""
     from tarn.lifecycle.collector import Replaced, Step, next_step
 
     if plan.is_dry_run:

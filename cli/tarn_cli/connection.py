@@ -21,7 +21,7 @@ from tarn_cli.settings import DEFAULT_COMPACTOR, Settings
 __all__ = ["Connection", "collect", "connect", "connect_to_compactor"]
 
 Connection = AsyncClient
-"""Commands print what the server answers, so most of them use the rpcs of `graveler` and `auth` themselves."""
+"""Commands print the answers of the server, so most of them use the rpcs of `graveler` and `auth` themselves."""
 
 
 @asynccontextmanager

@@ -55,10 +55,10 @@ class Level(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found.
+    """The result of one check.
 
     Attributes:
-        check: what was checked, a few words.
+        check: the subject of the check, a few words.
         level: see `Level`.
         text: the result, and what to do about it.
     """
@@ -93,6 +93,9 @@ def _secret(config: Config) -> Finding:
     check, file = "secret", DataDir(config.data_dir).secret_file
     if config.installation.secret is not None:
         return Finding(check, Level.OK, "is configured")
+    tls = config.rpc.tls
+    if not file.exists() and tls.ca is not None and tls.cert is not None:
+        return Finding(check, Level.OK, "is not set here: with mutual TLS only auth needs it")
     if not file.exists():
         text = (
             "installation.secret is not set, which separate services need; `tarn up` makes one at its first start: "

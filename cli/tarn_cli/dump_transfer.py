@@ -38,7 +38,7 @@ _REPEATED = (Kind.UNAVAILABLE, Kind.UNKNOWN_OUTCOME, Kind.DEADLINE)
 
 @dataclass(slots=True)
 class Restored:
-    """What was restored.
+    """The result of a restore.
 
     Attributes:
         left_out: commits without all of their ancestors. In a dump they were made while it was written; in a recovery,
@@ -141,7 +141,7 @@ class Transfer:
     async def recover(
         self, repository_id: str, storage_namespace: str, default_branch_id: str
     ) -> Restored:
-        """Makes a repository from what commits left in a namespace.
+        """Makes a repository from the commits and notes in a namespace.
 
         Raises:
             CliError: NOT_FOUND: the namespace names no such default branch.
@@ -207,7 +207,7 @@ class Transfer:
         default_branch_id: str,
         restore_id: str,
     ) -> AsyncIterator[_Writer]:
-        """Yields what writes lines to a bare repository, which becomes visible after the block."""
+        """Yields the writer of lines to a bare repository, which becomes visible after the block."""
         begun = await self._repeated(
             lambda: self._graveler.begin_restore(
                 self._call(),

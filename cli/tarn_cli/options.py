@@ -1,4 +1,4 @@
-"""What options of several commands share."""
+"""Code that options of several commands share."""
 
 from __future__ import annotations
 

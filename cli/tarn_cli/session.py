@@ -21,7 +21,8 @@ __all__ = ["Command", "Group", "Session", "pass_session"]
 
 T = TypeVar("T")
 _PATIENCE_S = 3.0
-"""Then a command tells that it still waits: a server that restarts answers soon, one that is down does not."""
+"""After this time a command says that it still waits: a server that restarts answers soon, one that is down does
+not."""
 
 
 @dataclass(slots=True)

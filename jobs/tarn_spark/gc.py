@@ -1,4 +1,4 @@
-"""Garbage collection on Spark: what `tarn gc run` does, for large lakes (docs/operate/gc.md).
+"""Garbage collection on Spark: `tarn gc run` for large lakes (docs/operate/gc.md).
 
     python -m tarn_spark.gc --repository lake --dry-run
     spark-submit --master MASTER jobs/tarn_spark/gc.py --config tarn.yaml --repository lake
@@ -63,7 +63,7 @@ def gc(
     settings: tuple[str, ...],
     **values: Any,  # noqa: ANN401 - click's values
 ) -> None:
-    """Do what is due in these repositories, or in all, on Spark: sweep the last mark, or mark.
+    """Do the phase that is due in these repositories, or in all, on Spark: sweep the last mark, or mark.
 
     Ctrl-C stops it between two requests; the next run goes on.
     """

@@ -11,9 +11,10 @@ import os
 import re
 import sys
 import time
+from collections import Counter
 
 import pytest
-from cluster import JOBS, NAMESPACE, SERVICES, STORES, VERSION, Cluster, Load
+from cluster import JOBS, NAMESPACE, ROOT, SERVICES, STORES, VERSION, Cluster, Load
 
 pytestmark = [
     pytest.mark.skipif("TARN_K8S_TEST" not in os.environ, reason="make k8s-test runs it"),
@@ -26,6 +27,32 @@ NEXT = os.environ.get("TARN_K8S_NEXT", f"{VERSION}-next")
 REFUSED = re.compile(r"503 \w+")
 BROKEN = re.compile(r"\w*(Connection|Timeout|Endpoint|Closed|Incomplete|Disconnected|Pipe)\w*")
 PAUSE_SECONDS = 5
+PROMETHEUS = os.environ.get("TARN_K8S_PROMETHEUS", "")
+SCRAPED_SECONDS = 75
+"""Longer than rates need: five scrapes."""
+BUSY_PANELS = {
+    "Requests",
+    "Duration, 99th percentile",
+    "Phases of GetObject",
+    "Phases of PutObject",
+    "In flight",
+    "Bodies",
+    "Operations",
+    "Which phase of a commit is slow",
+    "Uncommitted rows",
+    "Metadata store, calls",
+    "Metadata store, 99th percentile",
+    "Block store, 99th percentile",
+    "Cache of ranges",
+    "Rpcs, 99th percentile",
+    "Event-loop lag, 99th percentile",
+    "Processor",
+    "Memory",
+    "Open files",
+    "Versions",
+    "Requests by repository",
+}
+"""Panels that have numbers under load."""
 SPREAD_SECONDS = 20
 """Callers look a name up again every 8 to 15 s."""
 
@@ -262,14 +289,68 @@ def test_process_1_drains_on_sigterm(
     judge(load, is_broken_allowed=name == "gateway", is_unknown_allowed=name in STORES)
 
 
+def run_cron_job(cluster: Cluster, name: str) -> str:
+    """Runs a CronJob now; returns the log of all its containers. The Job must succeed."""
+    job = f"{name}-now"
+    cluster.kubectl("delete", "job", job, "--ignore-not-found")
+    cluster.kubectl("create", "job", job, f"--from=cronjob/{name}")
+    began = time.monotonic()
+    while not (end := cluster.end_of_job(job)):
+        assert time.monotonic() < began + 600, f"{job} does not end"
+        time.sleep(1)
+    log = cluster.kubectl("logs", f"job/{job}", "--all-containers")
+    assert end == "Complete", log[-4000:]
+    return log
+
+
 def test_garbage_is_collected_in_the_cluster(cluster: Cluster) -> None:
     """A run of the CronJob marks every repository. Nothing is a day old, so nothing is a candidate."""
-    cluster.kubectl("delete", "job", "collect", "--ignore-not-found")
-    cluster.kubectl("create", "job", "collect", "--from=cronjob/collection")
-    began = time.monotonic()
-    while not (end := cluster.end_of_job("collect")):
-        assert time.monotonic() < began + 600, "the collection does not end"
-        time.sleep(1)
-    log = cluster.kubectl("logs", "job/collect")
-    assert end == "Complete", log[-4000:]
+    log = run_cron_job(cluster, "collection")
     assert len(re.findall(r"^did +mark$", log, flags=re.MULTILINE)) > 0, log[-4000:]
+
+
+def test_backups_are_made_and_verified_in_the_cluster(cluster: Cluster, repository: str) -> None:
+    """The second CronJob restores the backup of the first into a temporary store, beside writes that go on."""
+    cluster.start_load(repository)
+    time.sleep(PAUSE_SECONDS)
+    made = run_cron_job(cluster, "backup")
+    verified = run_cron_job(cluster, "backup-check")
+    sys.stderr.write(f"\n{made}\n{verified}\n")
+    load = cluster.end_load(repository)
+    judge(load)
+    assert load.failures == {}
+
+
+@pytest.mark.skipif(not PROMETHEUS, reason="TARN_K8S_PROMETHEUS names an image of Prometheus")
+def test_prometheus_answers_every_query_of_the_dashboard(cluster: Cluster, repository: str) -> None:
+    """It finds every pod by the headless Service. A pod with Grafana's label asks, as Grafana would."""
+    cluster.deploy_prometheus(PROMETHEUS)
+    cluster.start_load(repository)
+    time.sleep(SCRAPED_SECONDS)
+    panels = expressions_of_the_dashboard()
+    answers = cluster.ask_prometheus([each for some in panels.values() for each in some])
+    judge(cluster.end_load(repository))
+    pods = sum(len(cluster.pods_of(service)) for service in SERVICES)
+    assert Counter(answers.targets) == {"up": pods}
+    assert len(answers.rules) > 10
+    assert answers.refused == {}
+    empty = {title for title, some in panels.items() if not all(map(answers.found.get, some))}
+    assert empty & BUSY_PANELS == set()
+    (phases,) = panels["Which phase of a commit is slow"]
+    found = {each["phase"] for each in answers.found[phases]}
+    assert {"seal", "build", "publish"} <= found
+
+
+def expressions_of_the_dashboard() -> dict[str, list[str]]:
+    """Returns the queries of each panel, as Grafana sends them."""
+    dashboard = json.loads((ROOT / "deploy/telemetry/dashboard.json").read_text())
+    rows = dashboard["panels"]
+    found = [each for row in rows for each in (row, *row.get("panels", ()))]
+    return {
+        panel["title"]: [
+            target["expr"].replace("$job", ".*").replace("$__rate_interval", "1m")
+            for target in panel["targets"]
+        ]
+        for panel in found
+        if panel.get("targets")
+    }

@@ -55,6 +55,22 @@ class TestS3(BlockContract):
         # After each test, the server must hold no unfinished upload.
         assert unfinished(server, self.root) == []
 
+    async def test_what_clients_began_by_urls_and_left_is_aborted(
+        self, store: S3BlockStore, server: S3Server
+    ) -> None:
+        """Of one block: another client may still write to the next one. A complete block stays."""
+        left, other, whole = (self.key(data_path(number)) for number in (1, 2, 3))
+        for key in (left, other):
+            await store.presign_write(key, 60, 2)
+        await store.put(whole, sample(SMALL))
+        assert len(set(unfinished(server, self.root))) == 2
+        assert await store.abort_writes(left) >= 1
+        assert await store.abort_writes(left) == await store.abort_writes(whole) == 0
+        (found,) = set(unfinished(server, self.root))
+        assert found.endswith(other.path)
+        await store.abort_writes(other)
+        assert await store.read(whole) == sample(SMALL)
+
 
 class TestWithoutConditionalWrites:
     """The promises that remain on a server that ignores `If-None-Match`."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from lake import MAIN, create_repository
 
@@ -160,7 +161,7 @@ class World:
         await self.graveler.part_resets.reset(self.branch(), PathSpan(start, start + "\0"))
 
     def works(self) -> list[Callable[[], Awaitable[None]]]:
-        """What a client does, at random."""
+        """Random operations of a client."""
         return [
             *(self.put,) * 4,
             *(self.commit, self.compact) * 2,
@@ -313,11 +314,32 @@ class World:
 WorldT = TypeVar("WorldT", bound=World)
 
 
+@contextmanager
+def work_in_the_loop() -> Iterator[None]:
+    """Does what is meant for threads in the event loop, for the while.
+
+    The manual clock goes on while a thread works: on a busy machine, a read of a file would take hours of its time.
+    """
+    loop = asyncio.get_running_loop()
+
+    def run(_: object, call: Callable[..., object], *args: object) -> asyncio.Future[object]:
+        done: asyncio.Future[object] = loop.create_future()
+        try:
+            done.set_result(call(*args))
+        except Exception as error:  # noqa: BLE001 - it goes to who awaits
+            done.set_exception(error)
+        return done
+
+    with patch.object(loop, "run_in_executor", run):
+        yield
+
+
 async def play(seed: int, folder: Path, turns: int, make: type[WorldT]) -> WorldT:
     """Plays one run."""
     clock, rng = ManualClock(), random.Random(f"stores {seed}")
     kv, blocks, ids = MemKv(), MemBlockStore(clock), SeededIds(clock, seed=seed)
     async with AsyncExitStack() as stack:
+        stack.enter_context(work_in_the_loop())
         committed = await stack.enter_async_context(
             open_committed(Slow(blocks, rng), folder / f"cache{seed}", rule=BreakRule(rows_mean=2))
         )

@@ -1,4 +1,4 @@
-"""Operations whose writes are lost, and the facts that must hold whatever their callers were told.
+"""Operations whose writes are lost, and the facts that must hold after every answer to their callers.
 
 In each case a replica that loses a write runs one operation; then a replica that loses none runs others;
 then the late request is applied.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 
 from cassandra_proxies import Cluster, statement_id
@@ -29,6 +30,7 @@ class NodeFaults:
 
     Attributes:
         counts: number of faults by kind.
+        times: what began or ended when, on the monotonic clock, in seconds.
     """
 
     def __init__(self, cluster: Cluster, keyspace: str, rng: random.Random) -> None:
@@ -37,7 +39,15 @@ class NodeFaults:
         self._keyspace = keyspace
         self._random = rng
         self.counts: Counter[str] = Counter()
+        self.times: list[tuple[float, str]] = []
         self._down: set[int] = set()
+
+    def _note(self, what: str) -> None:
+        self.times.append((time.monotonic(), what))
+
+    def lines(self, since: float) -> list[str]:
+        """Describes the course of the faults; times count from `since`."""
+        return [f"{at - since:.1f}: {what}" for at, what in self.times]
 
     async def kill(self, index: int, seconds: float) -> None:
         """Sends SIGKILL, and restarts the node after a while: the others have hints for it."""
@@ -49,11 +59,13 @@ class NodeFaults:
     async def pause(self, index: int, seconds: float) -> None:
         """Sends SIGSTOP, and SIGCONT after a while: connections stay, and requests are applied late."""
         self.counts["pause"] += 1
+        self._note(f"node {index} is paused")
         self._nodes.pause(index)
         try:
             await asyncio.sleep(seconds)
         finally:
             self._nodes.resume(index)
+            self._note(f"node {index} goes on")
 
     async def kill_all_but(self, index: int | None) -> None:
         """Sends SIGKILL to two nodes, or to all three."""
@@ -64,14 +76,18 @@ class NodeFaults:
     async def _kill(self, index: int) -> None:
         self._down.add(index)
         await asyncio.to_thread(self._nodes.kill, index)
+        self._note(f"node {index} is killed")
 
     async def start_all(self) -> None:
         """Starts the killed nodes; returns when each node sees all as up."""
+        self._note(f"start of {len(self._down)} nodes")
         async with asyncio.TaskGroup() as group:
             for index in self._down:
                 group.create_task(asyncio.to_thread(self._nodes.start, index))
         self._down.clear()
+        self._note("each node serves")
         await asyncio.to_thread(self._cluster.until_whole)
+        self._note("each node sees all nodes")
 
     async def lose(self, count: int) -> None:
         """Loses `count` exchanges: mostly compare-and-sets, mostly after they were applied.
@@ -79,6 +95,7 @@ class NodeFaults:
         A slow machine sends few statements of a kind per second, so a loss that did not happen is planned
         again.
         """
+        self._note(f"loss of {count} exchanges begins")
         loop = asyncio.get_running_loop()
         lost, end = 0, loop.time() + _LOSSES_SECONDS
         while lost < count and loop.time() < end:
@@ -92,3 +109,4 @@ class NodeFaults:
             if happened.is_set():
                 lost += 1
                 self.counts[f"lost {loss.name.lower()} of {name}"] += 1
+        self._note(f"{lost} exchanges are lost")

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
+import yaml
 
 from tarn.testing.check.checker import check
 from tarn.testing.check.history import NEVER, History, Op, OpKind, Outcome
 
-__all__ = ["ENDPOINT", "JOBS", "NAMESPACE", "SERVICES", "STORES", "VERSION", "Cluster", "Load"]
+__all__ = [
+    "ENDPOINT",
+    "JOBS",
+    "NAMESPACE",
+    "ROOT",
+    "SERVICES",
+    "STORES",
+    "VERSION",
+    "Cluster",
+    "Load",
+    "Queried",
+]
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "tarn"
@@ -29,6 +44,8 @@ VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["v
 TOOLS = f"localhost/tarn/tools:{VERSION}"
 ENDPOINT = f"http://gateway.{NAMESPACE}.svc:8000"
 JOBS = ROOT / "deploy" / "k8s" / "jobs"
+CLIENT = MappingProxyType({"tarn/client": "true"})
+"""Labels of pods that may call the services."""
 READY_SECONDS = 600
 LOAD_SECONDS_MAX = 1200
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -36,7 +53,7 @@ _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 @dataclass
 class Load:
-    """What a load saw.
+    """The answers that a load saw.
 
     Attributes:
         ops: the operations, as the pod wrote them.
@@ -133,6 +150,23 @@ class Load:
                 if made not in self.log:
                     found.append(f"commit {made} was acknowledged and is not in the log")
         return found
+
+
+@dataclass(frozen=True)
+class Queried:
+    """What Prometheus answered.
+
+    Attributes:
+        targets: `up` or `down` for each scraped pod.
+        rules: names of the alerts.
+        found: the labels of the series of each query that it understood.
+        refused: the error of each query that it did not.
+    """
+
+    targets: list[str]
+    rules: list[str]
+    found: dict[str, list[dict[str, str]]]
+    refused: dict[str, str]
 
 
 _REFUSALS = {"UNAVAILABLE", "OVERLOADED", "NOTHING_TO_COMMIT"}
@@ -239,7 +273,9 @@ class Cluster:
         """Returns the images of a service's running pods."""
         return [str(self.container_of(pod)["image"]) for pod in self.pods_of(service)]
 
-    def start(self, name: str, command: Sequence[str], *, is_client: bool = True) -> None:
+    def start(
+        self, name: str, command: Sequence[str], *, labels: Mapping[str, str] = CLIENT
+    ) -> None:
         """Starts a pod with the image `tools`, the first administrator's key and the scripts of a load."""
         self.kubectl("delete", "pod", name, "--ignore-not-found", "--grace-period=1")
         script = (Path(__file__).parent / "cluster_load.py").read_text()
@@ -250,7 +286,7 @@ class Cluster:
             "data": {"cluster_load.py": script},
         }
         self.kubectl("apply", "-f", "-", stdin=json.dumps(scripts))
-        self.kubectl("apply", "-f", "-", stdin=json.dumps(self._pod(name, command, is_client)))
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(self._pod(name, command, labels)))
 
     def end(self, name: str, timeout: float = 400) -> str:
         """Waits for the end of a pod, which must succeed; returns its output."""
@@ -266,12 +302,13 @@ class Cluster:
 
     def run(self, name: str, command: str, *, is_client: bool = True) -> str:
         """Runs a shell command in a pod; returns its output."""
-        self.start(name, ["/bin/sh", "-ec", command], is_client=is_client)
+        labels = CLIENT if is_client else {}
+        self.start(name, ["/bin/sh", "-ec", command], labels=labels)
         return self.end(name)
 
     def run_elsewhere(self, name: str, command: str) -> str:
         """Runs a shell command in a pod of another namespace, without Secrets of Tarn; returns its output."""
-        pod = self._pod(name, ["/bin/sh", "-ec", command], is_client=True)
+        pod = self._pod(name, ["/bin/sh", "-ec", command], CLIENT)
         pod["spec"]["volumes"] = [{"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}}]
         (container,) = pod["spec"]["containers"]
         container["env"] = []
@@ -301,6 +338,51 @@ class Cluster:
             if line.startswith("tarn_rpc_duration_seconds_count")
         )
 
+    def deploy_prometheus(self, image: str) -> None:
+        """Applies the Prometheus of `components/monitoring`, with another image, and waits until it is ready."""
+        overlay = ROOT / "deploy/k8s/overlays/dev-monitoring"
+        rendered = yaml.safe_load_all(self.kubectl("kustomize", str(overlay)))
+        names = re.compile(r"(prometheus|telemetry)(-.+)?")
+        wanted = [
+            each
+            for each in rendered
+            if names.fullmatch(each["metadata"]["name"])
+            or (each["kind"], each["metadata"]["name"]) == ("NetworkPolicy", "grafana")
+        ]
+        (pod,) = (each["spec"]["template"] for each in wanted if each["kind"] == "Deployment")
+        (container,) = pod["spec"]["containers"]
+        container["image"] = image
+        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
+        self.until_ready("prometheus")
+
+    def ask_prometheus(self, queries: Sequence[str]) -> Queried:
+        """Asks from a pod that the policies take for Grafana."""
+        code = (
+            "import json, sys, urllib.error, urllib.parse, urllib.request\n"
+            "def get(path):\n"
+            "    try:\n"
+            "        with urllib.request.urlopen('http://prometheus:9090/api/v1/' + path, timeout=30) as answer:\n"
+            "            return json.load(answer)['data']\n"
+            "    except urllib.error.HTTPError as error:\n"
+            "        return error.read().decode()\n"
+            "def query(text):\n"
+            "    return get('query?' + urllib.parse.urlencode({'query': text}))\n"
+            "print(json.dumps([get('targets'), get('rules'), {each: query(each) for each in sys.argv[1:]}]))\n"
+        )
+        labels = {"app.kubernetes.io/name": "grafana"}
+        self.start("as-grafana", ["python3", "-c", code, *queries], labels=labels)
+        targets, rules, answers = json.loads(self.end("as-grafana"))
+        return Queried(
+            [each["health"] for each in targets["activeTargets"]],
+            [each["name"] for group in rules["groups"] for each in group["rules"]],
+            {
+                text: [each["metric"] for each in answer["result"]]
+                for text, answer in answers.items()
+                if not isinstance(answer, str)
+            },
+            {text: answer for text, answer in answers.items() if isinstance(answer, str)},
+        )
+
     def start_load(self, repository: str) -> None:
         """Starts a load on the branch main of a repository."""
         script = "/opt/load/cluster_load.py"
@@ -314,7 +396,7 @@ class Cluster:
         self.execute(f"load-{repository}", "touch", "/tmp/stop")
         return Load.of(self.end(f"load-{repository}").splitlines())
 
-    def _pod(self, name: str, command: Sequence[str], is_client: bool) -> dict[str, Any]:
+    def _pod(self, name: str, command: Sequence[str], labels: Mapping[str, str]) -> dict[str, Any]:
         admin = {
             "AWS_ACCESS_KEY_ID": "access_key_id",
             "AWS_SECRET_ACCESS_KEY": "secret_access_key",
@@ -332,7 +414,7 @@ class Cluster:
         return {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "labels": {"tarn/client": "true"} if is_client else {}},
+            "metadata": {"name": name, "labels": dict(labels)},
             "spec": {
                 "restartPolicy": "Never",
                 "automountServiceAccountToken": False,

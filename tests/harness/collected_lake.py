@@ -51,6 +51,9 @@ class FakeLease:
         if self.error is not None:
             raise self.error
 
+    async def renew(self) -> None:
+        await self.confirm()
+
     async def begin_batch(self, block_ids: Sequence[str]) -> None:
         await self.confirm()
         self.batches.append(list(block_ids))

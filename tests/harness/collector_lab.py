@@ -49,7 +49,7 @@ class Lab:
         block = physical_path(address)
         await self.service.replicas.blocks.put(BlockKey(self.namespace, block), body)
         packed = pack(Entry(len(body), self.service.clock.now_us(), address, address))
-        await self.service.graveler.stage(self.admin, "lake", self.uid, branch, path, packed)
+        await self.service.stage(path, packed, branch, call=self.admin)
         return block
 
     async def commit(self, branch: str) -> None:

@@ -14,6 +14,7 @@ from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.access.policy import Grant, Policy
 from tarn.core.collection import LIMITS, CollectionLimits
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry import unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import UserId
@@ -96,6 +97,26 @@ class Service:
             nonce=user_id.encode().ljust(16, b"0")[:16],
         )
         return replace(self.anonymous, caller_token=session.grant.caller_token)
+
+    async def gateway_token(self, name: str = "gateway") -> str:
+        """Returns the token of a service, which lets a gateway stage addresses in the namespace."""
+        return (await self.auth.authorize_service(self.anonymous, name)).caller_token
+
+    async def stage(
+        self,
+        path: str,
+        packed: bytes,
+        branch: str = "main",
+        condition: WriteCondition = UNCONDITIONAL,
+        *,
+        call: Call | None = None,
+    ) -> None:
+        """Stages an entry as a gateway does, for a call of the admin or another one."""
+        call = call or self.admin
+        uid = (await self.graveler.get_repository(call, "lake")).instance_uid
+        place = ("lake", uid, branch, path, packed)
+        token = await self.gateway_token()
+        await self.graveler.stage(call, *place, condition, gateway_token=token)
 
     async def put(self, path: str, size: int, branch: str = "main") -> None:
         uid = (await self.graveler.get_repository(self.admin, "lake")).instance_uid

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +14,11 @@ from tarn.block.opening import open_blocks
 from tarn.config import Config, load, variables_of
 from tarn.core.branch import Token, TokenKind
 from tarn.core.entry import Entry, pack
+from tarn.core.erasure import ErasedAddress
 from tarn.core.ids import BranchId, RepositoryId, TokenId
 from tarn.core.listing.metarange import EMPTY_METARANGE
-from tarn.kv.keys import InstallationKeys, path_key
+from tarn.kv.collection_records import encode_erased
+from tarn.kv.keys import InstallationKeys, RepositoryKeys, path_key
 from tarn.kv.opening import open_kv
 from tarn.kv.port import Group, Kv, Partition
 from tarn.rpc.process.system import SystemClock, SystemIds
@@ -28,6 +30,7 @@ from tarn_graveler.heavy.worker import WorkerLimits, start_process
 __all__ = ["NAMESPACE", "Stores", "entry", "open_stores"]
 
 NAMESPACE = "local://lake"
+_KEYS = InstallationKeys("tarn").of_repository(RepositoryId("lake"), "u1")
 
 
 @dataclass(frozen=True)
@@ -61,27 +64,41 @@ class Stores:
         ) as builder:
             yield builder
 
-    async def order(self, *tokens: dict[str, int], namespace: str = NAMESPACE) -> BuildOrder:
-        """Stages sizes by path in new tokens, newest first."""
+    async def order(
+        self,
+        *tokens: dict[str, int],
+        namespace: str = NAMESPACE,
+        entries: Mapping[str, bytes] | None = None,
+    ) -> BuildOrder:
+        """Stages sizes by path in new tokens, newest first, and packed entries in the newest one."""
         partitions = [self._token(number) for number in range(len(tokens))]
         for partition, sizes in zip(partitions, tokens, strict=True):
+            rows = {path: entry(size) for path, size in sizes.items()}
+            if partition == partitions[0]:
+                rows |= entries or {}
             groups = [
-                Group(path_key(path), ((path_key(path), entry(size)),))
-                for path, size in sizes.items()
+                Group(path_key(path), ((path_key(path), packed),)) for path, packed in rows.items()
             ]
             outcomes = await self.kv.set_many(partition, groups)
             assert not any(outcomes)
         return BuildOrder(namespace, EMPTY_METARANGE.metarange_id, tuple(partitions))
 
+    async def erase(self, *addresses: bytes) -> Partition:
+        """Writes the rows of erased addresses; returns their partition."""
+        row = encode_erased(ErasedAddress("ab" * 16, 1))
+        keys = map(RepositoryKeys.erased, addresses)
+        commits = _KEYS.commits
+        assert not any(await self.kv.set_many(commits, [Group(key, ((key, row),)) for key in keys]))
+        return commits
+
     @staticmethod
     def _token(number: int) -> Partition:
-        keys = InstallationKeys("tarn").of_repository(RepositoryId("lake"), "u1")
         token = Token(TokenId(f"{number:032x}"), TokenKind.PLAIN, 1, 0)
-        return keys.token(BranchId("main"), token)
+        return _KEYS.token(BranchId("main"), token)
 
 
-def entry(size: int) -> bytes:
-    return pack(Entry(size, 0, bytes(16), size.to_bytes(16, "big")))
+def entry(size: int, address: bytes = bytes(16)) -> bytes:
+    return pack(Entry(size, 0, address, size.to_bytes(16, "big")))
 
 
 @asynccontextmanager

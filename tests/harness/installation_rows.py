@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tarn.core.branch import Branch, Token, TokenKind
+from tarn.core.compaction_pause import CompactionPause
 from tarn.core.ids import BranchId, CommitId, RepositoryId, TokenId
+from tarn.kv.compaction_records import encode_pause
 from tarn.kv.drop_records import Drop, encode_drop
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import AuthKeys, InstallationKeys, path_key
@@ -44,6 +46,7 @@ def sample_installation(staged: int = 40) -> Installation:
         keys.graveler: {
             keys.repository("lake"): encode_repository(lake),
             keys.repository("gone"): encode_repository(gone),
+            keys.COMPACTION_PAUSE: encode_pause(CompactionPause("ann", 5, 7)),
         },
         keys.cleanup: {keys.DONE_BEFORE: b"17"},
         keys.reads: {b"sessions/%d" % number: b"session" for number in range(9)},

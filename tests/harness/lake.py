@@ -180,7 +180,9 @@ class Replicas:
             )
             if self.keeps_reads:
                 ids, keys = SeededIds(self.clock, seed=100 + self.count), InstallationKeys("test")
-                journal = ReadJournal(self.kv, self.blocks, self.clock, ids, keys)
+                journal = ReadJournal(
+                    self.kv, self.blocks, self.clock, ids, keys, graveler.features
+                )
                 graveler = replace(graveler, journal=journal)
             self.made.append(graveler)
             yield graveler

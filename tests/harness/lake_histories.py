@@ -24,7 +24,7 @@ _BRANCHES = tuple(BranchId(name) for name in ("main", "left", "right"))
 
 @dataclass(frozen=True)
 class Story:
-    """What a random history made.
+    """The result of a random history.
 
     Attributes:
         commits: every commit.

@@ -24,10 +24,19 @@ class Bucket(MemBlockStore):
     """A store with ETags, to which clients write by URLs."""
 
     asked: list[tuple[BlockKey, int, int]]
+    parts: frozenset[str] = frozenset()
+    """Paths of the blocks whose upload was begun by URLs for parts and is not completed."""
 
     async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
         self.asked = [*getattr(self, "asked", []), (key, seconds, part_count)]
+        if part_count:
+            self.parts |= {key.path}
         return PresignedWrite(f"memory:{key.path}", (("If-None-Match", "*"),))
+
+    async def abort_writes(self, key: BlockKey) -> int:
+        found = self.parts & {key.path}
+        self.parts -= found
+        return len(found)
 
     async def stat(self, key: BlockKey) -> BlockInfo:
         info = await super().stat(key)

@@ -17,7 +17,7 @@ __all__ = ["JOBS", "K8S", "OVERLAYS", "allowed", "named", "objects", "pod_specs"
 K8S = Path(__file__).parents[2] / "deploy" / "k8s"
 OVERLAYS = sorted(path.name for path in (K8S / "overlays").iterdir())
 JOBS = sorted(f"jobs/{path.name}" for path in (K8S / "jobs").iterdir())
-"""What is applied beside an overlay; a name is a folder below `K8S`."""
+"""Manifests that are applied beside an overlay; a name is a folder below `K8S`."""
 _POD_KINDS = ("Deployment", "StatefulSet", "Job", "CronJob", "DaemonSet")
 
 Object = dict[str, Any]

@@ -18,7 +18,7 @@ LEVELS = 4
 
 
 def folded(base: Contents | None, left: Contents, right: Contents) -> Contents:
-    """Merges two merge bases; without a base, whatever differs is undecided."""
+    """Merges two merge bases; without a base, every path that differs is undecided."""
     result = {}
     for path in left.keys() | right.keys():
         ours, theirs = left.get(path), right.get(path)

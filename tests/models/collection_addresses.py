@@ -178,7 +178,7 @@ class AddressModel:
     def _copy_committed(
         self, lake: Lake, me: Process, rest: object
     ) -> Iterator[tuple[str, Lake, Process]]:
-        """A branch, a reset or a cherry-pick onto a commit, whatever its age: the head names it again."""
+        """A branch, a reset or a cherry-pick onto a commit of any age: the head names it again."""
         if lake.commits and not lake.head:
             yield "names the commit again", replace(lake, head=lake.commits), replace(me, pc="end")
 

@@ -271,7 +271,7 @@ def _again(me: Build) -> Build:
 
 
 def _elsewhere(store: Store) -> Iterator[tuple[str, Store]]:
-    """What time, the stores and other operations do."""
+    """Steps of time, the stores and other operations."""
     if store.in_flight:
         yield "a late deletion is applied", replace(store, exists=False, in_flight=False)
     elif store.young:  # a deletion is not under way for so long

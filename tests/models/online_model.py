@@ -1,4 +1,4 @@
-"""A model of online deletion (docs/design/online-deletion.md): one path, one private object, and whoever meets it.
+"""A model of online deletion (docs/design/online-deletion.md): one path, one private object, its readers and copies.
 
 Every request to the KV is one atomic step, and a process may stop for any time between two of its steps. Object 1 is
 what a PUT of this model stages; 2 is another object; `_GONE` is a delete. Rows of a path in a token: the last write
@@ -82,7 +82,7 @@ class Lake:
 
     @property
     def visible(self) -> int:
-        """What a reader of the path finds."""
+        """The row that a reader of the path finds."""
         for token in (self.staging, *self.sealed):
             if self.rows[token]:
                 return self.rows[token]
@@ -123,7 +123,7 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
     "a delete and a put": ("put", "delete", "overwrite"),
     "a backup and a delete": ("put", "delete", "backup"),
 }
-"""What runs beside the deleter."""
+"""The processes beside the deleter."""
 
 _SCENARIO_OF = {
     "first attempt": "two puts and a commit",

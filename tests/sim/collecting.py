@@ -14,6 +14,7 @@ from tarn.core.collection import CollectionLimits
 __all__ = ["Collecting", "draw_collecting"]
 
 _SENDING_SECONDS = 0.4
+_AHEAD_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Collecting:
             grace_us=_us(self.grace_seconds),
             lease_us=_us(self.lease_seconds),
             batch_us=_us(self.batch_seconds),
+            ahead_us=_us(self.skew_seconds + _AHEAD_SECONDS),
         )
 
 

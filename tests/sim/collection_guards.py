@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tests.sim.collectors
 
+import tarn.core.address_age
 import tarn.core.collection
 import tarn.lifecycle.sweeping
 import tarn_graveler.collection.fences
@@ -61,6 +62,11 @@ def _any_age(self: AddressAge, packed: bytes, *, written: bool) -> None:
 def _age_before_only(self: AddressAge, packed: bytes, *, written: bool) -> None:
     if not written:
         _check_age(self, packed, written=written)
+
+
+def _never_ahead(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
+    """Takes an address from the future for young."""
+    return False
 
 
 def _begin_hastily(
@@ -137,7 +143,7 @@ _put = ListingWriter._put
 
 
 async def _put_if_absent(self: ListingWriter, path: str, body: Any) -> None:
-    """Relies on a range that it finds, whatever its age."""
+    """Relies on a range that it finds, at any age."""
     try:
         await self._reader.store.stat(BlockKey(self._namespace, path))
     except BlockNotFoundError:
@@ -223,6 +229,13 @@ COLLECTION_GUARDS: Sequence[Guard] = (
         "address-age",
         "an address of any age is staged",
         Weakening(AddressAge, "check", _any_age),
+        ONE_LOOK,
+        rule="11",
+    ),
+    _of(
+        "address-not-ahead",
+        "an address from the future is staged",
+        Weakening(tarn.core.address_age, "is_ahead", _never_ahead),
         ONE_LOOK,
         rule="11",
     ),

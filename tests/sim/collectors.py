@@ -132,7 +132,7 @@ class CollectorProcess(Machine):
         return await self.step(repository_id)
 
     async def step(self, repository_id: str) -> str:
-        """Marks or sweeps, whatever comes next; returns what it did.
+        """Marks or sweeps, whichever is due; returns the step.
 
         Raises:
             TarnError: as `Collector`.
@@ -157,7 +157,7 @@ class CollectorProcess(Machine):
 
 
 async def collect_twice(world: World, repositories: Sequence[str]) -> None:
-    """Marks and sweeps each repository twice, without faults. Whatever is garbage now is gone afterwards."""
+    """Marks and sweeps each repository twice, without faults. All present garbage is gone afterwards."""
     plan = world.plan.collecting
     assert plan is not None, "the plan has collections"
     collector = CollectorProcess(world, "last collector", repositories)

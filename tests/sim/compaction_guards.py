@@ -35,7 +35,7 @@ def _without_compacted(record: Branch) -> Branch:
 
 
 def _reuse(built_from: Branch, current: Branch, pin: Pin | None) -> AfterLostFinish:
-    """Publishes its listing whatever has changed."""
+    """Publishes its listing after any change."""
     return AfterLostFinish.REUSE
 
 

@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+import tarn.block.committed
+import tarn.block.replacements
 import tarn.lifecycle.erasing
 import tarn_graveler.collection.erased
+from tarn.block.applying import ChangeApplier
 from tarn.block.port import ReadBlocks
 from tarn.core.collection import CollectionLimits
+from tarn.core.listing.run import Ints, Run
 from tarn.lifecycle.erase_search import Found, HistoryRoots, StagedBatch, find_matching
 from tarn.lifecycle.erasing import Eraser
 from tarn.lifecycle.progress import Progress
@@ -63,11 +67,23 @@ def _finding(roots_of: Callable[[HistoryRoots], Any]) -> Weakening:
     return Weakening(_ERASING, "find_matching", find)
 
 
+class _KeepsOlder(ChangeApplier):
+    """A build over a compacted listing in which an equal entry is no change, as over a commit."""
+
+    def __init__(self, *base: Any, exact: bool = False, **options: Any) -> None:
+        super().__init__(*base, **options)
+
+
 async def _no_others(
     roots: HistoryRoots, blocks: ReadBlocks, ns: str, found: Any, _: object
 ) -> Any:
     """Looks for no copies by reference."""
     return found.slice(0, 0)
+
+
+def _no_equal(changes: Run, committed: Run) -> tuple[Ints, list[bytes]]:
+    """Lets the commit keep an entry whose block is erased."""
+    return np.zeros(0, np.int64), []
 
 
 def _of(name: str, without: str, *weakenings: Weakening) -> Guard:
@@ -89,6 +105,24 @@ ERASE_GUARDS: Sequence[Guard] = (
         "plan-tells-copies",
         "a plan does not look for other paths of the same blocks",
         Weakening(_ERASING, "find_others", _no_others),
+    ),
+    Guard(
+        "newest-equal-stays",
+        "erase",
+        "I4",
+        "a build over a compacted listing keeps the older of equal entries",
+        (Weakening(tarn.block.committed, "ChangeApplier", _KeepsOlder),),
+        runs=200,
+        mode=Mode.ERASE,
+    ),
+    Guard(
+        "equal-replaces-erased",
+        "erase",
+        "I4",
+        "an object that is written again after its erasure is no change",
+        (Weakening(tarn.block.replacements, "equal_elsewhere", _no_equal),),
+        runs=200,
+        mode=Mode.ERASE,
     ),
 )
 

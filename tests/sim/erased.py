@@ -1,4 +1,4 @@
-"""What erasures must keep, and what they must not leave (docs/design/erase.md).
+"""The blocks that erasures must keep, and those that they must delete (docs/design/erase.md).
 
 The block store of the simulator calls `Erased.deleting` for each block that an eraser deletes: a plan that has begun
 must list it, an operation must have written it at a path that the plan's pattern matches, and the row of its address
@@ -61,6 +61,8 @@ class Erased:
 
     Attributes:
         problems: what must never happen.
+        since: time of the history at which the row of a block was certainly durable.
+        discards: numbers of the operations of the history that are discards of erasures.
     """
 
     def __init__(self, world: World) -> None:
@@ -69,6 +71,8 @@ class Erased:
         self._begun_at: dict[str, int] = {}
         self._rows: set[BlockKey] = set()
         self.problems: list[str] = []
+        self.since: dict[BlockKey, int] = {}
+        self.discards: set[int] = set()
 
     def _problem(self, text: str) -> None:
         self._world.log(f"ERASURE {text}")
@@ -100,6 +104,7 @@ class Erased:
             self._problem(f"an erasure deletes {key.path}, which no path matches")
         if not self.has_row(key):
             self._problem(f"an erasure deletes {key.path}, whose row is not durable")
+        self.since.setdefault(key, world.history.tick())
 
     def certified(self, plan_id: str) -> None:
         """Notes that a run ended with a certificate."""

@@ -93,6 +93,7 @@ class EraserProcess(CollectorProcess):
         for branch, path in self.world.erased.uncommitted(plan_id):
             discards.append(history.begin(self.name, OpKind.RESET, branch))
             discards[-1].part = path
+            self.world.erased.discards.add(discards[-1].number)
         try:
             done = await self._eraser.run(REPOSITORY, plan_id)
         finally:

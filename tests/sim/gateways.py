@@ -10,11 +10,12 @@ import random
 from typing import TYPE_CHECKING
 
 from tests.sim.machine import Machine
-from tests.sim.transport import EVERYTHING, SimTransport
+from tests.sim.transport import EVERYTHING, GATEWAY_TOKEN, SimTransport
 
 from tarn.client.auth import SigningGrant
 from tarn.client.graveler import GravelerClient
 from tarn.core.errors import TarnError
+from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend, Bounds
 from tarn_gateway.http import BodyReader, Headers, Request, Response
 from tarn_gateway.operation import Operation
@@ -46,6 +47,10 @@ class _GivenBody(BodyReader):
         return rest
 
 
+async def _own_token(_: Call) -> str:
+    return GATEWAY_TOKEN
+
+
 class Gateway(Machine):
     """One gateway process."""
 
@@ -73,6 +78,7 @@ class Gateway(Machine):
                 complete_timeout_s=plan.claim_seconds / 5,
             ),
             "us-east-1",
+            _own_token,
         )
 
     async def request(
@@ -109,6 +115,7 @@ class Gateway(Machine):
         )
         s3_request = S3Request(
             request,
+            self.clock.monotonic(),
             operation,
             Address(bucket, key),
             Query(query),

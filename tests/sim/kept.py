@@ -1,4 +1,4 @@
-"""What collections must keep (I9), and what they must not leave.
+"""The blocks that collections must keep (I9), and those that they must delete.
 
 The block store of the simulator calls `Kept.deleting` for each block that it deletes. An acknowledged commit refers to
 its blocks for ever, and a reader may read a block for a while after it has found its entry. At the quiet end

@@ -16,6 +16,7 @@ from tests.sim.erase_guards import ERASE_GUARDS
 from tests.sim.leap_guards import LEAP_GUARDS
 from tests.sim.move_guards import MOVE_GUARDS
 from tests.sim.online_guards import ONLINE_GUARDS
+from tests.sim.overwriting import overwriting
 from tests.sim.part_guards import PART_GUARDS
 from tests.sim.reflog_guards import REFLOG_GUARDS
 from tests.sim.stamp_guards import STAMP_GUARDS
@@ -34,12 +35,8 @@ from tarn.core.branch import (
     seal,
 )
 from tarn.core.entry import is_tombstone
-from tarn.core.errors import TarnError
-from tarn.core.head_change import Cause
-from tarn.core.reflog import note_head_change
 from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError
-from tarn.kv.records import encode_branch
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.attempts import Attempts
 from tarn_graveler.branch.committing import CommitRequest, Committing
@@ -186,32 +183,8 @@ async def _no_seal(self: Committing, handle: BranchHandle, request: CommitReques
     return BranchVersion(sealed, current.predicate)
 
 
-_compare_and_set = Branches.compare_and_set
-
-
-async def _set(
-    self: Branches,
-    name: BranchName,
-    before: BranchVersion,
-    after: Branch,
-    attempts: Attempts,
-    cause: Cause,
-) -> Any:
-    """Overwrites the current record in a commit's last step."""
-    if after.commit_id == before.branch.commit_id:
-        return await _compare_and_set(self, name, before, after, attempts, cause)
-    after = note_head_change(before.branch, after, cause, now_us=self._clock.now_us())
-    partition = self._repositories.keys_of(name.repository).refs
-    key = RepositoryKeys.branch(name.branch_id)
-    while True:
-        (found,) = await self._kv.get_many(partition, [key])
-        if found is None:
-            return None
-        try:
-            predicate = await self._kv.set_if(partition, key, encode_branch(after), found.predicate)
-        except TarnError:
-            continue
-        return BranchChange(before.branch, BranchVersion(after, predicate))
+def _is_commit(before: Branch, after: Branch) -> bool:
+    return after.commit_id != before.commit_id
 
 
 def _overlap(built_from: Branch, current: Branch, pin: Pin | None = None) -> AfterLostFinish:
@@ -379,7 +352,7 @@ GUARDS: Sequence[Guard] = (
         "4",
         "I1 I4",
         "a commit's last step sets the record unconditionally",
-        (Weakening(Branches, "compare_and_set", _set),),
+        (Weakening(Branches, "compare_and_set", overwriting(_is_commit)),),
     ),
     Guard(
         "no-overlap-rule",

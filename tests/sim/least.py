@@ -39,6 +39,10 @@ _MEAN_MAX = 600.0
 """Above this mean, e^-mean underflows, and the normal distribution is close enough."""
 _COMPLETED = 0.5
 """Share of the uploads that are completed; the others are aborted, abandoned or conditional."""
+_IN_TIME = 0.5
+"""Share of the rows that are written in time if a write may take longer than an address may be staged."""
+_BOTH_EXIST = 0.7
+"""Share of the merges of a plan with retention rules whose two refs exist: a branch is deleted again and again."""
 _TURNS = 4.0
 """Turns of one admin; most admins have more."""
 
@@ -102,6 +106,14 @@ def _asked(plan: Plan) -> dict[str, float]:
     }
 
 
+def _in_time(plan: Plan) -> float:
+    """Returns the share of the rows that a slow store writes while their addresses may be staged."""
+    collecting, profile = plan.collecting, plan.profile
+    if collecting is None or "write rows" not in profile.slow_what:
+        return 1.0
+    return _IN_TIME if profile.slow_seconds > collecting.staging_seconds else 1.0
+
+
 def _profile(plan: Plan) -> int:
     """Returns the index of the plan's share."""
     profile = plan.profile
@@ -121,7 +133,12 @@ def least_acknowledged(plans: Iterable[Plan]) -> dict[str, int]:
     expected, always = dict.fromkeys(KINDS, 0.0), set[str]()
     for plan in plans:
         for kind, count in _asked(plan).items():
-            expected[kind] += count * _SHARES[kind][_profile(plan)]
+            share = _SHARES[kind][_profile(plan)]
+            if kind == "put":
+                share *= _in_time(plan)
+            if kind == "merge" and plan.expiring is not None:
+                share *= _BOTH_EXIST
+            expected[kind] += count * share
             if kind in _ALWAYS and count >= _ALWAYS_FROM and plan.collecting is None:
                 always.add(kind)
     return {kind: max(_least(mean), int(kind in always)) for kind, mean in expected.items()}

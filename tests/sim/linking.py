@@ -23,6 +23,7 @@ _TRIES: Final = 3
 _SLOW_FACTOR: Final = 3.0
 """Writes and links take up to so many times the age at which an address may not be staged any more."""
 _AGAIN_RATE: Final = 0.3
+_LINKS_MAX: Final = 200
 _REFUSALS: Final = {Kind.NOT_FOUND, Kind.INVALID, Kind.FAILED_PRECONDITION, Kind.ALREADY_EXISTS}
 
 
@@ -30,8 +31,10 @@ class Linker(Client):
     """Links objects, one after the other."""
 
     async def run(self) -> None:
-        """Links until the faults end."""
-        while self.world.has_faults:
+        """Links until the faults end; in a run that takes very long, some of the time."""
+        for _ in range(_LINKS_MAX):
+            if not self.world.has_faults:
+                return
             await asyncio.sleep(self.random.expovariate(1 / self.world.plan.link_seconds))
             await self.link(self.random.choice(self.branches), self.random.choice(self.keys))
 

@@ -4,16 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.sim.overwriting import overwriting
+
 import tarn_graveler.branch.head_moves
 from tarn.core.branch import Branch, Token, discard_changes, move_head
-from tarn.core.errors import TarnError
 from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import CommitId
-from tarn.core.reflog import note_head_change
-from tarn.kv.keys import RepositoryKeys
-from tarn.kv.records import encode_branch
 from tarn.testing.faults.guards import Guard, Weakening
-from tarn_graveler.branch.attempts import Attempts
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
@@ -55,7 +52,7 @@ async def _move_from_any(
     force: bool,
     user_id: str = "",
 ) -> Branch:
-    """Moves the branch whatever its head is."""
+    """Moves the branch from any head."""
     del expected
     cause = Cause(HeadOperation.MOVE, user_id)
     if not force:
@@ -83,32 +80,8 @@ async def _move_from_any(
     return outcome.after.branch
 
 
-_compare_and_set = Branches.compare_and_set
-
-
-async def _set_reset(
-    self: Branches,
-    name: BranchName,
-    before: BranchVersion,
-    after: Branch,
-    attempts: Attempts,
-    cause: Cause,
-) -> Any:
-    """Overwrites the current record in a reset."""
-    if after.reset_count == before.branch.reset_count:
-        return await _compare_and_set(self, name, before, after, attempts, cause)
-    after = note_head_change(before.branch, after, cause, now_us=self._clock.now_us())
-    partition = self._repositories.keys_of(name.repository).refs
-    key = RepositoryKeys.branch(name.branch_id)
-    while True:
-        (found,) = await self._kv.get_many(partition, [key])
-        if found is None:
-            return None
-        try:
-            predicate = await self._kv.set_if(partition, key, encode_branch(after), found.predicate)
-        except TarnError:
-            continue
-        return BranchChange(before.branch, BranchVersion(after, predicate))
+def _is_reset(before: Branch, after: Branch) -> bool:
+    return after.reset_count != before.reset_count
 
 
 MOVE_GUARDS: Sequence[Guard] = (
@@ -157,7 +130,7 @@ MOVE_GUARDS: Sequence[Guard] = (
         "10",
         "I1 I3 I4 I5 I8",
         "a reset sets the record unconditionally",
-        (Weakening(Branches, "compare_and_set", _set_reset),),
+        (Weakening(Branches, "compare_and_set", overwriting(_is_reset)),),
         runs=300,
     ),
 )

@@ -64,7 +64,7 @@ def _any_token(token: Token) -> Token:
 
 
 def _at_any_token(self: PrivateRows, token: Token, path: str) -> bytes | None:
-    """Knows private rows by their path, whatever token they are in."""
+    """Knows private rows by their path, in any token."""
     return _address_at(self, _any_token(token), path)
 
 

@@ -41,7 +41,7 @@ async def _fold_nothing(
 
 
 def _reuse(built_from: Branch, current: Branch, pin: Pin | None) -> AfterLostFinish:
-    """Uses its result again, whatever has changed."""
+    """Uses its result again after any change."""
     return AfterLostFinish.REUSE
 
 

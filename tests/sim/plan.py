@@ -1,7 +1,7 @@
 """Draws the plan of a run from its seed: the size of the installation, its faults, and its clients' load."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tests.sim import narrow
@@ -19,10 +19,12 @@ __all__ = [
     "planned",
     "with_collectors",
     "with_compactors",
+    "with_equal_objects",
     "with_erasures",
     "with_expiry",
     "with_links",
     "with_online",
+    "with_stray_clocks",
 ]
 
 
@@ -51,6 +53,8 @@ class Plan:
         erasing: erasures, in a plan with collections; None: there are none.
         link_seconds: mean pause between the links of each of two clients, in a plan with collections; 0: there are
             none.
+        equal_rate: share of the objects that are equal to earlier ones: same bytes, another address.
+        stray_rate: share of the addresses, in a plan with collections, that come from a clock far ahead.
     """
 
     seed: int
@@ -98,6 +102,8 @@ class Plan:
     expiring: Expiring | None = None
     erasing: Erasing | None = None
     link_seconds: float = 0.0
+    equal_rate: float = 0.0
+    stray_rate: float = 0.0
 
     @property
     def registered_seconds(self) -> float:
@@ -145,6 +151,8 @@ class Plan:
             f"{'' if self.expiring is None else f', {self.expiring}'}"
             f"{'' if self.erasing is None else f', {self.erasing}'}"
             f"{f', links every {self.link_seconds} s' if self.link_seconds else ''}"
+            f"{f', equal objects {self.equal_rate}' if self.equal_rate else ''}"
+            f"{f', addresses from the future {self.stray_rate}' if self.stray_rate else ''}"
         )
 
 
@@ -196,6 +204,12 @@ _LINKED = {5, 6, 7}
 """Remainders of the seed modulo 8 of the plans with links, in runs with collections or erasures."""
 
 
+_RARELY_EQUAL = (0.0, 0.0, 0.1, 0.3)
+_EQUAL_RATES: Mapping[Mode, Sequence[float]] = {Mode.ERASE: (0.0, 0.1, 0.3, 0.5)}
+"""Rates of equal objects of the plans of a mode; in half of most modes there are none."""
+_LONG_UNCOMMITTED = 0.5
+
+
 _TURNED = {1, 4, 7}
 """The same of plans with a branch that is deleted and created again, in runs with collections."""
 
@@ -214,7 +228,27 @@ def draw(seed: int) -> Plan:
 def planned(seed: int, mode: Mode) -> Plan:
     """Draws the plan of a seed, and adds what plays beside the clients in a mode."""
     add = _ADDED.get(mode)
-    return draw(seed) if add is None else add(draw(seed))
+    plan = draw(seed) if add is None else add(draw(seed))
+    return with_equal_objects(plan, mode)
+
+
+def with_equal_objects(plan: Plan, mode: Mode) -> Plan:
+    """Makes clients of some plans write equal objects. The rate is drawn apart, and so are the objects.
+
+    Beside erasures, half of these plans commit rarely and compact: equal objects meet in compacted listings, and
+    uncommitted entries grow so old that erasures discard them.
+    """
+    rng = random.Random(f"equal {plan.seed}")
+    plan = replace(plan, equal_rate=rng.choice(_EQUAL_RATES.get(mode, _RARELY_EQUAL)))
+    if mode is Mode.ERASE and plan.equal_rate and rng.random() < _LONG_UNCOMMITTED:
+        return replace(plan, keys=3, commit_weight=1, compact_seconds=rng.choice([0.1, 0.3]))
+    return plan
+
+
+def with_stray_clocks(plan: Plan) -> Plan:
+    """Makes addresses of some plans come from a clock that is far ahead, as those of a gateway whose clock is wrong."""
+    rng = random.Random(f"stray {plan.seed}")
+    return replace(plan, stray_rate=rng.choice([0.0, 0.0, 0.1]))
 
 
 def with_compactors(plan: Plan) -> Plan:
@@ -319,7 +353,9 @@ def with_branch_turns(plan: Plan) -> Plan:
 
 _ADDED: Mapping[Mode, Callable[[Plan], Plan]] = {
     Mode.COMPACT: with_compactors,
-    Mode.COLLECT: lambda plan: with_branch_turns(with_links(with_collectors(plan))),
+    Mode.COLLECT: lambda plan: with_stray_clocks(
+        with_branch_turns(with_links(with_collectors(plan)))
+    ),
     Mode.ONLINE: with_online,
     Mode.EXPIRE: with_expiry,
     Mode.ERASE: lambda plan: with_links(with_erasures(plan)),

@@ -53,7 +53,7 @@ _AGAIN: Final = {Kind.UNAVAILABLE, Kind.UNKNOWN_OUTCOME, Kind.DEADLINE, Kind.EXH
 
 
 class _PurgerProcess(CollectorProcess):
-    """Purges whatever is due, also by an old list of what is doomed."""
+    """Purges all namespaces that are due, also by an old list of doomed ones."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name, [_LAKE])

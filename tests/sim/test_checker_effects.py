@@ -80,6 +80,19 @@ def test_a_write_meets_one_seal_of_the_conditional_writes_after_a_commit(story: 
     assert story.broken() == ["I1"], "the other ones found a conditional token"
 
 
+def test_a_row_that_is_late_for_the_seal_of_a_conditional_write_comes_again(story: Story) -> None:
+    """Its first row comes into the token that the conditional write sealed, its second one into the next token."""
+    story.put(1, 0, 60)
+    other = put_if(story, 9, ABSENT, 3, 4)
+    story.get(1, 10, 11)
+    story.put(2, 20, 21)
+    story.get(2, 22, 23)
+    story.get(1, 30, 31)
+    assert story.broken() == ["I1"], "no conditional write of the branch seals its token"
+    other.key = "other"
+    assert story.broken() == []
+
+
 def test_a_compaction_seals(story: Story) -> None:
     story.put(1, 0, 60)
     story.get(1, 2, 3)

@@ -148,7 +148,7 @@ async def prepare_many_seals(scene: Scene) -> None:
 
 @dataclass(frozen=True)
 class Story:
-    """What runs while the process dies.
+    """The operation that runs while the process dies.
 
     Attributes:
         changes: what the operation does to the listing.

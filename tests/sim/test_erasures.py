@@ -22,7 +22,7 @@ _SEEDS = sorted(_PLAYED.union(*(guard_seeds()[guard.name] for guard in ERASE_GUA
 
 
 def test_no_promise_is_broken_beside_erasures() -> None:
-    """And the runs do erase objects, also while clients work, and entries lose their blocks."""
+    """And the runs do erase objects, also while clients work, entries lose their blocks, and some objects are equal."""
     counts: Counter[str] = Counter()
     for seed in _SEEDS:
         run = run_seed(seed, mode=Mode.ERASE)
@@ -33,6 +33,8 @@ def test_no_promise_is_broken_beside_erasures() -> None:
     assert counts["erasure: certificate"] >= 1, counts  # while clients work
     assert counts["erasure: blocks deleted"] > len(_SEEDS), counts
     assert counts["erasure: entries without blocks"] > len(_SEEDS), counts
+    assert counts["equal objects"] > len(_SEEDS), counts
+    assert counts["erasure: entries discarded"] >= 1, counts
 
 
 @pytest.mark.parametrize("guard", ERASE_GUARDS, ids=lambda guard: guard.name)

@@ -62,7 +62,7 @@ def test_a_repository_is_restored_with_all_of_its_data_or_purged() -> None:
 
 
 def _of_anybody(storage_namespace: str, held: Namespace, instance_uid: str) -> None:
-    """Purges whatever the row of a namespace says."""
+    """Purges a namespace without regard to its row."""
 
 
 async def _no_look(self: Purger, doomed: object) -> None:

@@ -3,13 +3,13 @@
 import random
 from collections import Counter
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from tarn.testing.check.effects import Effect, Reading, Seals
 from tarn.testing.check.history import ABSENT, GONE, NEVER, Op, OpKind, Outcome
-from tarn.testing.check.witness import explain
+from tarn.testing.check.witness import _Search, explain
 
 
 class Model:
@@ -311,3 +311,31 @@ def test_the_order_of_deletes_beside_a_slow_read_is_no_state() -> None:
     verdict = explain(effects, [Reading(ABSENT, read.inv, read.end, read)], Seals([]))
     assert verdict.failed is None
     assert verdict.states_max < 100, "there are as many states as orders"
+
+
+def test_unanswered_conditional_writes_of_few_values_are_not_tried_in_every_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As equal objects make them: each write waits for a value that many others write."""
+    values = 5
+    ops = [Op(0, "p", OpKind.CREATE, "b", "k", ABSENT, 0, 1, 1, Outcome.OK)]
+    ops.append(Op(1, "p", OpKind.PUT, "b", "k", 0, 2, 3, 3, Outcome.OK))
+    for number in range(2, 42):
+        of_value, before = number % values, (number // values + number) % values
+        put = Op(number, "p", OpKind.PUT, "b", "k", of_value, number + 2, NEVER, NEVER)
+        put.expected = before
+        ops.append(put)
+    read = Op(90, "p", OpKind.GET, "b", "k", values - 1, 99, 100, 100, Outcome.OK)
+    effects = [Effect(op.value, op) for op in ops if op.value is not None]
+    original, count = _Search._put, 0
+
+    def counted(self: _Search, *where: Any) -> Any:
+        nonlocal count
+        count += 1
+        assert count < 100_000, "it tries every order"
+        return original(self, *where)
+
+    monkeypatch.setattr(_Search, "_put", counted)
+    verdict = explain(effects, [Reading(values - 1, read.inv, read.end, read)], Seals([]))
+    assert verdict.failed is None
+    assert count > 0

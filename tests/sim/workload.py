@@ -14,6 +14,7 @@ from tests.sim.world import World
 
 from tarn.client.graveler import GravelerClient, ListingPage
 from tarn.core.condition import WriteCondition
+from tarn.core.entry import identity_of
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
 from tarn.testing.check.history import ABSENT, GONE, Op, OpKind, Outcome
@@ -84,7 +85,7 @@ class Client:
 
     async def put(self, branch: str, key: str) -> None:
         """Writes a new value, or sometimes an old one again."""
-        value = await self._objects.new(branch)
+        value = await self._objects.new(branch, key)
         if value is None:
             return
         op = self.history.begin(self.name, OpKind.PUT, branch, key, value)
@@ -93,12 +94,13 @@ class Client:
 
     async def _stage(
         self, branch: str, key: str, packed: bytes, condition: WriteCondition | None = None
-    ) -> None:
+    ) -> bool:
+        """Stages an entry; returns whether the path has that of an earlier request of the operation instead."""
         repository_id, branch_id = branch.split("/")
         instance_uid = await self._objects.home_of(repository_id, packed)
         place = (repository_id, instance_uid, branch_id, key, packed)
         token, is_new = self._objects.proof_of(packed)
-        await self.graveler.stage(
+        return await self.graveler.stage(
             self.call(),
             *place,
             condition or WriteCondition(),
@@ -114,9 +116,10 @@ class Client:
         expected = self._seen.get((branch, key), ABSENT)
         if not looks and self.random.random() < 0.6:
             expected = ABSENT
-        value = await self._objects.new(branch, conditional=True)
+        value = await self._objects.new(branch, key, conditional=True)
         if value is None:
             return
+        begun, operation_id = value, f"{self.name}-{value}"
         first: float | None = None
         condition = WriteCondition(if_none_match=True)
         if expected != ABSENT:
@@ -126,9 +129,9 @@ class Client:
             # have been evaluated by the first, so it begins with the first.
             op = self.history.begin(self.name, OpKind.PUT, branch, key, value, inv=first)
             op.expected, first = expected, op.inv
-            packed = self.world.values.packed(value, f"{self.name}-{value}", self._now_us())
+            packed = self.world.values.packed(value, operation_id, self._now_us())
             try:
-                await self._stage(branch, key, packed, condition)
+                is_repeat = await self._stage(branch, key, packed, condition)
             except TarnError as error:
                 op.observed = _observed(self.world, error)
                 self.history.finish(op, outcome_of(error), note_of(error))
@@ -137,8 +140,14 @@ class Client:
             else:
                 self._seen[branch, key] = value
                 self.history.finish(op, Outcome.OK)
+                if is_repeat and value != begun:
+                    self.world.statistics["conditional writes that had taken effect"] += 1
+                    await self._objects.remove(value)
                 return
             await asyncio.sleep(self.random.uniform(0, 1.0))
+            value = await self._objects.again(branch, value)
+            if value is None:
+                return
 
     def _now_us(self) -> int:
         """Returns the modification time that a gateway gives to an entry; 0 if no operation of the plan compares it."""
@@ -146,7 +155,7 @@ class Client:
         clock = gateways[len(self.history.ops) % len(gateways)].clock
         return clock.now_us() if self.world.plan.has_moves else 0
 
-    async def _finish(self, op: Op, work: Awaitable[None]) -> None:
+    async def _finish(self, op: Op, work: Awaitable[object]) -> None:
         try:
             await work
         except TarnError as error:
@@ -309,7 +318,7 @@ class Client:
         sides = zip(page.left_entries, page.right_entries, strict=True)
         changes = dict(zip(page.paths, sides, strict=True))
         for path, (left, right) in changes.items():
-            if left == right:
+            if left and right and identity_of(left) == identity_of(right):
                 self.world.problem(f"{path} of {branch} is a difference of nothing")
         for path, op in ops.items():
             if path in changes:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from tests.sim.collecting import Collecting
 from tests.sim.collectors import CollectorProcess
+from tests.sim.equals import Discard
 from tests.sim.erased import Erased
 from tests.sim.erasers import EraserProcess
 from tests.sim.gateways import Gateway
@@ -265,6 +266,8 @@ class World:
         self.erasers: list[EraserProcess] = []
         # Reads through tags: tag, its commit, key, value.
         self.commit_reads: list[tuple[str, str, str, int]] = []
+        # Entries that erasures have discarded.
+        self.discards: list[Discard] = []
         # Ids of the commits that were built in the repository with merges, published or not.
         self.built: set[str] = set()
         self.has_faults = False

@@ -68,6 +68,10 @@ class Lab:
         )
         return replace(self._anonymous, caller_token=session.grant.caller_token)
 
+    async def gateway_token(self) -> str:
+        """Returns the token of a gateway, for some hours of the lab's clock."""
+        return (await self._auth.authorize_service(self._anonymous, "gateway")).caller_token
+
     def let_rules_settle(self) -> None:
         """Lets the time pass after which every replica refuses writes by the newest rules."""
         self.clock.shift_seconds += RULES_CACHE_SECONDS + 0.1

@@ -1,4 +1,4 @@
-"""What all rules of the state machine use: calls of the system, the comparison with the model, random choices."""
+"""The common part of all rules of the state machine: calls, the comparison with the model, random choices."""
 
 from __future__ import annotations
 
@@ -125,6 +125,7 @@ class MachineBase(RuleBasedStateMachine):
 
     def log_in(self) -> None:
         self.call = self.run(self.lab.log_in())
+        self.gateway_token = self.run(self.lab.gateway_token())
 
     def new_commit(
         self, name: str, expected: Callable[[], int], work: Coroutine[Any, Any, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 from hypothesis import strategies as st
@@ -18,11 +19,23 @@ from machine_base import (
     rarely,
 )
 
-from tarn.core.condition import WriteCondition
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
 
 
 class Writes(MachineBase):
     """Puts, deletions, commits, resets, moves; branches and tags."""
+
+    def stage(
+        self,
+        by: int,
+        branch: str,
+        path: str,
+        entry: bytes,
+        condition: WriteCondition = UNCONDITIONAL,
+    ) -> Coroutine[Any, Any, bool]:
+        """Stages an entry as a gateway does."""
+        place = (self.call, self.repository, self.uid, branch, path, entry, condition)
+        return self.client(by).stage(*place, gateway_token=self.gateway_token)
 
     @rule(at=numbers, path=paths, version=st.integers(1, 4), address=st.integers(1, 2), by=numbers)
     def put(self, at: int, path: str, version: int, address: int, by: int) -> None:
@@ -32,7 +45,7 @@ class Writes(MachineBase):
         self.attempt(
             "put",
             lambda: self.model.put(branch, path, Object(version, address)),
-            self.client(by).stage(self.call, self.repository, self.uid, branch, path, entry),
+            self.stage(by, branch, path, entry),
         )
 
     @rule(at=numbers, path=paths, version=st.integers(1, 4), by=numbers)
@@ -44,8 +57,7 @@ class Writes(MachineBase):
         operation = f"create {self.written}"
         entry = packed(version, address, operation)
         new = WriteCondition(if_none_match=True)
-        client = self.client(by)
-        work = client.stage(self.call, self.repository, self.uid, branch, path, entry, new)
+        work = self.stage(by, branch, path, entry, new)
         self.attempt(
             "create_object",
             lambda: self.model.put(branch, path, Object(version, address), only_new=True),

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from lake_model import Commit, Contents, LakeModel
 
 __all__ = ["changed_paths", "log", "origin"]
-
-IsWanted = Callable[[int], bool]
 
 
 def log(

@@ -1,8 +1,8 @@
 """Real processes: one Tarn of each form per test worker, a repository of its own for each test.
 
-Tests that are marked `on_cassandra` run on real Cassandra, too: on one node and on three. With `--long` each test that
-uses a Tarn runs in each form. Without it, one runs in a form that depends on its name, unless it is marked `every_form`
-or `in_form` (without a form: on Cassandra only).
+Tests that are marked `on_cassandra` run on real Cassandra, too: on one node and on three; those with `long=True` do so
+with `--long` only. With `--long` each test that uses a Tarn runs in each form. Without it, one runs in a form that
+depends on its name, unless it is marked `every_form` or `in_form` (without a form: on Cassandra only).
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     forms: list[Any] = list(forms_of(metafunc))
     if marker := metafunc.definition.get_closest_marker("on_cassandra"):
         wanted = marker.args or ON_CASSANDRA
-        forms += [pytest.param(form, marks=pytest.mark.cassandra) for form in wanted]
+        marks = [pytest.mark.cassandra]
+        if marker.kwargs.get("long"):
+            marks.append(pytest.mark.long)
+        forms += [pytest.param(form, marks=marks) for form in wanted]
     if "tarn" in metafunc.fixturenames:
         metafunc.parametrize("tarn", forms, indirect=True, scope="session")
     if "own_tarn" in metafunc.fixturenames:

@@ -219,7 +219,7 @@ def drill(tarn: RunningTarn, folder: Path, kv: tuple[str, ...], new_kv: tuple[st
     with client_of(tarn) as client:
         assert head in {each.commit_id for each in client.list_commits(lake, "main")}
         assert tarn.s3().complete_multipart_upload(**upload)["ETag"]
-        # What is written now wins over what was restored, and can be committed.
+        # New writes win over restored rows, and can be committed.
         for writer in writers:
             for key in writer.keys:
                 writer.s3.put_object(Bucket=lake, Key=f"{writer.branch}/{key}", Body=b"2")

@@ -65,6 +65,37 @@ def test_boto3_lists_in_pages_and_by_folders(s3: Any, repository: str) -> None:
 
 
 @pytest.mark.on_cassandra("one")
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_full_page_before_deleted_objects_is_the_last_one(
+    tarn: RunningTarn, s3: Any, repository: str, is_committed: bool
+) -> None:
+    """Clients ask whether a folder has an object by a page of one key."""
+    names = ["a", *(f"b/{number:02}" for number in range(40))]
+    for name in names:
+        s3.put_object(Bucket=repository, Key=f"main/{name}", Body=b"x")
+    if is_committed:
+        tarn.ok("commit", f"{repository}/main", "-m", "all")
+    gone = [{"Key": f"main/{name}"} for name in names[1:]]
+    s3.delete_objects(Bucket=repository, Delete={"Objects": gone})
+    for ask in (s3.list_objects_v2, s3.list_objects):
+        page = ask(Bucket=repository, Prefix="main/", MaxKeys=1)
+        assert ([each["Key"] for each in page["Contents"]], page["IsTruncated"]) == (
+            ["main/a"],
+            False,
+        )
+    s3.put_object(Bucket=repository, Key="main/c", Body=b"x")
+    page = s3.list_objects_v2(Bucket=repository, Prefix="main/", MaxKeys=1)
+    assert page["IsTruncated"]
+    rest = s3.list_objects_v2(
+        Bucket=repository,
+        Prefix="main/",
+        MaxKeys=1,
+        ContinuationToken=page["NextContinuationToken"],
+    )
+    assert ([each["Key"] for each in rest["Contents"]], rest["IsTruncated"]) == (["main/c"], False)
+
+
+@pytest.mark.on_cassandra("one")
 def test_boto3_uploads_in_parts(s3: Any, repository: str, tmp_path: Path) -> None:
     source = tmp_path / "large"
     source.write_bytes(LARGE)

@@ -217,15 +217,15 @@ def test_two_compactors_share_the_branches(own_tarn: RunningTarn, tmp_path: Path
     with another_compactor(tarn, tmp_path) as other:
         servers = (tarn.state()["compactor_server"], other)
 
-        def control(*command: str) -> None:
-            for server in servers:
-                tarn.ok("--compactor-server", server, "compact", *command)
-
-        control("pause")
+        # One of them is asked to pause, and the other one to go on.
+        tarn.ok("--compactor-server", servers[0], "compact", "pause")
         before = [status(tarn, server) for server in servers]
+        assert before[0]["paused_by"] == before[1]["paused_by"]
+        assert before[0]["paused_since"] == before[1]["paused_since"]
         for branch in branches:
             delete(s3, repository, names, branch)
-        control("resume")
+        assert not any(is_clean(tarn, repository, branch) for branch in branches)
+        tarn.ok("--compactor-server", servers[1], "compact", "resume")
         for branch in branches:
             eventually(partial(is_clean, tarn, repository, branch), tarn)
         after = [status(tarn, server) for server in servers]
@@ -309,7 +309,8 @@ def test_the_status_of_a_compactor_and_refusals(
     text = tarn.ok("compact", "status", "-n", "1000").out
     assert f"{repository}/main" in text
     assert "paused_until" in text
-    assert "works again" in tarn.ok("compact", "resume").err
+    assert "paused_by" in text
+    assert "work again" in tarn.ok("compact", "resume").err
     assert "paused_until" not in status(tarn)
     assert "branch never" in refused(tarn, 3, "compact", f"{repository}/never")
     refused(tarn, 2, "compact", "pause", "--minutes", "0")

@@ -49,7 +49,7 @@ def test_the_log_answers_ranges_filters_paths_and_draws(lake: Lake) -> None:
     assert lake.log("main", "--path", "raw/b") == ["two"]
     assert lake.log("main", "--path", "raw/b", "--first-parent") == ["merge"]
     assert lake.log("main", "--prefix", "odd name/") == ["one"]
-    assert lake.log("main", "--author", "nobody") == []
+    assert lake.log("main", "--author", "no-author") == []
     assert lake.log("main", "--until", "2026-01-01") == []
     assert "merge" in lake.log("main", "--since", "1 hour ago")
 

@@ -44,7 +44,7 @@ pytestmark = [
 
 
 class Received:
-    """What the collector has written, which is OTLP as JSON, a request on each line."""
+    """The collector's output: OTLP as JSON, a request on each line."""
 
     def __init__(self, output: Path) -> None:
         self._output = output

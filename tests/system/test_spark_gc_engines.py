@@ -22,6 +22,7 @@ from random_lakes import live_of, random_lake, without_runs
 from spark_lakes import local_lake, local_place, spark_session
 
 from tarn.block.mem import MemBlockStore
+from tarn.block.rangefile import metarange_path
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.block_names import BlockKind, paths_of
 from tarn.lifecycle.engine import Engine, InProcess
@@ -79,6 +80,41 @@ async def grown(lake: CollectedLake, seed: int) -> set[str]:
     lake.clock.advance(2 * 86_400)
     await lake.object(LARGE)
     return await lake.paths() - await live_of(lake)
+
+
+@pytest.mark.parametrize("part", ["metarange", "range"])
+async def test_both_engines_pass_over_an_abandoned_listing(
+    tmp_path: Path, spark: Any, part: str
+) -> None:
+    """Its other files stay; objects that only it named go. If it is needed, both end, and name the missing file."""
+    async with AsyncExitStack() as stack:
+        manifests, left = [], []
+        for name, engine in (("one", None), ("two", InProcess())):
+            lake = await spark_lake(stack, tmp_path / name, spark)
+            lake.engine = engine or lake.engine
+            kept = await lake.object()
+            lake.listings.append(await lake.listing([[kept]]))
+            whole = await lake.paths()
+            lost = await lake.listing([[kept], [await lake.object()]])
+            lake.listings.append(lost)
+            path = metarange_path(lost)
+            if part == "range":
+                (path,) = await lake.paths("_tarn/ranges/") - whole
+            await lake.blocks.delete_many(lake.namespace, [path])
+            lake.clock.advance(2 * 86_400)
+            with pytest.raises(TarnError, match=path) as raised:
+                await lake.mark()
+            assert raised.value.kind is Kind.CORRUPT
+            lake.unneeded.add(lost)
+            manifest = await lake.mark()
+            assert manifest.abandoned == (lost,)
+            assert await read_manifest(lake.blocks, lake.namespace, MARK) == manifest
+            await lake.sweep(manifest)
+            manifests.append(shown(manifest))
+            left.append(without_runs(await lake.paths()))
+            assert whole <= left[-1]
+        assert manifests[0] == manifests[1]
+        assert left[0] == left[1]
 
 
 @pytest.mark.parametrize("seed", range(LAKES))

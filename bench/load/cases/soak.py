@@ -1,8 +1,8 @@
 """Ten minutes of writes and deletes without a commit, with the compactor: listings, and the size of the store.
 
 Four connections put new objects, delete the oldest of these, delete committed objects from the front, and overwrite
-others. Meanwhile one connection lists the first 1,000 objects behind the deleted ones, in turn with the same
-listings of a branch without uncommitted changes. Between the slices it does so without writes.
+others. Meanwhile one connection, which stays open, lists the first 1,000 objects behind the deleted ones, in turn with
+the same listings of a branch without uncommitted changes. Between the slices it does so without writes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlite3
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import uvloop
 from bench.load.cases.objects import BODY, REPOSITORY, make_repository
-from bench.load.client import Load, Measured, exchange
+from bench.load.client import Kept, Load, Measured, exchange
 from bench.load.node import Form, Node, running
 from bench.load.seeding import OLD, Seeder, seeder
 from bench.load.signing import Request
@@ -72,10 +72,11 @@ class _Sizes:
 
 @dataclass(slots=True)
 class _Soak:
-    """What is still to write, and the measurements so far, by branch.
+    """The writes still to make, and the measurements so far, by branch.
 
     Attributes:
         quiet_cpu_s: processor time of the node's workers in each of the `quiet` runs.
+        kept: the connection of the listings.
     """
 
     unsent: list[Request] = field(default_factory=list)
@@ -84,6 +85,7 @@ class _Soak:
     quiet_cpu_s: dict[str, list[float]] = field(default_factory=lambda: {_BUSY: [], _CLEAN: []})
     writes: list[Measured] = field(default_factory=list)
     sizes: list[_Sizes] = field(default_factory=list)
+    kept: Kept = field(default_factory=Kept)
 
 
 def _run(trial: Trial) -> None:
@@ -101,6 +103,7 @@ def _run(trial: Trial) -> None:
             _slice(node, lists, writes, soak)
             if len(soak.writes) % _SIZES_EVERY == 0:
                 soak.sizes.append(uvloop.run(_sizes(trial, node, len(soak.sizes))))
+        soak.kept.close()
         for requests in lists.values():
             for request in requests:
                 found = exchange(node.address, request).count(b"<Key>")
@@ -148,7 +151,7 @@ def _slice(
     # Signed before the slice. The next slice goes on where this one stops, so that the order stays.
     missing = int(_WRITES_PER_SECOND * _SLICE_SECONDS) - len(soak.unsent)
     requests = [*soak.unsent, *itertools.islice(writes, missing)]
-    # What follows the writes, such as a compaction, must not always meet the same branch.
+    # Effects of the writes, such as a compaction, must not always meet the same branch.
     branches = (_BUSY, _CLEAN) if len(soak.writes) % 2 else (_CLEAN, _BUSY)
     over = threading.Event()
     load = Load(node.address, requests, _CONNECTIONS, 60, until=over.is_set)
@@ -158,7 +161,7 @@ def _slice(
     ends = time.monotonic() + _SLICE_SECONDS
     while time.monotonic() < ends:
         for branch in branches:
-            run = Load(node.address, lists[branch], 1, _PIECE_SECONDS, repeat=True).run()
+            run = _listed(node, lists[branch], _PIECE_SECONDS, soak.kept)
             soak.beside[branch].append(run)
     over.set()
     thread.join()
@@ -166,9 +169,13 @@ def _slice(
     soak.unsent = requests[sum(run.count + run.failures.total() for run in done) :]
     for branch in branches:
         before = node.processes.cpu_s()
-        run = Load(node.address, lists[branch], 1, _QUIET_SECONDS, repeat=True).run()
+        run = _listed(node, lists[branch], _QUIET_SECONDS, soak.kept)
         soak.quiet_cpu_s[branch].append(node.processes.cpu_s() - before)
         soak.quiet[branch].append(run)
+
+
+def _listed(node: Node, requests: Sequence[Request], seconds: float, kept: Kept) -> Measured:
+    return Load(node.address, requests, 1, seconds, repeat=True, kept=kept).run()
 
 
 async def _sizes(trial: Trial, node: Node, number: int) -> _Sizes:
@@ -292,7 +299,7 @@ def _cpu_us(soak: _Soak, branch: str) -> float:
 
 
 def _ratio(sizes: _Sizes) -> float:
-    """Compactions hand replaced ranges to garbage collection, which keeps them for a day whatever the branch does."""
+    """Compactions hand replaced ranges to garbage collection, which always keeps them for a day."""
     return (sizes.kv_files + sizes.ranges_live) / max(1, sizes.kv_live + sizes.ranges_live)
 
 

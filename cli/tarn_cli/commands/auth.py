@@ -158,7 +158,7 @@ def login(session: Session) -> None:
 
     \b
     Example:
-      tarn --server lake.example.org:8001 --endpoint https://lake.example.org auth login
+      tarn --server lake.example.org:8102 --endpoint https://lake.example.org auth login
     """
     given = session.settings()
     said = session.flags.over(settings_of_environment(session.environment))

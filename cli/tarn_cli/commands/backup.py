@@ -74,7 +74,7 @@ def create(
     """Make a backup, while Tarn is in use or stopped.
 
     Every write that was acknowledged before it began is in it. Only data that the target does not hold yet is
-    written; so the second backup is small. After an interruption run it again: it writes only what is missing.
+    written; so the second backup is small. After an interruption run it again: it writes only the missing data.
 
     \b
     Example:
@@ -132,7 +132,7 @@ def verify(
 ) -> None:
     """Read a backup back, restore it into a temporary store, and check that beside the bucket as `tarn fsck` does.
 
-    Exit code 7: the backup is damaged, or lacks something in the bucket. Changes nothing.
+    Exit code 7: the backup is damaged, or the bucket lacks objects that it needs. Changes nothing.
     """
     config = _config(session, config_file, data_dir, "")
 

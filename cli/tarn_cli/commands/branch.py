@@ -168,7 +168,7 @@ def list_(session: Session, repository: str, prefix: str, hidden: bool, sort: st
 @click.option(
     "--staging",
     is_flag=True,
-    help="Also count the staged rows and layers: what listings read, and a compaction folds.",
+    help="Also count the staged rows and layers, which listings read and a compaction folds.",
 )
 @pass_session
 def show(session: Session, branch_uri: str, staging: bool) -> None:

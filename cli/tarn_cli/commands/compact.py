@@ -64,6 +64,8 @@ def staging_record(found: pb.GetStagingStatisticsResponse, *, as_json: bool) -> 
         "complete": not found.is_truncated,
         "compacted_rows": found.compacted_row_count,
     }
+    if found.listed_rows_returned:
+        shown["rows_listed"] = round(found.listed_rows_read / found.listed_rows_returned, 1)
     for name in ("oldest_write_time", "compaction_start_time", "last_compaction_time"):
         if found.HasField(name):
             shown[name.removesuffix("_time")] = shown_time(getattr(found, name))

@@ -65,10 +65,10 @@ compact.add_command(compact_branch, "branch")
 )
 @pass_session
 def status(session: Session, limit: int) -> None:
-    """Show what a compactor knows and does.
+    """Show the state of a compactor: its work, its counts and the pause.
 
     The branches with the most uncommitted deletes come first. `rows listed` is the number of rows that listings of the
-    branch read for each one that they returned. Of several compactors, one answers.
+    branch read for each one that they returned. Of several compactors, one answers; a pause is that of all.
     """
     found = _ask(session, lambda client, call: client.status(call, page_size=limit))
     if session.output.as_json:
@@ -85,22 +85,33 @@ def status(session: Session, limit: int) -> None:
 @click.option(
     "--minutes", type=click.IntRange(1, 10_080), default=60, show_default=True, help="How long."
 )
+@click.option("--until-resumed", is_flag=True, help="Until `tarn compact resume`.")
 @pass_session
-def pause(session: Session, minutes: int) -> None:
-    """Let a compactor start no compaction for a while. A restart of the compactor ends the pause.
+def pause(session: Session, minutes: int, until_resumed: bool) -> None:
+    """Let no compactor start a compaction for a while; running ones finish.
 
-    To switch it off for good, set `compactor.enabled` to false.
+    The pause is stored: it holds for all compactors of the installation, also after restarts. Commits and `tarn compact
+    REPOSITORY/BRANCH` go on.
     """
-    done = _ask(session, lambda client, call: client.pause(call, minutes * 60))
-    session.output.one({"paused_until": shown_time(done.pause_end_time)})
+    done = _ask(
+        session,
+        lambda client, call: client.pause(call, minutes * 60, until_resumed=until_resumed),
+    )
+    session.output.one({"paused_until": _pause_end(done)})
 
 
 @compact.command()
 @pass_session
 def resume(session: Session) -> None:
-    """End a pause."""
+    """End the pause of all compactors."""
     _ask(session, lambda client, call: client.resume(call))
-    session.output.remark("the compactor works again")
+    session.output.remark("the compactors work again")
+
+
+def _pause_end(told: pb.PauseCompactorResponse | pb.GetCompactorStatusResponse) -> str:
+    if told.HasField("pause_end_time"):
+        return shown_time(told.pause_end_time)
+    return "tarn compact resume"
 
 
 def _ask(session: Session, ask: Callable[[CompactorClient, Call], Awaitable[T]]) -> T:
@@ -137,8 +148,10 @@ def _totals(found: pb.GetCompactorStatusResponse) -> dict[str, object]:
             for each in found.replicas
         ],
     }
-    if found.HasField("pause_end_time"):
-        shown["paused_until"] = shown_time(found.pause_end_time)
+    if found.paused_by:
+        shown["paused_by"] = found.paused_by
+        shown["paused_since"] = shown_time(found.pause_start_time)
+        shown["paused_until"] = _pause_end(found)
     return shown
 
 

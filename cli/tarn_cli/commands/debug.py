@@ -1,4 +1,4 @@
-"""`tarn debug`: what support needs to know of an installation."""
+"""`tarn debug`: information about an installation for support."""
 
 from __future__ import annotations
 

@@ -71,6 +71,6 @@ def doctor(
 
 
 async def examined(config: Config) -> list[Finding]:
-    """Returns what `examine` finds."""
+    """Returns the findings of `examine`."""
     clock = SystemClock()
     return [finding async for finding in examine(config, clock, SystemIds(clock))]

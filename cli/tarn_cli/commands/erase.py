@@ -53,7 +53,9 @@ def erase() -> None:
 @click.argument("repository")
 @click.argument("pattern")
 @click.option(
-    "--everything", is_flag=True, help="Also a pattern that begins with no whole literal segment."
+    "--everything",
+    is_flag=True,
+    help="Allow a pattern that does not begin with a whole literal segment.",
 )
 @config_option
 @data_dir_option

@@ -34,8 +34,8 @@ def gc() -> None:
     """Garbage collection: delete blocks to which nothing refers. docs/operate/gc.md explains it.
 
     A collection has two phases. A mark finds unreferenced blocks that are older than a day, and writes them to
-    quarantine. A sweep, after a grace time, deletes those that are still unreferenced. So run it once a day: each
-    run does what is due.
+    quarantine. A sweep, after a grace time, deletes those that are still unreferenced. So run it once a day: each run
+    does the phase that is due.
 
     \b
     Examples:
@@ -59,7 +59,7 @@ def gc() -> None:
 def run(
     session: Session, /, repositories: tuple[str, ...], temporary: Path | None, **values: object
 ) -> None:
-    """Do what is due in these repositories, or in all: sweep the last mark, or mark.
+    """Do the phase that is due in these repositories, or in all: sweep the last mark, or mark.
 
     Without REPOSITORIES it also deletes the data of repositories that were deleted with them, after their grace time.
 
@@ -76,7 +76,7 @@ def run(
 @click.argument("repository")
 @pass_session
 def status(session: Session, repository: str) -> None:
-    """Show what a collection does, what it did last, and when it may go on."""
+    """Show the present and the last run of a collection, and when the next sweep may begin."""
     name = parse_repository(repository)
     record = session.run(lambda tarn: tarn.collections.get(tarn.call(), name))
     session.output.one(_status(record))

@@ -286,7 +286,7 @@ def settings(session: Session, store: str, forget: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """What the audit log says about a command: its words, details, and the installations whose logs have it."""
+    """A command as the audit log records it: its words, details, and the installations whose logs have it."""
 
     words: str
     details: dict[str, str | int]

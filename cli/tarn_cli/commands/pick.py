@@ -20,7 +20,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 def _options(command: FunctionT) -> FunctionT:
-    """Adds what both commands take: the branch, and the options of the new commit."""
+    """Adds the argument and the options of both commands: the branch, and those of the new commit."""
     decorators = [
         click.argument("branch_uri", metavar="REPOSITORY/BRANCH"),
         click.option(

@@ -101,7 +101,7 @@ def set_quota(session: Session, /, repository: str, user: str, **changes: int | 
 @_user
 @pass_session
 def show(session: Session, repository: str, user: str) -> None:
-    """Show limits, and what a repository uses now."""
+    """Show limits, and the present usage of a repository."""
     kind, name = _subject(repository, user)
 
     async def work(tarn: Connection) -> pb.GetQuotaResponse:

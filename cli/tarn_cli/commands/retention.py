@@ -52,7 +52,7 @@ def show(session: Session, repository: str) -> None:
 @click.argument("repository")
 @click.argument("file", type=_rules, required=False)
 @click.option(
-    "--none", "is_none", is_flag=True, help="Remove all rules. What has expired stays so."
+    "--none", "is_none", is_flag=True, help="Remove all rules. Expired commits stay expired."
 )
 @click.option(
     "--if-match",

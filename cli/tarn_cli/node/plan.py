@@ -113,14 +113,14 @@ class NodePlan:
     """A node that is about to run; holds its ports until the context ends.
 
     Attributes:
-        specs: what the supervisor runs, in order of their start.
+        specs: the processes of the supervisor, in order of their start.
         endpoint: URL of the S3 endpoint.
         server: `host:port` of graveler's rpc.
         auth_server: `host:port` of auth's rpc.
         compactor_server: `host:port` of the compactor's rpc; empty if none runs.
         stop_s: time for a process to drain; then it is killed.
         admin_addresses: `host:port` of the admin port of each process, by its name.
-        timers: what the node runs regularly.
+        timers: the timers of the node.
     """
 
     specs: tuple[WorkerSpec, ...]

@@ -17,7 +17,8 @@ _OF_A_PERSON = {
     "TARN_SETTINGS",
     *map(variable_of, ("server", "auth_server", "endpoint", "access_key_id", "secret_access_key")),
 }
-"""Variables that the timers do not take from the environment: whoever starts the node is not who collects."""
+"""Variables that the timers do not take from the environment: they run as their own user, not as the one who starts
+Tarn."""
 _TARN = (sys.executable, "-m", "tarn_cli", "--quiet")
 
 

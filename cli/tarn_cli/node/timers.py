@@ -2,7 +2,7 @@
 
 Each run is a child process of its own, so its failure is not that of the node. One runs at a time: a backup would end a
 collection. The time of the last run is in the data folder (`timers.json`), so that a machine that restarts often still
-does what is due. The output of the last run of a timer is in `logs/<timer>.log`.
+does the runs that are due. The output of the last run of a timer is in `logs/<timer>.log`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tarn_cli.output import TIME_FORMAT, Record
 __all__ = ["STOP_SECONDS", "TimerSpec", "TimerTimes", "Timers", "due_us", "timers_record"]
 
 STOP_SECONDS: Final = 10.0
-"""Time for a run to end when the node stops; then it is killed. What a run was doing, the next one goes on with."""
+"""Time for a run to end when the node stops; then it is killed. The next run continues the work."""
 _LOOK_S: Final = 30.0
 """A wait is at most this long: the wall clock may jump, and a machine may sleep."""
 _RUN_MAX_S: Final = 86_400.0
@@ -62,7 +62,8 @@ class TimerSpec:
 
 @dataclass(frozen=True, slots=True)
 class TimerTimes:
-    """What the data folder says about a timer. Times are microseconds since the epoch; 0: never.
+    """The last and the next run of a timer, as the data folder records them. Times are microseconds since the epoch; 0:
+    never.
 
     Attributes:
         begin_us: when the last run began.
@@ -125,7 +126,7 @@ class Timers:
         self._stop.set()
 
     async def run(self) -> None:
-        """Runs what is due until `stop`; returns when no process of a timer runs any more."""
+        """Runs the timers that are due until `stop`; returns when no process of a timer runs any more."""
         if not self._specs:
             self._where.forget_timers()
             return
@@ -252,7 +253,7 @@ class Timers:
 
 
 def timers_record(where: DataDir) -> Record:
-    """Returns what the data folder says about timers, for people; empty without timers."""
+    """Returns the last and next runs of timers, for people; empty without timers."""
     shown: dict[str, object] = {}
     for name, times in _read(where, lambda _: None).items():
         fields: dict[str, object] = {}

@@ -90,7 +90,7 @@ async def _assemble(
         ids=ids,
         builder=builder,
         stopped=runtime.stopped,
-        require_feature=replica.require,
+        features=replica.features,
         meters=runtime.meters,
     )
     graveler_calls = InProcessTransport(graveler.endpoints, clock)

@@ -33,7 +33,7 @@ _ETAG = re.compile(r"<ETag>([^<]{1,200})</ETag>")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the bucket holds now.
+    """The object that the bucket holds now.
 
     Attributes:
         size: bytes.
@@ -52,7 +52,7 @@ class _Answer:
 
 
 class _Span:
-    """A part of a file as a body: counts and digests what is read."""
+    """A part of a file as a body: counts and digests the bytes that are read."""
 
     def __init__(self, file: BinaryIO, size: int, advance: Advance) -> None:
         self._file = file
@@ -127,7 +127,7 @@ def write(
 def _put(
     source: Path, start: int, size: int, url: str, headers: Mapping[str, str], advance: Advance
 ) -> str:
-    """Puts a part of a file; returns the ETag. Repeats what may pass."""
+    """Puts a part of a file; returns the ETag. Repeats the request after failures that may pass."""
     for attempt in range(1, _TRIES + 1):
         with source.open("rb") as file:
             file.seek(start)

@@ -44,7 +44,7 @@ class SparkActions:
         their tasks within two seconds after that.
 
         Args:
-            step: what it does, in words.
+            step: the name of the step, in words.
             action: starts jobs and waits for them.
 
         Raises:

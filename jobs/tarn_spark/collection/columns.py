@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -14,15 +15,19 @@ __all__ = [
     "KEYS",
     "KINDS",
     "LISTED",
+    "MISSING",
     "ascending",
     "by_kind",
     "keys_batch",
     "kind_number",
     "listed_batch",
+    "missing_batch",
 ]
 
 KINDS: Final = tuple(BlockKind)
 """A kind's number is its place here: metaranges, ranges, data. Sweeps delete in this order."""
+MISSING: Final = 64
+"""Added to the number of a kind in `KEYS`: the block itself is missing. No such row leaves `Frames.references`."""
 KEYS: Final = "kind tinyint, key binary"
 LISTED: Final = "kind tinyint, key binary, size bigint, mtime bigint"
 
@@ -35,6 +40,12 @@ def kind_number(kind: BlockKind) -> int:
 def keys_batch(kind: BlockKind, keys: Bytes) -> pa.RecordBatch:
     """Returns a batch of `KEYS`."""
     return pa.RecordBatch.from_arrays(_first_columns(kind, keys), names=["kind", "key"])
+
+
+def missing_batch(kind: BlockKind, keys: Sequence[bytes]) -> pa.RecordBatch:
+    """Returns a batch of `KEYS` that tells missing blocks."""
+    numbers = pa.array([kind_number(kind) + MISSING] * len(keys), pa.int8())
+    return pa.RecordBatch.from_arrays([numbers, pa.array(keys, pa.binary())], ["kind", "key"])
 
 
 def listed_batch(kind: BlockKind, rows: Listed) -> pa.RecordBatch:

@@ -1,8 +1,8 @@
 """Deletes blocks of data on executors, in rounds of some seconds.
 
 Before each round the driver makes sure that it has its lease. A round tells the executors until when they may send
-deletions; what they did not get to comes into the next round. So executors need no connection to graveler, and one that
-the driver has lost stops by itself. The keys pass through the driver, some 40 bytes for each.
+deletions; the blocks that they did not reach come into the next round. So executors need no connection to graveler, and
+one that the driver has lost stops by itself. The keys pass through the driver, some 40 bytes for each.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ _LIMIT_S: Final = 40.0
 lasts 300 s, so clocks may differ by minutes."""
 _ANSWER_S: Final = 300.0
 """Most time after that for the last deletions, and for Spark to repeat the tasks of a lost executor."""
+_FIRST_BATCHES: Final = 8
+"""Batches of each executor's core in the first round. Blocks that take too long come into the next one."""
 _IDLE_MAX: Final = 3
 _GROWTH_MAX: Final = 2.0
 
@@ -47,7 +49,7 @@ class _RoundOverError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """What became of a chunk.
+    """The outcome of a chunk.
 
     Attributes:
         done: rows from its begin whose outcome is written; the others may or may not be deleted.
@@ -146,7 +148,7 @@ class Rounds:
     idle: int = 0
 
     def __post_init__(self) -> None:
-        self.rows = self._within_rate(2 * self._slots * self.options.batch_blocks)
+        self.rows = self._within_rate(_FIRST_BATCHES * self._slots * self.options.batch_blocks)
 
     @property
     def _slots(self) -> int:
@@ -209,7 +211,7 @@ class Rounds:
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
 
     def _adapt(self, done: int, seconds: float) -> None:
-        """Chooses the size of the next round from what this one did."""
+        """Chooses the size of the next round from the result of this one."""
         self.idle = 0 if done else self.idle + 1
         if self.idle >= _IDLE_MAX:
             text = (

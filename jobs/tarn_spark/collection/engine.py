@@ -48,6 +48,8 @@ from tarn_spark.collection.tasks import (
 __all__ = ["SparkEngine", "write_quarantine"]
 
 _FIRST_PAGE: Final = 1000
+_FETCHED_ROWS: Final = 250_000
+"""Blocks of data that come into this process at a time, 40 bytes each; at least one partition."""
 _SAMPLE_MORE: Final = 4
 """A sample by share has this many times the rows that are wanted, because their number varies."""
 
@@ -71,7 +73,7 @@ class SparkEngine:
     ) -> Manifest:
         """See `tarn.lifecycle.marking.mark`. A dry run writes the roots to the block store, and deletes them again."""
         async with self._work(lake, run, roots, progress) as work:
-            references, counts = await work.frames.references(work.roots)
+            references, counts, abandoned = await work.frames.references(work.roots, roots)
             listed, tallies = await work.frames.listed(await _slices_of(lake))
             old = listed.where(listed.mtime < run.cutoff_us)
             about = sum(counts.values()) + sum(tally.count for tally in tallies.values())
@@ -87,6 +89,7 @@ class SparkEngine:
                 lake.clock.now_us(),
                 {kind.value: tally for kind, tally in tallies.items()},
                 parts,
+                abandoned,
             )
             if not dry_run:
                 await write_manifest(lake.blocks, lake.namespace, manifest)
@@ -112,7 +115,7 @@ class SparkEngine:
         log = OutcomeLog(lake.blocks, lake.namespace, manifest.run_id, run.attempt)
         async with self._work(lake, run, roots, progress) as work:
             left, noted = await work.not_yet_deleted(manifest, log)
-            references, counts = await work.frames.references(work.roots)
+            references, counts, _ = await work.frames.references(work.roots, roots)
             sample = await work.sampled(references, counts, options.sample, rng)
             about = sum(counts.values()) + sum(part.count for part in manifest.parts)
             doomed, found = await work.frames.unreferenced(left, references, about)
@@ -134,22 +137,22 @@ class SparkEngine:
                     log,
                     progress,
                 )
-                await work.delete_data(doomed, rounds)
+                await work.delete_data(doomed, found[BlockKind.DATA].count, rounds)
             finally:
                 await log.flush()
         progress.begin("read live blocks again", len(sample))
-        return await swept_report(lake, run, manifest, log, sample)
+        return await swept_report(lake, run, lease, manifest, log, sample)
 
     @asynccontextmanager
     async def _work(
         self, lake: Lake, run: Run, roots: Roots, progress: Progress
     ) -> AsyncIterator[_Work]:
-        """Reads the roots into files, and yields what works with them; the files are deleted at the end."""
+        """Reads the roots into files, and yields the work on them; the files are deleted at the end."""
         actions = SparkActions(self.spark, progress)
         with ExitStack() as stack:
             spark = self.spark.newSession()
             frames = Frames(spark, actions, self.place, lake.namespace, stack)
-            progress.begin("read what is in use")
+            progress.begin("gather the roots")
             try:
                 parts = await write_roots(
                     roots, lake.blocks, lake.namespace, run.run_id, run.attempt, progress
@@ -184,7 +187,7 @@ class _Work:
     """The steps of one run after its roots have been read.
 
     Attributes:
-        lake: what is collected.
+        lake: the repository that is collected.
         run: the run.
         roots: files of the roots.
         frames: the tables.
@@ -213,7 +216,7 @@ class _Work:
             return candidates, None
         done = self._noted(files, Outcome.DELETED)
         deleted = candidates.join(done, ["kind", "key"], "left_semi")
-        told = await self.actions.run("read what was deleted", lambda: tallies_of(deleted))
+        told = await self.actions.run("read the deleted blocks", lambda: tallies_of(deleted))
         _count(log, told, Outcome.DELETED)
         left = candidates.join(done, ["kind", "key"], "left_anti")
         return left, self._noted(files, Outcome.REFERENCED)
@@ -236,14 +239,14 @@ class _Work:
         kept = left.join(doomed.select("kind", "key"), ["kind", "key"], "left_anti")
         if noted is not None:
             again = kept.join(noted, ["kind", "key"], "left_semi")
-            told = await self.actions.run("read what is in use", lambda: tallies_of(again))
+            told = await self.actions.run("read the blocks in use", lambda: tallies_of(again))
             _count(log, told, Outcome.REFERENCED)
             kept = kept.join(noted, ["kind", "key"], "left_anti")
         work = WriteOutcomes(self.lake.namespace, mark_run_id, Outcome.REFERENCED)
         written = self.frames.mapped(
             kept.select("kind", "key", "size", "mtime"), work, OUTCOME_TALLIES
         )
-        for row in await self.actions.run("note what is in use", written.collect):
+        for row in await self.actions.run("note the blocks in use", written.collect):
             log.tallies[row["kind"]][Outcome.REFERENCED.value].add(row["count"], row["size_bytes"])
 
     async def sampled(
@@ -290,14 +293,18 @@ class _Work:
                     due = began + len(batch) / options.deletes_per_second
                     await clock.sleep(max(0.0, due - clock.monotonic()))
 
-    async def delete_data(self, doomed: DataFrame, rounds: Rounds) -> None:
-        """Deletes the blocks of data, in rounds. One partition of the table at a time is in this process."""
+    async def delete_data(self, doomed: DataFrame, count: int, rounds: Rounds) -> None:
+        """Deletes the blocks of data, in rounds. Some partitions of the table at a time are in this process."""
         kind = BlockKind.DATA
         packed = _packed(doomed.where(doomed.kind == kind_number(kind)))
         held: Listed = np.zeros(0, kind.listed_dtype)
         rdd = await self.actions.run_silently("delete", lambda: packed.rdd)
-        for number in range(rdd.getNumPartitions()):
-            rows = await self.actions.run_silently("delete", partial(_rows_in, rdd, number))
+        # A job has a fixed cost, and hashes spread the blocks evenly: as many partitions at a time as have enough rows.
+        partitions = range(rdd.getNumPartitions())
+        step = max(1, len(partitions) * _FETCHED_ROWS // max(count, 1))
+        for start in partitions[::step]:
+            some = partitions[start : start + step]
+            rows = await self.actions.run_silently("delete", partial(_rows_in, rdd, some))
             arrived = [np.frombuffer(row["rows"], kind.listed_dtype) for row in rows]
             held = np.concatenate([held, *arrived])
             while len(held) >= rounds.rows:
@@ -347,9 +354,9 @@ def _packed(data: DataFrame) -> DataFrame:
     return data.mapInArrow(pack, "rows binary")
 
 
-def _rows_in(rdd: Any, partition: int) -> list[Any]:  # noqa: ANN401 - Spark has no types
-    """Returns the rows of one partition. Blocks."""
-    return list(rdd.context.runJob(rdd, list, [partition]))
+def _rows_in(rdd: Any, partitions: Sequence[int]) -> list[Any]:  # noqa: ANN401 - Spark has no types
+    """Returns the rows of some partitions. Blocks."""
+    return list(rdd.context.runJob(rdd, list, list(partitions)))
 
 
 def _count(log: OutcomeLog, tallies: Tallies, outcome: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""What runs in the Python processes of executors: an open block store, and tasks over Arrow batches.
+"""Code for the Python processes of executors: an open block store, and tasks over Arrow batches.
 
 Spark uses a Python process for many tasks. It keeps one event loop and one open store, because opening a bucket costs
 several requests. A `TarnError` crosses Spark, which knows only texts, as a token in the text.
@@ -142,7 +142,7 @@ def arrow_task(
 
 
 def _stepped(worker: _Worker, found: AsyncIterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields what an async generator yields, by running the event loop from one item to the next."""
+    """Yields the items of an async generator, by running the event loop from one item to the next."""
 
     async def following() -> pa.RecordBatch | None:
         return await anext(found, None)

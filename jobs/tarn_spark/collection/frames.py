@@ -1,8 +1,9 @@
-"""The tables of a collection in Spark: what is in use, what is listed, and what of a listing is not in use."""
+"""The tables of a collection in Spark: the blocks in use, the listed blocks, and the listed blocks that are not in
+use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -10,18 +11,23 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from tarn.block.rangefile import metarange_path, range_path
+from tarn.core.collection import LISTING_IDS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import MetarangeId, RangeId
 from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.quarantine import PART_ROWS, Part, Tally
-from tarn.lifecycle.references import EMPTY_KEY
+from tarn.lifecycle.references import EMPTY_KEY, MissingFiles, Roots
 from tarn.lifecycle.root_files import RootParts
 from tarn_spark.collection.actions import SparkActions
-from tarn_spark.collection.columns import KEYS, KINDS, LISTED, kind_number
+from tarn_spark.collection.columns import KEYS, KINDS, LISTED, MISSING, kind_number
 from tarn_spark.collection.executor import BatchWork, StorePlace, arrow_task
 from tarn_spark.collection.slices import Slice
 from tarn_spark.collection.tasks import (
+    LACKS,
     PARTS,
     SLICES,
+    FindListings,
     ListSlices,
     OpenListings,
     ReadQuarantine,
@@ -45,7 +51,7 @@ and an existence join holds a key once however often it is referenced."""
 
 
 class Frames:
-    """Makes the tables of one run. What it keeps on the executors is freed with `stack`.
+    """Makes the tables of one run. The tables that it keeps on the executors are freed with `stack`.
 
     Args:
         spark: of this run alone: its settings are changed.
@@ -87,7 +93,7 @@ class Frames:
         return frame.repartition(pieces)
 
     def mapped(self, frame: DataFrame, work: BatchWork, schema: str) -> DataFrame:
-        """Returns what a task makes of the rows of a table."""
+        """Returns the rows that a task makes of the rows of a table."""
         return frame.mapInArrow(arrow_task(self._place, work), schema)
 
     def kept(self, frame: DataFrame) -> DataFrame:
@@ -116,36 +122,80 @@ class Frames:
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
         return frame
 
-    async def references(self, parts: RootParts) -> tuple[DataFrame, dict[BlockKind, int]]:
-        """Returns the keys that are in use (`KEYS`, some more than once), and their numbers.
+    async def references(
+        self, parts: RootParts, roots: Roots
+    ) -> tuple[DataFrame, dict[BlockKind, int], tuple[MetarangeId, ...]]:
+        """Returns the keys that are in use (`KEYS`, some more than once), their numbers, and the abandoned listings.
+
+        Args:
+            parts: files of the roots.
+            roots: tells which of the listings with missing files are needed.
 
         Raises:
-            TarnError: CORRUPT if a part of the roots or a listing is missing or damaged.
+            TarnError: CORRUPT if a part of the roots is missing, a listing damaged, or one missing that is needed.
         """
-        roots = await self.parts("read the roots", parts.whole, are_roots=True)
+        whole = await self.parts("read the roots", parts.whole, are_roots=True)
         emptied = await self.parts("read emptied listings", parts.emptied, are_roots=True)
         named = sum(part.count for part in parts.whole if part.kind == BlockKind.METARANGE.value)
         self._join_in(named // _JOINED_ROWS)
         has_file = f.col("key") != f.lit(EMPTY_KEY)
-        metaranges = roots.where(_is(BlockKind.METARANGE) & has_file)
-        ranges = self.kept(self._opened(metaranges.distinct(), named).distinct())
-        range_count = await self._actions.run("open listings", ranges.count)
+        metaranges = whole.where(_is(BlockKind.METARANGE) & has_file)
+        opened = self.kept(self._opened(metaranges.distinct(), named).distinct())
+        range_count = await self._actions.run("open listings", opened.count)
+        ranges = opened.where(_is(BlockKind.RANGE))
         empty = self.scatter([(kind_number(BlockKind.METARANGE), EMPTY_KEY)], KEYS)
         # The ranges of emptied listings are in use; the blocks behind them are not, so they are not opened.
         emptied_count = sum(part.count for part in parts.emptied)
         bare = self._opened(emptied.where(has_file).distinct(), emptied_count)
-        tables = [roots, ranges, self._opened(ranges, range_count), empty, emptied, bare]
+        tables = [whole, opened, self._opened(ranges, range_count), empty, emptied, bare]
         found = tables[0]
         for table in tables[1:]:
             found = found.unionAll(table)
         self.kept(found)
-        counts = await self._actions.run("open ranges", lambda: counts_of(found))
-        return found, counts
+        numbers = await self._actions.run("open ranges", lambda: numbers_of(found))
+        abandoned: tuple[MetarangeId, ...] = ()
+        if any(number >= MISSING for number in numbers):
+            lost = found.where(f.col("kind") >= MISSING)
+            listings = metaranges.unionAll(emptied.where(has_file)).distinct()
+            abandoned = await self._abandoned(lost, listings, named + emptied_count, roots)
+        return found.where(f.col("kind") < MISSING), _counts(numbers), abandoned
+
+    async def _abandoned(
+        self, lost: DataFrame, listings: DataFrame, count: int, roots: Roots
+    ) -> tuple[MetarangeId, ...]:
+        """Returns the listings that lack files, if nothing needs them. Few rows come to this process.
+
+        Raises:
+            TarnError: CORRUPT: one is needed, or there are too many.
+        """
+        missing = MissingFiles(self.namespace)
+        some = lost.distinct().limit(2 * (LISTING_IDS_MAX + 1))
+        for row in await self._actions.run("find missing files", some.collect):
+            block_id = bytes(row["key"]).hex()
+            if KINDS[row["kind"] - MISSING] is BlockKind.RANGE:
+                missing.add_range(RangeId(block_id))
+            else:
+                missing.add_listing(MetarangeId(block_id), metarange_path(MetarangeId(block_id)))
+        if missing.ranges:
+            keys = frozenset(map(bytes.fromhex, missing.ranges))
+            pieces = self._pieces(count)
+            work = FindListings(self.namespace, keys)
+            lacking = self.mapped(listings.repartition(pieces), work, LACKS)
+            most = lacking.limit(LISTING_IDS_MAX + 1)
+            step = "find the listings of missing ranges"
+            for row in await self._actions.run(step, most.collect):
+                path = range_path(RangeId(bytes(row["lacks"]).hex()))
+                missing.add_listing(MetarangeId(bytes(row["listing"]).hex()), path)
+        return await missing.abandoned(roots)
 
     def _opened(self, frame: DataFrame, count: int) -> DataFrame:
         """Returns the keys in the listings of a table with at most `count` rows."""
-        pieces = max(1, min(count, max(self.slots * 2, count // _FILES_OF_TASK), _TASKS_MAX))
-        return self.mapped(frame.repartition(pieces), OpenListings(self.namespace), KEYS)
+        opening = frame.repartition(self._pieces(count))
+        return self.mapped(opening, OpenListings(self.namespace), KEYS)
+
+    def _pieces(self, count: int) -> int:
+        """Returns the number of tasks that open `count` listings."""
+        return max(1, min(count, max(self.slots * 2, count // _FILES_OF_TASK), _TASKS_MAX))
 
     async def listed(self, slices: Iterable[Slice]) -> tuple[DataFrame, Tallies]:
         """Returns all blocks of the slices (`LISTED`, kept), and their tallies."""
@@ -198,10 +248,18 @@ def _is(kind: BlockKind) -> Column:
     return f.col("kind") == kind_number(kind)
 
 
+def numbers_of(frame: DataFrame) -> dict[int, int]:
+    """Returns the number of rows by the number of their kind. Blocks."""
+    return {row["kind"]: row["count"] for row in frame.groupBy("kind").count().collect()}
+
+
 def counts_of(frame: DataFrame) -> dict[BlockKind, int]:
     """Returns the number of rows of each kind. Blocks."""
-    found = {row["kind"]: row["count"] for row in frame.groupBy("kind").count().collect()}
-    return {kind: found.get(kind_number(kind), 0) for kind in KINDS}
+    return _counts(numbers_of(frame))
+
+
+def _counts(numbers: Mapping[int, int]) -> dict[BlockKind, int]:
+    return {kind: numbers.get(kind_number(kind), 0) for kind in KINDS}
 
 
 def tallies_of(frame: DataFrame) -> Tallies:

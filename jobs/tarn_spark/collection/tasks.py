@@ -21,15 +21,23 @@ from tarn.core.ids import MetarangeId, RangeId
 from tarn.lifecycle.block_names import BlockKind, Bytes, listed_of
 from tarn.lifecycle.outcomes import Outcome, OutcomeLog, read_outcomes
 from tarn.lifecycle.quarantine import Part, QuarantineWriter, read_part
-from tarn.lifecycle.references import addresses_of_range, ranges_of_metarange
+from tarn.lifecycle.references import find_addresses, find_ranges
 from tarn.lifecycle.root_files import read_root_part
 from tarn.rpc.process.system import SystemClock, SystemIds
-from tarn_spark.collection.columns import ascending, by_kind, keys_batch, listed_batch
+from tarn_spark.collection.columns import (
+    ascending,
+    by_kind,
+    keys_batch,
+    listed_batch,
+    missing_batch,
+)
 
 __all__ = [
+    "LACKS",
     "OUTCOME_TALLIES",
     "PARTS",
     "SLICES",
+    "FindListings",
     "ListSlices",
     "OpenListings",
     "ReadNoted",
@@ -42,6 +50,8 @@ __all__ = [
 
 PARTS: Final = "path string, kind string, count bigint, size_bytes bigint, sha256 string"
 """Rows that are `tarn.lifecycle.quarantine.Part`."""
+LACKS: Final = "listing binary, lacks binary"
+"""Keys of metaranges, each with that of a range which it names and which is missing."""
 SLICES: Final = "kind string, prefix string, after string"
 OUTCOME_TALLIES: Final = "kind string, count bigint, size_bytes bigint"
 _OPENED_AT_ONCE: Final = 4
@@ -96,7 +106,8 @@ class ReadRoots:
 class OpenListings:
     """Opens metaranges, and yields the keys of their ranges; or ranges, and yields addresses. `KEYS` to `KEYS`.
 
-    Every file is verified against its id: a damaged one that names too little would let live blocks go.
+    Every file is verified against its id: a damaged one that names too little would let live blocks go. A missing one
+    yields a row that says so (`MISSING`).
     """
 
     namespace: str
@@ -106,23 +117,57 @@ class OpenListings:
     ) -> AsyncIterator[pa.RecordBatch]:
         """See `BatchWork`."""
         for kind, rows in by_kind(batch):
-            ids = [key.tobytes().hex() for key in rows["key"]]
-            for start in range(0, len(ids), _OPENED_AT_ONCE):
+            keys = [key.tobytes() for key in rows["key"]]
+            for start in range(0, len(keys), _OPENED_AT_ONCE):
                 opened: list[Bytes] = []
-                open_one = partial(self._open, blocks, kind, opened)
-                await for_each(ids[start : start + _OPENED_AT_ONCE], open_one, _OPENED_AT_ONCE)
+                missing: list[bytes] = []
+                open_one = partial(self._open, blocks, kind, opened, missing)
+                await for_each(keys[start : start + _OPENED_AT_ONCE], open_one, _OPENED_AT_ONCE)
                 inner = BlockKind.RANGE if kind is BlockKind.METARANGE else BlockKind.DATA
-                for keys in opened:
-                    yield keys_batch(inner, keys)
+                for found in opened:
+                    yield keys_batch(inner, found)
+                if missing:
+                    yield missing_batch(kind, missing)
 
     async def _open(
-        self, blocks: BlockStore, kind: BlockKind, opened: list[Bytes], block_id: str
+        self,
+        blocks: BlockStore,
+        kind: BlockKind,
+        opened: list[Bytes],
+        missing: list[bytes],
+        key: bytes,
     ) -> None:
         if kind is BlockKind.METARANGE:
-            found = await ranges_of_metarange(blocks, self.namespace, MetarangeId(block_id))
+            found = await find_ranges(blocks, self.namespace, MetarangeId(key.hex()))
         else:
-            found = await addresses_of_range(blocks, self.namespace, RangeId(block_id))
-        opened.append(found)
+            found = await find_addresses(blocks, self.namespace, RangeId(key.hex()))
+        if found is None:
+            missing.append(key)
+        else:
+            opened.append(found)
+
+
+@dataclass(frozen=True, slots=True)
+class FindListings:
+    """Finds the metaranges that name missing ranges. Takes `KEYS` of metaranges, yields `LACKS`.
+
+    Attributes:
+        namespace: of the repository.
+        missing: keys of ranges.
+    """
+
+    namespace: str
+    missing: frozenset[bytes]
+
+    async def __call__(
+        self, blocks: BlockStore, batch: pa.RecordBatch
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `BatchWork`."""
+        for key in batch.column("key").to_pylist():
+            ranges = await find_ranges(blocks, self.namespace, MetarangeId(key.hex()))
+            named = () if ranges is None else self.missing.intersection(map(bytes, ranges))
+            if named:
+                yield pa.RecordBatch.from_pydict({"listing": [key], "lacks": [min(named)]})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Progress of the work that a task of the event loop does, for whoever started it.
+"""Progress of the work that a task of the event loop does, for the code that started it.
 
-The work reports without knowing who listens, as it records a span of a trace; so no layer between them passes a
+The work reports without knowing its listener, as it records a span of a trace; so no layer between them passes a
 callback on. Without a listener, a report costs a look-up of a context variable.
 """
 

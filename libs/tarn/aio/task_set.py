@@ -1,9 +1,9 @@
 """Tasks that outlive the block that started them.
 
-All other code spawns tasks in an `asyncio.TaskGroup`. A transport or a server exists from its construction to
-`close()`, often across tasks, and its tasks must outlive their callers (a write that has begun is not stopped
-because its client hung up), so it cannot use a block. Only this module spawns tasks without a group. Like a group
-it keeps every task, never loses an error and leaves no task behind.
+All other code spawns tasks in an `asyncio.TaskGroup`. A transport or a server cannot use a block: it exists from its
+construction to `close()`, often across tasks. Its tasks must outlive their callers, because a write that has begun is
+not stopped when its client hangs up. Only this module spawns tasks without a group. Like a group it keeps every task,
+never loses an error and leaves no task behind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Chunks: some rows of a partition as one file, named by its content.
 
 The content of a chunk is the text over which `tarn.kv.transfer.ranges.RangeDigest` computes the digest of a range:
-kind and name of the partition, then each row. The digest is the name of the file, so equal rows of one partition are
-stored once, however many backups hold them, and a reader can check every file by its name.
+kind and name of the partition, then each row. The digest is the name of the file. So equal rows of one partition are
+stored once, however many backups hold them. A reader can check every file by its name.
 
 Where a chunk ends is decided by its last key alone (or by the limits). So a new row changes one chunk, not all that
 follow it.

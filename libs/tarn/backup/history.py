@@ -1,4 +1,4 @@
-"""Saves what refs lead to: reflogs, and commits. Both are read after the records of all refs.
+"""Saves reflogs and commits, to which refs lead. Both are read after the records of all refs.
 
 *Reflogs.* A record holds the entries whose rows may not be written yet, so no entry is missed. Entries that came after
 the record was read are left out: the restored branch gives their numbers to other changes.
@@ -53,7 +53,8 @@ async def save_reflog(
             return entry.sequence <= branch.head_sequence
         if not key.startswith(_LOG):
             return True
-        # No branch of this name: what is newer than the newest deletion belongs to one that was created later.
+        # No branch of this name: an entry that is newer than the newest deletion belongs to a branch that was created
+        # later.
         is_ended[branch_id] = is_ended.get(branch_id, False) or entry.is_deletion
         return is_ended[branch_id]
 

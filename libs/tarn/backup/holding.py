@@ -1,6 +1,6 @@
 """Holds the garbage collections of all repositories while a backup is made or after a restore.
 
-A hold never shortens one that another user has set, and its end restores what was there before.
+A hold never shortens one that another user has set, and its end restores the earlier hold.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Saves a whole installation: users, repositories, and what they share.
+"""Saves a whole installation: users, repositories, and their shared records.
 
 Not in a backup, because it belongs to the running installation or can be made again: the fence and the settings of the
 store, the key of page tokens, tasks, the journal of reads, and the list of partitions to drop. The list must not be
@@ -37,7 +37,7 @@ _OF_REPOSITORY: Final = re.compile(
 
 @dataclass(slots=True)
 class SavedInstallation:
-    """What was saved.
+    """The saved data.
 
     Attributes:
         lines: the index.

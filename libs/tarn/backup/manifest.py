@@ -54,7 +54,7 @@ def index_file(backup_id: str, number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SavedRepository:
-    """What a backup holds of one repository.
+    """The facts about one repository in a backup.
 
     Attributes:
         repository_id: its name.
@@ -95,7 +95,7 @@ class Manifest:
         encryption_key_ids: ids of the keys that users' secrets may be encrypted with; they reveal nothing.
         repositories: by name.
         chunks: number of chunks.
-        new_chunks: of these, the target did not hold so many before.
+        new_chunks: number of those that the target did not hold before.
         rows: number of rows.
         size_bytes: size of their keys and values.
         new_bytes: size of the new chunks' files.
@@ -142,7 +142,7 @@ class Manifest:
             raise ValueError("format")
         version = _number(found["version"])
         if version not in (_VERSION_OF_LEVEL_1, _VERSION):
-            text = f"the backup has format version {version}, this Tarn reads versions up to {_VERSION}"
+            text = f"the backup has format version {version}, this Tarn reads up to {_VERSION}; use a newer Tarn"
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
         backup_id = _text(found["backup_id"])
         if not BACKUP_ID.fullmatch(backup_id):

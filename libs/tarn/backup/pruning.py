@@ -18,7 +18,7 @@ _BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a prune has done.
+    """The result of a prune.
 
     Attributes:
         kept: ids of the backups that are left, oldest first.
@@ -43,8 +43,8 @@ async def prune(target: Target, keep: int, clock: Clock, ids: IdSource) -> Prune
         ids: makes the name of the mark.
 
     Raises:
-        TarnError: CONFLICT: a backup is being made. CORRUPT: a backup that would be kept is damaged, so what it needs
-            is not known: nothing was removed. DEADLINE. Also the target's errors.
+        TarnError: CONFLICT: a backup is being made. CORRUPT: a backup that would be kept is damaged, so the chunks that
+            it needs are not known: nothing was removed. DEADLINE. Also the target's errors.
     """
     begin_us = clock.now_us()
     mark = await begin_prune(target, ids.uuid7().hex(), begin_us)

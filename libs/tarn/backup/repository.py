@@ -1,4 +1,4 @@
-"""Saves one repository. What moves, moves forward: from an upload to a staged row, from there to a commit. So the
+"""Saves one repository. References move forward only: from an upload to a staged row, from there to a commit. So the
 places are read in that order, and nothing that was acknowledged before is missed.
 
     1. uploads: an upload that is complete in the backup has its row in a token or a commit that is read later
@@ -135,7 +135,7 @@ class _Saving:
         self.lines += await self.writer.save(self.keys.refs, self.refs.items())
 
     def result(self, record: Repository) -> SavedRows:
-        """What was saved, with the record of the repository."""
+        """The saved rows, with the record of the repository."""
         about = SavedRepository(
             record.repository_id,
             record.instance_uid,

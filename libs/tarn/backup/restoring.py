@@ -1,8 +1,8 @@
 """Fills an empty store from a backup.
 
 The store is closed from before the first row until the end (`tarn.kv.fence`), so no Tarn starts on half of an
-installation. An interrupted restore is started again and skips what has arrived. Rows are written as new ones, so every
-later write wins over them whatever the clocks say (docs/design/timestamps.md).
+installation. An interrupted restore is started again and skips the rows that have arrived. Rows are written as new
+ones, so every later write wins over them whatever the clocks say (docs/design/timestamps.md).
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ async def restore(
     Raises:
         TarnError: FAILED_PRECONDITION: the backup is of another installation, or of a feature level that this release
             does not support (FEATURE_LEVEL), or another transfer has closed the target. CONFLICT: the target is not
-            empty, or does not keep what is written. CORRUPT: the backup is damaged. Also the errors of the store and of
-            the target of backups. After an error in between the store stays closed.
+            empty, or does not keep the rows that are written. CORRUPT: the backup is damaged. Also the errors of the
+            store and of the target of backups. After an error in between the store stays closed.
     """
     manifest = backup.manifest
     if manifest.installation_id != target.installation_id:

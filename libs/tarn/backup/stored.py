@@ -101,7 +101,7 @@ async def open_backup(target: Target, backup_id: str = "") -> StoredBackup:
     if not backup_id:
         known = await backup_ids(target)
         if not known:
-            text = f"there is no finished backup in {target.about}"
+            text = f"there is no finished backup in {target.about}; `tarn backup create` makes one"
             raise TarnError(Kind.NOT_FOUND, Reason.INVALID_ARGUMENT, text)
         backup_id = known[-1]
     manifest = await read_manifest(target, backup_id)
@@ -114,17 +114,19 @@ async def open_backup(target: Target, backup_id: str = "") -> StoredBackup:
                 raise
             raise corrupt_error(f"{file.name} is missing in {target.about}") from error
         if hashlib.sha256(data).hexdigest() != file.sha256:
-            raise corrupt_error(f"{file.name} was changed after the backup")
+            raise corrupt_error(f"{file.name} was changed after the backup; use another backup")
         lines += await asyncio.to_thread(decode_index, data, file.name)
     if len(lines) != manifest.chunks or sum(line.rows for line in lines) != manifest.rows:
-        raise corrupt_error(f"the index of backup {backup_id} does not agree with its manifest")
+        raise corrupt_error(
+            f"the index of backup {backup_id} does not agree with its manifest; use another backup"
+        )
     return StoredBackup(target, manifest, tuple(lines))
 
 
 async def check_files(
     backup: StoredBackup, concurrency: int, report: Report = lambda _progress: None
 ) -> list[str]:
-    """Reads all chunks of a backup and checks them; returns what is wrong, a line for each damaged chunk.
+    """Reads all chunks of a backup and checks them; returns a line for each damaged chunk.
 
     Raises:
         TarnError: the target does not answer.

@@ -31,7 +31,7 @@ class BackupProgress:
     """How far a backup is; updated while it is made.
 
     Attributes:
-        phase: what is done now, for people.
+        phase: the present step, for people.
         done: number of finished repositories.
         total: number of repositories.
         rows: number of rows read.
@@ -59,7 +59,7 @@ class ChunkWriter:
     Args:
         kv: the store that is read.
         target: where chunks are kept.
-        progress: counts what is written.
+        progress: counts the rows and chunks.
         report: see `Report`.
     """
 

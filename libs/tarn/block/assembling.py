@@ -43,7 +43,7 @@ class ListingWriter:
         namespace: the repository's namespace.
         known: metaranges in that namespace; their ranges are not written again.
         rule: where the listing is cut into ranges.
-        finer: so many ranges that are written, the first ones, are cut by the finer rule.
+        finer: the number of written ranges, from the first one on, that the finer rule cuts.
         recut: ranges that are not kept as they are, because the rule would not have ended them there.
 
     Attributes:

@@ -7,9 +7,9 @@ record (docs/design/protocol.md, rule 2). `tarn.core` decides, in pure functions
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent.futures import Executor
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -32,6 +32,7 @@ from tarn.block.merging import (
 from tarn.block.port import BlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangereader import RangeReader
+from tarn.block.replacements import ErasedRows, with_replacements
 from tarn.block.uncovered import Ahead, Covered, Places, held_places, look_ahead, places_of, rows_at
 from tarn.core.entry import identity_of
 from tarn.core.errors import TarnError
@@ -39,6 +40,7 @@ from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.choice import REFUSE, Choice
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
+from tarn.core.listing.run import Run
 from tarn.core.listing.spans import PathSpan, prefix_end
 
 __all__ = [
@@ -96,6 +98,7 @@ class Committed:
         restored: PathSpan | None = None,
         counts_changes: bool = True,
         finely: bool = False,
+        erased: ErasedRows | None = None,
     ) -> BuildResult:
         """Applies staged changes to a listing. The result is durable on return.
 
@@ -114,6 +117,8 @@ class Committed:
             finely: cuts the listing finer where it is written, so that the next build over it rewrites less; for
                 compacted listings. If the result has the entries of the commit (`head`, or else `base`), it is that
                 listing.
+            erased: the repository's erased addresses: the same object as an erased entry of the commit replaces it.
+                None: none.
 
         Raises:
             TarnError: CORRUPT if a range is damaged or a layer breaks these rules; any error of the store.
@@ -124,7 +129,7 @@ class Committed:
         if head is not None and head != metarange.metarange_id:
             commit = await self._reader.metarange(namespace, head)
             result = await self._build_over(
-                namespace, metarange, layers, commit, restored, finely=finely
+                namespace, metarange, layers, commit, restored, erased, finely=finely
             )
             if restored is None and counts_changes:
                 result = await self._counted(namespace, head, result)
@@ -133,7 +138,7 @@ class Committed:
             applier = ChangeApplier(self._reader, namespace, metarange, self._rule, finely=finely)
             tally = StagedTally()
             with collapse_error_groups(prefer=TarnError):
-                async with aclosing(overlaid(layers, self._reader, tally)) as changes:
+                async with self._changes(namespace, layers, tally, commit, erased) as changes:
                     result = await applier.run(changes, tally)
         if finely and await self._is_same(namespace, commit, result):
             changed = commit.metarange_id != metarange.metarange_id
@@ -147,6 +152,7 @@ class Committed:
         layers: Sequence[AsyncIterator[pa.RecordBatch]],
         head: Metarange,
         restored: PathSpan | None,
+        erased: ErasedRows | None,
         *,
         finely: bool,
     ) -> BuildResult:
@@ -164,12 +170,30 @@ class Committed:
         tally = StagedTally() if restored is None else None
         with collapse_error_groups(prefer=TarnError):
             async with (
-                aclosing(overlaid(layers, self._reader, tally)) as changes,
+                self._changes(namespace, layers, tally, head, erased) as changes,
                 aclosing(
                     with_head_entries(changes, self._reader, namespace, head)
                 ) as compared_changes,
             ):
                 return await applier.run(compared_changes, tally)
+
+    @asynccontextmanager
+    async def _changes(
+        self,
+        namespace: str,
+        layers: Sequence[AsyncIterator[pa.RecordBatch]],
+        tally: StagedTally | None,
+        commit: Metarange,
+        erased: ErasedRows | None,
+    ) -> AsyncIterator[AsyncGenerator[Run, None]]:
+        """Opens the stream of all layers' changes; those that replace an erased entry of the commit say so."""
+        async with aclosing(overlaid(layers, self._reader, tally)) as changes:
+            if erased is None:
+                yield changes
+                return
+            replacements = with_replacements(changes, self._reader, namespace, commit, erased)
+            async with aclosing(replacements) as marked:
+                yield marked
 
     async def _is_same(self, namespace: str, commit: Metarange, result: BuildResult) -> bool:
         """Whether a listing that was cut finer has the entries of a commit.
@@ -211,7 +235,7 @@ class Committed:
 
         Args:
             namespace: the repository's namespace.
-            sides: what is merged.
+            sides: the listings to merge.
             choice: decides the paths that both sides changed.
             limit: most conflicts that are returned; `merge_conflicts` returns more.
 
@@ -225,7 +249,7 @@ class Committed:
     async def preview_merge(
         self, namespace: str, sides: MergeSides, choice: Choice = REFUSE, *, limit: int = 1000
     ) -> MergePreview:
-        """Returns what `merge` would change in the destination, and writes nothing.
+        """Returns the changes that `merge` would make in the destination, and writes nothing.
 
         Opens the ranges that `merge` opens, and those where the result is the source's, to count their changes.
 

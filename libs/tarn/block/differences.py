@@ -10,6 +10,7 @@ import pyarrow as pa
 from tarn.block.comparing import Window, compared, compared_segments
 from tarn.block.merging import base_listing
 from tarn.block.rangereader import RangeReader
+from tarn.block.replacements import ErasedRows, replacing_rows
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.changes import upto
@@ -171,7 +172,11 @@ class Differences:
                 yield window
 
     async def staged_page(
-        self, namespace: str, metarange_id: MetarangeId, changes: pa.RecordBatch
+        self,
+        namespace: str,
+        metarange_id: MetarangeId,
+        changes: pa.RecordBatch,
+        erased: ErasedRows | None = None,
     ) -> DiffPage:
         """Returns the changes that a page of staged rows makes to a listing, without rows that change nothing.
 
@@ -179,6 +184,7 @@ class Differences:
             namespace: the repository's namespace.
             metarange_id: the listing.
             changes: `path` and `value`, sorted, each path once; tombstones delete.
+            erased: the repository's erased addresses: the same object as an erased entry is a change. None: none.
 
         Returns:
             Up to 4 MiB of changes. If there are more, the next page continues after the last path.
@@ -188,6 +194,8 @@ class Differences:
         """
         metarange = await self._reader.metarange(namespace, metarange_id)
         left = await self._reader.compute(run_of_batch, changes)
+        if erased is not None and await erased.any():
+            left = await replacing_rows(left, self._reader, namespace, metarange, erased)
         found = DiffRows(len(left), _PAGE_BYTES_MAX)
         while len(left):
             place = metarange.range_of(left.first_path)

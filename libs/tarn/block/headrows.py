@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 from tarn.block.comparing import compared
 from tarn.block.rangereader import RangeReader
+from tarn.block.replacements import beside_head
 from tarn.core.entry import TOMBSTONE
-from tarn.core.listing.changes import as_committed, upto
+from tarn.core.listing.changes import as_committed
 from tarn.core.listing.metarange import Metarange
 from tarn.core.listing.run import Run, concat_runs
 from tarn.core.listing.spans import PathSpan
@@ -57,16 +58,9 @@ async def with_head_entries(
     """
     async for run in changes:
         pieces: list[Run] = []
-        left = run
-        while len(left):
-            place = head.range_of(left.first_path)
-            if place == len(head.ranges):
-                pieces.append(left)
-                break
-            info = head.ranges[place]
-            here, left = upto(left, info.max_path)
-            if here.last_path >= info.min_path:
-                committed = (await reader.range(namespace, info.range_id)).run
-                here = await reader.compute(as_committed, here, committed)
-            pieces.append(here)
+        async for here, committed in beside_head(run, reader, namespace, head):
+            rows = here
+            if committed is not None:
+                rows = await reader.compute(as_committed, here, committed)
+            pieces.append(rows)
         yield await reader.compute(concat_runs, pieces)

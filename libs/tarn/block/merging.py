@@ -150,7 +150,7 @@ class MergeResult:
 
 @dataclass(frozen=True, slots=True)
 class MergePreview:
-    """What a merge would do to the destination.
+    """The changes that a merge would make in the destination, and its conflicts.
 
     Attributes:
         changes: all changes, without the paths in conflict.
@@ -207,7 +207,7 @@ class Merging:
     Args:
         reader: where ranges are read and written.
         namespace: the namespace of all listings.
-        listings: what is merged.
+        listings: the listings to merge.
         rule: the rule that the listings were cut by.
         choice: decides conflicts.
         limit: most conflicts of a page, at least one.
@@ -285,7 +285,7 @@ class Merging:
                 await writer.emit(group, await self._reader.compute(work, step.runs))
 
     async def preview(self) -> MergePreview:
-        """Finds what `build` would do, and writes nothing. Opens all ranges that differ."""
+        """Returns the changes and conflicts of the merge, and writes nothing. Opens all ranges that differ."""
         tally = ChangeTally()
 
         def work(segment: Segment, runs: Sequence[Run]) -> None:

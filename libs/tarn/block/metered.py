@@ -229,3 +229,8 @@ class MeteredBuckets(MeteredBlocks):
         with self._calls.upload.call():
             blocks = cast("PresignsWrites", self._blocks)
             return await blocks.presign_write(key, seconds, part_count)
+
+    async def abort_writes(self, key: BlockKey) -> int:
+        """See `PresignsWrites.abort_writes`."""
+        with self._calls.upload.call():
+            return await cast("PresignsWrites", self._blocks).abort_writes(key)

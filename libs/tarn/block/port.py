@@ -303,6 +303,13 @@ class PresignsWrites(Protocol):
         """
         ...
 
+    async def abort_writes(self, key: BlockKey) -> int:
+        """Aborts the uploads of a block in the bucket that were begun and not completed, so that their parts go.
+
+        A complete block stays. Returns how many were aborted; idempotent. Only for a block whose URLs have ended.
+        """
+        ...
+
 
 @runtime_checkable
 class KeepsVersions(Protocol):

@@ -98,5 +98,5 @@ class RangeReader:
 
 
 def _rows_of(metarange: Metarange) -> int:
-    """What it holds; an empty one is something, too."""
+    """The weight of a metarange in memory: its rows and one more, so that an empty one counts, too."""
     return len(metarange.ranges) + 1

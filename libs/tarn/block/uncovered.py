@@ -35,7 +35,7 @@ _RANGES_MAX = 4096
 
 @dataclass(slots=True)
 class Ahead:
-    """What a listing holds from a path on.
+    """The rows of a listing from a path on.
 
     Attributes:
         places: the first uncovered rows.

@@ -101,7 +101,11 @@ class Access:
         """
         token = call.caller_token
         if not token or len(token) > _TOKEN_MAX:
-            text = "the call carries no caller token" if not token else "caller token is too long"
+            text = (
+                "the call carries no caller token; log in first"
+                if not token
+                else "caller token is too long"
+            )
             raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
         if (found := self._by_token.get(token)) is not None:
             note_principal(found.user_id)
@@ -235,7 +239,8 @@ class _Answers(Generic[K, T]):
 
 
 def _error_for_waiters(error: Exception) -> Exception | None:
-    """A deadline was the asker's own, and a defect is reported by whom it met."""
+    """Returns the error for other callers of one request. None: each asks again, after a deadline or a defect of the
+    first one."""
     if isinstance(error, TarnError) and error.kind is not Kind.DEADLINE:
         return error.again()
     return None

@@ -220,10 +220,6 @@ class AuthClient:
         answer = await self._transport.unary(_USERS, "DeleteCredential", request, call)
         expect(answer, users_pb.DeleteCredentialResponse)
 
-    async def close(self) -> None:
-        """Closes the transport."""
-        await self._transport.close()
-
     async def _operate(
         self, call: Call, operation: authorization_pb.Operation, name: str
     ) -> authorization_pb.OperationResult:

@@ -1,4 +1,4 @@
-"""What the calls of a client need: the clients of the services, and a context for each call."""
+"""The base of a client's calls: the clients of the services, and a context for each call."""
 
 from __future__ import annotations
 

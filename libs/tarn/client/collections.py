@@ -84,7 +84,7 @@ class CollectionClient:
         page_size: int = 0,
         page_token: str = "",
     ) -> pb.ListRootsResponse:
-        """Returns a page of what is referenced. Pages must be read one after the other, all of them.
+        """Returns a page of roots. Pages must be read one after the other, all of them.
 
         Raises:
             TarnError: FAILED_PRECONDITION: COLLECTION_LOST, COLLECTION_HELD; CORRUPT: a record is damaged, or a ref
@@ -113,7 +113,8 @@ class CollectionClient:
     async def list_history(
         self, call: Call, repository_id: str, *, page_token: str = ""
     ) -> pb.ListHistoryResponse:
-        """Returns a page of what retention rules are about. Pages must be read one after the other, all of them.
+        """Returns a page of the history to which retention rules apply. Pages must be read one after the other, all of
+        them.
 
         Raises:
             TarnError: CORRUPT: a record is damaged.

@@ -121,8 +121,9 @@ class CommitClient:
     ) -> pb.ListCommitsResponse:
         """Returns a page of history: `commits`, no commit before one of its descendants, and `next_page_token`.
 
-        `exclude_ref` leaves out the history of another ref; with `symmetric`, only what both share. `since` is
-        inclusive, `until` exclusive. `paths` and `prefixes` list only commits that change one of them. Only the token
+        `exclude_ref` leaves out the history of another ref; with `symmetric`, only the history that both share. `since`
+        is inclusive, `until` exclusive. `paths` and `prefixes` list only commits that change one of them. Only the
+        token
         tells the last page: a page may be empty before.
         """
         request = pb.ListCommitsRequest(
@@ -192,7 +193,8 @@ class CommitClient:
     ) -> ChangesPage:
         """Returns the changes from left to right, up to 5,000 on a page.
 
-        With `from_merge_base`, from the merge base of both to the right one: what a merge of right into left brings.
+        With `from_merge_base`, from the merge base of both to the right one: the changes that a merge of right into
+        left brings.
         """
         request = pb.DiffRefsRequest(
             repository_id=repository_id,

@@ -35,7 +35,7 @@ class CompactionOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What a compaction did. Its counts are those of the work, also if the result was superseded.
+    """The result of a compaction. The counts are those of its work, also if the result was superseded.
 
     Attributes:
         outcome: the result.
@@ -156,7 +156,7 @@ class CompactionOperations(Calls):
         Args:
             repository_id: the repository.
             branch_id: the branch.
-            rows_max: counting ends after so many rows; at most 100,000.
+            rows_max: number of rows after which counting ends; at most 100,000.
         """
         return StagingStatistics.of(
             await self.graveler.staging_statistics(

@@ -26,7 +26,7 @@ class CompactionClient:
         force: bool = False,
         is_background: bool = False,
     ) -> pb.CompactBranchResponse:
-        """Folds the uncommitted changes of a branch into one listing; returns what was done.
+        """Folds the uncommitted changes of a branch into one listing; returns the result.
 
         Args:
             call: the caller.
@@ -53,3 +53,22 @@ class CompactionClient:
         )
         answer = await self._transport.unary(_SERVICE, "GetStagingStatistics", request, call)
         return expect(answer, pb.GetStagingStatisticsResponse)
+
+    async def get_compaction_pause(self, call: Call) -> pb.CompactionPause | None:
+        """Returns the pause of all compactors that holds now; None: they are not paused."""
+        request = pb.GetCompactionPauseRequest()
+        answer = await self._transport.unary(_SERVICE, "GetCompactionPause", request, call)
+        found = expect(answer, pb.GetCompactionPauseResponse)
+        return found.pause if found.HasField("pause") else None
+
+    async def begin_compaction_pause(self, call: Call, duration_s: int = 0) -> pb.CompactionPause:
+        """Pauses all compactors for some seconds, at most 7 days; 0: until `end_compaction_pause`."""
+        request = pb.SetCompactionPauseRequest(duration_s=duration_s)
+        answer = await self._transport.unary(_SERVICE, "SetCompactionPause", request, call)
+        return expect(answer, pb.SetCompactionPauseResponse).pause
+
+    async def end_compaction_pause(self, call: Call) -> None:
+        """Ends the pause of all compactors, if there is one."""
+        request = pb.SetCompactionPauseRequest(resume=True)
+        answer = await self._transport.unary(_SERVICE, "SetCompactionPause", request, call)
+        expect(answer, pb.SetCompactionPauseResponse)

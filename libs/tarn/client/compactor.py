@@ -18,19 +18,21 @@ class CompactorClient:
         self._transport = transport
 
     async def status(self, call: Call, *, page_size: int = 0) -> pb.GetCompactorStatusResponse:
-        """Returns what the compactor knows, does and waits for."""
+        """Returns the state of the compactor: its replicas, its branches and its work."""
         request = pb.GetCompactorStatusRequest(page_size=page_size)
         answer = await self._transport.unary(_SERVICE, "GetCompactorStatus", request, call)
         return expect(answer, pb.GetCompactorStatusResponse)
 
-    async def pause(self, call: Call, duration_s: int = 0) -> pb.PauseCompactorResponse:
-        """Starts no compaction for a while; returns the end of the pause."""
-        request = pb.PauseCompactorRequest(duration_s=duration_s)
+    async def pause(
+        self, call: Call, duration_s: int = 0, *, until_resumed: bool = False
+    ) -> pb.PauseCompactorResponse:
+        """Pauses all compactors of the installation for some seconds (0: an hour); returns the end of the pause."""
+        request = pb.PauseCompactorRequest(duration_s=duration_s, until_resumed=until_resumed)
         answer = await self._transport.unary(_SERVICE, "PauseCompactor", request, call)
         return expect(answer, pb.PauseCompactorResponse)
 
     async def resume(self, call: Call) -> None:
-        """Ends a pause."""
+        """Ends the pause of all compactors."""
         answer = await self._transport.unary(
             _SERVICE, "ResumeCompactor", pb.ResumeCompactorRequest(), call
         )

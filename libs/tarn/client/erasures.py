@@ -1,4 +1,4 @@
-"""Client of graveler's erasures (docs/design/erase.md): what collections keep is deleted."""
+"""Client of graveler's erasures (docs/design/erase.md): they delete data that collections keep."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class ErasureClient:
         *,
         validate_only: bool = False,
     ) -> list[pb.DiscardOutcome]:
-        """Discards uncommitted entries of a branch that name erased addresses; returns what became of each, in order.
+        """Discards uncommitted entries of a branch that name erased addresses; returns the outcome of each, in order.
 
         Args:
             call: the caller.
@@ -134,7 +134,7 @@ class ErasureClient:
             run_id: a run of a collection that holds the lease.
             branch_id: the branch.
             entries: paths and addresses of 16 bytes, at most `ADDRESSES_MAX` of `tarn.core.erasure`.
-            validate_only: discard nothing, and tell what would be discarded now.
+            validate_only: discard nothing, and return the outcomes that a discard would have now.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; FAILED_PRECONDITION: COLLECTION_LOST, COLLECTION_HELD, PRECONDITION_FAILED (an

@@ -325,7 +325,7 @@ class TaskExistsError(AlreadyExistsError):
 
 
 class AddressTooOldError(FailedPreconditionError):
-    """The block of an entry was begun more than 6 hours ago, so a collection may have judged it: write it again."""
+    """The block of an entry was begun more than 6 hours ago, so a garbage collection may delete it: write it again."""
 
     REASON = Reason.ADDRESS_TOO_OLD
 
@@ -343,7 +343,7 @@ class AddressTooYoungError(FailedPreconditionError):
 
 
 class AddressNotIssuedError(DeniedError):
-    """Only gateways stage addresses in the storage namespace, if blocks are deleted online: write the object by S3."""
+    """Only gateways stage addresses in the storage namespace: write by S3, or link it (`GetPhysicalAddress`)."""
 
     REASON = Reason.ADDRESS_NOT_ISSUED
 

@@ -33,7 +33,7 @@ class TarnCallError(TarnError):
         kind: the kind of failure.
         reason: the precise reason.
         message: a sentence for people.
-        metadata: what the call was about and the variables of the message, by name.
+        metadata: the subject of the call and the variables of the message, by name.
         KIND: the kind of a class; None if errors of the class have one of several.
         KINDS: the kinds that a reason without a single one comes with, the usual one first.
         REASON: the reason of a class; None for the class of a kind.

@@ -154,7 +154,7 @@ class HistoryOperations(Calls):
             repository_id: the repository.
             left_ref: the ref before the changes.
             right_ref: the ref after the changes.
-            from_merge_base: count from the merge base of both: what a merge of right into left would bring.
+            from_merge_base: count from the merge base of both: the changes that a merge of right into left would bring.
             prefix: only paths that begin with it.
             delimiter: paths that are equal up to the first one after the prefix are one folder; empty: no folders.
             page_size: folders of a page, at most 1,000.

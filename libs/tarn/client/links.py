@@ -64,7 +64,7 @@ class LinkClient:
         etag: str,
         condition: WriteCondition = UNCONDITIONAL,
     ) -> bytes:
-        """Stages what was written to an issued address, once; returns the packed entry. May be repeated.
+        """Stages the object that was written to an issued address, once; returns the packed entry. May be repeated.
 
         Args:
             call: the request that this rpc belongs to.

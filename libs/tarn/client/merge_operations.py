@@ -22,6 +22,9 @@ class MergeOperations(Calls):
 
     `choices` name the side that wins conflicts at the paths of a pattern, and the first pattern that matches
     decides; `default_side` decides the other conflicts. A conflict that neither decides refuses the operation.
+
+    A method that changes a branch raises `BranchDirtyError` if the branch has uncommitted changes, and
+    `MergeConflictError` if a conflict is not decided.
     """
 
     async def merge(
@@ -51,6 +54,10 @@ class MergeOperations(Calls):
             squash: make a commit with one parent, the former head.
             allow_empty: make a merge commit even if there is nothing to merge.
             fast_forward_only: move the branch to the source's commit; make no commit.
+
+        Raises:
+            NothingToMergeError: the branch contains the source already, and `allow_empty` is False.
+            NotFastForwardError: with `fast_forward_only`, the branch has commits that the source lacks.
         """
         return Commit.of(
             await self.graveler.merge(
@@ -95,6 +102,10 @@ class MergeOperations(Calls):
             choices: see the class.
             default_side: see the class.
             allow_empty: make a merge commit even if there is nothing to merge.
+
+        Raises:
+            BranchExistsError, TagExistsError: the name is taken.
+            NothingToMergeError: the destination contains the source already, and `allow_empty` is False.
         """
         return Commit.of(
             await self.graveler.create_merge_branch(
@@ -189,6 +200,10 @@ class MergeOperations(Calls):
             choices: see the class; the source is the commit's parent.
             default_side: see the class.
             allow_empty: commit even if the branch lacks all changes of the commit.
+
+        Raises:
+            NothingToCommitError: the branch lacks all changes of the commit, and `allow_empty` is False.
+            InvalidArgumentError: the commit is a merge and `parent_number` is 0, or it has no such parent.
         """
         return Commit.of(
             await self.graveler.revert(
@@ -231,7 +246,7 @@ class MergeOperations(Calls):
             ref: the newest commit to undo.
             squash: make one commit instead of one for each.
             parent_number: 1 if there are merge commits in the range.
-            message: of each new commit; empty for a default text that names what it undoes.
+            message: of each new commit; empty for a default text that names the undone commit.
             metadata: of each new commit.
             choices: see the class; the source is the parent of the undone commit.
             default_side: see the class.
@@ -270,7 +285,7 @@ class MergeOperations(Calls):
     ) -> Commit:
         """Applies the changes of one commit to a branch by a new commit, which it returns.
 
-        The arguments are those of `revert`; the source of conflicts is the commit.
+        The arguments and errors are those of `revert`; the source of conflicts is the commit.
         """
         return Commit.of(
             await self.graveler.cherry_pick(

@@ -275,7 +275,7 @@ class MergeClient:
             ref: the newest commit of the range.
             squash: make one commit instead of one for each.
             parent_number: 1 if there are merge commits in the range.
-            message: of each new commit; empty for a default text that names what it undoes.
+            message: of each new commit; empty for a default text that names the undone commit.
             metadata: of each new commit, which also gets `tarn.revert_of`.
             choices: see the class; the source is the parent of the undone commit.
             default_side: see the class.

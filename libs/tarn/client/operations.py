@@ -1,4 +1,4 @@
-"""What users of `tarn.client` call: every method takes and returns plain values, without messages of the wire."""
+"""The methods that users of `tarn.client` call. They take and return plain values, without messages of the wire."""
 
 from __future__ import annotations
 
@@ -43,6 +43,9 @@ class Operations(
 ):
     """The calls of a client. Every method raises a class of `tarn.client.errors`.
 
+    A method about a repository raises `RepositoryNotFoundError` if it does not exist, and one with a ref raises
+    `RefNotFoundError` or `RefAmbiguousError` if the ref names no single commit.
+
     A *ref* is a branch, a tag, a commit id or a unique prefix of one, or a branch with a moment, such as `main@{2}`;
     optionally with `~N` or `^N`. Listings are read page by page, `page_size` items at a time.
     """
@@ -62,6 +65,9 @@ class Operations(
             repository_id: 3 to 63 characters of `a-z 0-9 -`.
             storage_namespace: place of its blocks; empty: Tarn chooses one.
             default_branch_id: empty: `main`.
+
+        Raises:
+            RepositoryExistsError: the name or the storage namespace is taken.
         """
         return Repository.of(
             await self.graveler.create_repository(
@@ -103,7 +109,11 @@ class Operations(
     ) -> Branch:
         """Creates a branch at the commit of any ref. Uncommitted changes of that ref are not copied.
 
-        It expires so long after now, in whole seconds, and is deleted a day later; None: never.
+        It expires `time_to_live` after now, in whole seconds, and is deleted a day later; None: never.
+
+        Raises:
+            BranchExistsError, TagExistsError: the name is taken.
+            InvalidArgumentError: `time_to_live` is not one minute to ten years.
         """
         return Branch.of(
             await self.graveler.create_branch(
@@ -118,7 +128,13 @@ class Operations(
     async def set_branch_expiry(
         self, repository_id: str, branch_id: str, time_to_live: timedelta | None
     ) -> Branch:
-        """Lets a branch expire so long after now, in whole seconds, or never (None); returns the branch."""
+        """Lets a branch expire `time_to_live` after now, in whole seconds, or never (None); returns the branch.
+
+        Raises:
+            BranchNotFoundError: the branch does not exist.
+            BranchProtectedError: the caller may not delete the branch.
+            InvalidArgumentError: it is the default branch, or `time_to_live` is not one minute to ten years.
+        """
         return Branch.of(
             await self.graveler.set_branch_expiry(
                 self.call(), repository_id, branch_id, _seconds(time_to_live)
@@ -126,7 +142,7 @@ class Operations(
         )
 
     async def get_branch(self, repository_id: str, branch_id: str) -> Branch:
-        """Returns one branch."""
+        """Returns one branch, or raises `BranchNotFoundError`."""
         return Branch.of(await self.graveler.get_branch(self.call(), repository_id, branch_id))
 
     def list_branches(
@@ -151,7 +167,12 @@ class Operations(
         )
 
     async def delete_branch(self, repository_id: str, branch_id: str) -> None:
-        """Deletes a branch and its uncommitted changes; its commits stay."""
+        """Deletes a branch and its uncommitted changes; its commits stay.
+
+        Raises:
+            BranchNotFoundError: the branch does not exist.
+            InvalidArgumentError: it is the default branch.
+        """
         await self.graveler.delete_branch(self.call(), repository_id, branch_id)
 
     async def reset_branch(
@@ -209,13 +230,13 @@ class Operations(
     # ---- tags
 
     async def create_tag(self, repository_id: str, tag_id: str, source_ref: str) -> Tag:
-        """Creates a tag on the commit of any ref."""
+        """Creates a tag on the commit of any ref. A taken name raises `TagExistsError` or `BranchExistsError`."""
         return Tag.of(
             await self.graveler.create_tag(self.call(), repository_id, tag_id, source_ref)
         )
 
     async def get_tag(self, repository_id: str, tag_id: str) -> Tag:
-        """Returns one tag."""
+        """Returns one tag, or raises `TagNotFoundError`."""
         return Tag.of(await self.graveler.get_tag(self.call(), repository_id, tag_id))
 
     def list_tags(
@@ -230,7 +251,7 @@ class Operations(
         )
 
     async def delete_tag(self, repository_id: str, tag_id: str) -> None:
-        """Deletes a tag; its commit stays."""
+        """Deletes a tag, or raises `TagNotFoundError`; its commit stays."""
         await self.graveler.delete_tag(self.call(), repository_id, tag_id)
 
     # ---- commits
@@ -244,7 +265,13 @@ class Operations(
         metadata: Mapping[str, str] | None = None,
         allow_empty: bool = False,
     ) -> NewCommit:
-        """Commits the uncommitted changes of a branch. Without any, raises `NothingToCommitError`."""
+        """Commits the uncommitted changes of a branch.
+
+        Raises:
+            NothingToCommitError: there are no changes, and `allow_empty` is False.
+            BranchResetError: a reset ran at the same time, and left none of the changes; no commit was made.
+            BranchNotFoundError: the branch does not exist.
+        """
         made = await self.graveler.create_commit(
             self.call(),
             repository_id,
@@ -285,7 +312,7 @@ class Operations(
             ref: the ref.
             first_parent: follow first parents only, without merged commits.
             exclude_ref: leave out this ref's history, as `tarn log EXCLUDE..REF` does; empty: nothing.
-            symmetric: with `exclude_ref`, what only one of both has, as `tarn log A...B` does.
+            symmetric: with `exclude_ref`, the commits that only one of both has, as `tarn log A...B` does.
             since: only commits of this time or later. The time needs a zone.
             until: only commits before this time. The time needs a zone.
             committer: only commits of this user.
@@ -326,8 +353,8 @@ class Operations(
     ) -> Listing[Change]:
         """Lists the changes from the left ref to the right one, in byte order of the paths.
 
-        With `from_merge_base`, from the merge base of both to the right one: what a merge of right into left would
-        bring. All pages compare the commits that the first one read.
+        With `from_merge_base`, from the merge base of both to the right one: the changes that a merge of right into
+        left would bring. All pages compare the commits that the first one read.
         """
         return listing(
             lambda token: self.graveler.diff_refs(

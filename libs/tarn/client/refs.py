@@ -50,7 +50,7 @@ class RefClient:
     async def set_branch_expiry(
         self, call: Call, repository_id: str, branch_id: str, time_to_live_s: int | None
     ) -> branch_pb.Branch:
-        """Lets a branch expire so many seconds after now, or never (None); returns the branch.
+        """Lets a branch expire `time_to_live_s` seconds after now, or never (None); returns the branch.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; BRANCH_PROTECTED; INVALID_ARGUMENT: it is the default branch.

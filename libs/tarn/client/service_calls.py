@@ -31,11 +31,11 @@ class ServiceTokens(Protocol):
 
 
 class ServiceCalls:
-    """Makes the contexts of calls, and the proof of who this service is.
+    """Makes the contexts of calls, and the proof of this service's identity.
 
     Args:
         tokens: keeps the token.
-        service: who calls.
+        service: the caller.
         clock: measures deadlines.
         ids: names the calls.
     """

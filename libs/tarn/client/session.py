@@ -36,7 +36,7 @@ class LogIn:
 
     Args:
         auth: a client without a session.
-        key_pair: proves who the caller is; its secret is never sent.
+        key_pair: proves the identity of the caller; its secret is never sent.
         clock: measures the life of the token.
         ids: makes the nonces of proofs.
         rng: adds jitter.

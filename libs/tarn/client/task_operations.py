@@ -45,7 +45,7 @@ class Task:
 
     Attributes:
         user_id: who started it.
-        subject: what it is about, for people.
+        subject: its subject, for people.
         create_time, end_time: in UTC; `end_time` is None before the end.
         done_count, total_count: parts of the work that are done, and all; the total is 0 while it is unknown.
         run_count: replicas that have begun it, one after the other.

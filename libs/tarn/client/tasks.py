@@ -48,7 +48,8 @@ class TaskClient:
             timeout_ms: longest wait for the end of the task, at most 30 s; 0: none.
 
         Raises:
-            TarnError: as `merge` for what can be refused at once; ALREADY_EXISTS, TASK_EXISTS; EXHAUSTED, OVERLOADED.
+            TarnError: as `merge`, if the refusal does not need the work; ALREADY_EXISTS, TASK_EXISTS; EXHAUSTED,
+                OVERLOADED.
         """
         request = pb.StartMergeRequest(task_id=task_id, merge=merge, timeout_ms=timeout_ms)
         answer = await self._transport.unary(_SERVICE, "StartMerge", request, call)

@@ -15,7 +15,14 @@ from __future__ import annotations
 from tarn.config.errors import ConfigError
 from tarn.config.keys import KEYS, Key, describe
 from tarn.config.loading import load, variables_of
-from tarn.config.secret_changes import SecretChanges, SecretFiles, changed_secrets
+from tarn.config.secret_changes import (
+    SecretChanges,
+    SecretFiles,
+    certificates_of_blocks,
+    certificates_of_kv,
+    changed_secrets,
+    contents_of,
+)
 from tarn.config.secret_file import installation_secret, installation_secrets
 from tarn.config.sections import Config, ServiceName
 from tarn.config.values import Secret
@@ -29,7 +36,10 @@ __all__ = [
     "SecretChanges",
     "SecretFiles",
     "ServiceName",
+    "certificates_of_blocks",
+    "certificates_of_kv",
     "changed_secrets",
+    "contents_of",
     "describe",
     "installation_secret",
     "installation_secrets",

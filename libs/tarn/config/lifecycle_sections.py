@@ -19,7 +19,7 @@ class Online:
         "false",
         "Whether graveler deletes blocks of objects that were replaced in the staging token in which they were "
         "written, without a garbage collection. Equal on all replicas: a replica with another value is refused. "
-        "Gateways with another value cannot write. Every process must have a version that knows this key.",
+        "Every process must have a version that knows this key.",
     )
     delay_ms: int = setting(
         "10m",

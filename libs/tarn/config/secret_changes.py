@@ -1,21 +1,29 @@
 """Secrets that change while a process runs, because the files that hold them were replaced.
 
 Only the settings whose variable ends in `_FILE` change: the installation's secrets, and the credentials of the
-metadata store and of the bucket. Kubernetes replaces the files of a mounted Secret when the Secret changes. All
-other settings stay as they were at the start.
+metadata store and of the bucket. The certificates for the stores are watched, too: their settings are paths and stay.
+Kubernetes replaces the files of a mounted Secret when the Secret changes. All other settings stay as they were at the
+start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
 from tarn.config.keys import KEYS
 from tarn.config.loading import load, value_of, variables_of
-from tarn.config.sections import Config
+from tarn.config.sections import Blockstore, Config
 from tarn.config.setting import FromFile
 
-__all__ = ["SecretChanges", "SecretFiles", "changed_secrets"]
+__all__ = [
+    "SecretChanges",
+    "SecretFiles",
+    "certificates_of_blocks",
+    "certificates_of_kv",
+    "changed_secrets",
+    "contents_of",
+]
 
 UseSecrets = Callable[[Config], Awaitable[None]]
 """Takes the secrets of a configuration into use. Does nothing if its own have not changed. Raises `TarnError` if they
@@ -48,7 +56,7 @@ class SecretFiles:
         environment: the environment that it was loaded with; its `_FILE` variables name the files.
 
     Attributes:
-        paths: the files.
+        paths: the files, and those of certificates for the stores.
         variables: the configuration as variables of the environment, with these files instead of their contents. For
             processes that this one starts; reveals secrets that come from no file (`variables_of`).
     """
@@ -60,12 +68,13 @@ class SecretFiles:
         fixed = {
             name: text for name, text in variables_of(config).items() if name not in from_files
         }
-        self.paths = tuple(Path(path) for path in files.values())
+        certificates = (*certificates_of_kv(config), *certificates_of_blocks(config.blockstore))
+        self.paths = (*(Path(path) for path in files.values()), *certificates)
         self.variables = {**fixed, **files}
 
     def contents(self) -> tuple[bytes | None, ...]:
         """Reads the files; None for one that cannot be read. For comparison only."""
-        return tuple(map(_content, self.paths))
+        return contents_of(self.paths)
 
     def load(self) -> Config:
         """Returns the configuration of the start with the secrets that the files hold now.
@@ -74,6 +83,25 @@ class SecretFiles:
             ConfigError: a file is damaged, or they do not fit together. The text shows no secret.
         """
         return load(None, self.variables)
+
+
+def certificates_of_kv(config: Config) -> tuple[Path, ...]:
+    """Returns the files of the authority, the certificate and the key for the metadata store; empty without TLS."""
+    tls = config.metadata.db.cassandra.tls
+    if config.metadata.db.type != "cassandra" or not tls.enabled:
+        return ()
+    return tuple(path for path in (tls.ca, tls.cert, tls.key) if path is not None)
+
+
+def certificates_of_blocks(section: Blockstore) -> tuple[Path, ...]:
+    """Returns the file of the authorities of the bucket's server; empty for those of the system."""
+    ca = section.s3.tls.ca
+    return () if section.type != "s3" or ca is None else (ca,)
+
+
+def contents_of(paths: Iterable[Path]) -> tuple[bytes | None, ...]:
+    """Reads files; None for one that cannot be read. For comparison only."""
+    return tuple(map(_content, paths))
 
 
 def _content(path: Path) -> bytes | None:

@@ -73,8 +73,8 @@ class Installation:
     )
     previous_secret: Secret | None = setting(
         None,
-        "The other secret during a rotation (docs/operate/rotation.md): what it encrypted or signed is valid, too. A "
-        "single-node Tarn also reads it from `<data_dir>/previous_secret`.",
+        "The other secret during a rotation (docs/operate/rotation.md): data that it encrypted or signed stays valid. "
+        "A single-node Tarn also reads it from `<data_dir>/previous_secret`.",
         Sort.HEX_SECRET,
     )
 
@@ -243,7 +243,7 @@ class S3:
         "8MiB",
         "Largest body of one request; larger objects are written in parts of this size. A process "
         "holds one part in memory for each object that it writes.",
-        Within(Sort.SIZE, "5MiB", "1GiB"),  # what S3 takes, and what a process may hold
+        Within(Sort.SIZE, "5MiB", "1GiB"),  # the limits of S3, and of the memory of a process
     )
     spool: Path | None = setting(
         None,
@@ -375,7 +375,7 @@ class Graveler:
         "a replica with another value is refused.",
         Within(Sort.DURATION, "1ms", "1h"),
     )
-    cleanup_poll_ms: int = setting("5s", "Interval at which graveler looks for data to drop.")
+    cleanup_poll_ms: int = setting("3s", "Interval at which graveler looks for data to drop.")
     heavy_process: bool = setting(
         "true",
         "Build large commits in a second process, and large compactions in a third one of the "

@@ -1,4 +1,4 @@
-"""The declaration of a setting: what a field of a section defines beside its name and its type."""
+"""The declaration of a setting: the facts that a field of a section defines beside its name and its type."""
 
 from __future__ import annotations
 

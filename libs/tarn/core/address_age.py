@@ -1,4 +1,4 @@
-"""The age of an address, by which a collection tells what may still be staged (rule 11, docs/design/protocol.md)."""
+"""The age of an address, which decides whether a writer may still stage it (rule 11, docs/design/protocol.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HOUR_US: Final = 3_600_000_000
 
 
 def is_ahead(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
-    """Whether an address is from so far in the future that its age says nothing: a clock is wrong (rule 11)."""
+    """Whether an address is so far in the future that a clock must be wrong and its age has no meaning (rule 11)."""
     return address_time_us(address) - now_us > limits.ahead_us
 
 
@@ -42,7 +42,7 @@ def check_address_age(address: bytes, now_us: int, limits: CollectionLimits) -> 
         raise TarnError(Kind.FAILED_PRECONDITION, Reason.ADDRESS_IN_FUTURE, text)
     hours = limits.staging_us / _HOUR_US
     text = (
-        f"the block {address.hex()} was begun more than {hours:g} hours ago; a collection may have judged it. "
-        "Write the object again"
+        f"the block {address.hex()} was begun more than {hours:g} hours ago, so a garbage collection "
+        "may delete it; write the object again"
     )
     raise TarnError(Kind.FAILED_PRECONDITION, Reason.ADDRESS_TOO_OLD, text)

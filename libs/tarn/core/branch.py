@@ -44,7 +44,7 @@ __all__ = [
 RECENT_OPS = 8
 """How many operation ids a record remembers; an unknown outcome is settled from these eight."""
 PINS_MAX = 8
-"""Most pins of a record: so many operations can build compacted listings of one branch at once."""
+"""Most pins of a record: the number of operations that can build compacted listings of one branch at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,15 @@ class Branch:
         compaction_end_time_us: when a compaction last ended; 0: never.
         recent_op_ids: operations that changed this record. Invariant: newest first, at most eight.
         is_deleted: the repository is being deleted; the branch is treated as absent.
-        reset_count: resets of this branch so far (rule 10). A commit whose tokens are gone compares it: another
-            commit keeps what it takes, a reset discards it.
+        reset_count: resets of this branch so far (rule 10). A commit whose tokens are gone compares it: another commit
+            keeps the rows that it takes, a reset discards them.
         move_time_us: when an operation last changed the content beneath the staging token without staged rows
             (rule 9); 0 if none did. Invariant: each such operation increases it.
         outbox: entries of the reflog whose rows may not be written yet, oldest first.
         head_sequence: the sequence of the newest entry of the reflog; 0 if the branch is older than its reflog.
         head_time_us: the time of that entry; 0 likewise.
-        pins: listings that operations are about to publish, newest first. One of an operation that failed stays until
-            another one publishes.
+        pins: listings that operations are about to publish, newest first. The pin of a failed operation stays until
+            another operation publishes.
         expiry: when the branch expires; None: never.
     """
 
@@ -294,9 +294,9 @@ def _pinned(branch: Branch, pin: Pin | None) -> MetarangeId | None:
 
 
 def with_oldest_of(built_from: Branch, current: Branch) -> Branch:
-    """The current record, of which only those sealed tokens count that were sealed by an operation or before it.
+    """The current record, with only those of its sealed tokens that `built_from` also has.
 
-    They are the oldest ones. Newer ones hold rows that no earlier answer acknowledged.
+    They are the oldest ones. Newer tokens hold only rows that were acknowledged after `built_from` was sealed.
     """
     ours = tuple(token for token in built_from.sealed if current.names(token.token_id))
     return replace(current, sealed=ours)
@@ -394,7 +394,7 @@ def touch(branch: Branch, op_id: bytes) -> Branch:
 
 
 class AfterLostFinish(enum.Enum):
-    """What a commit does after its final compare-and-set has found another record."""
+    """The next step of a commit whose final compare-and-set has found another record."""
 
     REUSE = "reuse"
     """Only newer seals were added: the metarange is still right; repeat the write on the new record."""
@@ -429,8 +429,8 @@ def after_lost_finish(
         and current.compacted_metarange_id == built_from.compacted_metarange_id
     )
     if current.reset_count != built_from.reset_count:
-        # What a reset left of our rows is still to be committed: those that the reset of a part has folded, and those
-        # of tokens that were sealed after the ones that it took.
+        # The rows of ours that a reset left are still to be committed: those that the reset of a part has folded, and
+        # those of tokens that were sealed after the ones that it took.
         is_left = current.compacted_metarange_id is not None or set(ours) & set(current.sealed)
         return AfterLostFinish.RECOMPUTE if is_left else AfterLostFinish.RESET
     if same_base and tail == ours and (pin is None or pin in current.pins):
@@ -449,7 +449,7 @@ def removed_tokens(before: Branch, after: Branch) -> tuple[Token, ...]:
 
 
 class Settled(enum.Enum):
-    """What is known of a compare-and-set whose answer was lost (rule 8)."""
+    """The outcome of a compare-and-set whose answer was lost, as far as it is known (rule 8)."""
 
     APPLIED = "applied"
     NOT_APPLIED = "not_applied"

@@ -1,7 +1,7 @@
 """The end of a branch that lives for a limited time: a pure decision (docs/operate/retention.md).
 
 A branch with a time to live *expires* at its end. Then it has a day of *grace*, in which everything works as before and
-anybody who may delete it can prolong it. After the grace it is deleted, as by `DeleteBranch`.
+every user who may delete it can prolong it. After the grace it is deleted, as by `DeleteBranch`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class ExpiryState(enum.Enum):
 class BranchExpiry:
     """When a branch expires. All times are microseconds since the epoch.
 
-    The end of the grace is stored, so that all replicas delete at the same time, and none earlier than it was shown.
+    The end of the grace is stored, so that all replicas delete at the same time, and none before the time that users
+    were shown.
 
     Attributes:
         set_time_us: when this expiry was set.

@@ -52,7 +52,7 @@ _HOUR_US = 3_600_000_000
 
 
 class Phase(enum.StrEnum):
-    """What a run does."""
+    """The work of a run."""
 
     IDLE = "idle"
     MARK = "mark"
@@ -90,10 +90,10 @@ LIMITS: Final = CollectionLimits()
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a run counted; see `CollectionTotals` of the proto.
+    """The counts of a run; see `CollectionTotals` of the proto.
 
     Attributes:
-        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
+        unknown_fields: fields of the record that only newer replicas know (`tarn.kv.unknown_fields`).
     """
 
     run_id: str
@@ -115,7 +115,7 @@ class Collection:
     """The collection record. Times are microseconds since the epoch; 0 for none.
 
     Attributes:
-        phase: what the run does.
+        phase: the work of the run.
         run_id: the run; empty if there is none.
         begin_us: when it began.
         lease_until_us: until when no other run may begin.
@@ -130,9 +130,9 @@ class Collection:
         batch: the first 16 bytes of the id of each block of the open batch.
         erase_run_id: the run, if it is an erasure. An older release keeps it when the run ends, so it may name an
             earlier one; see `is_erasure`.
-        last_mark: what the last complete mark counted.
-        last_sweep: what the last complete sweep counted.
-        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
+        last_mark: the counts of the last complete mark.
+        last_sweep: the counts of the last complete sweep.
+        unknown_fields: fields of the record that only newer replicas know (`tarn.kv.unknown_fields`).
     """
 
     phase: Phase = Phase.IDLE
@@ -160,7 +160,7 @@ class Collection:
 
     @property
     def work(self) -> str:
-        """What the run does, for people."""
+        """The name of the run's work, for people."""
         return "erasure" if self.is_erasure else self.phase.value
 
     def is_batch_open(self, now_us: int) -> bool:
@@ -173,7 +173,7 @@ class Collection:
 
 
 class Disturbance(enum.Enum):
-    """What a collection may have done to a build (rule 13)."""
+    """The effect that a collection may have had on a build (rule 13)."""
 
     NONE = "none"
     """No sweep takes a block of it: each one that has begun finds these young, each later one finds them referenced."""
@@ -270,7 +270,7 @@ def begin(
     not_before_us = current.mark_end_us + limits.grace_us
     if now_us < not_before_us:
         left = (not_before_us - now_us) // 60_000_000 + 1
-        text = f"the mark {mark_run_id} may be swept in {left} minutes: readers may still use what it found"
+        text = f"the mark {mark_run_id} may be swept in {left} minutes: readers may still use the blocks that it found"
         raise TarnError(
             Kind.FAILED_PRECONDITION,
             Reason.COLLECTION_TOO_EARLY,
@@ -395,10 +395,10 @@ def end(
         return ended
     if current.is_erasure:
         raise _invalid(
-            "is_complete", "an erasure is no mark that could be swept; it never completes"
+            "is_complete", "an erasure cannot be ended as complete, because no sweep may follow it"
         )
     if current.is_batch_open(now_us):
-        raise _invalid("is_complete", "the last batch of deletions was not ended")
+        raise _invalid("is_complete", "the last batch of deletions was not ended; end it first")
     totals = replace(totals, run_id=run_id, begin_us=current.begin_us, end_us=now_us)
     if current.phase is Phase.MARK:
         return replace(

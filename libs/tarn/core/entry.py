@@ -47,6 +47,8 @@ __all__ = [
     "listed_of",
     "operation_of",
     "pack",
+    "replaced_of",
+    "replacing",
     "unpack",
 ]
 
@@ -68,6 +70,7 @@ _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I64 = struct.Struct("<q")
 _ZERO = bytes(16)
+_REPLACED_SIZE = "a replaced address of the wrong size"
 
 
 class TailTag:
@@ -85,6 +88,7 @@ class TailTag:
     LINEAGE = 10
     OPERATION = 11
     JUDGED_MOVE = 12
+    REPLACED = 13
     EXTERNAL_ADDRESS = 15
 
 
@@ -148,6 +152,8 @@ class Entry:
         operation_id: of a conditional write: identifies it, so that a repeated attempt finds an earlier one.
         judged_move_us: of a conditional write: `Branch.move_time_us` of the record by which graveler judged its
             condition (rule 9); 0 for any other entry.
+        replaced_address: address of the erased block of the committed entry that this one replaced, although it is the
+            same object (docs/design/erase.md); empty for any other entry. It is part of the identity.
         external_address: location of the bytes if they are not in the namespace, else empty.
     """
 
@@ -166,6 +172,7 @@ class Entry:
     lineage: str = ""
     operation_id: str = ""
     judged_move_us: int = 0
+    replaced_address: bytes = b""
     external_address: str = ""
     checksums: tuple[Checksum, ...] = field(default=())
 
@@ -191,6 +198,8 @@ def _tail_fields(entry: Entry) -> list[tuple[int, bytes]]:
         fields.append((TailTag.ETAG_PARTS, _U32.pack(entry.etag_parts)))
     if entry.judged_move_us:
         fields.append((TailTag.JUDGED_MOVE, _I64.pack(entry.judged_move_us)))
+    if entry.replaced_address:
+        fields.append((TailTag.REPLACED, entry.replaced_address))
     if entry.checksums:
         parts = [
             part.encode()
@@ -210,11 +219,18 @@ def pack(entry: Entry) -> bytes:
     """
     assert len(entry.address) == 16, "an address must have 16 bytes"
     assert len(entry.md5) == 16, "an MD5 must have 16 bytes"
+    return _packed(entry.size, entry.mtime_us, entry.address, entry.md5, _tail_fields(entry))
+
+
+def _packed(
+    size: int, mtime_us: int, address: bytes, md5: bytes, fields: Iterable[tuple[int, bytes]]
+) -> bytes:
+    """Encodes an entry from the fields of its head and its tail; these in ascending order of their tags."""
     tail = []
     identity = hashlib.blake2b(digest_size=16)
-    identity.update(_HEAD.pack(0, 0, entry.size, 0, _ZERO, entry.md5, _ZERO))
+    identity.update(_HEAD.pack(0, 0, size, 0, _ZERO, md5, _ZERO))
     flags = 0
-    for tag, value in _tail_fields(entry):
+    for tag, value in fields:
         if len(value) > 0xFFFF:
             text = f"field {tag} of an entry has {len(value)} bytes, more than 65535"
             raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
@@ -224,9 +240,7 @@ def pack(entry: Entry) -> bytes:
             flags |= FLAG_EXTERNAL
         elif tag not in _NO_IDENTITY:
             identity.update(packed)
-    head = _HEAD.pack(
-        VERSION, flags, entry.size, entry.mtime_us, entry.address, entry.md5, identity.digest()
-    )
+    head = _HEAD.pack(VERSION, flags, size, mtime_us, address, md5, identity.digest())
     return head + b"".join(tail)
 
 
@@ -266,6 +280,36 @@ def judged_at(packed: bytes, move_time_us: int) -> bytes:
         fields[TailTag.JUDGED_MOVE] = _I64.pack(move_time_us)
     tail = (_FIELD.pack(tag, len(value)) + value for tag, value in sorted(fields.items()))
     return packed[:HEAD_BYTES] + b"".join(tail)
+
+
+def replaced_of(packed: bytes) -> bytes:
+    """`Entry.replaced_address` of a packed entry.
+
+    Raises:
+        EntryCorruptError: as `unpack`, for damage in the tail.
+    """
+    address = _read_tail(packed).get(TailTag.REPLACED, b"")
+    if len(address) not in {0, 16}:
+        raise EntryCorruptError(_REPLACED_SIZE, packed)
+    return address
+
+
+def replacing(packed: bytes, address: bytes) -> bytes:
+    """Returns the packed entry with another `Entry.replaced_address`, which changes its identity; empty takes it off.
+
+    An entry that has this address already is returned as it is, byte for byte.
+
+    Raises:
+        EntryCorruptError: as `unpack`, for damage in the tail.
+    """
+    assert len(address) in {0, 16}, "an address must have 16 bytes"
+    fields = _read_tail(packed)
+    if fields.pop(TailTag.REPLACED, b"") == address:
+        return packed
+    if address:
+        fields[TailTag.REPLACED] = address
+    _, _, size, mtime_us, own, md5, _ = _HEAD.unpack_from(packed)
+    return _packed(size, mtime_us, own, md5, sorted(fields.items()))
 
 
 def is_tombstone(packed: bytes | memoryview) -> bool:
@@ -397,12 +441,16 @@ def unpack(packed: bytes) -> Entry:
     judged = fields.get(TailTag.JUDGED_MOVE, bytes(8))
     if len(judged) != 8:
         raise EntryCorruptError("a judged move of the wrong size", packed)
+    replaced = fields.get(TailTag.REPLACED, b"")
+    if len(replaced) not in {0, 16}:
+        raise EntryCorruptError(_REPLACED_SIZE, packed)
     return Entry(
         size,
         mtime_us,
         address,
         md5,
         judged_move_us=_I64.unpack(judged)[0],
+        replaced_address=replaced,
         etag_parts=_U32.unpack(parts)[0],
         metadata=tuple(zip(pairs[::2], pairs[1::2], strict=True)),
         checksums=tuple(

@@ -1,4 +1,4 @@
-"""Objects that are erased by their paths: which patterns are taken, and what the row of an address says.
+"""Erasure of objects by their paths: checks of patterns, ids and ages, and the row of an erased address.
 
 The run of a plan notes the address of each block before it deletes the block (docs/design/erase.md).
 """
@@ -35,7 +35,7 @@ _HOUR_US: Final = 3_600_000_000
 
 @dataclass(frozen=True, slots=True)
 class ErasedAddress:
-    """What the row of an erased address says.
+    """The row of an erased address.
 
     Attributes:
         plan_id: the plan, 32 hex digits.
@@ -47,7 +47,7 @@ class ErasedAddress:
 
 
 def literal_prefix(glob: str) -> str:
-    """Returns the text with which every path begins that matches a pattern."""
+    """Returns the literal text at the start of a pattern: every path that matches begins with it."""
     found = _PLAIN.match(glob)
     assert found is not None, "the expression matches an empty text"
     return re.sub(r"\\(.)", r"\1", found.group(), flags=re.DOTALL)
@@ -56,7 +56,7 @@ def literal_prefix(glob: str) -> str:
 def check_pattern(glob: str, *, everything: bool = False) -> None:
     """Checks the pattern of a plan.
 
-    A typing error must not erase a lake: a pattern begins with a whole literal segment, unless `everything` is said.
+    A typing error must not erase a lake, so a pattern begins with a whole literal segment unless `everything` is true.
 
     Raises:
         TarnError: INVALID.
@@ -70,7 +70,7 @@ def check_pattern(glob: str, *, everything: bool = False) -> None:
         return
     text = (
         f"the pattern {glob[:100]!r} does not begin with a whole literal segment such as users/, so a typing error "
-        "could erase far too much; say --everything if it is meant"
+        "could erase far too much; pass --everything if you mean it"
     )
     raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="pattern")
 
@@ -107,6 +107,6 @@ def check_old_enough(address: bytes, now_us: int, limits: CollectionLimits) -> N
     if not is_old_enough(address, now_us, limits):
         text = (
             f"the block {address.hex()} was begun less than {limits.cutoff_us / _HOUR_US:g} hours ago, so a writer may "
-            "still refer to it; nothing was noted; plan again later"
+            "still refer to it; none of the addresses was recorded as erased; make a new plan later"
         )
         raise TarnError(Kind.FAILED_PRECONDITION, Reason.ADDRESS_TOO_YOUNG, text)

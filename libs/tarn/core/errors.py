@@ -1,9 +1,9 @@
 """Tarn's base error class, and the reasons that cross service borders.
 
-An error has a *kind* of failure (each kind maps to one gRPC code and one retry rule) and a *reason* (each
-reason maps to one S3 error code or CLI exit code). Subclasses are defined beside the code that raises them. An
-error that has crossed the wire is a plain `TarnError` with the same kind, reason and metadata, so callers
-compare `kind` and `reason`, not classes.
+An error has a *kind* of failure and a *reason*. Each kind maps to one gRPC code and one retry rule, each reason to one
+S3 error code or CLI exit code. Subclasses are defined beside the code that raises them. An error that has crossed the
+wire is a plain `TarnError` with the same kind, reason and metadata, so callers compare `kind` and `reason`, not
+classes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The plan of an expiry: which commits and tags the retention rules of a repository let go (docs/operate/retention.md).
 
-The *line* of a branch is its head and the first parents of that, one after the other. It is what the branch was, one
-head after the other; the commits that a merge brought are on the line of another branch, or on none: *detached*.
+The *line* of a branch is its head and the chain of first parents below it: the heads that the branch has had. The
+commits that a merge brought are on the line of another branch, or on none: *detached*.
 
-Times are made monotone first: a commit counts as at least as young as its parents, so a clock that went backward makes
-commits be kept longer, never shorter.
+Times are made monotone first: a commit counts as at least as young as its parents. So a clock that went backward makes
+commits stay longer, never shorter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["History", "HistoryCommit", "HistoryTag", "plan_expiry", "plan_tags"]
 
 @dataclass(frozen=True, slots=True)
 class HistoryCommit:
-    """What a plan needs to know of a commit.
+    """The facts about a commit that a plan needs.
 
     Attributes:
         parents: its parents.
@@ -126,7 +126,7 @@ def plan_tags(history: History, retention: Retention, now_us: int) -> dict[str, 
 
 
 class _Lines:
-    """The lines of the branches: what they keep, and what they do not.
+    """The lines of the branches: the commits that they keep, and the commits that rules cover.
 
     Attributes:
         kept: commits that a branch keeps.
@@ -162,8 +162,8 @@ class _Lines:
             self._keep(head, rule)
 
     def _keep(self, head: CommitId, rule: BranchRule) -> None:
-        """Adds what a rule keeps of a line."""
-        # Commits of lines that were walked for so many days: below them, age keeps nothing new.
+        """Adds the commits of a line that a rule keeps."""
+        # Commits that another walk kept for this number of days: from there on, age keeps nothing new.
         walked = self._walked.setdefault(rule.keep_days or 0, set())
         is_young = rule.keep_days is not None
         oldest_us = self._now_us - (rule.keep_days or 0) * DAY_US

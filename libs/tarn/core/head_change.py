@@ -55,7 +55,7 @@ class HeadChange:
         new_commit_id: the head after; None for a deletion.
         old_since_us: the time from which `old_commit_id` was the head; 0 if unknown.
         unknown_operation: the name of an operation that only newer replicas know; `operation` is then OTHER.
-        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
+        unknown_fields: fields of the record that only newer replicas know (`tarn.kv.unknown_fields`).
     """
 
     entry_id: bytes

@@ -4,24 +4,27 @@ A store has a level. A release supports a span of levels and writes only what ev
 read and keeps. So replicas of two releases can run side by side, and an upgrade can be undone, until an operator
 raises the level (`tarn upgrade finish`).
 
-A new field of a record, or a new kind of row, is written only behind a `Feature`. Reading needs no gate.
+A new field of a record, or a new kind of row, is written only if a `FeatureGate` allows its `Feature`. Reading needs
+no gate.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = [
+    "ALL_FEATURES",
     "LEVEL_FIRST",
     "LEVEL_MAX",
     "LEVEL_MIN",
     "Feature",
+    "FeatureGate",
     "StoreLevel",
-    "check_feature",
     "unsupported",
 ]
 
@@ -34,10 +37,12 @@ LEVEL_MAX: Final = 2
 
 
 class Feature(enum.Enum):
-    """What is written only from a level on. Each value: the level, and what an error calls it."""
+    """What is written, or required of callers, from a level on. Each value: the level, and its name in errors."""
 
     NEW_FIELDS = (2, "records with fields that release 0.9.0 does not know")
     """Release 0.9.0 removes a field that it does not know from each record that it changes."""
+    ISSUED_ADDRESSES = (2, "refusals of addresses that no gateway made")
+    """Gateways of release 0.9.0 do not prove who they are, so that whatever they stage has to be taken."""
 
     @property
     def level(self) -> int:
@@ -80,16 +85,40 @@ def unsupported(found: StoreLevel, installation_id: str) -> str:
     return ""
 
 
-def check_feature(level: int, feature: Feature) -> None:
-    """Refuses to write something that replicas of the last release could damage.
+class FeatureGate:
+    """Refuses to write what replicas of the last release could damage.
 
-    Raises:
-        TarnError: FAILED_PRECONDITION, FEATURE_LEVEL: the store's level is lower than the feature's.
+    Args:
+        level: returns the level of the store, which may be raised while the process runs.
     """
-    if level < feature.level:
-        text = (
-            f"{feature.text} need feature level {feature.level}; the installation is at {level}, so that the last "
-            "release can run beside this one. When no replica of it runs any more, `tarn upgrade finish` raises it"
-        )
-        metadata = {"level": str(level), "needed": str(feature.level)}
-        raise TarnError(Kind.FAILED_PRECONDITION, Reason.FEATURE_LEVEL, text, **metadata)
+
+    def __init__(self, level: Callable[[], int]) -> None:
+        self._level = level
+
+    @classmethod
+    def at(cls, level: int) -> FeatureGate:
+        """Returns the gate of a store whose level stays the same."""
+        return cls(lambda: level)
+
+    def allows(self, feature: Feature) -> bool:
+        """Whether the level of the store allows the feature."""
+        return self._level() >= feature.level
+
+    def require(self, feature: Feature) -> None:
+        """Refuses a feature that the level of the store does not allow yet.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION, FEATURE_LEVEL: the store's level is lower than the feature's.
+        """
+        level = self._level()
+        if level < feature.level:
+            text = (
+                f"{feature.text} need feature level {feature.level}; the installation is at {level}, so that the last "
+                "release can run beside this one. When no replica of it runs any more, `tarn upgrade finish` raises it"
+            )
+            metadata = {"level": str(level), "needed": str(feature.level)}
+            raise TarnError(Kind.FAILED_PRECONDITION, Reason.FEATURE_LEVEL, text, **metadata)
+
+
+ALL_FEATURES: Final = FeatureGate.at(LEVEL_MAX)
+"""The gate of a new installation: allows every feature."""

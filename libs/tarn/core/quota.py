@@ -1,4 +1,4 @@
-"""Limits of repositories and users: what they are, the errors that tell them, and token buckets for rates.
+"""Limits of repositories and users: the values, the errors that report them, and token buckets for rates.
 
 docs/design/quotas.md says where each limit is enforced, and how exactly.
 """
@@ -28,7 +28,7 @@ LIMIT_MAX = 1 << 62
 
 
 class QuotaKind(enum.StrEnum):
-    """What a quota is about."""
+    """The kind of subject that a quota limits."""
 
     REPOSITORY = "repository"
     USER = "user"
@@ -36,7 +36,7 @@ class QuotaKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one repository or user, or what it uses; as a limit, 0 is none.
+    """Limits or usage of one repository or user. A limit of 0 means no limit.
 
     Attributes:
         staged_objects: uncommitted objects.
@@ -125,7 +125,7 @@ def quota_exceeded(repository_id: str, limit: str, allowed: int, used: int) -> T
         repository_id: the repository.
         limit: name of the limit, a field of `Limits`.
         allowed: the limit.
-        used: what is used already.
+        used: the present usage.
     """
     text = (
         f"repository {repository_id} may have {allowed} {limit} and has {used}: {_ADVICE[limit]}, or ask an "

@@ -127,20 +127,26 @@ class DeletionJudge:
     only if its incarnation is not the present one and made no change afterwards: a change of the same
     incarnation with the same or a greater sequence shows that the removal failed. At equal sequences, changes
     must come before deletions. Of several attempts at one deletion, the first one that is read counts; it must be the
-    latest, because earlier ones failed.
+    latest, because earlier ones failed. But one that is later than the creation of the next branch says
+    (`HeadChange.old_since_us`) was not there when that branch was created: the record was gone, so it failed, too.
 
     Args:
         live: the incarnation of the present record; None if there is none.
         last: the incarnation of the entry that counted last, when reading continues on another page.
+        since_us: since when the old head of that entry was the head; 0 if that is unknown.
     """
 
-    def __init__(self, live: bytes | None, last: bytes | None = None) -> None:
+    def __init__(self, live: bytes | None, last: bytes | None = None, since_us: int = 0) -> None:
         self._live = live
         self._last = last
+        self._since_us = since_us
 
     def counts(self, entry: HeadChange) -> bool:
         """Whether the next entry counts."""
-        if entry.is_deletion and entry.incarnation in (self._live, self._last):
-            return False
-        self._last = entry.incarnation
+        if entry.is_deletion:
+            if entry.incarnation in (self._live, self._last):
+                return False
+            if 0 < self._since_us < entry.time_us:
+                return False
+        self._last, self._since_us = entry.incarnation, entry.old_since_us
         return True

@@ -6,9 +6,9 @@
      "objects": {"keep_listed_on": ["main"], "keep_written_days": 30, "keep_read_days": 90},
      "uploads": {"abort_days": 7}}
 
-Without rules every commit keeps its objects. What is not said is kept: a branch that no rule matches keeps its whole
-history, a tag that no rule matches stays, and without `detached` so do all commits that are in the history of no
-branch. Without `uploads`, a multipart upload stays open until a client completes or aborts it.
+Without rules every commit keeps its objects. Everything that no rule covers is kept: a branch that no rule matches
+keeps its whole history, and a tag that no rule matches stays. Without `detached`, commits that are in the history of no
+branch stay, too. Without `uploads`, a multipart upload stays open until a client completes or aborts it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TAG_RULES_MAX: Final = 100
 LISTED_ON_MAX: Final = 10
 DAYS_MAX: Final = 36_500
 READ_DAYS_MAX: Final = 180
-"""The journal of reads is kept for as long."""
+"""The journal of reads keeps this many days."""
 COMMITS_MAX: Final = 1_000_000
 RETENTION_BYTES_MAX: Final = 32 << 10
 _PATTERN_BYTES_MAX: Final = 256
@@ -54,12 +54,12 @@ _PATTERN_BYTES_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class BranchRule:
-    """What the branches that match a pattern keep of their history: what one of the two limits keeps.
+    """The commits that the branches matching a pattern keep of their history: those that either limit keeps.
 
     Attributes:
         match: pattern of branch names (`tarn.core.glob`).
-        keep_days: commits are kept that were the head of the branch in so many days; None: none because of its age.
-        keep_commits: so many of the newest commits are kept; the head always is.
+        keep_days: keeps the commits that were the head of the branch in the last so many days; None: age keeps none.
+        keep_commits: number of newest commits to keep; the head is always kept.
     """
 
     match: str
@@ -91,12 +91,12 @@ class TagRule:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRules:
-    """Which objects an expired commit keeps; what one of the rules keeps.
+    """The objects that an expired commit keeps: those that any of the rules keeps.
 
     Attributes:
-        listed_on: names of branches: objects at paths at which the head of one of them has an object.
-        written_days: objects that were written in so many days; None: none because of that.
-        read_days: objects that were read in so many days, or may have been; None: none because of that.
+        listed_on: names of branches: keeps the objects at paths where the head of one of them has an object.
+        written_days: keeps objects that were written in the last so many days; None: no such rule.
+        read_days: keeps objects that were, or may have been, read in the last so many days; None: no such rule.
     """
 
     listed_on: tuple[str, ...] = ()
@@ -108,11 +108,12 @@ class ObjectRules:
         return bool(self.listed_on) or (self.written_days or self.read_days) is not None
 
     def written_since_us(self, now_us: int) -> int:
-        """Returns since when objects must be written to be kept, microseconds since the epoch; 0: there is no rule."""
+        """Returns the time since which an object must be written to be kept, in Unix microseconds; 0: there is no
+        rule."""
         return 0 if self.written_days is None else max(now_us - self.written_days * DAY_US, 1)
 
     def read_since_us(self, now_us: int) -> int:
-        """Returns since when objects must be read to be kept, microseconds since the epoch; 0: there is no rule."""
+        """Returns the time since which an object must be read to be kept, in Unix microseconds; 0: there is no rule."""
         return 0 if self.read_days is None else max(now_us - self.read_days * DAY_US, 1)
 
 
@@ -125,7 +126,7 @@ class Retention:
         detached_days: how long commits are kept that are in the history of no branch; None: for ever.
         tags: rules of tags. Of those that match a tag, the longest decides; without one it stays for ever.
         objects: rules of objects of expired commits.
-        abort_upload_days: multipart uploads that are open so many days after their begin are aborted; None: never.
+        abort_upload_days: days after which an open multipart upload is aborted; None: never.
     """
 
     branches: tuple[BranchRule, ...] = ()

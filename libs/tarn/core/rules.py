@@ -60,7 +60,7 @@ class ExemptUser:
     """A user whom a protection does not bind; only this life of the user, not a later one of the same name.
 
     Attributes:
-        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
+        unknown_fields: fields of the record that only newer replicas know (`tarn.kv.unknown_fields`).
     """
 
     user_id: str
@@ -74,7 +74,7 @@ class Protection:
 
     Attributes:
         unknown_blocked: names of kinds of changes that only newer replicas know. They block nothing here.
-        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
+        unknown_fields: fields of the record that only newer replicas know (`tarn.kv.unknown_fields`).
     """
 
     pattern: str
@@ -169,7 +169,7 @@ class Settings:
         metadata: sorted by name.
         retention: which commits keep their objects.
         change_id: 16 random bytes, unique to the change that made this version; empty if there was none.
-        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
+        unknown_fields: fields of the record that only newer replicas know (`tarn.kv.unknown_fields`).
     """
 
     rules: Rules = NO_RULES
@@ -221,8 +221,8 @@ def check_rules(rules: Rules) -> None:
     """Checks new rules.
 
     Raises:
-        TarnError: INVALID_ARGUMENT: an invalid or repeated pattern, a protection that blocks nothing, or more of
-            something than is allowed. ROLE_NOT_FOUND: an exempt role does not exist.
+        TarnError: INVALID_ARGUMENT: an invalid or repeated pattern, a protection that blocks nothing, or too many
+            patterns, protections or exempt users. ROLE_NOT_FOUND: an exempt role does not exist.
     """
     _check_count("protections", len(rules.protections), PROTECTIONS_MAX)
     _check_count("hidden patterns", len(rules.hidden), HIDDEN_MAX)
@@ -231,7 +231,7 @@ def check_rules(rules: Rules) -> None:
     patterns = [each.pattern for each in rules.protections]
     if len(set(patterns)) < len(patterns):
         repeated = next(each for each in patterns if patterns.count(each) > 1)
-        text = f"two protections have the pattern {repeated!r}; put what they block into one"
+        text = f"two protections have the pattern {repeated!r}; merge them into one"
         raise _invalid(text, "pattern")
     for each in rules.protections:
         _check_protection(each)

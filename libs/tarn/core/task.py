@@ -1,9 +1,9 @@
 """Long work as a task: decisions about its record, without I/O (docs/design/tasks.md).
 
 A task is one record that changes only by compare-and-set. A replica *claims* it for a run, renews its lease while it
-works, and ends it. A lease that is over lets another replica claim the task. The lease saves work, it decides
-nothing: two runs at a time do no harm, because each change of a record names its epoch, and because work that
-changes a branch checks its epoch before each attempt to publish (`tarn_graveler.handlers.task_works`).
+works, and ends it. A lease that is over lets another replica claim the task. The lease saves work, it decides nothing:
+two runs at a time do no harm. Each change of a record names its epoch, and work that changes a branch checks its epoch
+before each attempt to publish (`tarn_graveler.handlers.task_works`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ RETENTION_US = 86_400_000_000
 """How long a task is shown after its end: one day."""
 
 RUNS_MAX = 8
-"""Runs of one task: work that ends its process would otherwise end one replica after the other."""
+"""Most runs of one task. Otherwise, work that crashes its process would crash one replica after the other."""
 
 OPEN_MAX = 16
 """Tasks of one user in one repository that have not ended."""
@@ -71,7 +71,7 @@ _ID = re.compile(r"[0-9a-f]{12}7[0-9a-f]{19}")
 
 
 class TaskKind(enum.Enum):
-    """What a task does."""
+    """The kind of work of a task."""
 
     MERGE = "merge"
     PREVIEW = "preview"
@@ -99,7 +99,7 @@ class TaskFailure:
     """Why a task failed: the state of the `TarnError`.
 
     Attributes:
-        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
+        unknown_fields: fields of the record that only newer replicas know (`tarn.kv.unknown_fields`).
     """
 
     kind: Kind
@@ -143,8 +143,8 @@ class Task:
         user_id: who started it.
         user_uid: the life of that user.
         roles: the user's roles at the start; they decide about exemptions from the repository's rules.
-        kind: what it does; a `TaskKind`, or the name of one that only newer replicas know.
-        subject: what it is about, for people.
+        kind: its kind of work: a `TaskKind`, or the name of one that only newer replicas know.
+        subject: its subject, such as the branch, for people.
         request: the request on the wire, with commit ids for refs.
         digest: SHA-256 of the request as it was sent.
         create_time_us: time of the start.
@@ -161,7 +161,7 @@ class Task:
         failure: why it failed.
         request_row: SHA-256 of a long request, which the store keeps in a row of its own; else empty.
         result_row: the same for a long response.
-        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
+        unknown_fields: fields of the record that only newer replicas know (`tarn.kv.unknown_fields`).
     """
 
     task_id: TaskId
@@ -204,7 +204,7 @@ class Quota:
         count: number of starts.
         open_ids: the tasks that had not ended at the last start, and that start. So each start looks only at tasks that
             are open, or ended since the start before. Invariant: at most `OPEN_MAX`.
-        unknown_fields: what only newer replicas know of the record (`tarn.kv.unknown_fields`).
+        unknown_fields: fields of the record that only newer replicas know (`tarn.kv.unknown_fields`).
     """
 
     count: int = 0
@@ -230,7 +230,10 @@ class Quota:
             text = f"you have {open_count} tasks in this repository that have not ended; wait for one or cancel one"
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
         if self.count >= STARTS_MAX:
-            text = f"you had {self.count} tasks in this repository today, the most of one day; call the rpc itself"
+            text = (
+                f"you had {self.count} tasks in this repository today, the limit of one day; call the rpc without "
+                "a task"
+            )
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
         return replace(self, count=self.count + 1, open_ids=(*still_open, task_id))
 
@@ -273,7 +276,10 @@ def check_task_id(task_id: str, now_us: int) -> TaskId:
     """
     check_form(task_id)
     if abs(_time_of(task_id) - now_us) > _ID_AGE_US_MAX:
-        text = f"task id {task_id} is not of now: the clocks differ, or it was made more than 15 minutes ago"
+        text = (
+            f"the time in task id {task_id} differs from the server's by more than 15 minutes: set the clock, or "
+            "make a new id"
+        )
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="task_id")
     return TaskId(task_id)
 
@@ -305,7 +311,7 @@ def claim(task: Task, runner: bytes, now_us: int) -> Task | None:
     if task.epoch >= RUNS_MAX:
         text = (
             f"task {task.task_id} was begun {task.epoch} times, and no run came to an end; its work may have been "
-            "done: look before you start it again"
+            "done: check that before you start it again"
         )
         failure = TaskFailure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, text)
         return replace(task, state=TaskState.FAILED, failure=failure, end_time_us=now_us)

@@ -122,6 +122,9 @@ class InstallationKeys:
     QUOTAS: ClassVar[bytes] = b"quotas/"
     """Prefix of the limits of repositories and users."""
 
+    COMPACTION_PAUSE: ClassVar[bytes] = b"compaction/pause"
+    """Key of the last pause of background compactions."""
+
     @property
     def graveler(self) -> Partition:
         """Repositories and the namespaces that they occupy."""

@@ -146,7 +146,7 @@ class MeteredKv:
         self, partition: Partition, start: bytes, end: bytes | None
     ) -> AsyncIterator[pa.RecordBatch]:
         """See `Kv.scan_arrow`."""
-        # Drivers are async generators. Closing theirs with ours releases what a scan holds.
+        # Drivers are async generators. Closing theirs with ours releases the resources of a scan.
         batches = cast(
             "AsyncGenerator[pa.RecordBatch, None]", self._kv.scan_arrow(partition, start, end)
         )

@@ -25,7 +25,7 @@ from tarn.aio.task_set import TaskSet
 from tarn.config import Config
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.levels import LEVEL_MAX, LEVEL_MIN, Feature, StoreLevel, check_feature, unsupported
+from tarn.core.levels import LEVEL_MAX, LEVEL_MIN, FeatureGate, StoreLevel, unsupported
 from tarn.kv.fence import check_open, fence_partition, read_level
 from tarn.kv.keys import after_prefix
 from tarn.kv.port import Group, Kv, Partition, ReadKv
@@ -153,6 +153,9 @@ class Replica:
         clock: times of the row.
         ids: makes the id of the process.
         stop: called with the reason when the process must stop, because the level was raised above what it supports.
+
+    Attributes:
+        features: follows the level of the store, read at most `LOOK_SECONDS` ago while the store answers.
     """
 
     name = "replica"
@@ -177,16 +180,8 @@ class Replica:
         self._stop = stop
         self._begin_us = clock.now_us()
         self._level = StoreLevel()
+        self.features = FeatureGate(lambda: self._level.level)
         self._tasks = TaskSet()
-
-    @property
-    def level(self) -> int:
-        """The level of the store, read at most `LOOK_SECONDS` ago while the store answers."""
-        return self._level.level
-
-    def require(self, feature: Feature) -> None:
-        """Refuses to write what the last release could damage. Raises as `check_feature`."""
-        check_feature(self._level.level, feature)
 
     async def __aenter__(self) -> Self:
         """Checks the level, and appears among the replicas.

@@ -2,8 +2,8 @@
 
 During a rollout, replicas of two releases change the same records. The older one decodes a record to a value of
 the core, changes that, and encodes it again. The fields that it does not know travel along as bytes, in the
-attribute `unknown_fields` of the value, and are written back as they were. Without this, a change by the older
-replica would remove what the newer one wrote (docs/design/upgrades.md).
+attribute `unknown_fields` of the value, and are written back as they were. Without this, a change by the older replica
+would remove the fields that the newer one wrote (docs/design/upgrades.md).
 
 A record without unknown fields costs one look at it, 0.1 µs.
 """
@@ -32,7 +32,7 @@ def unknown_of(record: Message) -> bytes:
 
 
 def with_unknown(record: M, unknown_fields: bytes) -> M:
-    """Adds what `unknown_of` returned to a record that is encoded again, and returns the record."""
+    """Adds the fields that `unknown_of` returned to a record that is encoded again, and returns the record."""
     if unknown_fields:
         record.MergeFromString(unknown_fields)
     return record

@@ -62,7 +62,7 @@ async def raise_level(
     Raises:
         TarnError: FAILED_PRECONDITION: replicas of an older release run, a transfer has closed the store, or the level
             is higher than this release supports. CONFLICT: another process changed the record; call it again. Also the
-            store's errors; what was done stays, and the next call continues.
+            store's errors; the finished steps stay, and the next call continues.
     """
     await check_open(kv, installation_id)
     _, before, predicate = await read_store(kv, installation_id)

@@ -28,7 +28,7 @@ from tarn.lifecycle.spill import PARTITIONS
 __all__ = ["Sample", "lost_of", "sample_of", "share_of", "taken"]
 
 Sample = Mapping[str, bytes]
-"""Live blocks: the SHA-256 of what was read of each, by path."""
+"""Live blocks: the SHA-256 of the bytes that were read of each, by path."""
 _AT_ONCE: Final = 16
 _DATA_BYTES: Final = 1 << 10
 _LISTING_BYTES: Final = 1 << 20

@@ -34,13 +34,13 @@ _HOLD_AFTER_LOSS_S: Final = 7 * 86_400
 _END_S: Final = 5.0
 """A person who stops a run waits for no longer than this for the answer that it has ended."""
 _CONFIRM_US: Final = 7 * 86_400_000_000
-"""A mark that exceeds a limit waits for its confirmation for so long after its grace time; then it is replaced."""
+"""A mark that exceeds a limit waits this long after its grace time for its confirmation; then it is replaced."""
 _KEEP_FILES_US: Final = 365 * 86_400_000_000
-"""The files of a run prove what was deleted."""
+"""The files of a run are kept this long, because they prove which blocks were deleted."""
 
 
 class Step(enum.Enum):
-    """What a collector can do with a repository now."""
+    """The next step of a collector in a repository."""
 
     MARK = "mark"
     SWEEP = "sweep"
@@ -49,7 +49,7 @@ class Step(enum.Enum):
 
 
 def next_step(record: pb.Collection, now_us: int) -> Step:
-    """Returns what to do: sweep a mark whose grace time is over; mark if there is none to sweep."""
+    """Returns the next step: sweep a mark whose grace time is over; mark if there is none to sweep."""
     if not record.mark_run_id:
         return Step.MARK
     if record.sweep_not_before_time.ToMicroseconds() > now_us:

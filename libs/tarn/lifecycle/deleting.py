@@ -47,6 +47,14 @@ class Lease(Protocol):
         """
         ...
 
+    async def renew(self) -> None:
+        """Confirms the lease by a new call. It has not ended since the run began.
+
+        Raises:
+            TarnError: as `confirm`.
+        """
+        ...
+
     async def begin_batch(self, block_ids: Sequence[str]) -> None:
         """Announces that these ranges or metaranges, at most `BATCH_IDS_MAX`, may be deleted now.
 

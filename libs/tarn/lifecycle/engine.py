@@ -1,7 +1,7 @@
-"""The engine of a collection: what finds candidates and deletes them, under a lease that its caller keeps.
+"""The engine of a collection: it finds candidates and deletes them, under a lease that its caller keeps.
 
 `InProcess` works in this process, in bounded memory. `tarn_spark` has one for large lakes. Both write the same files,
-so one may sweep what the other marked.
+so one may sweep the marks of the other.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Finds the objects of an erasure: all entries of all history whose paths match, and who else refers to their blocks.
+"""Finds the objects of an erasure: all entries of all history whose paths match, and the other entries that refer to
+their blocks.
 
 Two passes, each in the order of the roots (docs/design/collection.md): staged rows, then the listings of compactions
 and commits. The first pass finds the matching entries. It opens only ranges that can hold a matching path. The second
-pass opens every range, and finds the other paths that refer to the same addresses: copies by reference. Nothing new can
-refer to an address that is older than a copy by reference may be, so what the second pass misses moves forward into
-what it reads later.
+pass opens every range, and finds the other paths that refer to the same addresses: copies by reference. No new entry
+can refer to an address that is older than a copy by reference may be. So an entry that the second pass misses has moved
+forward into data that it reads later.
 
 Memory grows with the objects that are found, and with the number of ranges, not with the lake.
 """
@@ -71,7 +72,7 @@ class StagedBatch:
 
 
 class HistoryRoots(Protocol):
-    """What graveler tells of a repository under a lease; each call reads it anew."""
+    """The data of a repository that graveler sends under a lease; each call reads it anew."""
 
     def staged(self, prefix: str) -> AsyncGenerator[StagedBatch, None]:
         """Yields the staged rows of all branches whose paths have a prefix."""
@@ -96,7 +97,7 @@ class HistoryRoots(Protocol):
 
 @dataclass(slots=True)
 class Found:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         rows: columns path, address, size; each pair of path and address once.

@@ -1,8 +1,9 @@
 """The uncommitted entries of an erasure: which branches have them, how many, and their end (docs/design/erase.md).
 
 An entry is uncommitted in staged rows, or in the compacted listing of its branch. Rows are read before the listings,
-and an address that is old enough to be erased gets no new row. So an entry that moves meanwhile moves into what is read
-later, or into a commit. What is found are candidates: graveler judges each of them when it discards it.
+and an address that is old enough to be erased gets no new row. So an entry that moves meanwhile moves into a listing
+that is read later, or into a commit. The entries that are found are candidates: graveler judges each of them when it
+discards it.
 """
 
 from __future__ import annotations
@@ -103,8 +104,8 @@ async def discard(
     Args:
         client: of graveler's erasures.
         call: makes the context of each call.
-        repeated: makes a call, and repeats it while graveler cannot answer. What an attempt discarded whose answer was
-            lost is not counted.
+        repeated: makes a call, and repeats it while graveler cannot answer. Entries that an attempt discarded whose
+            answer was lost are not counted.
         place: the repository and the run that holds its lease.
         entries: from `find_uncommitted`.
         progress: is told.

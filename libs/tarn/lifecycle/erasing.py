@@ -1,10 +1,10 @@
-"""Erases objects out of all history: a plan that a person looks at, and a run that deletes what the plan lists.
+"""Erases objects out of all history: a plan that a person looks at, and a run that deletes the blocks of the plan.
 
 Both hold the lease of a collection, so neither a collection nor another erasure runs beside them. The order of a run
 is what makes it safe (docs/design/erase.md): the rows of all addresses are durable before the first block is deleted,
-so a reader that misses a block learns why; uncommitted entries are discarded before the blocks go, so that no
-commit holds what cannot be read; every block is looked for again; and all history is searched again. Every step may be
-repeated, so a run that died is simply begun again.
+so a reader that misses a block learns why; uncommitted entries are discarded before the blocks go, so that no commit
+holds an object that cannot be read; every block is looked for again; and all history is searched again. Every step may
+be repeated, so a run that died is simply begun again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _PROMISE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         plan: the plan.
@@ -91,7 +91,7 @@ class Erasure:
         error: why, of the last of them; empty if there is none.
         came_since: matching objects of a second plan that this plan does not have; they need another plan.
         versions: why the block store may keep older versions; empty if it keeps none.
-        certificate: what the run proved; None: something failed, or the block store may keep versions.
+        certificate: the proof of the run; None: something failed, or the block store may keep versions.
     """
 
     plan: ErasurePlan
@@ -195,7 +195,8 @@ class Eraser:
             outcomes, error = await self._delete(lake, roots.graveler, rows)
             outcomes = await self._look_again(lake, rows, outcomes)
             look_us = lake.clock.now_us()
-            # What came meanwhile: a row that landed late, or the completion of an upload that is older than the plan.
+            # Objects that came meanwhile: by a row that landed late, or the completion of an upload that is older than
+            # the plan.
             late = await self._discard(lake, roots, made, objects, validate_only=False)
             discarded = dict(Counter(discarded) + Counter(late))
             versions = await _versions(lake)
@@ -264,7 +265,7 @@ class Eraser:
     ) -> None:
         """Makes the rows of all addresses durable; in a run of `graveler`, repeats calls that it cannot answer."""
         packed = _packed(rows["address"])
-        self.collector.progress.begin("note what is erased", len(rows))
+        self.collector.progress.begin("note the erased addresses", len(rows))
         page = ADDRESSES_MAX * ADDRESS_BYTES
         for at in range(0, len(packed), page):
             addresses = packed[at : at + page]

@@ -1,8 +1,8 @@
 """The files of an erasure, below `_tarn/erased/<plan>/` (docs/formats/erasure.md).
 
 `list.parquet` names the objects, `plan.json` counts them and has the SHA-256 of the list, `begun.json` says that a run
-began, and `outcomes-<run>.parquet` and `certificate-<run>.json` say what became of each block. They stay for ever:
-nothing else says what was erased, and the rows of addresses can be written again from them.
+began, and `outcomes-<run>.parquet` and `certificate-<run>.json` give the outcome of each block. They stay for ever:
+they are the only record of the erased objects, and the rows of addresses can be written again from them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ErasurePlan:
-    """What a plan found.
+    """A plan: the objects that it found.
 
     Attributes:
         plan_id: 32 hex digits.
@@ -119,7 +119,7 @@ class ErasurePlan:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a run proved.
+    """The proof of a run.
 
     Attributes:
         plan: the plan.
@@ -130,7 +130,7 @@ class Certificate:
         run_id: the run, 32 hex digits.
         outcomes_sha256: of `outcomes-<run>.parquet`, which names each block.
         came_since: matching objects of a second plan that this plan does not have; they need another run.
-        promise: what is promised, and what stays, in words.
+        promise: the promise, and the data that stays, in words.
         discarded: uncommitted entries of each branch that the run discarded, zeros left out.
     """
 
@@ -207,7 +207,7 @@ def wanted_of(objects: pa.Table) -> pa.Table:
 
 
 def erasable_of(objects: pa.Table) -> pa.Table:
-    """Returns the columns `address` and `size` of what a run deletes, each address once, in order."""
+    """Returns the columns `address` and `size` of the blocks that a run deletes, each address once, in order."""
     found = wanted_of(objects).group_by("address").aggregate([("size", "max")]).sort_by("address")
     return pa.table({"address": found["address"], "size": found["size_max"]})
 
@@ -239,7 +239,7 @@ async def plan_ids(blocks: ReadBlocks, namespace: str) -> AsyncIterator[str]:
 async def write_outcomes(
     blocks: BlockStore, namespace: str, plan_id: str, run_id: str, rows: pa.Table
 ) -> str:
-    """Writes what became of each block (columns block, size, outcome); returns the SHA-256 of the file."""
+    """Writes the outcome of each block (columns block, size, outcome); returns the SHA-256 of the file."""
     body, digest = _parquet(rows.cast(_OUTCOMES))
     await blocks.put(_key(namespace, plan_id, f"outcomes-{run_id}.parquet"), body)
     return digest

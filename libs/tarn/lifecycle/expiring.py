@@ -41,7 +41,7 @@ _NOTE: Final = re.compile(r"_tarn/refs/[^/]+/[0-9]{20}-([0-9a-f]{64})\.json")
 
 
 class HistoryPages(Protocol):
-    """What graveler tells of a repository."""
+    """The history of a repository that graveler sends."""
 
     def history_pages(self) -> AsyncGenerator[pb.ListHistoryResponse, None]:
         """Yields all pages, in order; a normal end means that they are complete."""
@@ -49,7 +49,7 @@ class HistoryPages(Protocol):
 
 
 class HistorySource(HistoryPages, Protocol):
-    """What graveler tells of a repository, and where commits expire."""
+    """The history of a repository, and the calls by which its commits and tags expire."""
 
     async def expire(self, commits: Mapping[CommitId, str]) -> int:
         """Lets up to `EXPIRE_MAX` commits expire, each by the rule that is named; returns their number."""
@@ -62,7 +62,7 @@ class HistorySource(HistoryPages, Protocol):
 
 @dataclass(slots=True)
 class Expired:
-    """What has expired: numbers of commits and of tags."""
+    """The numbers of commits and of tags that have expired."""
 
     commits: int = 0
     tags: int = 0
@@ -134,8 +134,8 @@ async def expire(lake: Lake, source: HistorySource, progress: Progress) -> Expir
     When it returns, the rows of all commits are durable. The roots must be read after that (rule 14).
 
     Raises:
-        TarnError: CORRUPT: the history lacks a commit; any error of the source or the store. What has expired until
-            then stays expired.
+        TarnError: CORRUPT: the history lacks a commit; any error of the source or the store. Commits and tags that have
+            expired until then stay expired.
     """
     progress.begin("read the history")
     history, retention = await read_history(source, progress)

@@ -1,4 +1,4 @@
-"""What retention rules would let go, estimated from metadata in the bucket: nothing is changed.
+"""The effect that retention rules would have now, estimated from metadata in the bucket: nothing is changed.
 
 Opens the metaranges of all commits, and no range: a metarange tells the objects and bytes of each range. So the numbers
 are upper bounds: an object may be in a range that goes and in another one that stays.
@@ -30,7 +30,7 @@ _OPENED_AT_ONCE = 8
 
 @dataclass(slots=True)
 class ExpiryPreview:
-    """What rules would let go now.
+    """The effect that rules would have now.
 
     Attributes:
         commit_count: commits that have not expired yet.
@@ -39,9 +39,9 @@ class ExpiryPreview:
         tags: tags that would be deleted now, each with the rule.
         objects_max: most objects that a collection could delete because of that.
         bytes_max: their bytes.
-        reads_known_since_us: since when it is known what was read, microseconds since the epoch; 0: it is not known;
-            None: no rule asks.
-        keeps_all_objects: what was read is not known for all the days of the rule, so it keeps every object.
+        reads_known_since_us: since when the journal of reads is whole, microseconds since the epoch; 0: there is none;
+            None: no rule needs it.
+        keeps_all_objects: the journal of reads does not cover all the days of the rule, so it keeps every object.
     """
 
     commit_count: int = 0
@@ -87,7 +87,7 @@ async def preview_expiry(
     progress: Progress,
     retention: Retention | None = None,
 ) -> ExpiryPreview:
-    """Returns what the rules of a repository, or other rules, would let go now.
+    """Returns the effect that the rules of a repository, or other rules, would have now.
 
     Args:
         client: of graveler's collections.

@@ -174,7 +174,11 @@ class GravelerRun:
     async def confirm(self) -> None:
         """See `Lease.confirm`."""
         if self._clock.monotonic() - self._confirmed > _FRESH_SHARE * self._lease_s:
-            await self.repeated(self._renew)
+            await self.renew()
+
+    async def renew(self) -> None:
+        """See `Lease.renew`."""
+        await self.repeated(self._renew)
 
     async def begin_batch(self, block_ids: Sequence[str]) -> None:
         """See `Lease.begin_batch`."""

@@ -43,11 +43,11 @@ _NAMED: Final = np.dtype([("key", "u1", _HASH_BYTES), ("address", "u1", 16)])
 
 
 class KeptObjects:
-    """Implements `Roots`: those of a repository, and what rules of objects keep. One for each run.
+    """Implements `Roots`: those of a repository, and the objects that rules of objects keep. One for each run.
 
     Args:
         roots: the roots of the repository.
-        lake: what is collected.
+        lake: the repository that is collected.
         progress: updated.
     """
 
@@ -83,7 +83,7 @@ class KeptObjects:
                     yield batch
             if not emptied or not (heads or written_since_us or keeps_all or search.read.count):
                 return
-            self._progress.begin("find what rules of objects keep")
+            self._progress.begin("find the objects that rules keep")
             search.since_us = 1 if keeps_all else written_since_us
             listed = await search.ranges_of(heads)
             # Those of a head are roots with all of their objects anyway.
@@ -99,7 +99,7 @@ class _Search:
     """The paths of heads, and the objects of expired commits, partitioned by the hash of the path.
 
     Attributes:
-        since_us: what was written since then counts as written lately, microseconds since the epoch; 0: nothing.
+        since_us: objects that were written since then count as written lately, microseconds since the epoch; 0: none.
         read: addresses that were read lately.
         named: objects of expired commits that were not written lately, each with the hash of its path.
     """

@@ -1,8 +1,8 @@
 """Limits: a sweep that would delete an unusual share of a repository waits for a person.
 
-A defect in the roots shows first as too many candidates. So a run that would delete more than a share of the
-listed blocks or bytes, more than a number of bytes, or many times what the last complete sweep had before it, is not
-swept until a person has looked at its quarantine and confirms this run by its id.
+A defect in the roots shows first as too many candidates. So a run has limits: a share of the listed blocks or bytes, a
+number of bytes, and a multiple of the candidates of the last complete sweep. A run beyond them is not swept until a
+person has looked at its quarantine and confirms it by its id.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def check_limits(manifest: Manifest, limits: Limits, last: Tally | None = None) 
 
     Args:
         manifest: of the mark.
-        limits: what may be deleted without a confirmation.
+        limits: the most that may be deleted without a confirmation.
         last: the candidates of the last complete sweep; None: there was none.
 
     Raises:

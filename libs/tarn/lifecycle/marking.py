@@ -28,7 +28,7 @@ _PAGE: Final = LIST_LIMIT_MAX
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """What a collection works on.
+    """The repository that is collected, and the resources for it.
 
     Attributes:
         repository: its name.
@@ -66,7 +66,7 @@ async def mark(
     """Finds candidates and writes them to quarantine; returns the manifest.
 
     Args:
-        lake: what is collected.
+        lake: the repository that is collected.
         run: new, or one whose mark was interrupted; it is done again from the start.
         roots: read once, before the listing.
         progress: updated.
@@ -78,7 +78,7 @@ async def mark(
     """
     with tempfile.TemporaryDirectory(prefix="tarn-gc-", dir=lake.folder) as name:
         folder = Path(name)
-        progress.begin("read what is in use")
+        progress.begin("read the roots")
         references = await collect_references(
             roots, lake.blocks, lake.namespace, folder / "references", progress
         )

@@ -1,7 +1,8 @@
-"""What a sweep did with each candidate: Parquet files beside the quarantine, and a report with the totals.
+"""The outcome of each candidate of a sweep: Parquet files beside the quarantine, and a report with the totals.
 
 Files are written while the sweep goes on. A sweep that is resumed reads them, and does not delete those blocks
-again. What was deleted after the last file and before an interruption is deleted once more, which does no harm.
+again. Blocks that were deleted after the last file and before an interruption are deleted once more, which does no
+harm.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = [
 
 
 class Outcome(enum.StrEnum):
-    """What became of a candidate."""
+    """The outcome of a candidate."""
 
     DELETED = "deleted"
     REFERENCED = "referenced"

@@ -2,8 +2,8 @@
 
 Two installations do not see each other's metadata. A repository that was moved to another one by a dump uses the blocks
 of the first, whose row of the namespace knows nothing of it. So a restore leaves a note in the namespace, and a purge
-that finds the note of a later instance deletes nothing. It is a net, not a fence: a restore may begin after the last
-look.
+that finds the note of a later instance deletes nothing. It is a safety net, not a fence: a restore may begin after the
+last look.
 """
 
 from __future__ import annotations

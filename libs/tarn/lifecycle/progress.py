@@ -1,4 +1,4 @@
-"""How far a collection is, for whoever shows it."""
+"""The progress of a collection, for display."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Progress:
     """The present step of a run.
 
     Attributes:
-        step: what is being done, in words.
+        step: the present step, in words.
         done: blocks, files or roots done in this step.
         total: how many there are; None if that is unknown.
     """

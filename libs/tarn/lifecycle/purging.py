@@ -1,10 +1,10 @@
 """Purge: deletes the data of repositories that were deleted with them (docs/design/erase.md).
 
 Everything below `data/` and `_tarn/` of the namespace goes, and unfinished uploads; another namespace may lie below it,
-at other paths. Graveler is asked every minute whether the data are still to be deleted. What was deleted is noted in
+at other paths. Graveler is asked every minute whether the data are still to be deleted. The deleted blocks are noted in
 `_tarn/purge/`, which stays: paths and sizes of blocks, and names of branches, but no path of an object.
 
-Memory does not grow with the namespace. An interrupted purge is simply begun again: it finds what is left.
+Memory does not grow with the namespace. An interrupted purge is simply begun again: it finds the remaining blocks.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class PurgeReport:
-    """What a purge did, or what it would do.
+    """The result of a purge, or of a dry run.
 
     Attributes:
         repository: the name that the repository had.
         instance_uid: of its life.
         namespace: its namespace.
         end_us: when the report was made, microseconds since the epoch.
-        found: what was listed.
-        deleted: of that, what was deleted.
-        failed: of that, what the store did not delete; the next run tries again.
+        found: the blocks and files that were listed.
+        deleted: those of them that were deleted.
+        failed: those of them that the store did not delete; the next run tries again.
         error: why, of the last of them; empty if there is none.
-        left: what was there at the last look, or a page of it. Without any, the purge is complete.
+        left: the remaining ones at the last look, or a page of them. Without any, the purge is complete.
     """
 
     repository: str
@@ -112,7 +112,7 @@ class Purger:
         return [each async for each in self.client.doomed_namespaces(self.call)]
 
     async def count(self, doomed: pb.DoomedNamespace) -> PurgeReport:
-        """Returns what a purge would delete; changes nothing."""
+        """Returns the report of the blocks that a purge would delete; changes nothing."""
         found = Tally()
         self.progress.begin(f"list {doomed.storage_namespace}")
         async for page in _pages(self.blocks, doomed.storage_namespace):
@@ -195,7 +195,7 @@ class Purger:
         return None
 
     async def _second_look(self, namespace: str) -> Tally:
-        """Returns what is still there, of one page."""
+        """Returns the remaining blocks and files, of one page."""
         async for page in _pages(self.blocks, namespace):
             return Tally(len(page), sum(info.size for info in page))
         return Tally()

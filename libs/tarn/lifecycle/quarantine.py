@@ -1,9 +1,9 @@
-"""Quarantine: what a mark found, in the bucket, until a sweep deletes it.
+"""Quarantine: the list of the candidates of a mark, in the bucket, until a sweep deletes them.
 
 `_tarn/collection/<run>/` holds Parquet files of blocks (path, size, time) and, written last, a manifest with the count
 and the SHA-256 of each file. A run without a manifest was not marked. A missing or damaged file ends the sweep:
-a part that is lost cannot do harm, but it shows that the run is not what was marked. The files can be read with
-any engine, so that a person can look at what a sweep would delete.
+a part that is lost cannot do harm, but it shows that the run is not the one that was marked. The files can be read with
+any engine, so that a person can look at the blocks that a sweep would delete.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a mark found.
+    """The result of a mark.
 
     Attributes:
         run_id: 32 hex digits.

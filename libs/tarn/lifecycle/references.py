@@ -1,4 +1,4 @@
-"""All references to blocks: what the roots name, and what the listings behind them name.
+"""All references to blocks: those of the roots, and those of the listings behind them.
 
 graveler names addresses (staged rows, open uploads) and listings (of commits and compactions). A listing is
 opened here: its metarange names ranges, its ranges name addresses. Every file is opened once, whatever number of
@@ -8,8 +8,8 @@ live blocks go; a missing or damaged file ends the collection.
 Except if graveler tells that the listing is not needed: a commit whose process paused for days, and that no branch was
 moved to, may have lost its files, and stays as a row for ever (docs/design/collection.md).
 
-The ranges of an *emptied* listing, that of an expired commit, are in use, and the blocks of data behind them are not,
-unless another listing or an address names them (docs/design/retention.md).
+The listing of an expired commit is *emptied*: its ranges are in use. The blocks of data behind them are in use only if
+another listing or an address names them (docs/design/retention.md).
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ from tarn.lifecycle.spill import PARTITIONS, Spill
 
 __all__ = [
     "EMPTY_KEY",
+    "MissingFiles",
     "References",
     "RootBatch",
     "Roots",
-    "addresses_of_range",
     "collect_references",
+    "find_addresses",
+    "find_ranges",
     "ranges_of_metarange",
     "read_range",
 ]
@@ -66,7 +68,7 @@ class RootBatch:
         written_since_us: objects of expired commits that were written since then are kept, microseconds since the
             epoch; 0: none because of that.
         read: 16 bytes for each block that was read lately: objects of expired commits with these are kept.
-        keeps_all: what was read is not known completely: all objects of expired commits are kept.
+        keeps_all: the journal of reads is not whole, so all objects of expired commits are kept.
     """
 
     addresses: bytes = b""
@@ -129,10 +131,6 @@ class References:
             for key in _unique(kind, self._opened[kind, is_emptied].partition(number)):
                 yield key.tobytes()
 
-    def count(self, kind: BlockKind) -> int:
-        """Returns the number of references, not of blocks."""
-        return self._spills[kind].count
-
     def partition(self, kind: BlockKind, number: int) -> Bytes:
         """Returns the referenced keys of a partition, each once, in order. Blocks."""
         return _unique(kind, self._spills[kind].partition(number))
@@ -165,7 +163,7 @@ async def collect_references(
                 found = np.frombuffer(keys, np.uint8).reshape(-1, kind.key_bytes)
                 references.add(kind, found, is_emptied=is_emptied)
             progress.done += 1
-    missing = _Missing(namespace)
+    missing = MissingFiles(namespace)
     progress.begin("open listings")
     for is_emptied in (False, True):
         await _open_metaranges(
@@ -177,15 +175,12 @@ async def collect_references(
         progress.begin("find the listings of missing ranges")
         await _find_listings(references, blocks, namespace, progress, missing)
     if missing.listings:
-        progress.begin("ask who needs incomplete listings")
-        needed = await roots.in_use(sorted(missing.listings))
-        for listing in sorted(needed):
-            raise missing.error(missing.listings[listing])
-        references.abandoned = tuple(sorted(missing.listings))
+        progress.begin("find the incomplete listings that are needed")
+        references.abandoned = await missing.abandoned(roots)
     return references
 
 
-class _Missing:
+class MissingFiles:
     """Files that are not in the bucket.
 
     Attributes:
@@ -199,18 +194,36 @@ class _Missing:
         self.listings: dict[MetarangeId, str] = {}
 
     def add_range(self, range_id: RangeId) -> None:
+        """Notes a missing range.
+
+        Raises:
+            TarnError: CORRUPT: there are more than some processes that paused for days can explain.
+        """
         self.ranges.add(range_id)
         self._check(len(self.ranges), range_path(range_id))
 
     def add_listing(self, listing: MetarangeId, path: str) -> None:
+        """Notes an incomplete listing, with the path of one of its missing files. Raises as `add_range`."""
         self.listings[listing] = path
         self._check(len(self.listings), path)
+
+    async def abandoned(self, roots: Roots) -> tuple[MetarangeId, ...]:
+        """Returns the incomplete listings, in order, if nothing needs them.
+
+        Raises:
+            TarnError: CORRUPT: one is needed.
+        """
+        needed = await roots.in_use(sorted(self.listings))
+        for listing in sorted(needed):
+            raise self.error(self.listings[listing])
+        return tuple(sorted(self.listings))
 
     def _check(self, count: int, path: str) -> None:
         if count > LISTING_IDS_MAX:  # not some commits whose processes paused for days
             raise self.error(path)
 
     def error(self, path: str) -> TarnError:
+        """Returns the error of a missing file that is needed."""
         return _missing_error(self._namespace, path)
 
 
@@ -219,7 +232,7 @@ async def _open_metaranges(
     blocks: ReadBlocks,
     namespace: str,
     progress: Progress,
-    missing: _Missing,
+    missing: MissingFiles,
     *,
     is_emptied: bool,
 ) -> None:
@@ -250,12 +263,12 @@ async def _open_ranges(
     blocks: ReadBlocks,
     namespace: str,
     progress: Progress,
-    missing: _Missing,
+    missing: MissingFiles,
 ) -> None:
     async def work(key: bytes) -> None:
         progress.done += 1
         range_id = RangeId(key.hex())
-        addresses = await _read_range(blocks, namespace, range_id)
+        addresses = await find_addresses(blocks, namespace, range_id)
         if addresses is None:
             missing.add_range(range_id)
         else:
@@ -270,7 +283,7 @@ async def _find_listings(
     blocks: ReadBlocks,
     namespace: str,
     progress: Progress,
-    missing: _Missing,
+    missing: MissingFiles,
 ) -> None:
     """Finds the listings that name missing ranges, by reading all again."""
 
@@ -307,23 +320,21 @@ async def ranges_of_metarange(
     Raises:
         TarnError: CORRUPT if it is missing or damaged.
     """
+    found = await find_ranges(blocks, namespace, metarange_id)
+    if found is None:
+        raise _missing_error(namespace, metarange_path(metarange_id))
+    return found
+
+
+async def find_ranges(
+    blocks: ReadBlocks, namespace: str, metarange_id: MetarangeId
+) -> Bytes | None:
+    """As `ranges_of_metarange`, but returns None if the metarange is missing."""
     metarange = await _read_metarange(blocks, namespace, metarange_id)
     if metarange is None:
-        raise _missing_error(namespace, metarange_path(metarange_id))
+        return None
     keys = b"".join(bytes.fromhex(info.range_id) for info in metarange.ranges)
     return np.frombuffer(keys, np.uint8).reshape(-1, 32)
-
-
-async def addresses_of_range(blocks: ReadBlocks, namespace: str, range_id: RangeId) -> Bytes:
-    """Returns the addresses of a range's entries, shape (entries, 16), without those outside the namespace.
-
-    Raises:
-        TarnError: CORRUPT if it is missing or damaged.
-    """
-    addresses = await _read_range(blocks, namespace, range_id)
-    if addresses is None:
-        raise _missing_error(namespace, range_path(range_id))
-    return addresses
 
 
 async def read_range(blocks: ReadBlocks, namespace: str, range_id: RangeId) -> Run:
@@ -339,8 +350,14 @@ async def read_range(blocks: ReadBlocks, namespace: str, range_id: RangeId) -> R
     return await asyncio.to_thread(decode_range, range_id, body)
 
 
-async def _read_range(blocks: ReadBlocks, namespace: str, range_id: RangeId) -> Bytes | None:
-    """Returns the addresses of a range; None if it is missing."""
+async def find_addresses(blocks: ReadBlocks, namespace: str, range_id: RangeId) -> Bytes | None:
+    """Returns the addresses of a range's entries, shape (entries, 16), without those outside the namespace.
+
+    None if it is missing.
+
+    Raises:
+        TarnError: CORRUPT if it is damaged.
+    """
     try:
         body = await blocks.read(BlockKey(namespace, range_path(range_id)))
     except BlockNotFoundError:

@@ -31,11 +31,11 @@ _BAR: Final = 430
 
 @dataclass(frozen=True, slots=True)
 class MonthlyCost:
-    """What blocks cost for a month, in the currency of the price.
+    """The cost of blocks for a month, in the currency of the price.
 
     Attributes:
         all: every listed block.
-        candidates: those that nothing refers to: what the sweep saves, if it deletes them all.
+        candidates: the unreferenced blocks: the saving of the sweep, if it deletes them all.
         deleted: those that the sweep deleted; 0 without a sweep.
     """
 
@@ -45,7 +45,7 @@ class MonthlyCost:
 
 
 def cost_of(summary: RunSummary, price: float) -> MonthlyCost:
-    """Returns what the blocks of a run cost.
+    """Returns the cost of the blocks of a run.
 
     Args:
         summary: of the run.
@@ -80,7 +80,7 @@ def render(summary: RunSummary, price: float) -> str:
         f"<p>Mark {html.escape(manifest.run_id)}, {_time(manifest.marked_us)}. Blocks from before "
         f"{_time(manifest.cutoff_us)} were judged.</p>",
         _state(summary),
-        "<h2>What it costs</h2>",
+        "<h2>Cost</h2>",
         _costs(summary, price),
         "<h2>Blocks by kind</h2>",
         _kinds(summary),

@@ -29,7 +29,7 @@ _PAGE: Final = 1000
 
 
 _Class = tuple[BlockKind, bool]
-"""What a part holds: the kind of its blocks, and whether they are emptied listings."""
+"""The contents of a part: the kind of its blocks, and whether they are emptied listings."""
 _DATA: Final[_Class] = (BlockKind.DATA, False)
 _WHOLE: Final[_Class] = (BlockKind.METARANGE, False)
 _EMPTIED: Final[_Class] = (BlockKind.METARANGE, True)

@@ -1,4 +1,4 @@
-"""What the files of a collection say, for a report: ages, days and sizes of its candidates, outcomes, earlier runs.
+"""A summary of the files of a collection, for a report: ages, days and sizes of its candidates, outcomes, earlier runs.
 
 Works on the files of every engine. Memory does not grow with the number of candidates: a file is read at a time.
 """
@@ -64,7 +64,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a mark found, and what became of it.
+    """The candidates of a mark, and their outcomes.
 
     Attributes:
         manifest: of the mark.

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tarn.core.collection import BATCH_IDS_MAX
+from tarn.core.errors import Reason, TarnError
 from tarn.lifecycle.block_names import BlockKind, Listed
 from tarn.lifecycle.canary import Sample, lost_of, sample_of, taken
 from tarn.lifecycle.deleting import Deleter, Lease
@@ -36,7 +37,7 @@ class SweepOptions:
     Attributes:
         batch_blocks: blocks of data in a batch.
         deletes_per_second: the most blocks that are deleted in a second; 0: no limit.
-        limits: what may be deleted without a confirmation.
+        limits: the most that may be deleted without a confirmation.
         last: the candidates of the last complete sweep, to which limits compare; None: there was none.
         is_confirmed: whether a person confirmed this run.
         sample: number of live blocks of data that the canary reads.
@@ -60,7 +61,7 @@ async def sweep(
     rng: random.Random,
     options: SweepOptions,
 ) -> Report:
-    """Deletes what is unreferenced twice; returns the report, which it also writes.
+    """Deletes the candidates that are still unreferenced; returns the report, which it also writes.
 
     An interrupted sweep is resumed by another call. Blocks that are gone already count as deleted. The caller looks at
     `Report.missing`.
@@ -92,7 +93,7 @@ async def sweep(
             kind: Spill(folder / f"noted-{kind.value}", kind.listed_dtype) for kind in BlockKind
         }
         await log.resume(done, noted)
-        progress.begin("read what is in use")
+        progress.begin("read the roots")
         references = await collect_references(
             roots, lake.blocks, lake.namespace, folder / "references", progress
         )
@@ -105,13 +106,21 @@ async def sweep(
         finally:
             await log.flush()
         progress.begin("read live blocks again", len(sample))
-        return await swept_report(lake, run, manifest, log, sample)
+        return await swept_report(lake, run, lease, manifest, log, sample)
 
 
 async def swept_report(
-    lake: Lake, run: Run, manifest: Manifest, log: OutcomeLog, sample: Sample
+    lake: Lake, run: Run, lease: Lease, manifest: Manifest, log: OutcomeLog, sample: Sample
 ) -> Report:
-    """Reads the canary's live blocks again, and returns the report of an ended sweep, which it also writes."""
+    """Reads the canary's live blocks again, and returns the report of an ended sweep, which it also writes.
+
+    Raises:
+        TarnError: COLLECTION_LOST: blocks of the canary are gone, but the lease has ended. Since then others may have
+            deleted them rightly. The errors of the block store.
+    """
+    missing = await lost_of(lake.blocks, lake.namespace, sample)
+    if missing:
+        await _require_lease(lease)
     report = Report(
         manifest.run_id,
         run.run_id,
@@ -121,10 +130,19 @@ async def swept_report(
         manifest.listed,
         log.tallies,
         len(sample),
-        await lost_of(lake.blocks, lake.namespace, sample),
+        missing,
     )
     await write_report(lake.blocks, lake.namespace, report)
     return report
+
+
+async def _require_lease(lease: Lease) -> None:
+    """Raises if the lease has certainly ended. With a hold, or without an answer, a loss is told."""
+    try:
+        await lease.renew()
+    except TarnError as error:
+        if error.reason is Reason.COLLECTION_LOST:
+            raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class AdminServer:
     """Serves the metrics of a process; an async context manager.
 
     Args:
-        meters: what it shows.
+        meters: the metrics that it shows.
         timeout_s: time for one connection, from its start to the last byte, without that of a profile.
     """
 

@@ -1,4 +1,4 @@
-"""What a running process does now: the stacks of its threads and tasks, and where its time goes.
+"""The present work of a running process: the stacks of its threads and tasks, and where its time goes.
 
 A process whose event loop hangs cannot serve its admin port. Its threads are written to its log by `SIGUSR1`.
 """

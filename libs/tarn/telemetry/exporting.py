@@ -48,7 +48,8 @@ def exporting(
     environ: Mapping[str, str],
     clock: Clock,
 ) -> Iterator[Tracing]:
-    """Within the block, exports what the standard environment variables select; flushes at its end.
+    """Within the block, exports the traces and metrics that the standard environment variables select; flushes at its
+    end.
 
     Metrics are exported periodically only if a loop runs; in any case once more at the end of the block.
 

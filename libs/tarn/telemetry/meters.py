@@ -79,8 +79,8 @@ class Histogram:
         counts: per bucket, not cumulative.
         total: sum of all values.
         exemplars: the last exemplar of each bucket that has one, by the bucket's index.
-        waiting: values that were put aside. Counted together, in time by whoever adds them and before each scrape, one
-            costs a tenth of `record`.
+        waiting: values that were put aside, which cost a tenth of `record` if they are counted together. The code that
+            adds them counts them when there are many, and each scrape does first.
     """
 
     __slots__ = ("bounds", "counts", "exemplars", "total", "waiting")

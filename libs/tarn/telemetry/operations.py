@@ -47,7 +47,7 @@ class Operations:
 
         Args:
             name: one of few.
-            facts: what the log line of a slow operation tells in addition, such as the repository.
+            facts: further keys of the log line of a slow operation, such as the repository.
         """
         return _Operation(self, name, facts)
 

@@ -101,7 +101,7 @@ class RunningSpan:
         return self._sink.begin(name, self.context)
 
     def end(self, error: Exception | None = None) -> None:
-        """Ends the span; `error` is what its work raised."""
+        """Ends the span; `error` is the one that its work raised."""
         if error is None:
             self._sink.ended(self, _UNSET, ())
             return

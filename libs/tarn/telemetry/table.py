@@ -103,6 +103,11 @@ def _gauge(
     return Metric(name, Kind.GAUGE, unit, text, labels, of, series_max=series)
 
 
+def _of_repository(name: str, text: str) -> Metric:
+    """A gauge of the compactor, for each of the repositories with most uncommitted rows."""
+    return _gauge(name, "", text, "repository", of="compactor", series=_REPOSITORIES)
+
+
 def _duration(name: str, text: str, *labels: str, of: str = "all") -> Metric:
     return Metric(name, Kind.HISTOGRAM, "s", text, labels, of, LATENCY_SECONDS)
 
@@ -227,7 +232,7 @@ TABLE: Final = (
         "kv.batch",
         Kind.HISTOGRAM,
         "",
-        "What is written together: writes in each transaction of the embedded store (group commit), rows in each "
+        "Writes that are sent together: those in each transaction of the embedded store (group commit), rows in each "
         "request to Cassandra. Compare-and-sets on Cassandra, one row each, are not counted.",
         (),
         _KV,
@@ -388,21 +393,19 @@ TABLE: Final = (
         of="graveler",
     ),
     # The compactor
-    _gauge(
+    _of_repository(
         "staging.rows",
-        "",
         "Uncommitted rows of a repository, as far as the compactor knows: the 100 repositories with most rows.",
-        "repository",
-        of="compactor",
-        series=_REPOSITORIES,
     ),
-    _gauge(
+    _of_repository("staging.tombstones", "Uncommitted deletes among these rows."),
+    _of_repository(
+        "staging.amplification",
+        "Rows that listings of branches with uncommitted rows read for each row that they returned, since the last "
+        "commit or compaction of each branch, of the same repositories; 0: none was listed.",
+    ),
+    _of_repository(
         "staging.sealed_tokens",
-        "",
         "Sealed tokens of the branch that has most of them, of the same repositories.",
-        "repository",
-        of="compactor",
-        series=_REPOSITORIES,
     ),
     _gauge("staging.branches", "", "Branches with uncommitted rows.", of="compactor"),
     _counter(

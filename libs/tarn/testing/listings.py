@@ -130,6 +130,7 @@ def entries() -> st.SearchStrategy[Entry]:
         lineage=text,
         operation_id=text,
         judged_move_us=st.integers(0, 2**62),
+        replaced_address=st.one_of(st.just(b""), st.binary(min_size=16, max_size=16)),
         external_address=text,
         checksums=st.lists(
             st.builds(Checksum, names, text, st.booleans()),

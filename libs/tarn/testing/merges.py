@@ -38,7 +38,7 @@ class Trio:
 
 @dataclass(frozen=True, slots=True)
 class ModelMerge:
-    """What a merge gives.
+    """The result of a merge.
 
     Attributes:
         result: the merged listing; at refused conflicts the destination.

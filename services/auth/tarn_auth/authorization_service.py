@@ -41,5 +41,5 @@ class AuthorizationService:
                 as_service = pb.AuthorizeServiceResult(grant=to_grant(grant))
                 return pb.OperationResult(authorize_service=as_service)
             case _:
-                text = "the operation contains no request that this version knows"
+                text = "this version of auth does not know the operation; upgrade auth first"
                 raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)

@@ -172,7 +172,7 @@ class Authorizer:
                 its key pair was deleted.
         """
         if not call.caller_token:
-            text = "the call carries no caller token"
+            text = "the call carries no caller token; log in first"
             raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
         claims = self._verify(call.caller_token, self._clock.now_us())
         holder = _claimed(claims, await self.find(claims.access_key_id))
@@ -265,7 +265,9 @@ def _service_grant(service: Service, token: str) -> Grant:
 
 def _claimed(claims: CallerToken, holder: Holder | None) -> Holder:
     if holder is None or holder.user.user_uid != claims.user_uid:
-        text = "the caller token's key pair or user has ended"
+        text = (
+            "the user or the key pair of the caller token was deleted; log in with another key pair"
+        )
         raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
     return holder
 

@@ -1,7 +1,7 @@
 """Auth's keys, all derived from the installation's secrets.
 
-The first secret encrypts and signs. What another one encrypted or signed is valid, too, so that a rotation makes no
-key pair, session or page token invalid. `Keyring.change` replaces all keys at once while auth serves.
+The first secret encrypts and signs. The others still decrypt and verify, so that a rotation makes no key pair, session
+or page token invalid. `Keyring.change` replaces all keys at once while auth serves.
 """
 
 from __future__ import annotations

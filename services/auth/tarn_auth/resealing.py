@@ -61,7 +61,7 @@ async def count_seals(registers: Registers, box: SecretBox) -> Seals:
 
 
 async def reseal(registers: Registers, box: SecretBox, report: Callable[[int, int], None]) -> Seals:
-    """Seals with the current secret whatever an earlier one seals; returns what is sealed by which key then.
+    """Seals with the current secret all secret keys that an earlier one seals; returns the new counts by key.
 
     When nothing waits any more, the store forgets the earlier secrets: a process that has only those is refused.
 

@@ -87,13 +87,16 @@ class SecretBox:
         """
         cipher = self._ciphers.get(encryption_key_id)
         if cipher is None:
-            text = f"access key {access_key_id} is sealed with an unknown key, {encryption_key_id}"
+            text = (
+                f"access key {access_key_id} is sealed with an unknown key, {encryption_key_id}; add its secret as "
+                "installation.previous_secret"
+            )
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, access_key_id=access_key_id)
         nonce, sealed = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         try:
             return cipher.decrypt(nonce, sealed, access_key_id.encode()).decode()
         except (InvalidTag, ValueError) as error:
-            text = f"the sealed secret of access key {access_key_id} is damaged"
+            text = f"the sealed secret of access key {access_key_id} is damaged; create another key pair"
             raise TarnError(
                 Kind.CORRUPT, Reason.DATA_CORRUPT, text, access_key_id=access_key_id
             ) from error

@@ -50,7 +50,7 @@ async def check_secret(registers: Registers, installation_id: str, key_ids: Sequ
         except PredicateFailedError:
             continue  # another process recorded its own secret
         return
-    text = "other processes kept changing the record of secrets"
+    text = "other processes kept changing the record of secrets; start this one again"
     raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
 

@@ -133,7 +133,7 @@ class Users:
     async def finish_deletions(self) -> int:
         """Finishes deletions that a crash interrupted; returns their number. Safe to repeat.
 
-        A deletion that never reached its user was answered with an error, so it is cancelled.
+        A deletion that never removed its user was answered with an error, so it is cancelled.
         """
         start = AuthKeys.deletion(None)
         count = 0

@@ -23,6 +23,7 @@ from tarn_compactor.compactor_service import CompactorService
 from tarn_compactor.config import CompactorSettings
 from tarn_compactor.counts import Counts
 from tarn_compactor.metrics import register_staging
+from tarn_compactor.pauses import Pauses
 from tarn_compactor.sensor import Sensor
 from tarn_proto.compactor.v1 import compactor_service_pb2
 
@@ -64,21 +65,26 @@ class CompactorApplication:
         access = Access(auth, clock)
         calls = ServiceCalls(access, Service.COMPACTOR, clock, ids)
         staging = StagingEventClient(graveler)
+        compactions = CompactionClient(graveler)
         self.counts = Counts()
+        self.pauses = Pauses(compactions, calls, clock)
         self.sensor = Sensor(replicas, staging, calls, self.counts, clock, rng)
         self.compactor = Compactor(
             self.counts,
             self.sensor,
-            CompactionClient(graveler),
+            compactions,
             staging,
             calls,
+            self.pauses,
             settings.thresholds,
             concurrency=settings.concurrency,
             clock=clock,
             rng=rng,
             meters=meters,
         )
-        service = CompactorService(access, self.counts, self.sensor, self.compactor, clock)
+        service = CompactorService(
+            access, self.counts, self.sensor, self.compactor, self.pauses, clock
+        )
         register_staging(meters, self.counts, clock)
         descriptor = compactor_service_pb2.DESCRIPTOR.services_by_name["CompactorService"]
         self.endpoints: Sequence[Endpoint] = (Endpoint(descriptor, service),)

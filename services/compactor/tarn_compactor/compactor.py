@@ -2,8 +2,9 @@
 
 It decides by `policy`. The counts of the sensor choose which branches to look at; a measurement, made immediately
 before, decides. Graveler itself throttles: the branch record says that a compaction runs, by compare-and-set. So
-several compactors may watch one installation. Each waits a random moment before it acts on a branch; what the first one
-did reaches the others as events, and whoever is late gets the answer "another compaction runs" or "nothing to do".
+several compactors may watch one installation. Each waits a random moment before it acts on a branch; the changes that
+the first one made reach the others as events, and one that is late gets the answer "another compaction runs" or
+"nothing to do". A pause of all compactors is read immediately before each compaction.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Reason, TarnError
 from tarn.telemetry.meters import Meters
 from tarn_compactor.counts import BranchKey, Counts
+from tarn_compactor.pauses import Pauses
 from tarn_compactor.policy import History, Thresholds, excess, pause_after_failures, wait
 from tarn_compactor.sensor import Sensor
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
@@ -40,7 +42,7 @@ _MEASURE_PAUSE_SECONDS = 0.02
 _MEASURE_PAUSE_MOST_SECONDS = 30.0
 _MEASURE_TIMEOUT_SECONDS = 60.0
 _MEASURED_LATELY_SECONDS = 5.0
-"""A measurement that is so old decides, too: a start would otherwise read a branch that is due twice."""
+"""A measurement up to this old decides, too: a start would otherwise read a branch that is due twice."""
 _COMPACT_TIMEOUT_SECONDS = 1800.0
 _ROWS_MAX = 100_000
 _WORK_MAX = 20_000
@@ -60,7 +62,7 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Work:
-    """What the compactor does with a branch.
+    """The work of the compactor on a branch.
 
     Attributes:
         reason: the threshold that the branch exceeds; empty if none.
@@ -104,11 +106,12 @@ class Compactor:
     """Compacts branches that exceed a threshold.
 
     Args:
-        counts: what is known of branches.
+        counts: the counts of branches.
         sensor: keeps the counts; wakes the compactor.
         compactions: compacts, at any replica of graveler.
         staging: measures, likewise.
         calls: contexts of calls.
+        pauses: reads the pause of all compactors.
         limits: when a branch is due.
         concurrency: most compactions at a time.
         clock: time.
@@ -127,6 +130,7 @@ class Compactor:
         compactions: CompactionClient,
         staging: StagingEventClient,
         calls: ServiceCalls,
+        pauses: Pauses,
         limits: Thresholds,
         *,
         concurrency: int,
@@ -139,6 +143,7 @@ class Compactor:
         self._compactions = compactions
         self._staging = staging
         self._calls = calls
+        self._pauses = pauses
         self._limits = limits
         self._concurrency = concurrency
         self._clock = clock
@@ -156,7 +161,6 @@ class Compactor:
         self._stops = False
         self._looked_at_all = clock.monotonic()
         self._due: dict[BranchKey, None] = {}
-        self._paused_until = -inf
         self._listed = (0, 0)
         self.work: dict[BranchKey, Work] = {}
         self.totals = Totals()
@@ -166,6 +170,7 @@ class Compactor:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._measure_lost())
+                group.create_task(self._pauses.run())
                 while True:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_TICK_SECONDS):
@@ -178,16 +183,6 @@ class Compactor:
     def stop(self) -> None:
         """Starts nothing more. It waits for no compaction: graveler finishes one whose caller has left."""
         self._stops = True
-
-    def pause(self, seconds: float) -> float:
-        """Starts no compaction for some seconds; 0 ends a pause. Returns how long the pause lasts."""
-        self._paused_until = self._clock.monotonic() + seconds if seconds else -inf
-        return self.paused_seconds
-
-    @property
-    def paused_seconds(self) -> float:
-        """How long the compactor is still paused; 0 if it is not."""
-        return max(0.0, self._paused_until - self._clock.monotonic())
 
     # ---- choosing
 
@@ -203,7 +198,7 @@ class Compactor:
         for key in keys:
             self._judge(key, now)
         self._count_listings()
-        if self._stops or self.paused_seconds or self._running >= self._concurrency:
+        if self._stops or self._pauses.is_believed or self._running >= self._concurrency:
             return
         ready = [key for key in self._due if self.work[key].may_start(now)]
         ready.sort(key=lambda key: -self._counts.view(key, now).tombstones)
@@ -254,7 +249,7 @@ class Compactor:
                 self.work.pop(key)
 
     def _count_listings(self) -> None:
-        """Passes on what was told of listings since the last time."""
+        """Passes on the counts of listings since the last time."""
         read, returned = self._counts.listed_rows_read, self._counts.listed_rows_returned
         self._meters.counter("listing.rows_read").add(read - self._listed[0])
         self._meters.counter("listing.rows_returned").add(returned - self._listed[1])
@@ -319,7 +314,9 @@ class Compactor:
         return measured.is_truncated
 
     async def _compact(self, key: BranchKey) -> bool:
-        """Compacts a branch; returns False if another compaction of it runs."""
+        """Compacts a branch, except in a pause; returns False if another compaction of it runs."""
+        if await self._pauses.holds():
+            return True
         call = await self._calls.call(_COMPACT_TIMEOUT_SECONDS)
         done = await self._compactions.compact_branch(call, *key, is_background=True)
         outcome = _OUTCOMES.get(done.outcome, "other")

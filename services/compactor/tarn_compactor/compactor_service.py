@@ -1,4 +1,4 @@
-"""`tarn.compactor.v1.CompactorService`: the state of this compactor, and pauses."""
+"""`tarn.compactor.v1.CompactorService`: the state of this compactor, and pauses of all."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.client.access import Access
 from tarn.core.clock import Clock
-from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import page_size
 from tarn_compactor.compactor import Compactor, Work
 from tarn_compactor.counts import BranchKey, Counts
+from tarn_compactor.pauses import Pauses
 from tarn_compactor.policy import BranchView
 from tarn_compactor.sensor import Sensor
 from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
@@ -21,7 +21,6 @@ __all__ = ["CompactorService"]
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["CompactorService"])
 
 _PAUSE_SECONDS = 3600
-_PAUSE_SECONDS_MAX = 7 * 86_400
 _BRANCHES_DEFAULT = 100
 _BRANCHES_MAX = 1000
 
@@ -30,18 +29,25 @@ class CompactorService:
     """Each rpc needs the action ManageCompaction."""
 
     def __init__(
-        self, access: Access, counts: Counts, sensor: Sensor, compactor: Compactor, clock: Clock
+        self,
+        access: Access,
+        counts: Counts,
+        sensor: Sensor,
+        compactor: Compactor,
+        pauses: Pauses,
+        clock: Clock,
     ) -> None:
         self._access = access
         self._counts = counts
         self._sensor = sensor
         self._compactor = compactor
+        self._pauses = pauses
         self._clock = clock
 
     async def GetCompactorStatus(
         self, request: pb.GetCompactorStatusRequest, call: Call
     ) -> pb.GetCompactorStatusResponse:
-        """Returns what the compactor knows, does and waits for."""
+        """Returns the state of the compactor: its replicas, its branches and its work."""
         await self._check("GetCompactorStatus", request, call)
         limit = page_size(request.page_size, _BRANCHES_DEFAULT, _BRANCHES_MAX)
         now = self._clock.monotonic()
@@ -71,27 +77,30 @@ class CompactorService:
             tombstones_removed=totals.tombstones,
             duration_ms=int(totals.seconds * 1000),
         )
-        if self._compactor.paused_seconds:
-            answer.pause_end_time.CopyFrom(self._in(self._compactor.paused_seconds))
+        if (pause := await self._pauses.read(call)) is not None:
+            answer.paused_by = pause.user_id
+            answer.pause_start_time.CopyFrom(pause.start_time)
+            if pause.HasField("end_time"):
+                answer.pause_end_time.CopyFrom(pause.end_time)
         return answer
 
     async def PauseCompactor(
         self, request: pb.PauseCompactorRequest, call: Call
     ) -> pb.PauseCompactorResponse:
-        """Starts no compaction for a while."""
+        """Has all compactors start no compaction for a while. Graveler checks the length, and stores the pause."""
         await self._check("PauseCompactor", request, call)
-        if request.duration_s > _PAUSE_SECONDS_MAX:
-            text = f"a pause of {request.duration_s} s is longer than {_PAUSE_SECONDS_MAX} s"
-            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="duration_s")
-        seconds = self._compactor.pause(request.duration_s or _PAUSE_SECONDS)
-        return pb.PauseCompactorResponse(pause_end_time=self._in(seconds))
+        seconds = 0 if request.until_resumed else request.duration_s or _PAUSE_SECONDS
+        pause = await self._pauses.begin(call, seconds)
+        end = pause.end_time if pause.HasField("end_time") else None
+        return pb.PauseCompactorResponse(pause_end_time=end)
 
     async def ResumeCompactor(
         self, request: pb.ResumeCompactorRequest, call: Call
     ) -> pb.ResumeCompactorResponse:
-        """Ends a pause."""
+        """Ends the pause of all compactors."""
         await self._check("ResumeCompactor", request, call)
-        self._compactor.pause(0)
+        await self._pauses.end(call)
+        self._sensor.woken.set()
         return pb.ResumeCompactorResponse()
 
     async def _check(self, name: str, request: object, call: Call) -> None:

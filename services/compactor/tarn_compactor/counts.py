@@ -1,13 +1,13 @@
-"""What a compactor knows of the staging tokens of all branches: sums of what the replicas told, and measurements.
+"""The counts of the staging tokens of all branches: sums of the replicas' reports, and measurements.
 
 The replicas tell totals per token since their start. A total that is smaller than the last one is that of a new run of
 the replica, or of a token that the replica had forgotten: all of it counts. Commits, merges, resets and compactions
 name the tokens that they removed; the counts of these are dropped. Replicas tell out of order, so removed tokens are
 remembered for a while.
 
-The sums are estimates: a path that is overwritten counts again. A measurement replaces the sums of a branch. What the
-replicas tell while it runs is added to it, so a branch is never thought smaller than it is because of the order of two
-answers.
+The sums are estimates: a path that is overwritten counts again. A measurement replaces the sums of a branch. The
+reports of replicas while it runs are added to it. So the order of two answers never makes a branch look smaller than it
+is.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class _Branch:
     """Counts of a branch.
 
     Attributes:
-        tokens: what the replicas told since the last measurement, by token.
+        tokens: the reports of the replicas since the last measurement, by token.
         measured: the last measurement; None if it is outdated.
         measured_tokens: the tokens that it covers.
         measured_at: when it ended, on the monotonic clock.
-        measured_from: tokens with what was told before the running measurement began; None if none runs.
+        measured_from: tokens with the reports from before the running measurement; None if none runs.
         since: when the oldest row was noticed, on the monotonic clock; None without rows.
         commits: times of the last two commits.
         rows_read: of listings, lately; `rows_returned` likewise.
@@ -200,7 +200,7 @@ class Counts:
             branch.commits = (branch.commits[1], now)
 
     def begin_measurement(self, key: BranchKey) -> None:
-        """Called before a branch is measured; what is told from now on is added to the measurement."""
+        """Called before a branch is measured; reports from now on are added to the measurement."""
         branch = self._of(key)
         self.unmeasured.pop(key, None)
         branch.measured_from = branch.tokens
@@ -254,7 +254,7 @@ class Counts:
         self.unmeasured[key] = None
 
     def view(self, key: BranchKey, now: float) -> BranchView:
-        """Returns what is known of a branch."""
+        """Returns the counts of a branch."""
         branch = self._branches.get(key)
         if branch is None:
             return BranchView()
@@ -273,7 +273,8 @@ class Counts:
             + (measured.size_bytes if measured else 0),
             sealed_tokens=len(sealed),
             age_s=0.0 if branch.since is None else now - branch.since,
-            amplification=branch.rows_read / max(branch.rows_returned, 1.0),
+            listed_rows_read=branch.rows_read,
+            listed_rows_returned=branch.rows_returned,
             since_commit_s=now - last,
             commit_interval_s=last - previous if previous > -inf else inf,
             is_truncated=measured is not None and measured.is_truncated,

@@ -12,7 +12,7 @@ _FAILURE_PAUSE_MOST_S = 600.0
 _REST_FACTOR = 5.0
 """A branch rests five times as long as its last compaction took, so compactions take a sixth of the time at most."""
 _AMPLIFICATION = 2.0
-"""Listings that read this many rows for each one that they return are slowed down by what they skip."""
+"""Listings that read this many rows for each one that they return are slowed down by the rows that they skip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,13 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class BranchView:
-    """What is known of a branch.
+    """The counts of a branch.
 
     Attributes:
         rows: rows of all tokens, tombstones included; overwritten paths may count repeatedly.
         age_s: time since the oldest row was noticed or written.
-        amplification: rows that listings read for each row that they returned; 0 if unknown.
+        listed_rows_read: rows that listings read since the last commit or compaction; older ones weigh less.
+        listed_rows_returned: rows that they returned, likewise; 0: none is known.
         since_commit_s: time since the last commit that was noticed.
         commit_interval_s: time between the last two commits that were noticed.
         is_truncated: the numbers of rows, tombstones and bytes are lower bounds: the branch has more rows than a
@@ -61,15 +62,21 @@ class BranchView:
     size_bytes: int = 0
     sealed_tokens: int = 0
     age_s: float = 0.0
-    amplification: float = 0.0
+    listed_rows_read: float = 0.0
+    listed_rows_returned: float = 0.0
     since_commit_s: float = inf
     commit_interval_s: float = inf
     is_truncated: bool = False
 
+    @property
+    def amplification(self) -> float:
+        """Rows that listings read for each row that they returned; 0 if unknown."""
+        return self.listed_rows_read / max(self.listed_rows_returned, 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What compactions of a branch have done.
+    """The last compactions of a branch.
 
     Attributes:
         since_end_s: time since the last attempt ended.

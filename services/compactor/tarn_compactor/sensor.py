@@ -1,8 +1,8 @@
 """The sensor: watches every replica of graveler, and keeps the counts of all branches.
 
-Each replica answers a long poll with what changed there. Three cases need more than the next answer, because changes
-may be lost: the start of the sensor, a replica that has started again, and a replica that has forgotten changes. Then
-the sensor lists the branches that have staged rows, and each is measured once. Listings never overlap: a gap during one
+Each replica answers a long poll with its changes. Three cases need more than the next answer, because changes may be
+lost: the start of the sensor, a replica that has started again, and a replica that has forgotten changes. Then the
+sensor lists the branches that have staged rows, and each is measured once. Listings never overlap: a gap during one
 asks for one more, which skips the branches that were measured after the gap was noticed.
 """
 
@@ -34,7 +34,7 @@ _FIRST_RESOLVE_SECONDS = 1.0
 _LIST_PAUSE_SECONDS = 0.05
 """Pause after each page of the listing of staged branches, so that a start does not load graveler."""
 _UNMEASURED_MAX = 1000
-"""The listing waits while so many branches wait to be measured."""
+"""The listing waits while this many branches wait to be measured."""
 _FAILED_MOST_S = 5.0
 _GONE_MAX = 1000
 """Streams of addresses that are gone, and are remembered in case that they come back."""
@@ -71,7 +71,7 @@ class Sensor:
         transports: returns the transport of each replica by its address; called again and again.
         staged: lists staged branches, at any replica.
         calls: contexts of calls.
-        counts: what the sensor fills.
+        counts: filled by the sensor.
         clock: time.
         rng: jitter.
 

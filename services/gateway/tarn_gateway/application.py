@@ -17,7 +17,7 @@ from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
-from tarn_gateway.backend import Backend, no_token
+from tarn_gateway.backend import Backend
 from tarn_gateway.config import GatewaySettings
 from tarn_gateway.grants import Authenticator
 from tarn_gateway.handler import S3Handler
@@ -84,7 +84,7 @@ class GatewayApplication:
             ids,
             bounds,
             settings.region,
-            own_token=calls.proof if settings.proves_addresses else no_token,
+            calls.proof,
         )
         policy = SigV4Policy(settings.region)
         authenticator = Authenticator(access, clock, policy, timeout_s=bounds.call_timeout_s)

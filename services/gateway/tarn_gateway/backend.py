@@ -17,12 +17,7 @@ from tarn_gateway.key_locks import KeyLocks
 from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.s3request import S3Request
 
-__all__ = ["Backend", "Bounds", "no_token"]
-
-
-async def no_token(_: Call) -> str:
-    """Returns no token: for installations that delete no block online."""
-    return ""
+__all__ = ["Backend", "Bounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +26,8 @@ class Bounds:
 
     Attributes:
         call_timeout_s: time limit of one call to graveler or auth.
-        list_timeout_s: time limit of a listing; above `call_timeout_s` because many deleted keys may
-            precede a page.
+        list_timeout_s: time limit of a listing, with the authentication of its caller; above `call_timeout_s` because
+            many deleted keys may precede a page.
         complete_timeout_s: time limit for graveler to stage a completed upload.
         small_body_bytes: bodies up to this size are held in memory and stored in one piece.
         refs_max: number of refs that a listing of a whole bucket searches.
@@ -42,7 +37,7 @@ class Bounds:
     """
 
     call_timeout_s: float = 10.0
-    list_timeout_s: float = 30.0
+    list_timeout_s: float = 20.0
     complete_timeout_s: float = 60.0
     small_body_bytes: int = 64 * 1024
     refs_max: int = 10_000
@@ -67,18 +62,24 @@ class Backend:
     ids: IdSource
     bounds: Bounds
     region: str
-    own_token: Callable[[Call], Awaitable[str]] = no_token
+    own_token: Callable[[Call], Awaitable[str]]
     locks: KeyLocks = field(default_factory=KeyLocks)
     removals: TaskSet = field(default_factory=TaskSet)
 
     def call(self, request: S3Request, timeout_s: float = 0.0) -> Call:
         """Returns the context of one call to graveler. Its time begins now: the transfer of a body is not
         bounded, so a request as a whole has no deadline."""
-        return Call(
-            request.http.request_id,
-            request.granted.grant.caller_token,
-            self.clock.monotonic() + (timeout_s or self.bounds.call_timeout_s),
-        )
+        now = self.clock.monotonic()
+        return self._call(request, now + (timeout_s or self.bounds.call_timeout_s))
+
+    def opening_call(self, request: S3Request, timeout_s: float = 0.0) -> Call:
+        """Returns the context of calls before any byte of a body or a block is moved. Their time began with the
+        request: authentication and all of them together take no longer than one call may."""
+        return self._call(request, request.began + (timeout_s or self.bounds.call_timeout_s))
+
+    @staticmethod
+    def _call(request: S3Request, deadline: float) -> Call:
+        return Call(request.http.request_id, request.granted.grant.caller_token, deadline)
 
     def payload(
         self,

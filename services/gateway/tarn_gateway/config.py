@@ -26,7 +26,6 @@ class GatewaySettings:
             to other host names use path style.
         access_log: whether to log every request, not only server errors.
         slow_operation_s: a request that takes longer is logged with its phases.
-        proves_addresses: whether it proves that it made the addresses which it stages (`Backend.own_token`).
         limits: limits of the HTTP server.
         bounds: limits of operations.
         gateways: gateways among which the rates of quotas are divided.
@@ -39,7 +38,6 @@ class GatewaySettings:
     domains: tuple[str, ...] = ()
     access_log: bool = True
     slow_operation_s: float = inf
-    proves_addresses: bool = False
     limits: HttpLimits = field(default_factory=HttpLimits)
     bounds: Bounds = field(default_factory=Bounds)
     gateways: int = 1
@@ -69,7 +67,6 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
         region=section.region,
         access_log=section.access_log,
         slow_operation_s=config.telemetry.slow_operation_ms / 1000,
-        proves_addresses=config.lifecycle.online.enabled,
         domains=(section.domain_name.lower(),) if section.domain_name else (),
         gateways=config.quotas.gateways,
         limits=HttpLimits(connections_max=config.limits.connections),

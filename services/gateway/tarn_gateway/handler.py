@@ -85,7 +85,7 @@ class S3Handler:
         operation = trace.operation = route(request.method, address, query, request.headers)
         refuse_headers(request.headers)
         _check_bucket(address)
-        s3_request = S3Request(request, operation, address, query, signed, granted)
+        s3_request = S3Request(request, began, operation, address, query, signed, granted)
         _note(trace, s3_request)
         authorize(s3_request)
         if self._rates is not None:

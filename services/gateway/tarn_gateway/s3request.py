@@ -29,6 +29,7 @@ class S3Request:
 
     Attributes:
         http: as received; its body is not read yet.
+        began: when the gateway received it, on the monotonic clock in seconds.
         operation: the selected row of the table.
         address: bucket and key.
         ref_path: the key, split into ref and path; None if the request names no key.
@@ -41,6 +42,7 @@ class S3Request:
 
     __slots__ = (
         "address",
+        "began",
         "granted",
         "http",
         "operation",
@@ -53,6 +55,7 @@ class S3Request:
     def __init__(
         self,
         http: Request,
+        began: float,
         operation: Operation,
         address: Address,
         query: Query,
@@ -60,6 +63,7 @@ class S3Request:
         granted: SigningGrant,
     ) -> None:
         self.http = http
+        self.began = began
         self.operation = operation
         self.address = address
         self.ref_path: RefPath | None = split_key(address.key) if address.key else None

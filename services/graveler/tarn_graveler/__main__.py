@@ -43,7 +43,7 @@ async def _assemble(
         ids=runtime.ids,
         builder=builder,
         stopped=runtime.stopped,
-        require_feature=replica.require,
+        features=replica.features,
         meters=runtime.meters,
     )
     return [replica, graveler]

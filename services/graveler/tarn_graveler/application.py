@@ -12,13 +12,14 @@ from tarn.block.committed import Committed
 from tarn.block.port import BlockStore
 from tarn.client.access import Access
 from tarn.core.clock import Clock, IdSource
+from tarn.core.levels import ALL_FEATURES, FeatureGate
 from tarn.kv.agreement import agree
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.operations import Operations
-from tarn_graveler.assembly import Graveler, GravelerSettings, RequireFeature, assemble
+from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.building import Builder
 from tarn_graveler.collection.backlog import CollectionBacklog
 from tarn_graveler.handlers.branches import BranchHandler, TagHandler
@@ -99,7 +100,7 @@ class GravelerApplication:
     """Serves refs, commits and staged entries over one KV and one block store; owns neither of them.
 
     `meters` gets its metrics; None: only for tests.
-    `require_feature` refuses what the store's feature level does not allow.
+    `features` refuses what the store's feature level does not allow.
     `stopped` returns when the process is asked to stop; calls that only wait are then answered at once.
     """
 
@@ -118,14 +119,16 @@ class GravelerApplication:
         builder: Builder | None = None,
         stopped: Callable[[], Awaitable[None]] | None = None,
         meters: Meters | None = None,
-        require_feature: RequireFeature = lambda _: None,
+        features: FeatureGate = ALL_FEATURES,
     ) -> None:
         self._stopped = stopped
         self._tasks = TaskSet()
         self._agree = partial(agree, kv, settings.installation_id, settings.shared)
         keys = InstallationKeys(settings.installation_id)
         self._end_journal = partial(end_journal, kv, keys)
-        journal = ReadJournal(kv, blocks, clock, ids, keys) if settings.keeps_reads else None
+        journal = None
+        if settings.keeps_reads:
+            journal = ReadJournal(kv, blocks, clock, ids, keys, features)
         graveler = assemble(
             settings=settings,
             kv=kv,
@@ -137,7 +140,7 @@ class GravelerApplication:
             builder=builder,
             operations=Operations(clock, meters, settings.slow_operation_seconds),
         )
-        self._graveler = replace(graveler, require_feature=require_feature, journal=journal)
+        self._graveler = replace(graveler, features=features, journal=journal)
         self._backlog = CollectionBacklog(
             graveler.iterators, graveler.collections, graveler.purges, clock
         )
@@ -166,8 +169,8 @@ class GravelerApplication:
         if (journal := self._graveler.journal) is None:
             await self._end_journal()
         else:
-            await journal.begin(self._graveler.require_feature)
-            self._tasks.spawn(journal.run(self._graveler.require_feature))
+            await journal.begin()
+            self._tasks.spawn(journal.run())
         self._tasks.spawn(self._graveler.admission.records.run())
         self._tasks.spawn(self._graveler.cleaning.run())
         self._tasks.spawn(self._graveler.abandoned_uploads.run())

@@ -5,7 +5,6 @@ The application serves these parts; tests and the simulator use the same objects
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -14,7 +13,7 @@ from tarn.block.committed import Committed
 from tarn.block.port import BlockStore
 from tarn.core.clock import Clock, IdSource
 from tarn.core.collection import LIMITS, CollectionLimits
-from tarn.core.levels import Feature
+from tarn.core.levels import ALL_FEATURES, FeatureGate
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
 from tarn.telemetry.operations import Operations
@@ -81,11 +80,7 @@ from tarn_graveler.versioning.merge_branches import MergeBranches
 from tarn_graveler.versioning.merges import Merges
 from tarn_graveler.versioning.range_reverts import RangeReverts
 
-__all__ = ["Graveler", "GravelerSettings", "RequireFeature", "assemble"]
-
-
-RequireFeature = Callable[[Feature], None]
-"""Raises FEATURE_LEVEL for what may not be written yet."""
+__all__ = ["Graveler", "GravelerSettings", "assemble"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +107,7 @@ class GravelerSettings:
 
     installation_id: str
     drop_delay_seconds: float = 60.0
-    cleanup_poll_seconds: float = 5.0
+    cleanup_poll_seconds: float = 3.0
     clock_skew_seconds: float = 5.0
     namespace_prefix: str = "local://"
     reflog_retention_seconds: float = 90 * 86_400.0
@@ -154,8 +149,7 @@ class Graveler:
 
     Attributes:
         journal: notes what is looked up; None: nothing does. The application adds it.
-        require_feature: refuses what the store's feature level does not allow (`tarn.kv.replicas`); the default
-            allows everything.
+        features: refuses what the store's feature level does not allow (`Replica.features`).
     """
 
     repositories: Repositories
@@ -198,7 +192,7 @@ class Graveler:
     expiring: BranchExpiring
     clock: Clock
     journal: ReadJournal | None = None
-    require_feature: RequireFeature = lambda _: None
+    features: FeatureGate = ALL_FEATURES
 
     @property
     def merge_branches(self) -> MergeBranches:

@@ -127,9 +127,14 @@ class Client:
         Raises:
             LostError: no answer.
         """
-        return await self._s3.ask(
-            method, key, query, headers=headers, body=body, patience_seconds=self._haste()
-        )
+        listed = (query or {}).get("prefix")
+        what = f"LIST {listed}" if listed else f"{method} {key}".strip()
+        with self._ledger.timed(f"{what} ({len(body)} bytes)" if body else what) as timed:
+            answer = await self._s3.ask(
+                method, key, query, headers=headers, body=body, patience_seconds=self._haste()
+            )
+            timed.answer = note_of(answer) or str(answer.status)
+            return answer
 
     def _haste(self) -> float | None:
         """Returns the time after which this request is given up; None for most requests."""
@@ -294,7 +299,8 @@ class Client:
         op = self._ledger.begin(self.name, OpKind.COMMIT, branch)
         patience = self._haste() or self._habits.patience_seconds
         try:
-            op.commit_id = await self._metadata.commit(branch, f"#{op.number}", patience)
+            with self._ledger.timed(f"COMMIT {branch}"):
+                op.commit_id = await self._metadata.commit(branch, f"#{op.number}", patience)
         except TarnError as error:
             if error.reason is Reason.NOTHING_TO_COMMIT:
                 op.commit_id, op.is_claim = error.metadata["commit_id"], True

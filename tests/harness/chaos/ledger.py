@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tarn.testing.check.history import History, Op, OpKind, Outcome
 
-__all__ = ["Ledger", "WallHistory", "body_of"]
+__all__ = ["Ledger", "Timed", "WallHistory", "body_of"]
 
 
 @dataclass
@@ -31,6 +33,28 @@ def body_of(value: int, size: int) -> bytes:
     return (word * (size // len(word) + 1))[: max(size, len(word))]
 
 
+@dataclass(slots=True)
+class Timed:
+    """A request and its duration.
+
+    Attributes:
+        what: kind of the operation, then branch and key.
+        began: on the monotonic clock, in seconds.
+        seconds: until the answer, or until the client stopped waiting.
+        answer: status and code, or the reason why there is none; a commit has only the latter.
+    """
+
+    what: str
+    began: float
+    seconds: float = 0.0
+    answer: str = ""
+
+    def line(self, since: float) -> str:
+        """One line for people; times count from `since`."""
+        began = self.began - since
+        return f"{self.what}: {self.seconds:.1f} s, from {began:.1f} to {began + self.seconds:.1f}: {self.answer}"
+
+
 class Ledger:
     """The record of a run, shared by all clients.
 
@@ -39,6 +63,7 @@ class Ledger:
         problems: answers that no server may give and no history can represent.
         counts: requests by kind and outcome.
         reasons: reasons of unknown outcomes.
+        requests: in the order of their ends.
         keys: by branch, every path that a client tried to write.
     """
 
@@ -47,6 +72,7 @@ class Ledger:
         self.problems: list[str] = []
         self.counts: Counter[tuple[str, Outcome]] = Counter()
         self.reasons: Counter[str] = Counter()
+        self.requests: list[Timed] = []
         self.keys: defaultdict[str, set[str]] = defaultdict(set)
         self._value_of: dict[str, int] = {}
         self._etag_of: dict[int, tuple[str, int]] = {}
@@ -90,3 +116,23 @@ class Ledger:
         self.counts[what, outcome] += 1
         if outcome is Outcome.INFO:
             self.reasons[note] += 1
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[Timed]:
+        """Records a request that is sent in the block."""
+        request = Timed(what, time.monotonic())
+        try:
+            yield request
+        except Exception as error:
+            request.answer = str(error)
+            raise
+        finally:
+            request.seconds = time.monotonic() - request.began
+            self.requests.append(request)
+
+    def slowest(self, count: int, since: float) -> list[str]:
+        """Describes the slowest requests of each kind of operation, slowest first; times count from `since`."""
+        by_kind: defaultdict[str, list[Timed]] = defaultdict(list)
+        for request in sorted(self.requests, key=lambda each: -each.seconds):
+            by_kind[request.what.partition(" ")[0]].append(request)
+        return [each.line(since) for requests in by_kind.values() for each in requests[:count]]

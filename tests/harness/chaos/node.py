@@ -82,10 +82,6 @@ class Node:
             return {}  # left behind by an earlier run
         return {name: pid for name, pid in state["processes"].items() if pid}
 
-    def restart_count(self) -> int:
-        """Number of workers restarted by the current supervisor."""
-        return int(self.tarn.state()["restart_count"])
-
     async def crash(self) -> None:
         """Kills the supervisor and every process below it; returns when all have ended."""
         supervisor = psutil.Process(self.tarn.supervisor.pid)

@@ -63,7 +63,6 @@ class Wire:
         self._writer = writer
         self.local_port: int = writer.get_extra_info("sockname")[1]
         self.exchange = Exchange(is_open=False)
-        self.request_count = 0
 
     @property
     def is_usable(self) -> bool:
@@ -78,7 +77,6 @@ class Wire:
         """
         assert not self.exchange.is_open, "one request at a time"
         self.exchange = exchange = Exchange()
-        self.request_count += 1
         try:
             self._writer.write(head + body)
             await self._writer.drain()

@@ -35,21 +35,26 @@ SKEW_SECONDS = 2.0
 DROP_SECONDS = 9.0
 """Readers trust a record for half of the drop delay, which is less than the drop delay minus both skews."""
 BOUND_SECONDS = 25.0
-"""Greatest duration of a request under any fault of the nodes."""
+"""Greatest duration of a request under any fault of the nodes: 20 s (docs/operate/cassandra.md, "When nodes fail"),
+and some for a busy machine."""
+PATIENCE_SECONDS = 60.0
+"""Clients wait longer than the bound, so that a failure tells how long an answer took."""
 WELL_SECONDS = 60.0
 """Time within which each worker serves again after the nodes are back, also on a busy machine."""
 WORK_SECONDS = 120.0
 PUTS, COMMITS = 100, 5
 """Least number of acknowledged operations: a run that does nothing is no proof."""
+SLOWEST = 5
+"""Requests of each kind of operation that a failure shows."""
 CLIENTS = 8
 HABITS = Habits(
     keys=tuple(f"t{n % 3}/k{n:02}" for n in range(9)),
-    patience_seconds=BOUND_SECONDS,
+    patience_seconds=PATIENCE_SECONDS,
     haste_rate=0.0,
     think_seconds=0.02,
     weights={"put": 6, "get": 5, "delete": 3, "delete_many": 1, "walk": 1.5, "commit": 2},
 )
-CALM = replace(HABITS, patience_seconds=60.0, rides=1000)
+CALM = replace(HABITS, rides=1000)
 SEED = 7
 
 
@@ -58,16 +63,16 @@ class Lake:
     """A running Tarn and the clients that work on it.
 
     Attributes:
-        seconds: durations of requests while there was no quorum.
         made: all connections.
+        began: when the work begins, on the monotonic clock, in seconds.
     """
 
     target: Target
     ledger: Ledger
     faults: NodeFaults
     wires: Wires = field(default_factory=Wires)
-    seconds: list[float] = field(default_factory=list)
     made: list[S3Client] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
 
     def s3(self, name: str, habits: Habits = HABITS) -> S3Client:
         rng = random.Random(f"wire {SEED} {name}")
@@ -95,6 +100,11 @@ class Lake:
                 group.create_task(self.client(f"c{number}", metadata).run(end))
             yield
             end.set()
+
+    def slowest(self) -> str:
+        """Describes the slowest requests and the course of the faults."""
+        requests = self.ledger.slowest(SLOWEST, self.began)
+        return "\n".join(["seconds since the begin", *self.faults.lines(self.began), *requests])
 
     async def look(self, metadata: Metadata) -> None:
         """Reads everything at the quiet end, before and after a commit and the drop of its tokens."""
@@ -165,9 +175,9 @@ async def refused(lake: Lake, seconds: float) -> None:
     while time.monotonic() < end:
         for method in ("PUT", "GET"):
             await client.ready()
-            began = time.monotonic()
-            answer = await client.ask(method, "main/quorum", body=b"x" * (method == "PUT"))
-            lake.seconds.append(time.monotonic() - began)
+            with lake.ledger.timed(f"{method} main/quorum") as timed:
+                answer = await client.ask(method, "main/quorum", body=b"x" * (method == "PUT"))
+                timed.answer = str(answer.status)
             assert answer.status == 503, answer
             assert int(answer.headers["retry-after"]) >= 1
 
@@ -212,8 +222,9 @@ async def test_faults_of_nodes_break_no_promise(lake: Lake, through: str) -> Non
     assert sum(count for what, count in faults.items() if "cas_update" in what) >= 5, faults
     assert counts["put", Outcome.OK] >= PUTS, counts
     assert counts["commit", Outcome.OK] >= COMMITS, counts
-    assert lake.ledger.reasons["hung up"] == 0, f"a client waited for {BOUND_SECONDS} s"
-    assert max(lake.seconds) < BOUND_SECONDS
+    # A commit may take as long as its caller says.
+    s3 = [each.seconds for each in lake.ledger.requests if not each.what.startswith("COMMIT")]
+    assert max(s3) < BOUND_SECONDS, lake.slowest()
 
 
 async def through_few(lake: Lake) -> None:

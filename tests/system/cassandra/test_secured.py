@@ -16,11 +16,14 @@ from cassandra_proxies import kv_url
 from cassandra_tls import Identity, identity_of, secured
 from running_tarn import running_tarn
 
-from tarn.config import Config, load
+from tarn.config import Config, SecretChanges, load
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra import CassandraLimits, CassandraSettings, CassandraTls
 from tarn.kv.cassandra.cluster.connection import _ssl_context
 from tarn.kv.cassandra.login_change import LoginChange
+from tarn.kv.cassandra.store import CassandraKv
+from tarn.kv.opening import open_store as open_metadata
+from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.testing.contract.cassandra_store import open_store
 from tarn.testing.faults.tcp_proxy import TcpProxy
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
@@ -194,6 +197,68 @@ async def test_another_login_is_used_for_new_connections_and_a_wrong_one_is_not(
         assert await asyncio.to_thread(roles_of_new_connection) == {"tarn"}
         await change.use(login("tarn_b", "second"))
         assert await asyncio.to_thread(roles_of_new_connection) == {"tarn_b"}
+    finally:
+        await store.close()
+
+
+async def test_replaced_certificates_are_used_for_new_connections_and_wrong_ones_are_not(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    """The store is opened with the node's certificate; files of others are refused, and a bundle of both is taken."""
+    files = {name: tmp_path / name for name in ("ca", "cert", "key")}
+
+    def put(ca: str, own: Identity) -> None:
+        texts = {"ca": ca, "cert": own.cert.read_text(), "key": own.key.read_text()}
+        for name, text in texts.items():
+            files[name].write_text(text)
+
+    node, stranger = guarded.node.cert.read_text(), guarded.stranger.cert.read_text()
+    put(node, guarded.client)
+    prefix = "TARN_METADATA_DB_CASSANDRA_"
+    config = load(
+        None,
+        {
+            "HOME": "/",
+            "TARN_METADATA_DB_TYPE": "cassandra",
+            f"{prefix}CONTACT_POINTS": ",".join(guarded.nodes.contact_points),
+            f"{prefix}LOCAL_DATACENTER": guarded.nodes.LOCAL_DATACENTER,
+            f"{prefix}KEYSPACE": KEYSPACE,
+            f"{prefix}USERNAME": "tarn",
+            f"{prefix}PASSWORD": PASSWORD,
+            f"{prefix}TLS_ENABLED": "true",
+            **{f"{prefix}TLS_{name.upper()}": str(path) for name, path in files.items()},
+        },
+    )
+    clock, changes = SystemClock(), SecretChanges()
+    store = await open_metadata(config, clock, SystemIds(clock), secrets=changes)
+    assert isinstance(store, CassandraKv)
+    cluster = store._cluster
+    first = cluster.ssl_context
+
+    async def reload() -> None:
+        for use in changes.users:
+            await use(config)
+
+    try:
+        await reload()
+        assert cluster.ssl_context is first, "nothing has changed"
+        for ca, own in ((stranger, guarded.client), (node, guarded.stranger)):
+            put(ca, own)
+            with pytest.raises(TarnError, match="new certificates") as refused:
+                await reload()
+            assert refused.value.kind is Kind.UNAVAILABLE
+        put(node, guarded.client)
+        files["key"].write_text("half of a key")
+        with pytest.raises(TarnError, match="TLS files cannot be used"):
+            await reload()
+        assert cluster.ssl_context is first
+        put(stranger + node, guarded.client)
+        await reload()
+        assert cluster.ssl_context.cert_store_stats()["x509"] == 2
+        (host,) = cluster.metadata.all_hosts()
+        connection = await asyncio.to_thread(cluster.connection_factory, host.endpoint)
+        assert connection.ssl_context is cluster.ssl_context
+        await asyncio.to_thread(connection.close)
     finally:
         await store.close()
 

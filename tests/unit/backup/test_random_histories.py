@@ -22,7 +22,7 @@ BEFORE = 20
 
 
 class History:
-    """What was done to a lake, and what each path may hold in a backup that began at `begin`."""
+    """The operations on a lake, and the values that each path may have in a backup that began at `begin`."""
 
     def __init__(self, seed: int, lab: BackupLab) -> None:
         self.rng = random.Random(seed)

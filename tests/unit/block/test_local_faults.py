@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from local_blocks import Clock, files, key, local_store
 
 from tarn.block.local import LocalBlockStore, open_local
 from tarn.block.local.small import SmallWriter
@@ -20,36 +21,10 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.contract.block_samples import collect, data_path
 
 
-class Clock:
-    def __init__(self, now_us: int = 1_800_000_000_000_000) -> None:
-        self._now_us = now_us
-
-    def now_us(self) -> int:
-        return self._now_us
-
-    def monotonic(self) -> float:
-        return self._now_us / 1e6
-
-    async def sleep(self, seconds: float) -> None:
-        raise NotImplementedError
-
-
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[LocalBlockStore]:
-    store = await open_local(tmp_path, clock=Clock())
-    yield store
-    await store.close()
-    assert store._files.count == 0
-
-
-def key(path: str, name: str = "lake") -> BlockKey:
-    return BlockKey(f"local://{name}", path)
-
-
-def files(root: Path) -> list[str]:
-    """Returns all files below the root except the driver's own."""
-    paths = (path.relative_to(root) for path in root.rglob("*") if not path.is_dir())
-    return sorted(str(path) for path in paths if path.parts[0] != ".tarn")
+    async with local_store(tmp_path) as store:
+        yield store
 
 
 async def rest(stream: AsyncIterator[bytes]) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from local_blocks import Clock, files, key, local_store
 
 from tarn.block.local import LocalBlockStore, open_local
 from tarn.block.port import BlockKey, BlockNotFoundError
@@ -18,36 +19,10 @@ from tarn.testing.contract.block_samples import data_path, sample
 HOUR_US = 3_600_000_000
 
 
-class Clock:
-    def __init__(self, now_us: int = 1_800_000_000_000_000) -> None:
-        self._now_us = now_us
-
-    def now_us(self) -> int:
-        return self._now_us
-
-    def monotonic(self) -> float:
-        return self._now_us / 1e6
-
-    async def sleep(self, seconds: float) -> None:
-        raise NotImplementedError
-
-
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[LocalBlockStore]:
-    store = await open_local(tmp_path, clock=Clock())
-    yield store
-    await store.close()
-    assert store._files.count == 0
-
-
-def key(path: str, name: str = "lake") -> BlockKey:
-    return BlockKey(f"local://{name}", path)
-
-
-def files(root: Path) -> list[str]:
-    """Returns all files below the root except the driver's own."""
-    paths = (path.relative_to(root) for path in root.rglob("*") if not path.is_dir())
-    return sorted(str(path) for path in paths if path.parts[0] != ".tarn")
+    async with local_store(tmp_path) as store:
+        yield store
 
 
 def rows(root: Path) -> list[str]:

@@ -172,3 +172,12 @@ def replica(store: Kv, config: Config, version: str) -> Replica:
         ids=SystemIds(CLOCK),
         stop=print,
     )
+
+
+@pytest.mark.parametrize("with_tls", [True, False])
+async def test_a_process_with_mutual_tls_needs_no_secret(tmp_path: Path, with_tls: bool) -> None:
+    """In a cluster only auth has it."""
+    files = {f"TARN_RPC_TLS_{name}": f"/etc/tarn/tls/{name}" for name in ("CA", "CERT", "KEY")}
+    variables = {"TARN_DATA_DIR": str(tmp_path), "HOME": str(tmp_path)}
+    finding = (await found(load(None, {**variables, **(files if with_tls else {})})))["secret"]
+    assert finding.level is (Level.OK if with_tls else Level.WARNING)

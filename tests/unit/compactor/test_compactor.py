@@ -200,29 +200,6 @@ async def test_a_branch_that_is_committed_all_the_time_is_left_alone(lab: Lab) -
 
 
 @simulated
-async def test_a_pause_holds_and_ends(lab: Lab) -> None:
-    async with lab.compactor() as compactor, lab.client(compactor) as client:
-        await client.pause(lab.service.admin, 600)
-        await lab.put_and_delete(30)
-        await lab.passes(100.0)
-        assert compactor.compactor.totals.compactions == 0
-        assert (await client.status(lab.service.admin)).HasField("pause_end_time")
-        await client.resume(lab.service.admin)
-        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
-        assert not (await client.status(lab.service.admin)).HasField("pause_end_time")
-        await client.pause(lab.service.admin, 60)
-        await lab.put_and_delete(30, name="again")
-        await lab.until(lambda: compactor.compactor.totals.compactions == 2)
-
-
-@simulated
-async def test_a_pause_is_limited(lab: Lab) -> None:
-    async with lab.compactor() as compactor, lab.client(compactor) as client:
-        refused = client.pause(lab.service.admin, 8 * 86_400)
-        assert await reason_of(refused) == "INVALID_ARGUMENT"
-
-
-@simulated
 async def test_the_status_needs_a_permission(lab: Lab) -> None:
     developer = await lab.service.as_user("dev", "Developer")
     async with lab.compactor() as compactor, lab.client(compactor) as client:
@@ -326,7 +303,7 @@ async def test_a_lost_file_is_a_failure_and_not_a_deleted_branch(lab: Lab) -> No
 async def test_a_replica_that_restarted_while_it_was_not_resolved_leads_to_a_listing(
     lab: Lab,
 ) -> None:
-    """What its earlier run counted in the meantime was never told."""
+    """The counts of its earlier run in the meantime never arrived."""
     async with lab.compactor() as compactor:
         await lab.until(lambda: len(compactor.sensor.replicas) == 2)
         wire = lab.wires.pop("b")

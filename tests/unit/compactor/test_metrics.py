@@ -36,6 +36,25 @@ def test_rows_are_summed_and_sealed_tokens_are_those_of_the_worst_branch() -> No
     assert list(meters.samples("staging.branches")) == [({}, 3)]
 
 
+def test_tombstones_and_listings_of_all_branches_of_a_repository_are_summed() -> None:
+    counts, meters, clock = Counts(), Meters(), ManualClock()
+    register_staging(meters, counts, clock)
+    listings = (("lake", "main", 300, 100), ("lake", "side", 100, 100), ("pond", "main", 0, 0))
+    for repository, branch, read, returned in listings:
+        token = pb.StagedToken(
+            repository_id=repository,
+            branch_id=branch,
+            token_id=f"{repository}/{branch}",
+            rows=5,
+            tombstones=2,
+            listed_rows_read=read,
+            listed_rows_returned=returned,
+        )
+        counts.told("a", pb.WatchStagingResponse(tokens=[token], start_id=b"1"), 1.0)
+    assert shown(meters, "staging.tombstones") == {"lake": 4, "pond": 2}
+    assert shown(meters, "staging.amplification") == {"lake": 2.0, "pond": 0.0}
+
+
 def test_only_the_repositories_with_most_rows_are_shown() -> None:
     counts, meters, clock = Counts(), Meters(), ManualClock()
     register_staging(meters, counts, clock)

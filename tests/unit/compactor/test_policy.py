@@ -34,8 +34,11 @@ NEVER = History()
         (BranchView(rows=100, tombstones=100), "100 tombstones"),
         (BranchView(rows=1000, tombstones=100), "100 tombstones, 10 %"),
         (BranchView(rows=1001, tombstones=100), ""),
-        (BranchView(rows=1001, tombstones=100, amplification=2.0), "100 tombstones"),
-        (BranchView(rows=10, tombstones=10, amplification=50.0), ""),
+        (
+            BranchView(rows=1001, tombstones=100, listed_rows_read=20, listed_rows_returned=10),
+            "100 tombstones",
+        ),
+        (BranchView(rows=10, tombstones=10, listed_rows_read=50, listed_rows_returned=1), ""),
         (BranchView(rows=9_999), ""),
         (BranchView(rows=10_000), "10000 rows"),
         (BranchView(rows=1, size_bytes=999_999), ""),

@@ -44,6 +44,34 @@ def test_the_same_files_give_the_same_configuration(mounted: Mounted) -> None:
     assert len(mounted.files.paths) == 4
 
 
+def test_the_certificates_for_the_stores_in_use_are_watched(tmp_path: Path) -> None:
+    variables = {
+        "HOME": "/",
+        "TARN_METADATA_DB_TYPE": "cassandra",
+        "TARN_METADATA_DB_CASSANDRA_CONTACT_POINTS": "127.0.0.1:9042",
+        "TARN_METADATA_DB_CASSANDRA_TLS_ENABLED": "true",
+        "TARN_METADATA_DB_CASSANDRA_TLS_CA": str(tmp_path / "nodes"),
+        "TARN_METADATA_DB_CASSANDRA_TLS_CERT": str(tmp_path / "cert"),
+        "TARN_METADATA_DB_CASSANDRA_TLS_KEY": str(tmp_path / "key"),
+        "TARN_BLOCKSTORE_TYPE": "s3",
+        "TARN_BLOCKSTORE_DEFAULT_NAMESPACE_PREFIX": "s3://bucket",
+        "TARN_BLOCKSTORE_S3_TLS_CA": str(tmp_path / "bucket"),
+    }
+    files = SecretFiles(load(None, variables), variables)
+    assert {path.name for path in files.paths} == {"nodes", "cert", "key", "bucket"}
+    before = files.contents()
+    (tmp_path / "bucket").write_text("another authority")
+    assert files.contents() != before
+    assert files.load() == load(None, variables)
+    local = {
+        **variables,
+        "TARN_METADATA_DB_TYPE": "embedded",
+        "TARN_BLOCKSTORE_TYPE": "local",
+        "TARN_BLOCKSTORE_DEFAULT_NAMESPACE_PREFIX": "local://lake/data",
+    }
+    assert SecretFiles(load(None, local), local).paths == ()
+
+
 def test_new_contents_change_the_secrets_and_nothing_else(mounted: Mounted) -> None:
     before = mounted.files.contents()
     mounted.put(secret=NEW, previous=OLD, id="AKID", key="s3cret")

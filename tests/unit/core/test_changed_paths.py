@@ -1,4 +1,4 @@
-"""What is kept of the paths that a commit changed: never a wrong answer, bounded, and the same after decoding."""
+"""The record of the paths that a commit changed: never a wrong answer, bounded, and the same after decoding."""
 
 from __future__ import annotations
 

@@ -22,6 +22,8 @@ from tarn.core.entry import (
     judged_move_of,
     listed_of,
     pack,
+    replaced_of,
+    replacing,
     unpack,
 )
 from tarn.core.errors import Kind, Reason, TarnError
@@ -129,6 +131,7 @@ def test_identity_excludes_address_time_and_operation(one: Entry, other: Entry) 
         {"content_language": ""},
         {"expires": ""},
         {"checksums": ()},
+        {"replaced_address": b"a" * 16},
     ],
 )
 def test_identity_includes_every_field_that_readers_see(change: dict[str, object]) -> None:
@@ -198,6 +201,31 @@ def test_a_listing_shows_no_damaged_entry_and_no_tombstone(packed: bytes) -> Non
 
 def test_fields_of_a_later_version_are_passed_over() -> None:
     assert unpack(pack(PLAIN) + b"\x63\2\0hi") == PLAIN
+
+
+@given(entries(), st.binary(min_size=16, max_size=16))
+def test_the_address_that_an_entry_replaces_is_set_and_taken_off(
+    entry: Entry, address: bytes
+) -> None:
+    plain = pack(replace(entry, replaced_address=b""))
+    replaced = replacing(pack(entry), address)
+    assert replaced == pack(replace(entry, replaced_address=address))
+    assert unpack(replaced).replaced_address == address
+    assert identity_of(replaced) != identity_of(plain)
+    assert replaced_of(replaced) == address
+    assert replaced_of(plain) == b""
+    assert replacing(replaced, b"") == plain
+    other = replacing(pack(replace(entry, mtime_us=1, address=bytes(16))), address)
+    assert identity_of(other) == identity_of(replaced), (
+        "equal objects over one erased entry are equal"
+    )
+
+
+@pytest.mark.parametrize("address", [b"", b"a" * 16])
+def test_an_entry_that_has_the_replaced_address_stays_byte_for_byte(address: bytes) -> None:
+    """Its identity, too, which a later version may compute in another way."""
+    packed = pack(replace(PLAIN, replaced_address=address)) + b"\x63\2\0hi"
+    assert replacing(packed, address) == packed
 
 
 @given(entries(), st.integers(0, 2**62))

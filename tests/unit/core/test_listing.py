@@ -114,6 +114,47 @@ def test_pages_together_are_the_listing(
     assert run_all(request, layers) == expected(request, layers)
 
 
+@given(
+    layers=st.lists(
+        st.dictionaries(PATHS, st.sampled_from([ENTRY[0], TOMBSTONE]), min_size=6, max_size=12),
+        min_size=1,
+        max_size=3,
+    ),
+    delimiter=st.sampled_from(["", "/"]),
+    limit=st.integers(1, 3),
+)
+def test_a_full_page_says_truly_whether_another_line_follows(
+    layers: list[Layer], delimiter: str, limit: int
+) -> None:
+    """As long as few hidden rows follow."""
+    request = PageRequest("", delimiter, limit=limit)
+    left = expected(request, layers)
+    while left:
+        page = run(request, layers)
+        assert lines_of(page) == left[:limit]
+        left = left[limit:]
+        assert (page.next_after is None) == (not left)
+        request = replace(request, after=page.next_after or "")
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+@pytest.mark.parametrize(("count", "is_found"), [(1, True), (200, True), (5000, False)])
+def test_behind_a_full_page_only_so_many_hidden_rows_are_passed(
+    is_committed: bool, count: int, is_found: bool
+) -> None:
+    """Behind more, the page says that another one follows, which is empty."""
+    deleted = dict.fromkeys((f"b{number:04}" for number in range(count)), TOMBSTONE)
+    committed = dict.fromkeys(["a", *deleted] if is_committed else ["a"], ENTRY[1])
+    wishes: list[NeedRows] = []
+    page = run(PageRequest(limit=1), [deleted, committed], wishes)
+    assert (page.paths, page.next_after) == (["a"], None if is_found else "a")
+    assert sum(wish.count for wish in wishes) <= 2 * (2 + 1 + 2 * 256)
+    rest = run(PageRequest(limit=1, after="a"), [deleted, committed])
+    assert (rest.paths, rest.next_after) == ([], None)
+    live = run(PageRequest(limit=1), [deleted, {**committed, "c": ENTRY[1]}])
+    assert (live.paths, live.next_after) == (["a"], "a")
+
+
 FEW = st.dictionaries(st.integers(0, 99), st.sampled_from([*ENTRY, TOMBSTONE]), max_size=3)
 
 

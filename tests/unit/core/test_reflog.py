@@ -94,3 +94,13 @@ def test_attempts_at_one_deletion_count_once() -> None:
     next_life = entry(3, "c3", b"b")
     assert counted([next_life, *attempts, first], b"b") == [next_life, attempts[0], first]
     assert counted([attempts[1], first], b"b", last=b"a") == [first], "on the next page"
+
+
+def test_an_attempt_that_the_next_creation_did_not_find_does_not_count() -> None:
+    made = replace(entry(2, None, entry_id=b"x"), time_us=20)
+    late = replace(made, entry_id=b"y", time_us=21)
+    first = replace(entry(1, "c1"), time_us=10)
+    next_life = replace(entry(3, "c3", b"b"), time_us=21, old_since_us=20)
+    assert counted([next_life, late, made, first], b"b") == [next_life, made, first]
+    on_the_next_page = DeletionJudge(b"b", b"b", since_us=20)
+    assert [on_the_next_page.counts(each) for each in (late, made, first)] == [False, True, True]

@@ -72,7 +72,7 @@ def test_one_path_of_a_fold(base: bytes | None, left: bytes, right: bytes, expec
 
 @pytest.mark.parametrize("third", [ONE, TWO, THREE, b""])
 def test_an_undecided_path_stays_undecided_in_later_steps(third: bytes) -> None:
-    """Whatever a third ancestor has, and also if the base of the later step is the undecided result itself."""
+    """For any third ancestor, and also if the base of the later step is the undecided result itself."""
     for base in (0, 1, 3, 4, None):
         for sides in ((4, 3), (3, 4)):
             steps = [*PAIR, FoldStep(base, *sides)]

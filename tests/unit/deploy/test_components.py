@@ -334,6 +334,27 @@ def test_the_ingress_leads_to_the_gateway_with_tls() -> None:
     )
 
 
+def test_the_gateway_api_leads_to_the_gateway_with_tls() -> None:
+    """One route from the listener with the certificate to the port of the Service, for the same host name."""
+    (gate,) = named("full", "Gateway").values()
+    (route,) = named("full", "HTTPRoute").values()
+    (listener,) = gate["spec"]["listeners"]
+    (parent,) = route["spec"]["parentRefs"]
+    assert (parent["name"], parent["sectionName"]) == (gate["metadata"]["name"], listener["name"])
+    assert route["spec"]["hostnames"] == [listener["hostname"]]
+    assert (listener["protocol"], listener["tls"]["mode"]) == ("HTTPS", "Terminate")
+    (ingress,) = named("full", "Ingress").values()
+    (certificate,) = listener["tls"]["certificateRefs"]
+    assert certificate["name"] == ingress["spec"]["tls"][0]["secretName"]
+    (rule,) = route["spec"]["rules"]
+    assert "filters" not in rule, "a signature covers the host and the path"
+    assert rule["timeouts"] == {"request": "0s"}, "bodies of any size"
+    (backend,) = rule["backendRefs"]
+    service = named("full", "Service")[backend["name"]]
+    assert service["metadata"]["name"] == "gateway"
+    assert backend["port"] in {each["port"] for each in service["spec"]["ports"]}
+
+
 def test_replicas_follow_requests_in_flight_by_metrics_that_exist() -> None:
     """The rules of prometheus-adapter name the gauges that the autoscalers ask for, and the pods emit them."""
     folder = K8S / "components/autoscaling-in-flight"

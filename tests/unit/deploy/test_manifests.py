@@ -43,6 +43,12 @@ TO_STORES = {
     ("graveler", "bucket", 8000),
     ("cassandra", "cassandra", 7000),
 }
+FROM_JOBS = {
+    "collection": {"bucket": 8000},
+    "backup": {"bucket": 8000, "cassandra": 9042},
+    "backup-check": {"bucket": 8000},
+}
+"""The stores that CronJobs reach."""
 DRIVER = "spark-executors"
 """The account of the driver that starts executors."""
 
@@ -58,11 +64,6 @@ def containers() -> list[Any]:
 
 
 every_container = pytest.mark.parametrize(("pod", "container"), containers())
-
-
-def seconds(duration: str) -> int:
-    number, unit = re.fullmatch(r"(\d+)([smh])", duration).groups()  # type: ignore[union-attr]  # ours
-    return int(number) * {"s": 1, "m": 60, "h": 3600}[unit]
 
 
 def environment(overlay: str, name: str) -> dict[str, str]:
@@ -107,6 +108,14 @@ def test_every_object_is_valid(overlay: str) -> None:
         ("PrometheusRule", ("spec", "groups", 0, "rules", 0, "expression"), "up"),
         ("PrometheusRule", ("spec", "groups", 0, "rules", 0, "for"), "5 minutes"),
         ("PrometheusRule", ("spec", "group"), []),
+        ("Gateway", ("spec", "gatewayClass"), "example"),
+        ("Gateway", ("spec", "listeners", 0, "port"), "https"),
+        ("Gateway", ("spec", "listeners", 0, "tls", "certificateRef"), {}),
+        ("Gateway", ("spec", "listeners", 0, "hostname"), "https://s3.example.com"),
+        ("HTTPRoute", ("spec", "rules", 0, "backendRefs", 0, "port"), "s3"),
+        ("HTTPRoute", ("spec", "rules", 0, "timeouts", "request"), "0"),
+        ("HTTPRoute", ("spec", "parentRefs", 0, "section"), "https"),
+        ("HTTPRoute", ("apiVersion",), "gateway.networking.k8s.io/v1beta1"),
     ],
 )
 def test_a_mistake_in_a_custom_resource_is_found(
@@ -359,7 +368,9 @@ def test_the_network_has_the_arrows_of_the_architecture_and_no_other(overlay: st
         expected |= {
             ("collection", target, port) for name, target, port in ARROWS if name == "client"
         }
-        expected |= {("collection", "bucket", 8000)} if "bucket" in labels else set()
+    for name, stores in FROM_JOBS.items():
+        if {name, *stores} <= set(labels):
+            expected |= {(name, store, port) for store, port in stores.items()}
     if overlay == "full":
         expected |= {("otel-collector", service, 8110) for service in SERVICES}
         expected |= {(service, "otel-collector", 4317) for service in SERVICES}

@@ -32,6 +32,7 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.entry import Entry, unpack
 from tarn.core.ids import physical_path
 from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.log import AuditConfig, AuditLog, auditing
 from tarn.telemetry.meters import Meters
 from tarn.testing.clock import ManualClock, SeededIds
@@ -107,6 +108,11 @@ class Reply:
         return [each.text or "" for each in root.iter() if str(each.tag).endswith(f"}}{tag}")]
 
 
+async def own_token(_: Call) -> str:
+    """The token of the gateway as a service; the double of graveler takes any."""
+    return "t1.gateway"
+
+
 class Lake:
     """The gateway, its doubles, and a client."""
 
@@ -120,9 +126,18 @@ class Lake:
         self.access = Access(AuthClient(self.transport), self.clock)
         self.repositories = RepositoryCache(self.client, self.clock)
         self.backend = Backend(
-            self.client, self.blocks, self.repositories, self.clock, ids, Bounds(), "us-east-1"
+            self.client,
+            self.blocks,
+            self.repositories,
+            self.clock,
+            ids,
+            Bounds(),
+            "us-east-1",
+            own_token,
         )
-        authenticator = Authenticator(self.access, self.clock, SigV4Policy(), timeout_s=5)
+        authenticator = Authenticator(
+            self.access, self.clock, SigV4Policy(), timeout_s=self.backend.bounds.call_timeout_s
+        )
         self.meters = Meters()
         self.traces = Traces(access_log=True, meters=self.meters, audit=audit)
         self.handler = S3Handler(authenticator, self.backend, self.traces, domains=("s3.test",))

@@ -393,9 +393,14 @@ class FakeGraveler:
 
 
 class FakeAuth:
-    """AuthorizationService for the keys of `SECRETS`."""
+    """AuthorizationService for the keys of `SECRETS`, and for the gateway as a service."""
 
     async def operate(self, operation: auth_pb.Operation, call: Call) -> auth_pb.OperationResult:
+        if operation.HasField("authorize_service"):
+            name = operation.authorize_service.service
+            grant = caller_pb2.Grant(user_id=name, caller_token=f"t1.{name}", ttl_ms=60_000)
+            service = auth_pb.AuthorizeServiceResult(grant=grant)
+            return auth_pb.OperationResult(authorize_service=service)
         request = operation.authorize_key
         secret = SECRETS.get(request.access_key_id)
         if secret is None:

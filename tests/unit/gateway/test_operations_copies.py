@@ -9,7 +9,7 @@ import pytest
 from s3_multipart import crc32, md5
 
 from tarn.core.collection import LIMITS
-from tarn.core.entry import Checksum
+from tarn.core.entry import Checksum, identity_of, pack
 from tarn_gateway.operations import copying
 
 SMALL = b"hello, lake\n"
@@ -58,12 +58,6 @@ async def test_a_copy_that_graveler_does_not_note_moves_bytes(lake: Any) -> None
 
 async def test_the_gateway_says_which_addresses_it_made(lake: Any) -> None:
     """A copy by reference stages an address of another entry; a copy of bytes, one that was made for it."""
-
-    async def own_token(_: Any) -> str:
-        return "t1.gateway"
-
-    lake.backend = replace(lake.backend, own_token=own_token)
-    lake.handler._backend = lake.backend
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     await lake.ask("PUT", "/lake/dev/b", headers=source("/lake/main/a"))
     lake.graveler.is_old_version = True
@@ -101,6 +95,23 @@ async def test_a_copy_of_an_address_from_the_future_moves_its_bytes(
     headers = source("/lake/main/a")
     assert (await lake.ask("PUT", "/lake/dev/b", headers=headers)).status == 200
     assert lake.entry("lake", "dev", "b").address != lake.entry("lake", "main", "a").address
+
+
+@pytest.mark.parametrize("target", ["/lake/dev/b", "/pond/main/b"])
+async def test_a_copy_lacks_what_graveler_noted_about_the_write_of_its_source(
+    lake: Any, target: str
+) -> None:
+    """Else a repeated conditional copy would not be recognized, and its block removed."""
+    lake.create("pond")
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    plain = lake.entry("lake", "main", "a")
+    noted = replace(plain, operation_id="o", judged_move_us=7, replaced_address=b"a" * 16)
+    lake.graveler.repos["lake"].branches["main"]["a"] = pack(noted)
+    assert (await lake.ask("PUT", target, headers=source("lake/main/a"))).status == 200
+    _, repository, branch, path = target.split("/")
+    new = lake.entry(repository, branch, path)
+    assert (new.operation_id, new.judged_move_us, new.replaced_address) == ("", 0, b"")
+    assert identity_of(pack(new)) == identity_of(pack(plain))
 
 
 async def test_a_copy_may_replace_metadata(lake: Any) -> None:

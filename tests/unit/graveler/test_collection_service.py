@@ -29,9 +29,7 @@ def collector(service: Service) -> CollectionClient:
 
 
 async def stage(service: Service, branch: str, path: str, number: int) -> None:
-    uid = (await service.graveler.get_repository(service.admin, "lake")).instance_uid
-    packed = pack(Entry(number, 0, address_of(number), bytes(16)))
-    await service.graveler.stage(service.admin, "lake", uid, branch, path, packed)
+    await service.stage(path, pack(Entry(number, 0, address_of(number), bytes(16))), branch)
 
 
 async def all_roots(

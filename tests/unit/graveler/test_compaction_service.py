@@ -41,6 +41,25 @@ async def test_a_compaction_tells_its_work_and_the_statistics_tell_the_layers(
     assert again.outcome == pb.COMPACTION_OUTCOME_NOTHING_TO_DO
 
 
+async def test_the_statistics_tell_what_listings_read_since_the_last_compaction(
+    service: Service,
+) -> None:
+    graveler, admin = service.graveler, service.admin
+    for name in ("a", "b", "c"):
+        await service.put(name, 1)
+    await graveler.create_commit(admin, "lake", "main", "three")
+    for name in ("b", "c"):
+        await graveler.unstage(admin, "lake", "main", name)
+    told = await graveler.staging_statistics(admin, "lake", "main")
+    assert (told.listed_rows_read, told.listed_rows_returned) == (0, 0), "nothing was listed"
+    assert (await graveler.list_entries(admin, "lake", "main")).paths == ["a"]
+    told = await graveler.staging_statistics(admin, "lake", "main")
+    assert (told.listed_rows_read, told.listed_rows_returned) == (5, 1)
+    await graveler.compact_branch(admin, "lake", "main")
+    told = await graveler.staging_statistics(admin, "lake", "main")
+    assert (told.listed_rows_read, told.listed_rows_returned) == (0, 0)
+
+
 async def test_only_a_compaction_for_which_nobody_waits_is_built_behind_everything(
     service: Service,
 ) -> None:

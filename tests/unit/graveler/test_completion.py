@@ -25,11 +25,6 @@ async def kind_of_staging(lake: Lake) -> TokenKind:
     return (await lake.graveler.branches.fresh(lake.main)).branch.staging.kind
 
 
-async def seal_conditional(lake: Lake) -> None:
-    handle = BranchHandle(lake.graveler.branches, lake.main)
-    await handle.seal_unless(lambda _: False, TokenKind.CONDITIONAL, written=False)
-
-
 async def put_if(lake: Lake, path: str, size: int, condition: WriteCondition) -> None:
     packed = entry(size, f"put {size}")
     await lake.graveler.conditional.stage(lake.main, path, packed, condition)

@@ -336,7 +336,7 @@ async def test_a_branch_that_is_deleted_is_not_found(lake: Lake, writer: Writer)
 
 @dataclass
 class Dicts:
-    """What the branch must show: staged changes over what is committed; None: deleted."""
+    """The content that the branch must show: staged changes over committed entries; None: deleted."""
 
     staged: dict[str, bytes | None] = field(default_factory=dict)
     committed: dict[str, bytes] = field(default_factory=dict)

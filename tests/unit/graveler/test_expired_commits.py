@@ -126,6 +126,62 @@ async def test_a_branch_from_a_tag_that_goes_before_it_is_read_keeps_its_commit(
     assert (await listing_of(lake, first) in kept) is not is_expired
 
 
+async def whole_roots(
+    lake: Lake, beside: Callable[[str], Awaitable[None]] | None = None
+) -> set[str]:
+    """Reads all roots, and calls `beside` with the stage of each page after it; returns the listings with objects."""
+    kept, cursor = set[str](), ""
+    while True:
+        page = await lake.graveler.collections.roots.page(lake.repository, cursor, 100)
+        kept |= page.metarange_ids.keys() - page.emptied_ids.keys()
+        if beside is not None:
+            await beside(page.stage)
+        if not (cursor := page.cursor):
+            return kept
+
+
+@pytest.mark.parametrize("lands_in", ["mark", "sweep"])
+@pytest.mark.parametrize("after", ["branches", "tags", "reflogs", "commits"])
+@pytest.mark.parametrize("flees", ["", "by deletion", "by a move"])
+async def test_a_row_that_lands_late_beside_a_branch_from_a_tag_that_goes_costs_no_object(
+    lake: Lake, lands_in: str, after: str, flees: str
+) -> None:
+    """A row of a former run, of unknown outcome, lands while the roots are read. A sweep deletes what both reads miss.
+
+    The branch is made from the tag after the branches were read, and the tag goes before tags are. From the row on,
+    nothing else is made at the commit, so the next read cannot be escaped as this one was.
+    """
+    first, _, head = await line(lake)
+    graveler, tag, name = lake.graveler, TagId("v1"), lake.branch(OTHER)
+    await graveler.tags.create(lake.repository, tag, first)
+
+    async def beside_mark(stage: str) -> None:
+        if stage == "branches":
+            await graveler.branches.create(name, first)
+            await graveler.tags.delete(lake.repository, tag)
+        if (lands_in, stage) == ("mark", after):
+            await expire(lake, first)
+
+    async def beside_sweep(stage: str) -> None:
+        if (lands_in, stage) == ("sweep", after):
+            await expire(lake, first)
+        if stage != "uploads":
+            return
+        if lands_in == "mark":
+            await refused(graveler.branches.create(lake.branch(BranchId("third")), first))
+            await refused(graveler.tags.create(lake.repository, TagId("v2"), first))
+        if flees == "by deletion":
+            await graveler.branches.delete(name, keep)
+        elif flees:
+            new = NewHead(head, await graveler.commits.get(lake.repository, head))
+            await graveler.moves.move_to(name, new, first, force=False)
+
+    listing = await listing_of(lake, first)
+    mark = await whole_roots(lake, beside_mark)
+    assert (listing in mark) is (lands_in == "sweep" or after == "commits")
+    assert listing in mark | await whole_roots(lake, beside_sweep)
+
+
 @pytest.mark.parametrize("is_pending", [False, True])
 async def test_a_head_is_a_root_without_its_entry_in_the_outbox(
     lake: Lake, is_pending: bool
@@ -173,8 +229,6 @@ async def test_what_a_read_knows_is_old_for_seconds_only(lake: Lake, other: Lake
 
 
 # ---- what brings old entries back
-
-Bring = Callable[[Lake, CommitId, CommitId, CommitId], Awaitable[object]]
 
 
 async def by_branch(lake: Lake, first: CommitId, _: CommitId, __: CommitId) -> object:

@@ -15,7 +15,7 @@ from lake_rules import protect
 from tarn.core.branch_expiry import expiry_in
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
-from tarn.core.levels import Feature, check_feature
+from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, OutcomeUnknownError, Partition
@@ -205,11 +205,7 @@ async def test_a_branch_that_is_protected_or_read_only_stays_until_it_is_not(
 
 async def test_an_end_is_set_only_at_a_level_that_knows_it(lake: Lake) -> None:
     """Release 0.9.0 would take the row of the drop list for a partition, and drop the field of the record."""
-
-    def require(feature: Feature) -> None:
-        check_feature(1, feature)
-
-    graveler = replace(lake.graveler, require_feature=require)
+    graveler = replace(lake.graveler, features=FeatureGate.at(LEVEL_FIRST))
     handler = BranchHandler(OpenGuard(graveler.repositories), graveler)
     call, day = Call("test", "", 1e9), Duration(seconds=DAY)
     new = pb.CreateBranchRequest(repository_id="lake", branch_id="dev", time_to_live=day)

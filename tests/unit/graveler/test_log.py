@@ -64,7 +64,7 @@ async def listed(
 
 
 def line(graph: Graph, commit_id: CommitId) -> set[CommitId]:
-    """What first parents lead to."""
+    """The line of first parents."""
     found = {commit_id}
     while parents := graph.commits[commit_id].parents:
         commit_id = parents[0]
@@ -232,7 +232,7 @@ async def test_times_are_compared_in_microseconds(service: Service) -> None:
     assert "one" not in await messages(since=later)
     assert "one" in await messages(until=later)
     assert await messages(committer="root")
-    assert await messages(committer="nobody") == []
+    assert await messages(committer="no-committer") == []
 
 
 @pytest.mark.parametrize("options", [{"symmetric": True}, {"committer": "a/b"}, {"since": 1 << 62}])

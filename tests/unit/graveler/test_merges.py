@@ -1,4 +1,4 @@
-"""What merges, reverts and cherry-picks make (docs/design/versioning.md)."""
+"""The results of merges, reverts and cherry-picks (docs/design/versioning.md)."""
 
 from collections.abc import Awaitable, Callable
 

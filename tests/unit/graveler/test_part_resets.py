@@ -271,7 +271,7 @@ async def test_deletes_and_conditions_read_the_compacted_listing(lake: Lake) -> 
 
 
 class Plain:
-    """What the branch must show, as two dicts."""
+    """The content that the branch must show, as two dicts."""
 
     def __init__(self) -> None:
         self.head: dict[str, int] = {}

@@ -103,7 +103,7 @@ async def test_a_completion_that_has_begun_is_limited_at_its_end(service: Servic
     await refusal(finish(admin, "lake", upload.upload_id, begun.claim, pack(made)))
     await graveler.create_commit(admin, "lake", "main", message="room")
     await finish(admin, "lake", upload.upload_id, begun.claim, pack(made))
-    # An answer that was lost is given again, whatever is used now.
+    # A lost answer is given again, however much is used now.
     await limit(service, staged_objects=1)
     await finish(admin, "lake", upload.upload_id, begun.claim, pack(made))
 

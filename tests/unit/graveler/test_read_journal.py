@@ -19,7 +19,7 @@ from tarn.core.clock import DAY_US
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId
-from tarn.core.levels import Feature, check_feature
+from tarn.core.levels import ALL_FEATURES, LEVEL_FIRST, LEVEL_MAX, FeatureGate
 from tarn.kv.agreement import forget_settings
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import InstallationKeys, after_prefix
@@ -35,10 +35,6 @@ from tarn_graveler.reads.records import ON_KEY, decode_addresses, encode_address
 
 KEYS = InstallationKeys("test")
 PLACE = fence_partition("test")
-
-
-def anything(_: Feature) -> None:
-    """Allows every feature."""
 
 
 class Blocks(MemBlockStore):
@@ -62,7 +58,8 @@ class Blocks(MemBlockStore):
 class Lab:
     """A journal over stores in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, features: FeatureGate = ALL_FEATURES) -> None:
+        self.features = features
         self.clock = ManualClock()
         self.kv = MemKv()
         self.blocks = Blocks(self.clock)
@@ -76,7 +73,7 @@ class Lab:
         self.reads = ReadObjects(self.kv, self.blocks, self.clock, KEYS)
 
     def replica(self) -> ReadJournal:
-        return ReadJournal(self.kv, self.blocks, self.clock, self.ids, KEYS)
+        return ReadJournal(self.kv, self.blocks, self.clock, self.ids, KEYS, self.features)
 
     def read(self, address: bytes = b"", journal: ReadJournal | None = None) -> bytes:
         """Notes a lookup; returns the address."""
@@ -107,7 +104,7 @@ class Lab:
 @pytest.fixture
 async def lab() -> Lab:
     lab = Lab()
-    await lab.journal.begin(anything)
+    await lab.journal.begin()
     return lab
 
 
@@ -208,7 +205,7 @@ async def test_many_files_of_many_sessions_come_in_pages(lab: Lab) -> None:
     with mock.patch.object(module, "FILE_ROWS", 1), mock.patch.object(module, "SEEN_MAX", 1):
         for number in range(12):
             other = lab.replica()
-            await other.begin(anything)
+            await other.begin()
             wanted |= {lab.read(journal=other) for _ in range(number % 4 * 5)}
             await other.end()
             lab.clock.advance(30_000)
@@ -220,18 +217,14 @@ async def test_many_files_of_many_sessions_come_in_pages(lab: Lab) -> None:
 async def test_it_counts_from_the_level_on_at_which_no_other_release_runs(
     running: Running,
 ) -> None:
-    lab = Lab()
-
-    def require(feature: Feature) -> None:
-        check_feature(level, feature)
-
-    level = 1
+    level = LEVEL_FIRST
+    lab = Lab(FeatureGate(lambda: level))
     begun_us = lab.clock.now_us()
-    await lab.journal.begin(require)
+    await lab.journal.begin()
     lab.clock.advance(60)
     assert await lab.found(begun_us) is None
-    level = 2
-    task = running.start(lab.journal.run(require))
+    level = LEVEL_MAX
+    task = running.start(lab.journal.run())
     await asyncio.sleep(0.01)
     raised_us = lab.clock.now_us() + 60_000_000
     lab.clock.advance(60)
@@ -248,8 +241,8 @@ async def test_old_files_and_rows_go(lab: Lab, running: Running) -> None:
     lab.journal.note(gone, pack(Entry(1, 0, lab.ids.uuid7(), bytes(16))))
     await lab.journal.flush()
     killed = lab.replica()
-    await killed.begin(anything)
-    task = running.start(lab.journal.run(anything))
+    await killed.begin()
+    task = running.start(lab.journal.run())
     await asyncio.sleep(0.01)
     lab.clock.advance(KEPT_US / 1_000_000 + 3 * 86_400)
     young = lab.read()

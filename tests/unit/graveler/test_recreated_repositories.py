@@ -54,7 +54,7 @@ async def fill(lake: Lake, size: int) -> Lake:
 
 
 async def stale(other: Lake) -> Repository:
-    """What the other replica believes the repository to be."""
+    """The record of the repository that the other replica has cached."""
     return await other.graveler.repositories.get("lake")
 
 

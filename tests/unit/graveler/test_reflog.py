@@ -1,4 +1,4 @@
-"""The reflog: every change of a head has one entry, whatever is lost (docs/design/reflog.md)."""
+"""The reflog: every change of a head has one entry, also if answers are lost (docs/design/reflog.md)."""
 
 from __future__ import annotations
 
@@ -361,6 +361,26 @@ async def test_a_deletion_does_not_reach_the_next_branch_of_the_name(
     assert await refused(deleting) is Reason.BRANCH_NOT_FOUND
     assert await other.get("a") == 1
     assert operations(await check_chain(lake)) == ["create", "delete", "create"]
+
+
+@pytest.mark.parametrize("page", [1, 1000])
+async def test_a_deletion_whose_row_landed_after_the_next_creation_does_not_count(
+    lake: Lake, other: Lake, running: Running, page: int
+) -> None:
+    """Its clock is ahead of that of the replica that deletes the branch and creates the next one."""
+    first = await head(lake)
+    lake.clock.advance(10)
+    gate = lake.kv.hold("set_many")
+    deleting = running.start(lake.graveler.branches.delete(lake.main, keep_tokens))
+    await reached(gate)
+    lake.clock.advance(-4)
+    await other.graveler.branches.delete(other.main, keep_tokens)
+    await other.graveler.branches.create(other.main, first)
+    gate.open()
+    assert await refused(deleting) is Reason.BRANCH_NOT_FOUND
+    found = await check_chain(lake)
+    assert operations(found) == ["create", "delete", "create"]
+    assert await entries(lake, page=page) == found
 
 
 async def test_a_restore_is_refused_if_the_name_had_another_branch_since(lake: Lake) -> None:

@@ -247,8 +247,8 @@ async def test_rules_can_be_changed_after_an_exempt_user_was_deleted(service: Se
 
 
 async def test_an_exempt_user_or_role_must_exist(service: Service) -> None:
-    nobody = pb.Protection(pattern="main", blocked=ALL, exempt_user_ids=["nobody"])
-    assert await reason_of(protect(service, nobody)) is Reason.USER_NOT_FOUND
+    unknown = pb.Protection(pattern="main", blocked=ALL, exempt_user_ids=["unknown"])
+    assert await reason_of(protect(service, unknown)) is Reason.USER_NOT_FOUND
     wrong = pb.Protection(pattern="main", blocked=ALL, exempt_roles=["Owner"])
     assert await reason_of(protect(service, wrong)) is Reason.ROLE_NOT_FOUND
 

@@ -58,7 +58,7 @@ async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> Non
                 )
             assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 90
+    assert seen == 92
 
 
 async def test_every_hot_operation_refuses_a_call_without_a_token(service: Service) -> None:

@@ -17,7 +17,7 @@ from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb
 
 
 async def seen(events: StagingEvents, after: int = 0) -> Changes:
-    """What a watcher gets; does not wait for further changes."""
+    """The changes that a watcher gets; does not wait for further ones."""
     return await events.watch(events.start_id, after, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Who may see and cancel a task: the user who started it, whatever else that user may read, and administrators.
+"""Access to tasks: only the user who started one, and administrators, may see and cancel it.
 
 The built-in roles cover all repositories; the user `eve` here may merge `side` into branches named `dev…`, and
 nothing else.

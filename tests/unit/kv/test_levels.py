@@ -8,7 +8,7 @@ import pytest
 
 from tarn.core import levels
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.levels import LEVEL_MAX, Feature, StoreLevel, check_feature, unsupported
+from tarn.core.levels import LEVEL_MAX, Feature, FeatureGate, StoreLevel, unsupported
 from tarn.kv import replicas as replica_rows
 from tarn.kv.fence import (
     LEASE_SECONDS,
@@ -75,9 +75,13 @@ def test_a_release_runs_at_its_own_levels_only(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_feature_is_refused_below_its_level() -> None:
-    check_feature(Feature.NEW_FIELDS.level, Feature.NEW_FIELDS)
+    feature = Feature.NEW_FIELDS
+    allowing, refusing = FeatureGate.at(feature.level), FeatureGate.at(feature.level - 1)
+    allowing.require(feature)
+    assert allowing.allows(feature)
+    assert not refusing.allows(feature)
     with pytest.raises(TarnError) as refused:
-        check_feature(Feature.NEW_FIELDS.level - 1, Feature.NEW_FIELDS)
+        refusing.require(feature)
     assert refused.value.reason is Reason.FEATURE_LEVEL
     assert "tarn upgrade finish" in refused.value.message
 
@@ -227,12 +231,12 @@ async def test_a_replica_follows_the_level_and_stops_above_its_own() -> None:
     kv, clock, stopped = await used(), ManualClock(), list[str]()
     async with replica(kv, clock, stopped) as running:
         with pytest.raises(TarnError):
-            running.require(Feature.NEW_FIELDS)
+            running.features.require(Feature.NEW_FIELDS)
         for level in (RAISED, TOO_HIGH):
             await set_level(kv, level)
             await asleep(clock)
             clock.advance(LOOK_SECONDS)
             await asleep(clock)
-            running.require(Feature.NEW_FIELDS)
+            running.features.require(Feature.NEW_FIELDS)
             assert bool(stopped) is (level is TOO_HIGH)
     assert "too old" in stopped[0]

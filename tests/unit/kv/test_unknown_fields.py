@@ -23,13 +23,14 @@ from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import (
     auth_pb2,
     collection_pb2,
+    compaction_pb2,
     graveler_pb2,
     quotas_pb2,
     rules_pb2,
     tasks_pb2,
 )
 
-FILES = (auth_pb2, collection_pb2, graveler_pb2, quotas_pb2, rules_pb2, tasks_pb2)
+FILES = (auth_pb2, collection_pb2, compaction_pb2, graveler_pb2, quotas_pb2, rules_pb2, tasks_pb2)
 NEW_NUMBER = 1999
 NEW_TEXT = "a field of the next release"
 
@@ -64,7 +65,10 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
 EDITED_IN_PLACE = {"UploadRecord", "UploadPartRecord"}
 """Their messages are changed as they were parsed, so protobuf itself keeps what it does not know."""
 
-IMMUTABLE = {"CommitRecord", "ErasedAddressRecord", "ExpiredCommitRecord", "QuotaRecord"}
+IMMUTABLE = {
+    *("CommitRecord", "CompactionPauseRecord", "ErasedAddressRecord", "ExpiredCommitRecord"),
+    "QuotaRecord",
+}
 """Written once, or replaced as a whole. The version of a commit says what it holds (docs/formats/commit.md)."""
 
 RETENTION = retention_to_json(parse_retention('{"branches": [{"match": "*", "keep_days": 30}]}'))

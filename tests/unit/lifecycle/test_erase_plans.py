@@ -31,7 +31,7 @@ async def test_other_paths_of_the_same_data_are_told(lab: Lab) -> None:
     page = await lab.service.graveler.list_entries(lab.admin, "lake", "main")
     assert page.paths[0] == "users/7/a"
     for branch, path in (("main", "copy/a"), ("side", "copy/b"), ("main", "users/8/c")):
-        await lab.service.graveler.stage(lab.admin, "lake", lab.uid, branch, path, page.entries[0])
+        await lab.service.stage(path, page.entries[0], branch, call=lab.admin)
     await lab.commit("main")
     await lab.pass_days(2)
     made = await eraser_of(lab).plan("lake", "users/7/**")
@@ -70,9 +70,8 @@ async def test_rows_of_older_tokens_are_found(lab: Lab) -> None:
     newer = physical_path(address)
     await lab.collector.blocks.put(BlockKey(lab.namespace, newer), b"new")
     entry = pack(Entry(3, lab.service.clock.now_us(), address, address, operation_id="one"))
-    await lab.service.graveler.stage(
-        lab.admin, "lake", lab.uid, "main", "users/7/a", entry, WriteCondition(if_match="*")
-    )
+    condition = WriteCondition(if_match="*")
+    await lab.service.stage("users/7/a", entry, condition=condition, call=lab.admin)
     await lab.pass_days(2)
     made = await eraser_of(lab).plan("lake", "users/7/a")
     assert made.staged == {"main": 2}

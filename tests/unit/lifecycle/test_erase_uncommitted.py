@@ -149,9 +149,7 @@ async def test_a_row_that_lands_late_is_discarded_after_the_blocks(
     async def delete_many(namespace: str, paths: Sequence[str]) -> None:
         with monkeypatch.context() as patched:
             patched.setattr(AddressAge, "check", lambda *_, **__: None)
-            await lab.service.graveler.stage(
-                lab.admin, "lake", lab.uid, "side", "users/7/staged", entry
-            )
+            await lab.service.stage("users/7/staged", entry, "side", call=lab.admin)
         await lab.collector.blocks.delete_many(namespace, paths)
 
     done = await over(lab, delete_many=delete_many).run("lake", plan.plan_id)

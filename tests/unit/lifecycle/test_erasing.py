@@ -21,7 +21,7 @@ from tarn.client.erasures import ErasureClient
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId
-from tarn.core.levels import LEVEL_FIRST, check_feature
+from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Partition
 from tarn.lifecycle.erasure_files import ERASURE_FOLDER, read_certificate
@@ -232,7 +232,7 @@ async def test_an_address_that_a_writer_may_stage_is_not_erased(lab: Lab) -> Non
     await client.erase_addresses(lab.admin, "lake", "e" * 32, "a" * 32, keys[0])
     assert await erased(lab, old) == "a" * 32
     entry = pack(Entry(4, lab.service.clock.now_us(), keys[0], keys[0]))
-    staging = lab.service.graveler.stage(lab.admin, "lake", lab.uid, "main", "z", entry)
+    staging = lab.service.stage("z", entry, call=lab.admin)
     assert await reason_of(staging) is Reason.ADDRESS_TOO_OLD
 
 
@@ -296,9 +296,7 @@ async def test_no_row_is_written_below_the_feature_level(lab: Lab) -> None:
     """A backup by the last release would fail at the row."""
     blocks, plan_id = await planned(lab)
     service = lab.service
-    old = replace(
-        service.replicas.made[0], require_feature=lambda each: check_feature(LEVEL_FIRST, each)
-    )
+    old = replace(service.replicas.made[0], features=FeatureGate.at(LEVEL_FIRST))
     endpoints = endpoints_of(old, Access(service.auth, service.clock))
     transport = InProcessTransport(endpoints, service.clock)
     eraser = replace(eraser_of(lab), client=ErasureClient(transport))

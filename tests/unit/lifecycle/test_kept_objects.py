@@ -183,7 +183,7 @@ async def test_random_histories_keep_what_the_rules_say(lab: Lab, seed: int) -> 
 
 @pytest.mark.parametrize("lost", ["range", "metarange"])
 async def test_a_listing_that_is_missing_ends_the_run(tmp_path: Path, lost: str) -> None:
-    """What it names is not known, and may be kept."""
+    """Its objects are not known, and may be kept."""
     lake = CollectedLake(tmp_path)
     listing = await lake.listing([[await lake.object()]])
     lake.emptied, lake.written_since_us = [listing], 1

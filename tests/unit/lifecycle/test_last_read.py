@@ -29,7 +29,7 @@ READ = '{"branches": [{"match": "*", "keep_commits": 1}], "objects": {"keep_read
 @pytest.fixture
 async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
     async with collector_lab(tmp_path, keeps_reads=True) as lab:
-        await journal(lab).begin(lambda _: None)
+        await journal(lab).begin()
         yield lab
 
 

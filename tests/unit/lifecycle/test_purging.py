@@ -20,7 +20,7 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.access.policy import Role, Statement, statements_of
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId, physical_path
-from tarn.core.levels import LEVEL_FIRST, check_feature
+from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn.lifecycle.purging import PURGE_FOLDER, is_due
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.testing.clock import SeededIds
@@ -140,9 +140,7 @@ async def test_below_the_feature_level_nothing_is_deleted(lab: PurgeLab) -> None
     from tarn.client.access import Access
 
     service = lab.service
-    old = replace(
-        service.replicas.made[0], require_feature=lambda each: check_feature(LEVEL_FIRST, each)
-    )
+    old = replace(service.replicas.made[0], features=FeatureGate.at(LEVEL_FIRST))
     endpoints = endpoints_of(old, Access(service.auth, service.clock))
     transport = InProcessTransport(endpoints, service.clock)
     doomed = GravelerClient(transport).delete_repository(service.admin, "lake", with_data=True)

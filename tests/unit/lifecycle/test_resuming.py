@@ -14,7 +14,13 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import physical_path
 from tarn.lifecycle.block_names import BlockKind
-from tarn.lifecycle.outcomes import Outcome, OutcomeLog, outcome_files, read_outcomes
+from tarn.lifecycle.outcomes import (
+    Outcome,
+    OutcomeLog,
+    outcome_files,
+    read_outcomes,
+    read_report,
+)
 from tarn.lifecycle.quarantine import read_manifest
 from tarn.lifecycle.references import RootBatch
 from tarn.lifecycle.sweeping import SweepOptions
@@ -199,18 +205,51 @@ async def test_a_store_that_deletes_nothing_ends_the_sweep(tmp_path: Path) -> No
     assert lake.lease.is_open, "the deletion of metadata may still take effect"
 
 
-async def test_live_blocks_that_go_missing_are_told(tmp_path: Path) -> None:
-    lake, store, _ = await mortal_lake(tmp_path)
-    manifest = await lake.mark()
-    victim = physical_path(lake.addresses[0])
+def delete_beside(store: MortalStore, victim: str) -> str:
+    """Makes a store delete one more block with each batch; returns its path."""
     delete_many = store.delete_many
 
     async def greedy(namespace: str, paths: Sequence[str]) -> None:
         await delete_many(namespace, [*paths, victim])
 
     store.delete_many = greedy  # type: ignore[method-assign]
+    return victim
+
+
+async def test_live_blocks_that_go_missing_are_told(tmp_path: Path) -> None:
+    lake, store, _ = await mortal_lake(tmp_path)
+    manifest = await lake.mark()
+    victim = delete_beside(store, physical_path(lake.addresses[0]))
     report = await lake.sweep(manifest, ALL)
     assert report.missing == (victim,)
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_told"),
+    [
+        (Reason.COLLECTION_LOST, False),
+        (Reason.COLLECTION_HELD, True),
+        (Reason.UNAVAILABLE, True),
+    ],
+)
+async def test_live_blocks_that_go_missing_after_the_lease_are_not_told(
+    tmp_path: Path, reason: Reason, *, is_told: bool
+) -> None:
+    """Without the lease, online deletion or another collection may have deleted them rightly."""
+    lake, store, _ = await mortal_lake(tmp_path)
+    manifest = await lake.mark()
+    victim = delete_beside(store, physical_path(lake.addresses[0]))
+
+    async def refused() -> None:
+        raise TarnError(Kind.FAILED_PRECONDITION, reason, "no lease")
+
+    lake.lease.renew = refused  # type: ignore[method-assign]
+    if is_told:
+        assert (await lake.sweep(manifest, ALL)).missing == (victim,)
+        return
+    with pytest.raises(TarnError, match="no lease"):
+        await lake.sweep(manifest, ALL)
+    assert await read_report(lake.blocks, lake.namespace, manifest.run_id) is None
 
 
 @pytest.mark.parametrize("kind", ["data", "range"])

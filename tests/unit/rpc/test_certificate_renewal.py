@@ -240,7 +240,7 @@ def test_comments_in_any_language_are_allowed(tmp_path: Path) -> None:
 def test_files_that_are_being_replaced_are_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are read twice: a pair that was half old and half new is noticed, whatever it holds."""
+    """They are read twice, so a pair that was half old and half new is always noticed."""
     made = Installation(tmp_path)
     read = tls_module._contents
 

@@ -26,7 +26,15 @@ ENTRIES = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
 READS = {
     "FindErased",
     *("GetRepository", "ListRepositories", "GetBranch", "ListBranches", "GetTag", "ListTags"),
-    *("GetCommit", "ListCommits", "AnnotatePaths", "DiffRefs", "DiffUncommitted", "ListEntries"),
+    *(
+        "GetCommit",
+        "GetCompactionPause",
+        "ListCommits",
+        "AnnotatePaths",
+        "DiffRefs",
+        "DiffUncommitted",
+        "ListEntries",
+    ),
     *("PreviewMerge", "SummarizeDiff", "SummarizeUncommitted", "GetStagingStatistics"),
     *("ListReflog", "ListDeletedBranches"),
     *("ReadDump", "ReadNamespace"),

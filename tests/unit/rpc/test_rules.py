@@ -115,6 +115,7 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         "ErasureService.EraseAddresses",
         "ErasureService.DiscardErased",  # changes content that no reader can read
         "SettingsService.SetRetention",
+        "CompactionService.SetCompactionPause",
         "CompactorService.PauseCompactor",
         "CompactorService.ResumeCompactor",
         "UserService.CreateCredential",

@@ -1,4 +1,4 @@
-"""What runs on executors, run here: columns, errors on their way through Spark, one store for many tasks."""
+"""The code of executors, run here: columns, errors on their way through Spark, one store for many tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be said of the Cassandra nodes without starting one."""
+"""The harness of Cassandra nodes, without starting one."""
 
 from __future__ import annotations
 

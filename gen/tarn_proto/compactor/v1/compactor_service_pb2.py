@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/tarn_proto/compactor/v1/compactor_service.proto\x12\x11tarn.compactor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\".\n\x19GetCompactorStatusRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\"\x84\x03\n\x1aGetCompactorStatusResponse\x12\x31\n\x08\x62ranches\x18\x01 \x03(\x0b\x32\x1f.tarn.compactor.v1.BranchStatus\x12\x14\n\x0c\x62ranch_count\x18\x02 \x01(\r\x12\x32\n\x08replicas\x18\x03 \x03(\x0b\x32 .tarn.compactor.v1.ReplicaStatus\x12\x32\n\x0epause_end_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rmeasure_queue\x18\x05 \x01(\r\x12\x13\n\x0b\x63ompactions\x18\x06 \x01(\x04\x12\x10\n\x08\x66\x61ilures\x18\x07 \x01(\x04\x12\x11\n\trows_read\x18\x08 \x01(\x04\x12\x14\n\x0crows_written\x18\t \x01(\x04\x12\x1d\n\x15sealed_tokens_removed\x18\n \x01(\x04\x12\x1a\n\x12tombstones_removed\x18\x0b \x01(\x04\x12\x13\n\x0b\x64uration_ms\x18\x0c \x01(\x04\"\x93\x02\n\x0c\x42ranchStatus\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04rows\x18\x03 \x01(\x04\x12\x12\n\ntombstones\x18\x04 \x01(\x04\x12\x12\n\nsize_bytes\x18\x05 \x01(\x04\x12\x15\n\rsealed_tokens\x18\x06 \x01(\r\x12.\n\nsince_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1d\n\x15listing_amplification\x18\x08 \x01(\x01\x12-\n\x05state\x18\t \x01(\x0e\x32\x1e.tarn.compactor.v1.BranchState\x12\x0e\n\x06reason\x18\n \x01(\t\"d\n\rReplicaStatus\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x14\n\x0cis_connected\x18\x02 \x01(\x08\x12\x0f\n\x07\x63hanges\x18\x03 \x01(\x04\x12\x0c\n\x04gaps\x18\x04 \x01(\x04\x12\r\n\x05\x65rror\x18\x05 \x01(\t\"+\n\x15PauseCompactorRequest\x12\x12\n\nduration_s\x18\x01 \x01(\r\"L\n\x16PauseCompactorResponse\x12\x32\n\x0epause_end_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x18\n\x16ResumeCompactorRequest\"\x19\n\x17ResumeCompactorResponse*\x8f\x01\n\x0b\x42ranchState\x12\x1c\n\x18\x42RANCH_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42RANCH_STATE_IDLE\x10\x01\x12\x17\n\x13\x42RANCH_STATE_QUEUED\x10\x02\x12\x18\n\x14\x42RANCH_STATE_RUNNING\x10\x03\x12\x18\n\x14\x42RANCH_STATE_WAITING\x10\x04\x32\xcb\x03\n\x10\x43ompactorService\x12\x99\x01\n\x12GetCompactorStatus\x12,.tarn.compactor.v1.GetCompactorStatusRequest\x1a-.tarn.compactor.v1.GetCompactorStatusResponse\"&\x90\x02\x01\xa2\xbb\x18\x1f\n\x10ManageCompaction\x12\x0b\x63ompactor/*\x12\x8a\x01\n\x0ePauseCompactor\x12(.tarn.compactor.v1.PauseCompactorRequest\x1a).tarn.compactor.v1.PauseCompactorResponse\"#\xa2\xbb\x18\x1f\n\x10ManageCompaction\x12\x0b\x63ompactor/*\x12\x8d\x01\n\x0fResumeCompactor\x12).tarn.compactor.v1.ResumeCompactorRequest\x1a*.tarn.compactor.v1.ResumeCompactorResponse\"#\xa2\xbb\x18\x1f\n\x10ManageCompaction\x12\x0b\x63ompactor/*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/tarn_proto/compactor/v1/compactor_service.proto\x12\x11tarn.compactor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\".\n\x19GetCompactorStatusRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\"\xcd\x03\n\x1aGetCompactorStatusResponse\x12\x31\n\x08\x62ranches\x18\x01 \x03(\x0b\x32\x1f.tarn.compactor.v1.BranchStatus\x12\x14\n\x0c\x62ranch_count\x18\x02 \x01(\r\x12\x32\n\x08replicas\x18\x03 \x03(\x0b\x32 .tarn.compactor.v1.ReplicaStatus\x12\x32\n\x0epause_end_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rmeasure_queue\x18\x05 \x01(\r\x12\x13\n\x0b\x63ompactions\x18\x06 \x01(\x04\x12\x10\n\x08\x66\x61ilures\x18\x07 \x01(\x04\x12\x11\n\trows_read\x18\x08 \x01(\x04\x12\x14\n\x0crows_written\x18\t \x01(\x04\x12\x1d\n\x15sealed_tokens_removed\x18\n \x01(\x04\x12\x1a\n\x12tombstones_removed\x18\x0b \x01(\x04\x12\x13\n\x0b\x64uration_ms\x18\x0c \x01(\x04\x12\x11\n\tpaused_by\x18\r \x01(\t\x12\x34\n\x10pause_start_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x93\x02\n\x0c\x42ranchStatus\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04rows\x18\x03 \x01(\x04\x12\x12\n\ntombstones\x18\x04 \x01(\x04\x12\x12\n\nsize_bytes\x18\x05 \x01(\x04\x12\x15\n\rsealed_tokens\x18\x06 \x01(\r\x12.\n\nsince_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1d\n\x15listing_amplification\x18\x08 \x01(\x01\x12-\n\x05state\x18\t \x01(\x0e\x32\x1e.tarn.compactor.v1.BranchState\x12\x0e\n\x06reason\x18\n \x01(\t\"d\n\rReplicaStatus\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x14\n\x0cis_connected\x18\x02 \x01(\x08\x12\x0f\n\x07\x63hanges\x18\x03 \x01(\x04\x12\x0c\n\x04gaps\x18\x04 \x01(\x04\x12\r\n\x05\x65rror\x18\x05 \x01(\t\"B\n\x15PauseCompactorRequest\x12\x12\n\nduration_s\x18\x01 \x01(\r\x12\x15\n\runtil_resumed\x18\x02 \x01(\x08\"L\n\x16PauseCompactorResponse\x12\x32\n\x0epause_end_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x18\n\x16ResumeCompactorRequest\"\x19\n\x17ResumeCompactorResponse*\x8f\x01\n\x0b\x42ranchState\x12\x1c\n\x18\x42RANCH_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42RANCH_STATE_IDLE\x10\x01\x12\x17\n\x13\x42RANCH_STATE_QUEUED\x10\x02\x12\x18\n\x14\x42RANCH_STATE_RUNNING\x10\x03\x12\x18\n\x14\x42RANCH_STATE_WAITING\x10\x04\x32\xcb\x03\n\x10\x43ompactorService\x12\x99\x01\n\x12GetCompactorStatus\x12,.tarn.compactor.v1.GetCompactorStatusRequest\x1a-.tarn.compactor.v1.GetCompactorStatusResponse\"&\x90\x02\x01\xa2\xbb\x18\x1f\n\x10ManageCompaction\x12\x0b\x63ompactor/*\x12\x8a\x01\n\x0ePauseCompactor\x12(.tarn.compactor.v1.PauseCompactorRequest\x1a).tarn.compactor.v1.PauseCompactorResponse\"#\xa2\xbb\x18\x1f\n\x10ManageCompaction\x12\x0b\x63ompactor/*\x12\x8d\x01\n\x0fResumeCompactor\x12).tarn.compactor.v1.ResumeCompactorRequest\x1a*.tarn.compactor.v1.ResumeCompactorResponse\"#\xa2\xbb\x18\x1f\n\x10ManageCompaction\x12\x0b\x63ompactor/*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,24 +39,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMPACTORSERVICE'].methods_by_name['PauseCompactor']._serialized_options = b'\242\273\030\037\n\020ManageCompaction\022\013compactor/*'
   _globals['_COMPACTORSERVICE'].methods_by_name['ResumeCompactor']._loaded_options = None
   _globals['_COMPACTORSERVICE'].methods_by_name['ResumeCompactor']._serialized_options = b'\242\273\030\037\n\020ManageCompaction\022\013compactor/*'
-  _globals['_BRANCHSTATE']._serialized_start=1132
-  _globals['_BRANCHSTATE']._serialized_end=1275
+  _globals['_BRANCHSTATE']._serialized_start=1228
+  _globals['_BRANCHSTATE']._serialized_end=1371
   _globals['_GETCOMPACTORSTATUSREQUEST']._serialized_start=136
   _globals['_GETCOMPACTORSTATUSREQUEST']._serialized_end=182
   _globals['_GETCOMPACTORSTATUSRESPONSE']._serialized_start=185
-  _globals['_GETCOMPACTORSTATUSRESPONSE']._serialized_end=573
-  _globals['_BRANCHSTATUS']._serialized_start=576
-  _globals['_BRANCHSTATUS']._serialized_end=851
-  _globals['_REPLICASTATUS']._serialized_start=853
-  _globals['_REPLICASTATUS']._serialized_end=953
-  _globals['_PAUSECOMPACTORREQUEST']._serialized_start=955
-  _globals['_PAUSECOMPACTORREQUEST']._serialized_end=998
-  _globals['_PAUSECOMPACTORRESPONSE']._serialized_start=1000
-  _globals['_PAUSECOMPACTORRESPONSE']._serialized_end=1076
-  _globals['_RESUMECOMPACTORREQUEST']._serialized_start=1078
-  _globals['_RESUMECOMPACTORREQUEST']._serialized_end=1102
-  _globals['_RESUMECOMPACTORRESPONSE']._serialized_start=1104
-  _globals['_RESUMECOMPACTORRESPONSE']._serialized_end=1129
-  _globals['_COMPACTORSERVICE']._serialized_start=1278
-  _globals['_COMPACTORSERVICE']._serialized_end=1737
+  _globals['_GETCOMPACTORSTATUSRESPONSE']._serialized_end=646
+  _globals['_BRANCHSTATUS']._serialized_start=649
+  _globals['_BRANCHSTATUS']._serialized_end=924
+  _globals['_REPLICASTATUS']._serialized_start=926
+  _globals['_REPLICASTATUS']._serialized_end=1026
+  _globals['_PAUSECOMPACTORREQUEST']._serialized_start=1028
+  _globals['_PAUSECOMPACTORREQUEST']._serialized_end=1094
+  _globals['_PAUSECOMPACTORRESPONSE']._serialized_start=1096
+  _globals['_PAUSECOMPACTORRESPONSE']._serialized_end=1172
+  _globals['_RESUMECOMPACTORREQUEST']._serialized_start=1174
+  _globals['_RESUMECOMPACTORREQUEST']._serialized_end=1198
+  _globals['_RESUMECOMPACTORRESPONSE']._serialized_start=1200
+  _globals['_RESUMECOMPACTORRESPONSE']._serialized_end=1225
+  _globals['_COMPACTORSERVICE']._serialized_start=1374
+  _globals['_COMPACTORSERVICE']._serialized_end=1833
 # @@protoc_insertion_point(module_scope)

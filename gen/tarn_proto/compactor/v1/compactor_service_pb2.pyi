@@ -31,7 +31,7 @@ class GetCompactorStatusRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ...) -> None: ...
 
 class GetCompactorStatusResponse(_message.Message):
-    __slots__ = ("branches", "branch_count", "replicas", "pause_end_time", "measure_queue", "compactions", "failures", "rows_read", "rows_written", "sealed_tokens_removed", "tombstones_removed", "duration_ms")
+    __slots__ = ("branches", "branch_count", "replicas", "pause_end_time", "measure_queue", "compactions", "failures", "rows_read", "rows_written", "sealed_tokens_removed", "tombstones_removed", "duration_ms", "paused_by", "pause_start_time")
     BRANCHES_FIELD_NUMBER: _ClassVar[int]
     BRANCH_COUNT_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,8 @@ class GetCompactorStatusResponse(_message.Message):
     SEALED_TOKENS_REMOVED_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONES_REMOVED_FIELD_NUMBER: _ClassVar[int]
     DURATION_MS_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_BY_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_START_TIME_FIELD_NUMBER: _ClassVar[int]
     branches: _containers.RepeatedCompositeFieldContainer[BranchStatus]
     branch_count: int
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaStatus]
@@ -56,7 +58,9 @@ class GetCompactorStatusResponse(_message.Message):
     sealed_tokens_removed: int
     tombstones_removed: int
     duration_ms: int
-    def __init__(self, branches: _Optional[_Iterable[_Union[BranchStatus, _Mapping]]] = ..., branch_count: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., pause_end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., measure_queue: _Optional[int] = ..., compactions: _Optional[int] = ..., failures: _Optional[int] = ..., rows_read: _Optional[int] = ..., rows_written: _Optional[int] = ..., sealed_tokens_removed: _Optional[int] = ..., tombstones_removed: _Optional[int] = ..., duration_ms: _Optional[int] = ...) -> None: ...
+    paused_by: str
+    pause_start_time: _timestamp_pb2.Timestamp
+    def __init__(self, branches: _Optional[_Iterable[_Union[BranchStatus, _Mapping]]] = ..., branch_count: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., pause_end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., measure_queue: _Optional[int] = ..., compactions: _Optional[int] = ..., failures: _Optional[int] = ..., rows_read: _Optional[int] = ..., rows_written: _Optional[int] = ..., sealed_tokens_removed: _Optional[int] = ..., tombstones_removed: _Optional[int] = ..., duration_ms: _Optional[int] = ..., paused_by: _Optional[str] = ..., pause_start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class BranchStatus(_message.Message):
     __slots__ = ("repository_id", "branch_id", "rows", "tombstones", "size_bytes", "sealed_tokens", "since_time", "listing_amplification", "state", "reason")
@@ -97,10 +101,12 @@ class ReplicaStatus(_message.Message):
     def __init__(self, address: _Optional[str] = ..., is_connected: _Optional[bool] = ..., changes: _Optional[int] = ..., gaps: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
 
 class PauseCompactorRequest(_message.Message):
-    __slots__ = ("duration_s",)
+    __slots__ = ("duration_s", "until_resumed")
     DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_RESUMED_FIELD_NUMBER: _ClassVar[int]
     duration_s: int
-    def __init__(self, duration_s: _Optional[int] = ...) -> None: ...
+    until_resumed: bool
+    def __init__(self, duration_s: _Optional[int] = ..., until_resumed: _Optional[bool] = ...) -> None: ...
 
 class PauseCompactorResponse(_message.Message):
     __slots__ = ("pause_end_time",)

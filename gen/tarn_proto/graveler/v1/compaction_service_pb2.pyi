@@ -24,6 +24,40 @@ COMPACTION_OUTCOME_NOTHING_TO_DO: CompactionOutcome
 COMPACTION_OUTCOME_SUPERSEDED: CompactionOutcome
 COMPACTION_OUTCOME_RUNNING: CompactionOutcome
 
+class CompactionPause(_message.Message):
+    __slots__ = ("user_id", "start_time", "end_time")
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    user_id: str
+    start_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    def __init__(self, user_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class GetCompactionPauseRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetCompactionPauseResponse(_message.Message):
+    __slots__ = ("pause",)
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
+    pause: CompactionPause
+    def __init__(self, pause: _Optional[_Union[CompactionPause, _Mapping]] = ...) -> None: ...
+
+class SetCompactionPauseRequest(_message.Message):
+    __slots__ = ("duration_s", "resume")
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    duration_s: int
+    resume: bool
+    def __init__(self, duration_s: _Optional[int] = ..., resume: _Optional[bool] = ...) -> None: ...
+
+class SetCompactionPauseResponse(_message.Message):
+    __slots__ = ("pause",)
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
+    pause: CompactionPause
+    def __init__(self, pause: _Optional[_Union[CompactionPause, _Mapping]] = ...) -> None: ...
+
 class CompactBranchRequest(_message.Message):
     __slots__ = ("repository_id", "branch_id", "force", "is_background")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
@@ -67,7 +101,7 @@ class GetStagingStatisticsRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., rows_max: _Optional[int] = ...) -> None: ...
 
 class GetStagingStatisticsResponse(_message.Message):
-    __slots__ = ("sealed_token_count", "row_count", "tombstone_count", "size_bytes", "is_truncated", "oldest_write_time", "compacted_metarange_id", "compacted_row_count", "compaction_start_time", "last_compaction_time", "commit_id")
+    __slots__ = ("sealed_token_count", "row_count", "tombstone_count", "size_bytes", "is_truncated", "oldest_write_time", "compacted_metarange_id", "compacted_row_count", "compaction_start_time", "last_compaction_time", "commit_id", "listed_rows_read", "listed_rows_returned")
     SEALED_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONE_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +113,8 @@ class GetStagingStatisticsResponse(_message.Message):
     COMPACTION_START_TIME_FIELD_NUMBER: _ClassVar[int]
     LAST_COMPACTION_TIME_FIELD_NUMBER: _ClassVar[int]
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    LISTED_ROWS_READ_FIELD_NUMBER: _ClassVar[int]
+    LISTED_ROWS_RETURNED_FIELD_NUMBER: _ClassVar[int]
     sealed_token_count: int
     row_count: int
     tombstone_count: int
@@ -90,4 +126,6 @@ class GetStagingStatisticsResponse(_message.Message):
     compaction_start_time: _timestamp_pb2.Timestamp
     last_compaction_time: _timestamp_pb2.Timestamp
     commit_id: str
-    def __init__(self, sealed_token_count: _Optional[int] = ..., row_count: _Optional[int] = ..., tombstone_count: _Optional[int] = ..., size_bytes: _Optional[int] = ..., is_truncated: _Optional[bool] = ..., oldest_write_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., compacted_metarange_id: _Optional[str] = ..., compacted_row_count: _Optional[int] = ..., compaction_start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_compaction_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., commit_id: _Optional[str] = ...) -> None: ...
+    listed_rows_read: int
+    listed_rows_returned: int
+    def __init__(self, sealed_token_count: _Optional[int] = ..., row_count: _Optional[int] = ..., tombstone_count: _Optional[int] = ..., size_bytes: _Optional[int] = ..., is_truncated: _Optional[bool] = ..., oldest_write_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., compacted_metarange_id: _Optional[str] = ..., compacted_row_count: _Optional[int] = ..., compaction_start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_compaction_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., commit_id: _Optional[str] = ..., listed_rows_read: _Optional[int] = ..., listed_rows_returned: _Optional[int] = ...) -> None: ...

@@ -22,7 +22,7 @@ class OpenFiles:
             TarnError: EXHAUSTED at the limit.
         """
         if self.count >= self._limit:
-            text = f"{self.count} block files are open, the limit"
+            text = f"{self.count} block files are open, which is the limit; try again later"
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text, files_max=str(self._limit))
         self.count += 1
 

@@ -136,7 +136,7 @@ def _look_at(root: Path) -> _Ground:
     root = root.absolute()
     database = root / _OWN / "small.sqlite"
     if not database.is_file():
-        text = f"there is no block store at {root}"
+        text = f"there is no block store at {root}; check blockstore.local.path"
         raise TarnError(Kind.NOT_FOUND, Reason.INVALID_ARGUMENT, text, path=str(root))
     try:
         refuse_network(root)

@@ -79,7 +79,9 @@ def create_small(path: Path) -> None:
             script = f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version={_SCHEMA_VERSION};COMMIT"
             connection.executescript(script)
         elif version != _SCHEMA_VERSION:
-            text = f"{path} has layout {version}; this Tarn knows {_SCHEMA_VERSION}"
+            text = (
+                f"{path} has layout {version}, this Tarn knows {_SCHEMA_VERSION}; use a newer Tarn"
+            )
             raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text, path=str(path))
 
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 _BODY: Final = b"tarn"
 _DENIED: Final = re.compile(r"AccessDenied|^403$")
-"""Of wrong keys, the server says something else; an answer to HEAD has the status only."""
+"""Missing permissions. Wrong keys have other codes, and an answer to HEAD has only the status."""
 _LOOK, _GET, _PUT = "s3:GetObject and s3:ListBucket", "s3:GetObject", "s3:PutObject"
 _LIST, _ABORT, _DELETE = "s3:ListBucket", "s3:AbortMultipartUpload", "s3:DeleteObject"
 _LACKS: Final = (Failure.LACKING, Failure.OTHER)

@@ -1,4 +1,4 @@
-"""The settings of an S3 store from a configuration, and other keys of the bucket while the store is open."""
+"""The settings of an S3 store from a configuration, and other keys of it while the store is open."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class KeyChange:
         """Takes the keys of a configuration into use; does nothing if they are in use already.
 
         Raises:
-            TarnError: FAILED_PRECONDITION: there are none any more. As `S3BlockStore.renew`.
+            TarnError: FAILED_PRECONDITION: there are none any more. As `S3BlockStore.use_keys`.
         """
         settings = settings_of(config.blockstore)
         if settings == self._used:
             return
-        if settings.access_key_id is None:
+        if settings.access_key_id is None and self._used.access_key_id is not None:
             text = "blockstore.s3.credentials were removed; restart to use those of the profile or the machine"
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
-        await self._store.renew(settings)
+        await self._store.use_keys(settings)
         self._used = settings
 
 

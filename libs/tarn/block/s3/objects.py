@@ -364,6 +364,13 @@ class Objects:
 
         await self._run(f"abort the upload of {at}", attempt)
 
+    async def abort_all(self, at: ObjectKey) -> int:
+        """Aborts the multipart uploads of one key; returns how many. There are two at most: see `begin`."""
+        found = [each for key, each in await self.unfinished(at.bucket, at.key) if key == at]
+        for upload_id in found:
+            await self.abort(at, upload_id)
+        return len(found)
+
     # URLs for clients
 
     async def presign(self, at: ObjectKey, seconds: int, part_count: int) -> PresignedWrite:

@@ -78,10 +78,10 @@ async def open_s3(
         _log.warning("object store has no conditional writes", namespace=settings.namespace)
     objects = Objects(wire, retrying, abilities, limits, chance)
 
-    async def renew(changed: S3Settings) -> None:
+    async def reconnect(changed: S3Settings) -> None:
         wire.adopt((await _checked_wire(changed, limits, retrying, chance))[0])
 
-    return S3BlockStore(wire, objects, settings.spool, renew)
+    return S3BlockStore(wire, objects, settings, reconnect)
 
 
 async def _checked_wire(
@@ -97,7 +97,7 @@ async def _checked_wire(
         session = _session(settings)
         buckets = _Buckets(session, settings, limits)
         wire = Wire(_boto(session, settings, limits), buckets, _threads(limits))
-    except (BotoCoreError, ValueError) as error:
+    except (BotoCoreError, OSError, ValueError) as error:  # OSError: the file of the authorities
         text = f"cannot open the block store {settings.namespace}: {error}"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text) from error
     stamp = chance.randbytes(16).hex()
@@ -196,7 +196,7 @@ class _Buckets:
         """Called by obstore in its own thread; boto3 renews expiring credentials."""
         found = self._session.get_credentials()
         if found is None:
-            raise ValueError("no AWS credentials are configured")
+            raise ValueError("no AWS credentials are configured; set blockstore.s3.credentials")
         frozen = found.get_frozen_credentials()
         return {
             "access_key_id": frozen.access_key,

@@ -70,7 +70,10 @@ class Retrying:
             async with asyncio.timeout(self._limits.deadline_seconds):
                 await self._room.acquire()
         except TimeoutError:
-            text = f"{self._limits.requests} requests to the object store are under way, which is the limit"
+            text = (
+                f"{self._limits.requests} requests to the object store are under way, which is the limit; try again "
+                "later"
+            )
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text) from None
 
     async def __call__(self, doing: str, attempt: Callable[[], Awaitable[T]], size: int = 0) -> T:

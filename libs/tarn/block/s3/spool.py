@@ -140,7 +140,8 @@ class Spool:
             await run_in_thread(lambda: self._append(held))
         except OSError as error:
             text = (
-                f"cannot keep a part in {self._folder or tempfile.gettempdir()}: {error.strerror}"
+                f"cannot keep a part in {self._folder or tempfile.gettempdir()}: {error.strerror}; free "
+                "space there, or set blockstore.s3.spool to another folder"
             )
             if error.errno in _FULL:
                 raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error

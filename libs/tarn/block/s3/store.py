@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 from tarn.aio.close_guard import CloseGuard
@@ -36,39 +35,51 @@ class S3BlockStore:
     Args:
         wire: closed with the store.
         objects: makes the calls.
-        folder: holds large parts of uploads until they are complete; None: the system's temporary folder.
-        renew: see the method; None for a store whose credentials never change.
+        settings: those that the store was opened with.
+        reconnect: makes the clients again, from other settings and from the file of the authorities, and uses them once
+            the server has accepted the credentials. Raises as `open_s3`, and then the old clients stay in use.
     """
 
     def __init__(
         self,
         wire: Wire,
         objects: Objects,
-        folder: Path | None = None,
-        renew: Callable[[S3Settings], Awaitable[None]] | None = None,
+        settings: S3Settings,
+        reconnect: Callable[[S3Settings], Awaitable[None]],
     ) -> None:
         self._wire = wire
-        self._renew = renew
+        self._settings = settings
+        self._reconnect = reconnect
         self._objects = objects
         self._guard = CloseGuard(closed_error)
         limits = objects.limits
         self._large = LargeWrites(limits.large_writes, limits.deadline_seconds)
-        self._uploads = S3Uploads(objects, self._large, self._guard, folder)
+        self._uploads = S3Uploads(objects, self._large, self._guard, settings.spool)
 
     @property
     def uploads(self) -> S3Uploads:
         """Returns the store's multipart uploads."""
         return self._uploads
 
-    async def renew(self, settings: S3Settings) -> None:
+    async def use_keys(self, settings: S3Settings) -> None:
         """Uses other credentials of the same server for all further requests, once the server has accepted them.
 
         Raises:
             TarnError: the server refuses them or does not answer, as when it is opened; the old ones stay in use.
         """
-        assert self._renew is not None
         with self._guard:
-            await self._renew(settings)
+            await self._reconnect(settings)
+        self._settings = settings
+
+    async def use_authorities(self) -> None:
+        """Reads the file of the authorities again; uses them for all further requests, once the server was accepted.
+
+        Raises:
+            TarnError: the file cannot be used, or the server is not accepted or does not answer; the old ones stay in
+                use.
+        """
+        with self._guard:
+            await self._reconnect(self._settings)
 
     async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
         """See `BlockStore.put`."""
@@ -136,6 +147,12 @@ class S3BlockStore:
         at = object_key_of(namespace_of(key.namespace), key.path)
         with self._guard:
             return await self._objects.presign(at, seconds, part_count)
+
+    async def abort_writes(self, key: BlockKey) -> int:
+        """See `PresignsWrites`; needs the permissions `s3:ListBucketMultipartUploads`, `s3:AbortMultipartUpload`."""
+        at = object_key_of(namespace_of(key.namespace), key.path)
+        with self._guard:
+            return await self._objects.abort_all(at)
 
     async def list_page(
         self, namespace: str, prefix: str, after: str, limit: int

@@ -48,7 +48,9 @@ class LargeWrites:
             async with asyncio.timeout(self._seconds):
                 await self._room.acquire()
         except TimeoutError:
-            text = f"{self._limit} large bodies are being written, which is the limit"
+            text = (
+                f"{self._limit} large bodies are being written, which is the limit; try again later"
+            )
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text) from None
 
     def leave(self) -> None:
@@ -141,7 +143,7 @@ class S3Writer:
         return b"" if self._digest is None else self._digest.digest()
 
     async def abort(self) -> None:
-        """See `BlockWriter.abort`. The bucket's lifecycle rule removes what this cannot."""
+        """See `BlockWriter.abort`. The bucket's lifecycle rule removes the parts that this cannot remove."""
         self._ended = True
         self._held = bytearray()
         upload_id, self._upload_id = self._upload_id, None

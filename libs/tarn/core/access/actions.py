@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Action(enum.StrEnum):
-    """What a statement allows or denies. The first names come from a draft (docs/design/departures.md)."""
+    """An action that a statement allows or denies. The first names come from a draft (docs/design/departures.md)."""
 
     CREATE_REPO = "CreateRepo"
     DELETE_REPO = "DeleteRepo"
@@ -53,17 +53,18 @@ class Action(enum.StrEnum):
     WRITE_REPO = "WriteRepo"
     """Objects and uploads of a branch, and the branches, tags and commits themselves."""
     COMPACT_REPO = "CompactRepo"
-    """Compactions of branches: they change no content, so who may do nothing else needs no WriteRepo."""
+    """Compactions of branches. They change no content, so they need no WriteRepo."""
     WRITE_RULES = "WriteRules"
     """Protected and hidden branches, read-only and the default branch of a repository."""
     ATTACH_NAMESPACE = "AttachNamespace"
     """Making a repository over an existing storage namespace: restore and recovery (docs/design/dump.md)."""
     MANAGE_COMPACTION = "ManageCompaction"
-    """What compactors know, the names and numbers of rows of all branches, and pauses of compactors."""
+    """The state of compactors (with the names and row counts of all branches), and pauses of compactors."""
     MANAGE_COLLECTION = "ManageCollection"
     """Garbage collections: their runs, holds, and the addresses of all blocks in use (docs/design/collection.md)."""
     ERASE_DATA = "EraseData"
-    """Deleting what collections keep: repositories with data, objects out of all history (docs/design/erase.md)."""
+    """Deletion of data that collections keep: repositories with data, objects out of all history
+    (docs/design/erase.md)."""
     READ_QUOTAS = "ReadQuotas"
     WRITE_QUOTAS = "WriteQuotas"
     """Limits of repositories and users (docs/design/quotas.md)."""

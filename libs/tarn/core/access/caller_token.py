@@ -5,8 +5,8 @@ in fixed order, each text preceded by its length, so that its bytes can be read 
 HMAC-SHA256 over everything before the last dot, including the version. Only auth has the key; to every other
 service a token is opaque.
 
-A token contains the user's uid, so it is not valid for a later user of the same name, and the access key that it
-was issued for, so it becomes invalid together with that key.
+A token contains the user's uid, so it is not valid for a later user of the same name. It also contains the access key
+that it was issued for, so it becomes invalid together with that key.
 """
 
 from __future__ import annotations

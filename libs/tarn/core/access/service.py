@@ -1,8 +1,8 @@
 """Services that call other services without a user, and what each of them may do.
 
-Auth gives such a service a caller token by its name (`AuthorizeService`); mutual TLS says who is a service. The token
-carries a name that no user can have, and the permissions are fixed here. They let a service do its work and read no
-object.
+Auth gives such a service a caller token by its name (`AuthorizeService`); mutual TLS proves that the caller is a
+service. The token carries a name that no user can have, and the permissions are fixed here. They let a service do its
+work and read no object.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _STATEMENTS = {
 class Service(enum.StrEnum):
     """A service without a user.
 
-    The gateway acts for users. Its own token allows it to read quotas, and says that it made the addresses it stages.
+    The gateway acts for users. Its own token allows it to read quotas, and proves that a gateway made the addresses
+    that it stages.
     """
 
     COMPACTOR = "compactor"
@@ -40,7 +41,7 @@ class Service(enum.StrEnum):
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        """What the service may do."""
+        """The permissions of the service."""
         return (_STATEMENTS[self.value],)
 
 

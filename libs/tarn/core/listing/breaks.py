@@ -9,14 +9,14 @@ the beginning of the range, for which one of these holds:
     the range has `bytes_max` bytes of paths and packed entries.
 
 The decision at a row depends only on the rows since the last cut, so *every cut forgets the past*: two
-sequences of rows that are cut at the same place are cut alike from there on. Therefore a commit that changes
-part of a listing may begin to cut at any old range that begins at a cut, and may stop as soon as one of its
-cuts is the end of an old range, since the rest of the listing is unchanged. The first rule makes that happen
-soon: one row in `rows_mean` cuts, independent of the rows before it. A change shifts the cuts of the other two
-rules, but only up to the next such row. Prior art: content-defined chunking (LBFS, rsync).
+sequences of rows that are cut at the same place are cut alike from there on. Therefore a commit that changes part of a
+listing may begin to cut at any old range that begins at a cut. It may stop as soon as one of its cuts is the end of an
+old range, since the rest of the listing is unchanged. The first rule makes that happen soon: one row in `rows_mean`
+cuts, independent of the rows before it. A change shifts the cuts of the other two rules, but only up to the next such
+row. Prior art: content-defined chunking (LBFS, rsync).
 
-A compaction may cut what it rewrites *finer*: at one row in `rows_mean / 8`, among them all rows at which the rule
-itself cuts. Then the next compaction rewrites less beside its changes. Only listings of compactions are cut so; a
+A compaction may cut the rows that it rewrites *finer*: at one row in `rows_mean / 8`, among them all rows at which the
+rule itself cuts. Then the next compaction rewrites less beside its changes. Only listings of compactions are cut so; a
 build of a commit over one cuts these ranges anew (`tarn.block.applying`).
 """
 
@@ -132,7 +132,7 @@ class Cutter:
 
     Args:
         rule: where ranges end.
-        finer: so many ranges, the first ones, are cut by `rule.finer()`.
+        finer: the number of ranges, from the first one on, that `rule.finer()` cuts.
     """
 
     def __init__(self, rule: BreakRule, finer: int = 0) -> None:

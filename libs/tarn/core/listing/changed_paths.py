@@ -56,7 +56,7 @@ _HEAD = struct.Struct("<BBI")
 
 
 class Form(enum.IntEnum):
-    """What is kept of the paths."""
+    """The form in which the changed paths are kept."""
 
     PATHS = 1
     FINGERPRINTS = 2
@@ -135,7 +135,7 @@ class ChangedPaths:
     """The paths that one commit changed, as far as they are kept.
 
     Attributes:
-        form: what is kept.
+        form: how the paths are kept.
         paths: with `PATHS`, sorted.
         marks: with `FINGERPRINTS` and `FOLDERS`, sorted.
     """
@@ -146,7 +146,7 @@ class ChangedPaths:
 
     @property
     def size_bytes(self) -> int:
-        """Memory that it takes, about."""
+        """The memory that it takes, approximately."""
         return 200 + sum(len(path) + 60 for path in self.paths) + self.marks.nbytes
 
     def answer(self, query: PathQuery) -> Answer:
@@ -230,11 +230,6 @@ class PathCollector:
         self._count = 0
         self._folders: set[str] | None = set()
         self._last_folder = ""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether further paths no longer change the result."""
-        return self._folders is None
 
     def add(self, paths: pa.StringArray | Sequence[str]) -> None:
         """Adds paths that follow those added before, in byte order."""

@@ -7,18 +7,20 @@ with its address and time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarn.core.entry import identity_of, replaced_of, replacing
 from tarn.core.listing.run import (
     EMPTY_RUN,
     Bools,
     Ints,
     Run,
+    addresses_of,
     concat_runs,
     identities_of,
     tombstones_of,
@@ -30,11 +32,20 @@ __all__ = [
     "ChangedRows",
     "apply_changes",
     "as_committed",
+    "as_marked",
+    "as_replacements",
+    "equal_elsewhere",
     "match_paths",
     "match_rows",
     "overlay",
     "upto",
 ]
+
+
+_NO_ADDRESS = bytes(16)
+"""Of an entry whose bytes are outside the namespace: no row has it."""
+_REPLACED_FIELD = "\x0d\x10\0"
+"""How the field of a replaced address begins: its tag and its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +196,63 @@ def as_committed(changes: Run, committed: Run) -> Run:
     rows = np.arange(len(changes))
     rows[same] = len(changes) + matches.at[same]
     return concat_runs([changes, committed]).take(rows)
+
+
+def as_marked(changes: Run, committed: Run) -> Run:
+    """Returns `changes`, in which a row that is a committed entry but for its `replaced_address` has that, too.
+
+    So an entry that was marked by a build stays the same object when it is written again.
+    """
+    matches = match_rows(changes, committed)
+    differs = ~same_identity(changes, committed, matches) & ~tombstones_of(changes.values)
+    rows = np.flatnonzero(matches.found & differs)
+    if not len(rows):
+        return changes
+    old = committed.values.take(pa.array(matches.at[rows]))
+    new = changes.values.take(pa.array(rows))
+    # Few rows come as far as the loop: those of the same size and MD5 as an entry that seems to have the field.
+    likely = pc.match_substring(old, _REPLACED_FIELD)
+    for first, end in ((2, 10), (34, 50)):
+        likely = pc.and_(
+            likely, pc.equal(pc.binary_slice(old, first, end), pc.binary_slice(new, first, end))
+        )
+    columns = (old.filter(likely).to_pylist(), new.filter(likely).to_pylist())
+    chosen = rows[likely.to_numpy(zero_copy_only=False)].tolist()
+    replaced: dict[int, bytes] = {}
+    for number, entry, row in zip(chosen, *columns, strict=True):
+        address = replaced_of(entry)
+        if address and identity_of(replacing(row, address)) == identity_of(entry):
+            replaced[number] = address
+    return as_replacements(changes, replaced)
+
+
+def equal_elsewhere(changes: Run, committed: Run) -> tuple[Ints, list[bytes]]:
+    """Finds the changes with the identity of the committed entry of their path, if that has a block, and another one.
+
+    Returns:
+        Their row numbers, ascending, and the address of the committed entry for each.
+    """
+    matches = match_rows(changes, committed)
+    rows = np.flatnonzero(same_identity(changes, committed, matches))
+    old = addresses_of(committed.values.take(pa.array(matches.at[rows])))
+    new = addresses_of(changes.values.take(pa.array(rows)))
+    differs = pc.and_(pc.not_equal(old, new), pc.not_equal(old, _NO_ADDRESS))
+    return rows[differs.to_numpy(zero_copy_only=False)], old.filter(differs).to_pylist()
+
+
+def as_replacements(changes: Run, replaced: Mapping[int, bytes]) -> Run:
+    """Returns `changes`, in which some rows, by their numbers, name the address of the block that they replace."""
+    if not replaced:
+        return changes
+    numbers = sorted(replaced)
+    values = changes.values.take(pa.array(numbers, pa.int64())).to_pylist()
+    made = [
+        replacing(value, replaced[number]) for number, value in zip(numbers, values, strict=True)
+    ]
+    rows = np.arange(len(changes))
+    rows[numbers] = len(changes) + np.arange(len(numbers))
+    marked = Run(changes.paths.take(pa.array(numbers, pa.int64())), pa.array(made, pa.binary()))
+    return concat_runs([changes, marked]).take(rows)
 
 
 def _interleave(base: Run, gone: Ints, rows: Run, at: Ints) -> Run:

@@ -16,7 +16,7 @@ PathRows = tuple[Sequence[str], Sequence[bytes]]
 """Sorted paths, and the packed entry of each path."""
 
 _SPLICE_OF = 8
-"""A run of the committed layer with as many times the rows of all others is cut where these have rows."""
+"""A run of the committed layer is copied in pieces if it has at least this many times the rows of all other layers."""
 
 
 @dataclass(frozen=True, slots=True)

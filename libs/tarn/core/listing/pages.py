@@ -29,11 +29,13 @@ __all__ = [
 
 _ROWS_AT_ONCE_MAX = 4000
 _HIDDEN_OF = 32
-"""One row of so many is read beyond the page at first, in case that some of the page's rows are hidden."""
+"""The first read asks for one extra row per this many rows of the page, because some rows may be hidden."""
 _ROWS_AGAIN_MIN = 32
 """Rows to request for the rest of a page, beside those that it lacks: some may be hidden, too."""
 _FRONT_MIN = 32
-"""Hidden rows at the start of a round that are worth an offer, to learn of them: a queue loses a few at each look."""
+"""Hidden rows at the start of a round that make it offer a leap: each listing of a queue finds a few more of them."""
+_LOOK_ROWS = 256
+"""Rows to request of a layer behind a full page, if those at hand and one more of each layer are hidden."""
 _ROWS_PER_SEEK = 64
 """A seek takes about as long as reading this many rows."""
 
@@ -87,7 +89,8 @@ class Page:
     Attributes:
         paths: paths of entries, and common prefixes.
         entries: packed, one for each path; empty for a common prefix.
-        next_after: `after` of the next page; None at the end of the listing.
+        next_after: `after` of the next page; None at the end of the listing. If many hidden rows follow a full page,
+            the next page may be empty.
     """
 
     paths: list[str]
@@ -330,6 +333,9 @@ class _Merge:
         self._is_first_read = True
         self._lines = _Lines(request)
         self._seen, self._may_end = 0, True
+        # Rounds behind a full page: one for the rows at hand, with one more of each layer, and one for each layer,
+        # which is at its end or gives `_LOOK_ROWS` more.
+        self._looks = 1 + len(self._layers)
         # One row more than a page has shows whether there is a next page. Of the others some may be hidden.
         count = request.limit + 1 + (request.limit // _HIDDEN_OF if staged_count else 0)
         self._count = self._count_max = min(count, request.rows_first)
@@ -380,8 +386,10 @@ class _Merge:
         layer = self._layers[number]
         if layer.paths or layer.exhausted:
             return
-        # Behind a full page, only whether there is a row matters.
-        count = 1 if self._lines.is_full else self._count
+        count = self._count
+        if self._lines.is_full:
+            # Only whether a visible row follows matters; mostly the next one is.
+            count = 1 if self._looks > len(self._layers) else _LOOK_ROWS
         wish = NeedRows(number, layer.next_start, count, last)
         rows = yield wish
         assert isinstance(rows, tuple), "the answer to a request for rows"
@@ -393,7 +401,9 @@ class _Merge:
         live = [layer for layer in self._layers if layer.paths]
         if not live or lines.is_behind(min(layer.paths[0] for layer in live)):
             return lines.page(None)
-        if lines.is_full or (self._seen >= self._request.rows_max and self._may_end):
+        if lines.is_full:
+            self._looks -= 1
+        elif self._seen >= self._request.rows_max and self._may_end:
             return lines.page(lines.last)
         lasts = [layer.read_to for layer in self._layers if not layer.exhausted]
         # Up to here, no layer has rows that were not read yet.
@@ -412,6 +422,8 @@ class _Merge:
         page = lines.add(*newest.rows)
         if page is not None:
             return page
+        if not self._looks:
+            return lines.page(lines.last if lasts else None)
         if not lines.is_full:
             self._may_end = lines.pass_over(horizon)
         self._count = self._count_again(merged, len(lines.paths) - before)
@@ -425,7 +437,7 @@ class _Merge:
         return None
 
     def _count_again(self, merged: int, gained: int) -> int:
-        """The number of rows to request next, if a round merged so many rows into so many lines.
+        """The number of rows to request next, after a round that merged `merged` rows into `gained` lines.
 
         As many as the page lacks by that measure. If it gained little, the layers hold many hidden rows, or the
         listing skips large folders: then up to twice as many as before.

@@ -23,6 +23,7 @@ __all__ = [
     "HEAD",
     "RUN_SCHEMA",
     "VALUE_END",
+    "addresses_of",
     "Bools",
     "Ints",
     "Run",
@@ -155,6 +156,11 @@ def tombstones_of(values: pa.BinaryArray) -> Bools:
     flags = data_of(values)[offsets_of(values)[:-1].astype(np.int64) + 1]
     tombstones: Bools = (flags & FLAG_TOMBSTONE) != 0
     return tombstones
+
+
+def addresses_of(values: pa.BinaryArray) -> pa.BinaryArray:
+    """The address of each row's block; zeros for a tombstone and an external address."""
+    return pc.binary_slice(values, 18, 34)
 
 
 def identities_of(values: pa.BinaryArray) -> pa.BinaryArray:

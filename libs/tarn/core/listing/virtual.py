@@ -55,7 +55,8 @@ class FoldStep:
 
     Attributes:
         base: the merge base of the pair; None if it is not known: then all paths that differ are undecided.
-        left, right: what is merged; the result is the same in both orders, but for the addresses of equal versions.
+        left, right: the listings to merge; the result is the same in both orders, but for the addresses of equal
+            versions.
     """
 
     base: int | None
@@ -99,7 +100,7 @@ class VirtualListing:
 
 @dataclass(frozen=True, slots=True)
 class SpanFold:
-    """What is left of a fold in one span of paths, where no range is cut in two.
+    """A fold in one span of paths, where no range is cut in two, after the steps that need no rows.
 
     Attributes:
         parts: different ranges of the span; each may be empty.
@@ -135,7 +136,7 @@ def reduced(listings: Sequence[Ranges], steps: Sequence[FoldStep]) -> SpanFold:
 
 
 def _pruned(parts: Sequence[Ranges], steps: Sequence[FoldStep], last: int) -> SpanFold:
-    """Leaves out what the result `last` does not need."""
+    """Leaves out the parts and steps that the result `last` does not need."""
     needed = {last}
     for number in range(len(steps) - 1, -1, -1):
         if len(parts) + number in needed:

@@ -4,9 +4,9 @@ How to operate it: docs/operate/cassandra.md.
 
 The modules, bottom up: `session` connects the event loop to the driver's thread; `request_batches` sends one
 request per bucket and tick; `partition_queues` sends one conditional write per bucket at a time; `registers`
-does compare-and-sets and settles unknown outcomes; `descriptors` records what a partition is; `scans` reads
-over `buckets`; `store` is the port. `outcomes` decides the meaning of a failure, `retry` is the only module
-that retries, and `connection` the only one that sets consistency levels.
+does compare-and-sets and settles unknown outcomes; `descriptors` records the kind of a partition; `scans` reads over
+`buckets`; `store` is the port. `outcomes` decides the meaning of a failure, `retry` is the only module that retries,
+and `connection` the only one that sets consistency levels.
 """
 
 from __future__ import annotations

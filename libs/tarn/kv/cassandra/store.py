@@ -22,7 +22,7 @@ from cassandra.cluster import Cluster
 from tarn.aio.close_guard import CloseGuard
 from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
-from tarn.kv.cassandra.cluster.connection import change_login
+from tarn.kv.cassandra.cluster.connection import change_certificates, change_login
 from tarn.kv.cassandra.cluster.outcomes import read_error, write_error
 from tarn.kv.cassandra.cluster.rediscovery import Rediscovery
 from tarn.kv.cassandra.cluster.session import Profile
@@ -37,7 +37,7 @@ from tarn.kv.cassandra.rows.groups import (
     steps,
 )
 from tarn.kv.cassandra.rows.request_batches import CassandraPartition, PlainWrite, Query
-from tarn.kv.cassandra.settings import CassandraLimits
+from tarn.kv.cassandra.settings import CassandraLimits, CassandraTls
 from tarn.kv.limits import (
     check_keys,
     check_register,
@@ -279,6 +279,15 @@ class CassandraKv:
         """
         with self._guard:
             await asyncio.to_thread(change_login, self._cluster, username, password)
+
+    async def use_certificates(self, tls: CassandraTls) -> None:
+        """Reads the certificates again, for all further connections (`change_certificates`).
+
+        Raises:
+            TarnError: INVALID, UNAVAILABLE: they cannot be used, or the store is closed; the old ones stay in use.
+        """
+        with self._guard:
+            await asyncio.to_thread(change_certificates, self._cluster, tls)
 
     async def close(self) -> None:
         """See `Kv.close`. New operations fail; running operations are finished and answered."""

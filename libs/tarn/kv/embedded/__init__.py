@@ -3,7 +3,6 @@
 sql.py          every statement, pragma and table
 files.py        checks of the file's folder; the lock on which writers queue
 database.py     opens the file: checks, creation, connections
-database.py     opens the file: checks, creation, connections
 partitions.py   partition names to ids
 transaction.py  what one write does inside a transaction
 actions.py      the writes that can be queued

@@ -59,7 +59,9 @@ def open_database(path: Path, durability: sql.Durability, *, alone: bool = False
     """
     if sqlite3.sqlite_version_info < sql.SQLITE_VERSION_MIN:
         wanted = ".".join(map(str, sql.SQLITE_VERSION_MIN))
-        raise unusable_error(path, f"sqlite {sqlite3.sqlite_version} is older than {wanted}")
+        raise unusable_error(
+            path, f"sqlite {sqlite3.sqlite_version} is older than {wanted}; upgrade it"
+        )
     path = path.resolve()
     try:
         make_folder(path.parent)
@@ -111,7 +113,9 @@ def _create_file(path: Path) -> bool:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         if not os.access(path, os.R_OK | os.W_OK):
-            raise unusable_error(path, "this process may not read and write it") from None
+            raise unusable_error(
+                path, "this process may not read and write it; change its mode"
+            ) from None
         return False
     os.close(descriptor)
     return True
@@ -130,7 +134,7 @@ def _is_ready(writer: sqlite3.Connection, path: Path) -> bool:
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=str(path))
         return True
     if writer.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]:
-        raise unusable_error(path, "it belongs to another program")
+        raise unusable_error(path, "it belongs to another program; choose another folder")
     return False
 
 

@@ -2,7 +2,7 @@
 opening number.
 
 Its connections are read-only in sqlite itself. Beside a running Tarn they read all finished transactions.
-On a store that no process has open they also read what a crash left in the write-ahead log, without
+On a store that no process has open they also read the transactions that a crash left in the write-ahead log, without
 copying it into the file. The side files `-wal` and `-shm` may be created; the store's contents never change.
 """
 
@@ -40,7 +40,7 @@ async def open_embedded_to_read(path: Path) -> EmbeddedReader:
 
 def _connect(path: Path) -> sqlite3.Connection:
     if not path.is_file():
-        text = f"there is no store at {path}"
+        text = f"there is no store at {path}; check metadata.db.embedded.path"
         raise TarnError(Kind.NOT_FOUND, Reason.INVALID_ARGUMENT, text, path=str(path))
     check_filesystem(path.parent)
     try:

@@ -45,7 +45,7 @@ APPLICATION_ID = (
 )
 SQLITE_VERSION_MIN = (3, 37, 0)  # STRICT tables; RETURNING came with 3.35
 
-WAL_CHECKPOINT_PAGES = 1000  # 4 MiB; a checkpoint stops writers for ms, so small and frequent ones
+WAL_CHECKPOINT_PAGES = 500  # 2 MiB; a checkpoint stops writers for ms, so small and frequent ones
 WAL_KEPT_BYTES = 16 << 20  # a log that has grown beyond this is cut back when it starts over
 BUSY_TIMEOUT_MS = 5_000  # we wait only for a foreign program or for a recovery: see files.py
 CACHE_KIB = 32 << 10

@@ -67,10 +67,9 @@ async def open_embedded(
         alone: open the store only if no other process has it open, and keep others out until it is closed.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: the folder cannot be used (not writable, or on a network file
-            system), the file belongs to another program or to a newer Tarn, or the store is open elsewhere
-            and one of the two processes wants it alone. CORRUPT: the file is damaged. UNAVAILABLE: sqlite
-            failed.
+        TarnError: FAILED_PRECONDITION: the folder is not writable or on a network file system; the file belongs to
+            another program or to a newer Tarn; or the store is open elsewhere and one of the two processes wants it
+            alone. CORRUPT: the file is damaged. UNAVAILABLE: sqlite failed.
     """
     database = await asyncio.to_thread(open_database, path, durability, alone=alone)
     return EmbeddedKv(database, limits or EmbeddedLimits())

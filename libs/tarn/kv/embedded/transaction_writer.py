@@ -33,7 +33,7 @@ __all__ = ["TransactionWriter", "EmbeddedLimits", "Ticket"]
 
 _LOG_WAIT_MS = 200  # wait for readers when the log must be emptied; they finish within a few ms
 _LOG_CHECKS = 8  # how often the log's size is checked while `log_bytes_max` bytes are written
-_TRANSACTION_LOG_BYTES = 64 << 10  # what a small transaction adds to the log: whole pages
+_TRANSACTION_LOG_BYTES = 64 << 10  # the pages that a small transaction adds to the log
 
 
 @dataclass(frozen=True, slots=True)

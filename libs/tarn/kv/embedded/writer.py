@@ -75,7 +75,7 @@ class Writer:
         return cast("asyncio.Future[ResultT]", ticket.future)
 
     async def close(self) -> None:
-        """Writes what is queued, then ends the thread and closes its connection. Idempotent."""
+        """Writes the queued actions, then ends the thread and closes its connection. Idempotent."""
         if not self._closing:
             self._closing = True
             self._batch.flush()

@@ -199,7 +199,7 @@ def _check_version(found: Mapping[str, object]) -> None:
         raise ValueError("format")
     version = _number(found["version"])
     if version not in (_VERSION_OF_LEVEL_1, VERSION):
-        text = f"the dump has format version {version}, this Tarn reads up to version {VERSION}"
+        text = f"the dump has format version {version}, this Tarn reads up to version {VERSION}; use a newer Tarn"
         raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
     level = LEVEL_FIRST if version == _VERSION_OF_LEVEL_1 else _number(found["level"])
     if text := unsupported(StoreLevel(level, level), _text(found["installation_id"])):

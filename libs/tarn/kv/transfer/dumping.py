@@ -34,7 +34,7 @@ Dumped = tuple[Inventory, int]
 async def dump_store(
     kv: ListingKv, installation_id: str, writer: DumpWriter, options: TransferOptions
 ) -> Dumped:
-    """Dumps what is missing in the dump, until the dump equals the store.
+    """Dumps the ranges that the dump lacks, until the dump equals the store.
 
     Raises:
         TarnError: CONFLICT: another process keeps writing. Also the store's errors.

@@ -1,10 +1,10 @@
 """The partitions of an installation, with everything that is needed to create them on another store.
 
 The store's own listing provides the names, so nothing is forgotten, not even partitions that no record refers
-to any more. On Cassandra the listing has everything. The embedded store does not split partitions and does
-not record into how many buckets they were declared to be split, but on Cassandra that number is part of a
-partition's identity. So it is taken from the places that declare it: the layout of the keys, the branch
-records (which name their staging tokens), the days of uploads, and the list of partitions to drop.
+to any more. On Cassandra the listing has everything: there the number of buckets is part of a partition's identity.
+The embedded store does not split partitions and does not record that number. So it is taken from the places that
+declare it: the layout of the keys, the branch records (which name their staging tokens), the days of uploads, and the
+list of partitions to drop.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ behind and no incomplete installation is ever used. `docs/operate/migrate.md` ha
     load     target empty → loading → rows → open
     migrate  target empty → loading, source held → rows → source moved → target open
 
-Each can be interrupted at any point and started again: the fences record which transfer it was, and it skips
-what has been copied already.
+Each can be interrupted at any point and started again: the fences record which transfer it was, and it skips the ranges
+that have been copied already.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ async def load(
     begun = dumped.manifest.begun
     if begun.installation_id != target.installation_id:
         text = (
-            f"the dump is of installation {begun.installation_id!r}, not {target.installation_id!r}"
+            f"the dump is of installation {begun.installation_id!r}, not {target.installation_id!r}: set "
+            "installation.id in the configuration of the target"
         )
         raise _refused(text)
     source = DumpSource(dumped)
@@ -340,7 +341,7 @@ async def _change(
     if found == fence:
         return
     if found != expected:
-        text = f"another process opened or closed {place.about} during the transfer"
+        text = f"another process opened or closed {place.about} during the transfer; start it again"
         raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
     await write_fence(place.kv, place.installation_id, fence, predicate, level=level)
 

@@ -15,7 +15,7 @@ class Progress:
     """The progress of a pass over the data; updated while it runs.
 
     Attributes:
-        phase: what the pass does, for people.
+        phase: the work of the pass, for people.
         units: number of finished units of work.
         units_total: number of all units.
         ranges: number of ranges read.

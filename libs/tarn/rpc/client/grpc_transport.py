@@ -164,7 +164,7 @@ class GrpcTransport:
         self._changed.set()
 
     def _remove(self, address: str) -> None:
-        """Sends nothing more to an address; what was sent is still answered."""
+        """Sends nothing more to an address; calls that were sent are still answered."""
         peer = self._peers.pop(address)
         for streams in self._streams.values():
             streams.retire(address)

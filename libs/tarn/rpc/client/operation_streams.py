@@ -75,7 +75,7 @@ class OperationStreams:
         if self._closed:
             raise unavailable_error("the transport has been closed")
         if self._outstanding >= OUTSTANDING_MAX:
-            text = f"{OUTSTANDING_MAX} operations wait for {self._method.path} already"
+            text = f"{OUTSTANDING_MAX} operations wait for {self._method.path} already; try again later"
             raise overload_error(text)
         self._last_id += 1
         pending = Pending(operation, self._last_id, call, read_only=read_only)

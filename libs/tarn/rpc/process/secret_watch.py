@@ -1,7 +1,7 @@
-"""Watches the files of a process's secrets, and takes what they hold into use (`tarn.config.secret_changes`).
+"""Watches the files of a process's secrets, and takes new contents into use (`tarn.config.secret_changes`).
 
 Files count only when two looks in a row found the same, because several of them may be replaced one after the other, or
-one may be half written. What cannot be used is told once by a log line, and by a metric for as long as it lasts; the
+one may be half written. If contents cannot be used, one log line says so, and a metric for as long as it lasts; the
 secrets in use stay.
 """
 
@@ -36,9 +36,9 @@ class SecretWatch:
     Args:
         config: the configuration in use.
         files: the files; without any it does nothing.
-        changes: who uses secrets.
+        changes: the users of secrets.
         clock: measures the pauses.
-        meters: count what was used and refused.
+        meters: count the contents that were used and refused.
     """
 
     name = "secret watch"
@@ -79,7 +79,7 @@ class SecretWatch:
         """Does nothing: running calls may outlast a change of secrets."""
 
     async def look(self) -> None:
-        """Reads the files; takes into use what two looks in a row have found."""
+        """Reads the files; takes contents into use that two looks in a row have found."""
         found = await asyncio.to_thread(self._files.contents)
         if found != self._seen:
             self._seen = found

@@ -1,7 +1,8 @@
 """TLS and mutual TLS between services, from PEM files that may be replaced while the process runs.
 
-New connections use what the files hold; connections that exist go on. A server reads the files before each handshake,
-a client looks at them from time to time and connects again. Files that do not fit together are not taken into use.
+New connections use the present contents of the files; existing connections go on. A server reads the files before each
+handshake, a client looks at them from time to time and connects again. Files that do not fit together are not taken
+into use.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ DETAILS: Final = (
 """The fields of requests that a record tells, if they are set. All others, among them secrets, are left out."""
 
 _RESULTS: Final = (("commit", "commit_id"), ("credential", "access_key_id"))
-"""What a record tells of an answer: a field of a message in it."""
+"""The part of an answer that a record holds: a field of a message in it."""
 
 _log = structlog.get_logger()
 
@@ -145,12 +145,13 @@ class RpcAudit:
 
 
 def peer_address(peer: str) -> str:
-    """Returns `host:port` of what gRPC calls a peer, such as `ipv4:127.0.0.1:5000`."""
+    """Returns `host:port` of gRPC's name of a peer, such as `ipv4:127.0.0.1:5000`."""
     return peer.partition(":")[2] if peer.startswith(("ipv4:", "ipv6:")) else peer
 
 
 def _resource(rule: Rule, request: Message, note: AuditNote | None) -> str:
-    """Returns the resource that the rule names; if the request alone does not tell it, what the handler has noted."""
+    """Returns the resource that the rule names, or, if the request alone does not tell it, the one that the handler
+    noted."""
     if rule.action is not None:
         try:
             return rule.resource.of(request)

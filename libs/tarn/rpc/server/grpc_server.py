@@ -125,7 +125,7 @@ class RpcServer:
         self._streams: list[OperationServer] = []
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
-        self._calls = UseCount()  # grpc refuses what comes too late
+        self._calls = UseCount()  # grpc refuses calls that come too late
         meters.sample("rpc.in_flight", lambda: self._calls.users)
         meters.sample("rpc.work_in_flight", lambda: len(self._in_flight))
         for endpoint in endpoints:
@@ -241,7 +241,7 @@ class RpcServer:
                         failure, code = error, code_of(error.kind).name
                         raise
                     finally:
-                        # Before the answer is on its way: who has it finds it counted.
+                        # Before the answer is sent, so that a client that has the answer finds it counted.
                         observer.rpc(call, code, failure, started)
                 except TarnError as error:
                     trailers = trailers_of(error, subject_of(request))

@@ -1,4 +1,4 @@
-"""Running calls of this process: how handlers run, for how long, and what a caller may stop.
+"""Running calls of this process: how handlers run, for how long, and which calls a caller may stop.
 
 Both transports use this module, so a service behaves the same over gRPC and in process:
 

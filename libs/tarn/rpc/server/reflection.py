@@ -1,4 +1,5 @@
-"""What reflection tells: the files of the services, and `google.rpc.ErrorInfo`, so that tools show errors in full."""
+"""The answers of reflection: the files of the services, and `google.rpc.ErrorInfo`, so that tools show errors in
+full."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ _TRAILER_BYTES_MAX = 4096
 _TEXT_CHARS_MAX = 1024
 _SHORT_MAX = 6
 _SHORT_BYTES_MAX = 128
-"""What is left of the metadata of an error that is too long: the first short ones, beginning with the subject."""
+"""Limits on the metadata of an error that is too long: it keeps the first short ones, beginning with the subject."""
 
 _CODES = {
     Kind.NOT_FOUND: grpc.StatusCode.NOT_FOUND,

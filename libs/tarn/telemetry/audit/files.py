@@ -103,4 +103,5 @@ def _free_set(folder: Path, service: str) -> tuple[int, Path]:
             raise
         else:
             return lock, folder / f"{name}.jsonl"
-    raise OSError(f"{folder}: {_SETS_MAX} processes of {service} write audit files here already")
+    text = f"{folder}: {_SETS_MAX} processes of {service} write audit files here already; set another audit.folder"
+    raise OSError(text)

@@ -122,7 +122,8 @@ class AuditLog:
             self._wake.set()
 
     def close(self) -> bool:
-        """Writes what waits, for at most some seconds; later records are lost. Returns whether the thread has ended."""
+        """Writes the waiting records, for at most some seconds; later records are lost. Returns whether the thread has
+        ended."""
         self._ending.set()
         self._wake.set()
         self._thread.join(_CLOSE_SECONDS)
@@ -169,7 +170,7 @@ class AuditLog:
 def auditing(
     config: AuditConfig | None, service: str, clock: Clock, meters: Meters, stdout: _Output
 ) -> Iterator[AuditLog | None]:
-    """Within the block, keeps the audit log of a process, if it has one; writes what waits at its end.
+    """Within the block, keeps the audit log of a process, if it has one; writes the waiting records at its end.
 
     Args:
         config: None for no audit log.

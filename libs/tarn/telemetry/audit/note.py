@@ -1,4 +1,4 @@
-"""What the code inside of a call tells the audit log about the call.
+"""The facts about a call that the code inside of it notes for the audit log.
 
 The server of a call makes the note before it runs the handler and reads it afterwards. Checks of permissions note who
 the caller is and which resource was checked. Without an audit log, and for calls within the process, there is no
@@ -36,7 +36,7 @@ class AuditNote:
 
 
 def note_principal(user_id: str) -> None:
-    """Notes who the caller is; only after its identity was verified."""
+    """Notes the caller; only after its identity was verified."""
     if (note := NOTE.get()) is not None:
         note.principal = user_id
 

@@ -17,8 +17,8 @@ take effect more often than the protocol allows.
   head agree on it, and it obeys I1. Acknowledged commits are in their branch's history, once, in the
   order in which they were made; failed ones are not; a call that made a commit does not answer "nothing
   to commit".
-- *I5 reset*: a reset, and a hard move by force, discard what was acknowledged before they began. A hard move
-  replaces only the head that it names.
+- *I5 reset*: a reset, and a hard move by force, discard the writes that were acknowledged before they began. A
+  hard move replaces only the head that it names.
 - *I6 conditional*: a conditional write takes effect only directly on top of the value that it expects. So
   at most one write wins for each state of a key. The value that a refused write saw obeys I1 and I2 like
   any read.

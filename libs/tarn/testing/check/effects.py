@@ -18,8 +18,10 @@ EFFECTS_MAX = 8
 
 _SEALS_OF_A_BUILD = 2
 """Seals by one commit or compaction: one. A second one, with another token, if the answer to the compare-and-set of a
-commit was lost, or if a compaction leaves out the staging token, because there are many sealed ones, and seals it
-afterwards."""
+commit was lost. Also if a compaction leaves out the staging token at first, because there are many sealed ones, and
+seals it afterwards."""
+
+_NEVER_BEGUN = -NEVER
 
 _SEALS_OF_A_MOVE = 3
 """Seals by a merge, an unforced move or the reset of a part: as many as a commit, and one by its last step (rule 9)."""
@@ -88,10 +90,12 @@ class Seals:
         self._removals = [
             _span(op) for op in ops if op.kind is OpKind.REMOVE and op.outcome is not Outcome.FAIL
         ]
-        acked = sorted((op for op in conditional if op.is_ok), key=lambda op: op.end)
-        self._acked_ends = [op.end for op in acked]
-        begins = (op.inv for op in acked)
-        self._newest_begins = [*accumulate(begins, max)]  # of those that ended so far, the latest
+        acked = [op for op in conditional if op.is_ok]
+        self._acked = _Acknowledged(acked)
+        self._acked_of = {
+            key: _Acknowledged([op for op in acked if op.key == key])
+            for key in {op.key for op in acked}
+        }
         self._moves = [
             _span(op)
             for op in ops
@@ -130,7 +134,7 @@ class Seals:
         plain += _overlapping(self._moves, effect.inv, time) * _SEALS_OF_A_MOVE
         plain += _overlapping(self._resets, effect.inv, time)
         conditional = _overlapping(self._conditional, effect.inv, time)
-        seals = plain + min(conditional, plain + self._may_be_plain(effect.inv, last))
+        seals = plain + min(conditional, plain + self._may_be_plain(effect, last))
         seals += _overlapping(self._removals, effect.inv, time)
         # An upload's own seal is no reason to write the object again over something else.
         seals += _overlapping(self._uploads, effect.inv, time) - effect.op.is_upload
@@ -139,18 +143,35 @@ class Seals:
         is_plain = is_plain and not effect.op.is_upload
         return seals + (is_plain and self.any_before(effect.inv))
 
-    def _may_be_plain(self, begin: float, end: float) -> bool:
-        """Whether the staging token may have been plain at `begin`, and not sealed by a conditional write until `end`.
+    def _may_be_plain(self, effect: Effect, last: float) -> bool:
+        """Whether the staging token may have been plain when a write began, and not sealed by a conditional write until
+        the write's last effect, which came after `last`.
 
         An acknowledged conditional write saw a conditional token, between its beginning and its answer. If one was
-        answered before `end`, it must have seen that token before `begin`, and a commit, compaction, merge, move or
-        reset must have made it plain since.
+        answered before the write began, a commit, compaction, merge, move or reset must have made the token plain
+        between the two. The same holds if one of the same key was answered before the last effect: the effect lies over
+        its row. One of another key tells nothing about that: a row may come into a token long after its seal.
         """
-        ended = bisect_left(self._acked_ends, max(begin, end))
-        if not ended:
+        newest = self._acked.newest(effect.inv)
+        if (of_key := self._acked_of.get(effect.op.key)) is not None:
+            newest = max(newest, of_key.newest(last))
+        if newest == _NEVER_BEGUN:
             return True
-        newest = self._newest_begins[ended - 1]
-        return newest < begin and _overlapping(self._to_plain, newest, begin) > 0
+        return newest < effect.inv and _overlapping(self._to_plain, newest, effect.inv) > 0
+
+
+class _Acknowledged:
+    """When acknowledged conditional writes began and ended."""
+
+    def __init__(self, ops: Sequence[Op]) -> None:
+        ops = sorted(ops, key=lambda op: op.end)
+        self._ends = [op.end for op in ops]
+        self._newest = [*accumulate((op.inv for op in ops), max)]
+
+    def newest(self, time: float) -> float:
+        """Returns the latest beginning of those that ended before a time."""
+        ended = bisect_left(self._ends, time)
+        return self._newest[ended - 1] if ended else _NEVER_BEGUN
 
 
 def _span(op: Op) -> tuple[float, float]:

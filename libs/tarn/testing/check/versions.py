@@ -62,7 +62,7 @@ class HeadProblem:
 
 
 class Versions:
-    """The commits of a history, and what the operations on them must have done."""
+    """The commits of a history, and the effects that the operations on them must have had."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -100,7 +100,7 @@ class Versions:
             values = (self._contents(each).get(key, ABSENT) for each in self._heads_at(op))
             for value in dict.fromkeys(values) if op.covers(key) else ():
                 yield Merged(value)
-                # A row that expects what the reset leaves may lie on it anyway.
+                # A row that expects the content that the reset leaves may lie on it anyway.
                 yield from (
                     Merged(value, each) for each in self._hidden_by(op, key) if each != value
                 )
@@ -248,7 +248,7 @@ class Versions:
     # ---- I8
 
     def merge_problems(self) -> Iterator[tuple[Op, str]]:
-        """Yields what is wrong with the commits of merges, reverts and cherry-picks."""
+        """Yields the defects of the commits of merges, reverts and cherry-picks."""
         for op in self._history.ops:
             if op.kind not in MERGES:
                 continue

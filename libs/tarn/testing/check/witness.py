@@ -225,6 +225,10 @@ class _Search:
             return  # any other effect may just as well be hidden beneath the next one
         if self.seals.any_before(self.now):
             yield from self._vanish(state, value)
+        if any(self.effects[number].expected == value for number in chain[:-1]):
+            # An earlier write of the chain waits for this value, and needs none of the effects between. Equal objects
+            # would give very many orders of them.
+            return
         for number in self._writers(state, value):
             yield from self._put(state, number, after, chain)
 
@@ -304,7 +308,7 @@ class _Search:
         """Yields states in which the row of a conditional write came right after a merge that it had not seen."""
         effect = self.effects[number]
         merges = [self.effects[merge] for merge in self.turns.unseen_by(number)]
-        # A delete of what a merge has removed writes no row.
+        # A delete of a path that a merge has removed writes no row.
         may_be_deleted = any(each.value == ABSENT and each.inv < self.now for each in merges)
         for at, period in enumerate(state.periods):
             if period.entry[0] < 0 or not period.is_put or state.end_of(at) <= after:

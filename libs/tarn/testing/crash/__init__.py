@@ -1,4 +1,4 @@
-"""Power failures: what a disk may hold after one, decided from a recording of real system calls.
+"""Power failures: the states that a disk may have after one, decided from a recording of real system calls.
 
 trace.py         the recorded changes of the disk, in order
 recorder.py      records a folder for some time, with both of the following

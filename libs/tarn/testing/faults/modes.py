@@ -11,7 +11,7 @@ class Mode(enum.Enum):
     """A kind of runs. The value is the option of `python -m tests.sim`."""
 
     DRAWN = ""
-    """What the plan of the seed says: compactors in some plans, no collectors."""
+    """The choice of the seed's plan: compactors in some plans, no collectors."""
     COMPACT = "compact"
     """Compactors in every plan."""
     COLLECT = "collect"

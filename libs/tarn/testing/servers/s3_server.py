@@ -5,8 +5,11 @@ proxy in front of it corrects them: it answers a range read with 200 instead of 
 of a multipart object later than at its completion, and it ignores `If-None-Match: *`. The last correction
 can be disabled, to test with a server without conditional writes. The same proxy injects faults.
 
-By default rclone removes a folder with its last object, which may lose an object that is written into it at that
-moment. S3 has no folders, so that is switched off.
+rclone removes a folder with its last object: it looks whether the folder is empty, removes it, and then takes it out
+of its list. An object that is written in between is on the disk and cannot be read (NoSuchKey). rclone alone shows it:
+once in 23,000 rounds of PUT, GET and DELETE by two to six clients in one folder. `--no-cleanup` should prevent it, but
+rclone 1.75 reads that option nowhere (`deleteObject` in `cmd/serve/s3/backend.go`). S3 has no folders. So the proxy
+makes an empty folder inside each folder, which rclone does not list and which makes the removal fail.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ __all__ = ["ACCESS_KEY_ID", "REGION", "S3Server", "SECRET_ACCESS_KEY"]
 ACCESS_KEY_ID: Final = "TARNTESTKEY"
 SECRET_ACCESS_KEY: Final = "tarn-test-secret"  # noqa: S105 - of a test server on the loopback
 REGION: Final = "us-east-1"
+_STAYS: Final = ".stays"
+"""Name of the folder in each folder."""
 _START_SECONDS: Final = 30
 _STOP_SECONDS: Final = 10
 _ADDRESS: Final = re.compile(rb"Starting s3 server on \[http://127\.0\.0\.1:(\d+)/\]")
@@ -87,7 +92,7 @@ class S3Server:
                 "--cache-dir",
                 str(self.folder / "cache"),
             ),
-            *("--vfs-cache-mode", "off", "--no-cleanup"),
+            *("--vfs-cache-mode", "off", "--exclude", f"{_STAYS}/**"),
             str(self.folder / "data"),
         ]
         kept = {name: value for name, value in os.environ.items() if "rclone" not in name.lower()}
@@ -101,8 +106,9 @@ class S3Server:
             self._end()
             raise
         self.proxy = HttpFaultProxy("127.0.0.1", port, after=self._corrected)
+        self.proxy.before = self._before
         if self.conditional:
-            self.proxy.turn, self.proxy.before = _turn, self._precondition
+            self.proxy.turn = _turn
         self.proxy.__enter__()
         return self
 
@@ -148,13 +154,21 @@ class S3Server:
             answer = replace(answer, headers=headers)
         return _partial(request, answer)
 
-    def _precondition(self, request: Request) -> Answer | None:
-        """Returns 412 for a conditional write of an existing object."""
-        if request.headers.get("if-none-match") != "*" or _turn(request) is None:
-            return None
+    def _before(self, request: Request) -> Answer | None:
+        """Keeps the folder of an object that is written; returns 412 for a conditional write of an existing one."""
         bucket, _, key = unquote(request.path).removeprefix("/").partition("/")
+        if request.method not in ("PUT", "POST") or not key:
+            return None
+        file = self.file(bucket, key)
         with contextlib.suppress(OSError):
-            if self.file(bucket, key).is_file():
+            if (self.folder / "data" / bucket).is_dir():
+                (file.parent / _STAYS).mkdir(parents=True, exist_ok=True)
+        if _turn(request) is None:
+            return None
+        if not self.conditional or request.headers.get("if-none-match") != "*":
+            return None
+        with contextlib.suppress(OSError):
+            if file.is_file():
                 xml = (("Content-Type", "application/xml"),)
                 return Answer("412 Precondition Failed", xml, _TAKEN)
         return None

@@ -58,7 +58,7 @@ class Wire:
         async def run() -> None:
             try:
                 result = await work()
-            except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+            except Exception as error:  # noqa: BLE001 - the waiting caller gets it
                 self.note(what, repr(error))
                 if not answer.done():
                     answer.set_exception(error)

@@ -97,7 +97,7 @@ class SimLoop(asyncio.BaseEventLoop):
         answer: asyncio.Future[T] = self.create_future()
         try:
             result = func(*args)
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+        except Exception as error:  # noqa: BLE001 - the waiting caller gets it
             self.call_soon(_settle, answer, None, error)
         else:
             self.call_soon(_settle, answer, result, None)

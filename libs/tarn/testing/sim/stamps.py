@@ -169,7 +169,7 @@ class BesideWrite(StampRule):
         if error is not None:
             raise error
         if isinstance(seen, TarnError):
-            raise OutcomeUnknownError(f"written, and what was there is not known: {seen}")
+            raise OutcomeUnknownError(f"written, and the earlier row is not known: {seen}")
         # Of equal times the greater value wins, so comparing times is not enough.
         if any(key in seen and seen[key] > cell for key, cell in cells.items()):
             await self._coordinator.send(place, self._cells(values, seen, live=live))

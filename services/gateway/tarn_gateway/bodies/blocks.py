@@ -102,7 +102,9 @@ async def _read(blocks: BlockStore, key: BlockKey, start: int, length: int) -> b
     if len(body) != length:
         text = f"block {key.path} gave {len(body)} bytes from {start} instead of {length}"
         _log.error("block too short", path=key.path, namespace=key.namespace, detail=text)
-        raise S3Error("InternalError", "The object's data is incomplete.")
+        raise S3Error(
+            "InternalError", "The object's data is incomplete; report it to the administrator."
+        )
     return body
 
 
@@ -126,7 +128,9 @@ class LostBlockError(S3Error):
     """
 
     def __init__(self, key: BlockKey) -> None:
-        super().__init__("InternalError", "The object's data is missing.")
+        super().__init__(
+            "InternalError", "The object's data is missing; report it to the administrator."
+        )
         self.key = key
 
 

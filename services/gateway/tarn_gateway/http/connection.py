@@ -271,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _next_request(self) -> Request | HeadError | None:
         """Returns the next request; None if the connection must end."""
         context = self._context
-        if context.draining or self._writer is None or self._writer.lost:
+        if context.ends_idle or self._writer is None or self._writer.lost:
             return None
         begun = self._begin_pending()
         if begun is None:
@@ -426,7 +426,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     async def _linger(self, writer: ResponseWriter) -> None:
-        """Closes our side and discards for a moment what the client still sends. Closing a socket with
+        """Closes our side, and for a moment discards the bytes that the client still sends. Closing a socket with
         unread bytes resets the connection, and the reset may overtake the answer."""
         if writer.lost or writer.transport.is_closing():
             return

@@ -77,7 +77,8 @@ class ServerContext:
     Attributes:
         head_buffer: everything except bodies is received into this one buffer and is parsed or copied
             before the loop's tick ends, so idle connections need no memory for it.
-        draining: whether further requests are rejected.
+        draining: whether each connection ends with its next answer, and no further one is taken.
+        ends_idle: whether idle connections end.
         connections: those whose task has not ended.
         clock: gives the time of answers and measures exchanges (the loop's own time has only milliseconds).
     """
@@ -101,6 +102,7 @@ class ServerContext:
         self.head_buffer = bytearray(HEAD_BUFFER_BYTES)
         self.head_view = memoryview(self.head_buffer)
         self.draining = False
+        self.ends_idle = False
         self.connections: set[Sweepable] = set()
         self._empty = asyncio.Event()
         self.clock = clock

@@ -18,6 +18,8 @@ class HttpLimits:
         url_bytes_max: request target; more is 414.
         header_timeout_s: from the first byte of a request (or from connecting) to its last header.
         idle_timeout_s: between two requests of a connection.
+        idle_drain_s: how long a drain keeps idle connections: the next request is answered with `Connection: close`.
+            A client whose request meets the close of its connection gets no answer (RFC 9112, section 9.5).
         body_stall_timeout_s: without one byte of a body that a handler waits for.
         write_stall_timeout_s: without the client receiving enough of an answer to continue.
         body_buffer_bytes: size of each of the two receive buffers of a large or chunked body.
@@ -36,6 +38,7 @@ class HttpLimits:
     url_bytes_max: int = 16 * 1024
     header_timeout_s: float = 20.0
     idle_timeout_s: float = 120.0
+    idle_drain_s: float = 1.0
     body_stall_timeout_s: float = 30.0
     write_stall_timeout_s: float = 60.0
     body_buffer_bytes: int = 512 * 1024

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import ssl
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Final, Self
 
 from tarn.core.clock import Clock, IdSource
@@ -148,14 +149,18 @@ class HttpServer:
         self._listeners.clear()
 
     async def drain(self, grace_s: float) -> None:
-        """Stops listening, closes idle connections, and lets current requests finish with
-        `Connection: close`; after `grace_s` aborts the rest. Idempotent."""
+        """Stops listening, and answers current requests with `Connection: close`, also those that arrive within
+        `HttpLimits.idle_drain_s`; then closes idle connections. After `grace_s` aborts the rest. Idempotent."""
         context = self._entered()
         self._stop_listening(context)
-        for connection in list(context.connections):
-            connection.end_idle()
         try:
             async with asyncio.timeout(grace_s):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._limits.idle_drain_s):
+                        await context.wait_empty()
+                context.ends_idle = True
+                for connection in list(context.connections):
+                    connection.end_idle()
                 await context.wait_empty()
         except TimeoutError:
             for connection in list(context.connections):

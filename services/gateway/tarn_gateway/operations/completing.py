@@ -81,7 +81,7 @@ async def complete_multipart_upload(backend: Backend, request: S3Request) -> Res
     payload = backend.payload(request, head=_without_object_checksum(request.http))
     body, _ = await payload.read_all(COMPLETE_BYTES_MAX)
     listed = parse_complete(body)
-    upload = await find_upload(backend, request)
+    upload = await find_upload(backend, request, backend.call(request))
     begun = await backend.graveler.begin_complete_upload(
         backend.call(request), request.bucket, upload.upload_id, _manifest_hash(listed)
     )
@@ -188,7 +188,9 @@ async def _join(
         size = await backend.blocks.uploads.complete(key, upload.upload_id, names)
     except BlockNotFoundError as error:
         _log.error("recorded part lost", upload_id=upload.upload_id, error=error.message)
-        raise S3Error("InternalError", "The data of a part is missing.") from error
+        raise S3Error(
+            "InternalError", "The data of a part is missing; begin a new upload."
+        ) from error
     if size != entry.size:
         text = f"upload {upload.upload_id} became {size} bytes instead of {entry.size}"
         raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
@@ -206,7 +208,9 @@ async def _compare_parts(backend: Backend, key: BlockKey, parts: Sequence[pb.Upl
         else:
             md5 = found.md5
         if md5 != part.md5:
-            text = f"The upload was joined before with a different part {part.part_number}."
+            text = (
+                f"An earlier completion joined another part {part.part_number}; begin a new upload."
+            )
             raise S3Error("InvalidPart", text, PartNumber=str(part.part_number))
         start += part.size_bytes
 

@@ -3,8 +3,8 @@
 Inside a repository a copy of a young object is one staged entry that refers to the same block. Blocks are never
 changed and never reused, so sharing one is safe, and Spark's rename copies no byte. The lookup of the source notes it
 as copied, so that its block is not deleted online (docs/design/online-deletion.md). The bytes are copied if the block
-is older than some hours, because a garbage collection may judge it meanwhile (rule 11 of docs/design/protocol.md), and
-between repositories, because each repository owns the blocks of its namespace.
+is older than some hours, because a garbage collection may judge it meanwhile (rule 11 of docs/design/protocol.md). They
+are also copied between repositories, because each repository owns the blocks of its namespace.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ async def find_source(
     resource = ref_object_resource(address.bucket, readable_ref(target.ref), target.path)
     require(request, request.operation.source, resource)
     try:
-        call = backend.call(request)
+        call = backend.opening_call(request)
         found = await backend.graveler.lookup(
             call, address.bucket, target.ref, target.path, is_copy_source=is_shared
         )
@@ -117,7 +117,8 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     named = headers.get("x-amz-checksum-algorithm")
     algorithm = parse_algorithm(named) if named else None
     # The repository first: if the repository is re-created after this, staging is refused.
-    repository = await backend.repositories.get(backend.call(request), request.bucket)
+    opening = backend.opening_call(request)
+    repository = await backend.repositories.get(opening, request.bucket)
     source = await find_source(backend, request, by_reference=True)
     if (source.bucket, source.key) == (request.bucket, request.address.key) and not replace:
         text = "A copy of an object onto itself must change its metadata (REPLACE)."
@@ -133,12 +134,18 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     if is_fresh and source.may_be_shared:
         entry = await _by_reference(backend, source, algorithm)
     else:
-        await check_branch(backend, request, branch)
+        await check_branch(backend, request, branch, opening)
         async with told_if_erased(backend, request, source.bucket, split_key(source.key)):
             entry = await _by_bytes(backend, source, repository, algorithm)
         block = BlockKey(repository.namespace, physical_path(entry.address))
     operation = operation_id(backend, request) if condition else ""
-    entry = dataclasses.replace(entry, lineage=lineage_of(headers), operation_id=operation)
+    entry = dataclasses.replace(
+        entry,
+        lineage=lineage_of(headers),
+        operation_id=operation,
+        judged_move_us=0,
+        replaced_address=b"",
+    )
     if replace:
         entry = with_request_headers(entry, about, headers)
     await stage(backend, request, repository, entry, block=block, condition=condition)

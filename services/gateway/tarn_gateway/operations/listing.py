@@ -134,14 +134,14 @@ def _decode_token(token: str) -> str:
     if not text.startswith(_TOKEN_VERSION):
         raise S3Error(
             "InvalidArgument",
-            "The continuation token is not one that was given.",
+            "The continuation token was not issued by this endpoint; list from the beginning.",
             ArgumentName="continuation-token",
         )
     return text[len(_TOKEN_VERSION) :]
 
 
 async def _list(backend: Backend, request: S3Request, wanted: _Wanted) -> _Page:
-    call = backend.call(request, backend.bounds.list_timeout_s)
+    call = backend.opening_call(request, backend.bounds.list_timeout_s)
     ref, slash, _ = wanted.prefix.partition("/")
     if wanted.max_keys == 0 or (slash and not ref):
         # Zero keys were requested, or no key begins with the prefix; the bucket must exist all the same.

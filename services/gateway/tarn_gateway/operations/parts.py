@@ -34,7 +34,7 @@ __all__ = ["upload_part", "upload_part_copy"]
 async def upload_part(backend: Backend, request: S3Request) -> Response:
     """UploadPart."""
     number = _part_number(request)
-    upload = await find_upload(backend, request)
+    upload = await find_upload(backend, request, backend.opening_call(request))
     payload = backend.payload(request, wanted=_wanted(upload))
     attempt = backend.ids.nonce().hex()
     async with await _open(backend, upload, number, attempt) as writer:
@@ -47,7 +47,7 @@ async def upload_part(backend: Backend, request: S3Request) -> Response:
 async def upload_part_copy(backend: Backend, request: S3Request) -> Response:
     """UploadPartCopy: always copies the bytes, because a part is a piece of a new block."""
     number = _part_number(request)
-    upload = await find_upload(backend, request)
+    upload = await find_upload(backend, request, backend.opening_call(request))
     source = await find_source(backend, request)
     span = parse_copy_range(request.headers.get("x-amz-copy-source-range"), source.entry.size)
     start, length = (span.start, span.length) if span else (0, source.entry.size)

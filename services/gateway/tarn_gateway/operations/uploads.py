@@ -105,7 +105,7 @@ def _checksum_plan(headers: Headers) -> tuple[Algorithm | None, bool]:
     return algorithm, full_object
 
 
-async def find_upload(backend: Backend, request: S3Request) -> pb.Upload:
+async def find_upload(backend: Backend, request: S3Request, call: Call) -> pb.Upload:
     """Returns the upload that the request names; it may be complete already.
 
     Raises:
@@ -116,7 +116,7 @@ async def find_upload(backend: Backend, request: S3Request) -> pb.Upload:
     if not _UPLOAD_ID.fullmatch(upload_id):
         raise S3Error("NoSuchUpload")
     return await backend.graveler.get_upload(
-        backend.call(request), request.bucket, request.branch, request.path, upload_id
+        call, request.bucket, request.branch, request.path, upload_id
     )
 
 
@@ -135,7 +135,7 @@ async def discard_parts(backend: Backend, upload: pb.Upload) -> None:
 
 async def abort_multipart_upload(backend: Backend, request: S3Request) -> Response:
     """AbortMultipartUpload: changes the state first, so that no completion can begin, then removes the parts."""
-    upload = await find_upload(backend, request)
+    upload = await find_upload(backend, request, backend.opening_call(request))
     await backend.graveler.abort_upload(backend.call(request), request.bucket, upload.upload_id)
     await discard_parts(backend, upload)
     return Response(204)
@@ -146,12 +146,13 @@ async def list_parts(backend: Backend, request: S3Request) -> Response:
     query = request.query
     max_parts = query.integer("max-parts", PAGE_MAX, least=0, most=PAGE_MAX)
     marker = query.integer("part-number-marker", 0, least=0, most=PART_NUMBER_MAX)
-    upload = await find_upload(backend, request)
+    opening = backend.opening_call(request)
+    upload = await find_upload(backend, request, opening)
     parts: list[xml_out.ListedPart] = []
     truncated = False
     if max_parts:
         page = await backend.graveler.list_upload_parts(
-            backend.call(request),
+            opening,
             request.bucket,
             upload.upload_id,
             after_part_number=marker,
@@ -236,7 +237,7 @@ async def list_multipart_uploads(backend: Backend, request: S3Request) -> Respon
     id_marker = query.text("upload-id-marker") if key_marker else ""
     most = query.integer("max-uploads", PAGE_MAX, least=0, most=PAGE_MAX)
     page = _Uploads(prefix, query.text("delimiter"), key_marker, most)
-    call = backend.call(request, backend.bounds.list_timeout_s)
+    call = backend.opening_call(request, backend.bounds.list_timeout_s)
     if most:
         for root, path_prefix in await _roots(backend, request, call, prefix):
             path = within(root, key_marker)

@@ -18,6 +18,7 @@ from tarn.core.entry import Entry, operation_of, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
 from tarn.core.quota import is_quota_exceeded
+from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import discard, receive
 from tarn_gateway.bodies.checksums import EMPTY_MD5, BodySums, checksum_headers
@@ -65,11 +66,12 @@ async def put_object(backend: Backend, request: S3Request) -> Response:
     payload = backend.payload(request)
     if not path:
         return await _put_root(backend, request, branch, payload, condition)
-    repository = await backend.repositories.get(backend.call(request), request.bucket)
+    opening = backend.opening_call(request)
+    repository = await backend.repositories.get(opening, request.bucket)
     small = backend.bounds.small_body_bytes
     is_large = payload.size is None or payload.size > small
     if is_large:
-        await check_branch(backend, request, branch)
+        await check_branch(backend, request, branch, opening)
     operation = operation_id(backend, request) if condition else ""
     address, mtime_us = backend.ids.uuid7(), backend.clock.now_us()
     key = BlockKey(repository.namespace, physical_path(address))
@@ -84,12 +86,12 @@ async def put_object(backend: Backend, request: S3Request) -> Response:
         body, sums = await payload.read_all(small)
         entry = entry_of(sums)
         async with backend.locks.hold((repository.instance_uid, branch, path)):
-            await refuse_early(backend, request, condition, operation)
+            await refuse_early(backend, request, condition, operation, backend.call(request))
             await backend.blocks.put(key, body)
             await stage(backend, request, repository, entry, block=key, condition=condition)
     else:
         if condition:
-            await refuse_early(backend, request, condition, operation)
+            await refuse_early(backend, request, condition, operation, opening)
         entry = entry_of(await receive(backend.blocks, key, payload, small))
         await stage(backend, request, repository, entry, block=key, condition=condition)
     answer = [("ETag", quoted(entry.etag)), *checksum_headers(entry.checksums)]
@@ -108,7 +110,7 @@ async def _put_root(
         text = "The key must name an object on a branch: <branch>/<path>."
         raise S3Error("InvalidArgument", text, ArgumentName="key")
     await payload.read_all(0)
-    await check_branch(backend, request, branch)
+    await check_branch(backend, request, branch, backend.call(request))
     etag = EMPTY_MD5.hex()
     if condition and condition.if_match not in (ANY, etag):
         raise S3Error("PreconditionFailed")
@@ -145,7 +147,7 @@ def with_request_headers(entry: Entry, about: ObjectHeaders, headers: Headers) -
     )
 
 
-async def check_branch(backend: Backend, request: S3Request, branch: BranchId) -> None:
+async def check_branch(backend: Backend, request: S3Request, branch: BranchId, call: Call) -> None:
     """Checks that a branch accepts writes before much of the body is received.
 
     This only saves work: the answer may be stale when the entry is staged, and graveler decides then. A
@@ -154,7 +156,6 @@ async def check_branch(backend: Backend, request: S3Request, branch: BranchId) -
     Raises:
         TarnError: BRANCH_NOT_FOUND if there is no such branch; REF_NOT_WRITABLE for a tag.
     """
-    call = backend.call(request)
     try:
         await backend.graveler.get_branch(call, request.bucket, branch)
     except TarnError as error:
@@ -171,7 +172,7 @@ async def check_branch(backend: Backend, request: S3Request, branch: BranchId) -
 
 
 async def refuse_early(
-    backend: Backend, request: S3Request, condition: WriteCondition, operation: str
+    backend: Backend, request: S3Request, condition: WriteCondition, operation: str, call: Call
 ) -> None:
     """Refuses a conditional write of the request's key if its condition does not hold now.
 
@@ -185,12 +186,12 @@ async def refuse_early(
         condition: the condition of the write.
         operation: the request's operation id. If an earlier attempt of the same operation wrote the object,
             graveler returns the first attempt's answer.
+        call: context of the reads.
 
     Raises:
         TarnError: FAILED_PRECONDITION, or NOT_FOUND with ENTRY_NOT_FOUND, if the condition does not hold;
             REF_NOT_WRITABLE for a tag.
     """
-    call = backend.call(request)
     try:
         newest = (
             await backend.graveler.lookup(call, request.bucket, request.branch, request.path)
@@ -204,7 +205,7 @@ async def refuse_early(
     try:
         condition.check(request.path, newest)
     except TarnError:
-        await check_branch(backend, request, request.branch)  # a tag is read like a branch
+        await check_branch(backend, request, request.branch, call)  # a tag is read like a branch
         raise
 
 
@@ -258,8 +259,8 @@ async def stage(
 
 
 async def _remove(backend: Backend, block: BlockKey) -> None:
-    """Removes an unreferenced block after the answer. A removal is as durable as a write, and the client
-    should not wait for it to learn that the write was refused."""
+    """Removes an unreferenced block after the answer. A removal takes as long as a durable write, and the client should
+    learn of the refusal without waiting for it."""
     removal = discard(backend.blocks, block)
     if len(backend.removals) < backend.bounds.removals_max:
         backend.removals.spawn(removal)

@@ -1,7 +1,6 @@
 """Parses the bucket and key that a request names, and the ref and path that a key names.
 
-In `s3://<repository>/<ref>/<path>` the bucket is the repository (or a bucket view, whose keys are plain
-paths: callers check this before they split a key), and the key begins with the ref.
+In `s3://<repository>/<ref>/<path>` the bucket is the repository, and the key begins with the ref.
 """
 
 from __future__ import annotations

@@ -144,7 +144,8 @@ class Attempts:
                     self._pending.append((base, op_id))
                 case Settled.UNDECIDABLE:
                     raise OutcomeUnknownError(
-                        "cannot settle a change of a branch: too many changes followed it"
+                        "cannot settle a change of a branch: too many changes followed it; "
+                        "look at the branch before you repeat the change"
                     )
                 case Settled.NOT_APPLIED:
                     pass

@@ -1,5 +1,5 @@
-"""Builds the listing of a commit, or of what a reset leaves. Orders and results are ids, so that any process
-can do a build.
+"""Builds the listing of a commit, or of the changes that a reset leaves. Orders and results are ids, so that any
+process can do a build.
 
 An order names sealed tokens of a confirmed record (rule 4) and the listing beneath them. The builder
 reads the tokens itself: a row that was acknowledged before the seal was confirmed is in every later scan,
@@ -21,6 +21,7 @@ from tarn.core.ids import MetarangeId
 from tarn.core.listing.spans import PathSpan
 from tarn.kv.keys import PATHS_END, PATHS_START, path_key
 from tarn.kv.port import Partition, ScanKv
+from tarn_graveler.branch.erased_rows import ScannedErasures
 
 __all__ = [
     "BuildOrder",
@@ -28,6 +29,7 @@ __all__ = [
     "InlineBuilder",
     "again",
     "batch_of",
+    "build_layers",
     "keys_of",
     "keys_without",
     "rows_batch",
@@ -54,6 +56,8 @@ class BuildOrder:
         is_background: no caller waits for the result, so it leaves room for builds of commits; for the
             compactor's compactions.
         rows: a newest layer over the tokens: paths, ascending, and their entries or tombstones.
+        commits: the partition of the repository's commits, which holds the rows of erased addresses. A staged entry
+            that is the same object as an erased entry of the commit replaces it. None: none is erased.
     """
 
     namespace: str
@@ -65,6 +69,7 @@ class BuildOrder:
     finely: bool = False
     is_background: bool = False
     rows: tuple[tuple[str, bytes], ...] = ()
+    commits: Partition | None = None
 
 
 class Builder(Protocol):
@@ -92,15 +97,30 @@ class InlineBuilder:
         layers = [staged_batches(self._kv, token, order.reset) for token in order.tokens]
         if order.rows:
             layers.insert(0, again([rows_batch(order.rows)]))
-        return await self._committed.build(
-            order.namespace,
-            order.base,
-            layers,
-            head=order.head,
-            restored=order.reset,
-            counts_changes=order.counts_changes,
-            finely=order.finely,
-        )
+        return await build_layers(self._kv, self._committed, order, layers)
+
+
+async def build_layers(
+    kv: ScanKv,
+    committed: Committed,
+    order: BuildOrder,
+    layers: Sequence[AsyncIterator[pa.RecordBatch]],
+) -> BuildResult:
+    """Builds the listing of an order, whose rows are in layers: the newest one first.
+
+    Raises:
+        TarnError: as `Builder.build`.
+    """
+    return await committed.build(
+        order.namespace,
+        order.base,
+        layers,
+        head=order.head,
+        restored=order.reset,
+        counts_changes=order.counts_changes,
+        finely=order.finely,
+        erased=None if order.commits is None else ScannedErasures(kv, order.commits),
+    )
 
 
 async def staged_batches(

@@ -24,7 +24,7 @@ from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import BranchId, CommitId
 from tarn.kv.port import OutcomeUnknownError
 from tarn.telemetry.operations import Operations, phase
-from tarn_graveler.branch.building import Builder, BuildOrder
+from tarn_graveler.branch.building import Builder
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.publications import Publications
@@ -166,11 +166,7 @@ class Committing:
 
     async def _list(self, name: BranchName, record: Branch) -> BuildResult:
         """Builds the listing of a record's sealed tokens over its base; all of it is durable."""
-        base = await self._layers.base_of(name.repository, record)
-        head = await self._layers.head_beneath(name.repository, record)
-        tokens = [self._layers.partition(name, token) for token in record.sealed]
-        order = BuildOrder(name.repository.storage_namespace, base, tuple(tokens), head)
-        return await self._builder.build(order)
+        return await self._builder.build(await self._layers.order(name, record))
 
     async def _build(self, name: BranchName, record: Branch, request: CommitRequest) -> _Built:
         """Builds a commit of a record's sealed tokens; durable, and not yet named by a branch.
@@ -254,6 +250,6 @@ def _was_reset(branch_id: BranchId, head: CommitId) -> TarnError:
     text = (
         f"this commit was not made: branch {branch_id} was reset meanwhile, and none of the changes that were to be "
         "committed is left. The reset discarded them, or another commit took them. Look at the log, now at "
-        f"{head}, and at the uncommitted changes; write again what is missing, then commit"
+        f"{head}, and at the uncommitted changes; repeat the missing writes, then commit"
     )
     return TarnError(Kind.CONFLICT, Reason.BRANCH_RESET, text, branch=branch_id, commit_id=head)

@@ -32,7 +32,6 @@ from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
 from tarn.telemetry.operations import Operations, phase
-from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.branch.compacted_listings import CompactedListing, CompactedListings
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
@@ -51,7 +50,7 @@ _log = structlog.get_logger()
 
 
 class CompactionOutcome(enum.Enum):
-    """What became of a compaction."""
+    """The outcome of a compaction."""
 
     COMPACTED = "compacted"
     NOTHING_TO_DO = "nothing to do"
@@ -226,17 +225,9 @@ class Compacting:
         self, handle: BranchHandle, version: BranchVersion, *, is_background: bool
     ) -> CompactedListing:
         """Builds the listing of a record's sealed tokens over its base, and pins it."""
-        name, record = handle.name, version.branch
-        repository = name.repository
-        order = BuildOrder(
-            repository.storage_namespace,
-            await self._layers.base_of(repository, record),
-            tuple(self._layers.partition(name, token) for token in record.sealed),
-            await self._layers.head_beneath(repository, record),
-            counts_changes=False,
-            finely=True,
-            is_background=is_background,
-        )
+        record = version.branch
+        order = await self._layers.order(handle.name, record)
+        order = replace(order, counts_changes=False, finely=True, is_background=is_background)
         return await self._listings.build(handle, version, record, order)
 
     async def _publish(

@@ -32,7 +32,14 @@ from dataclasses import dataclass
 
 from tarn.core.branch import Branch, TokenKind
 from tarn.core.condition import WriteCondition
-from tarn.core.entry import identity_of, is_tombstone, judged_at, judged_move_of, operation_of
+from tarn.core.entry import (
+    identity_of,
+    is_tombstone,
+    judged_at,
+    judged_move_of,
+    operation_of,
+    replacing,
+)
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import path_key
 from tarn.kv.port import Kv, OutcomeUnknownError, Predicate, PredicateFailedError
@@ -118,7 +125,7 @@ class _Write:
             )
             raise OutcomeUnknownError(text)
         if not self.written:
-            self.value = row
+            self.value = replacing(row, b"")  # as it was staged: a build may have set the address
         return newest.is_staged
 
 
@@ -250,4 +257,6 @@ def _is_repeated(newest: bytes, packed: bytes, operation_id: str) -> bool:
     """Whether a row was written by an earlier attempt of the same operation, for the same content."""
     if is_tombstone(newest):
         return False
-    return operation_of(newest) == operation_id and identity_of(newest) == identity_of(packed)
+    if operation_of(newest) != operation_id:
+        return False
+    return identity_of(replacing(newest, b"")) == identity_of(packed)

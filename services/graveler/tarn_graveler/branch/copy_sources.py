@@ -1,9 +1,9 @@
-"""Lookups for copies by reference: they note the address before anybody stages it again.
+"""Lookups for copies by reference: they note the address before a copy stages it again.
 
 Without online deletion an entry of a staging token may be copied as it was found. With it, the entry may be overwritten
 and its block deleted before the copy is staged. So the address is noted in its token, *and then read again*. If the
-entry is still there, the note was durable before any write that replaces the entry was acknowledged, and whoever judges
-the replaced row sees the note (docs/design/online-deletion.md).
+entry is still there, the note was durable before any write that replaces the entry was acknowledged. So the replica
+that judges the replaced row sees the note (docs/design/online-deletion.md).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class CopySources:
         if not self._is_noted:
             return await self._reading.lookup(repository, ref, path)
         resolved = await self._refs.resolve(repository, ref)
-        if isinstance(resolved, OnCommit):  # whatever a commit holds is never deleted online
+        if isinstance(resolved, OnCommit):  # an entry that a commit holds is never deleted online
             return await self._reading.lookup(repository, ref, path)
         noted: bytes | None = None
         for _ in range(_TRIES):

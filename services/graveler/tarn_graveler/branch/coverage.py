@@ -1,10 +1,10 @@
 """Which committed rows a staging token overrides, as far as this replica has seen.
 
 A row of a token never disappears: it is overwritten by another row of its path, or its whole token leaves the
-record. So "the token holds a row of this path" stays true for as long as any record names the token, and "this
-token covers the nth row of that range" may be remembered without a check, for ever: ids of tokens and of ranges
-are never used again for anything else. Whether the row is an entry or a tombstone is not remembered, because
-that changes. docs/design/tombstones.md.
+record. So "the token holds a row of this path" stays true for as long as any record names the token. And "this token
+covers the nth row of that range" may be remembered without a check, for ever: ids of tokens and of ranges are never
+used again for anything else. Whether the row is an entry or a tombstone is not remembered, because that changes.
+docs/design/tombstones.md.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tarn.core.branch import Branch, with_oldest_of
 from tarn.core.entry import TOMBSTONE, address_of, is_tombstone
@@ -32,14 +33,14 @@ _TRIES = 16
 
 _Outcomes = dict[NamedEntry, "Discarded"]
 _Rows = dict[str, bytes]
-"""By path, what the commit has there: an entry or a tombstone."""
+"""By path, the content of the commit: an entry or a tombstone."""
 
 
 class Discarded(enum.Enum):
-    """What became of an uncommitted entry."""
+    """The outcome for an uncommitted entry."""
 
     DISCARDED = "discarded"
-    """It is gone: the path has the content of the branch's commit, or what was written since."""
+    """It is gone: the path has the content of the branch's commit, or of a later write."""
     REPLACED = "replaced"
     """The newest entry of the path has another address."""
     COMMITTED = "committed"
@@ -68,7 +69,8 @@ class Discarding:
     async def discard(self, name: BranchName, entries: Sequence[NamedEntry]) -> list[Discarded]:
         """Discards those entries that are uncommitted and the newest ones of their paths: all in one step.
 
-        Changes nothing, and seals nothing, if there is none. May be repeated: what is gone is absent, or committed.
+        Changes nothing, and seals nothing, if there is none. May be repeated: an entry that is gone is then ABSENT or
+        COMMITTED.
 
         Args:
             name: the branch.
@@ -176,16 +178,9 @@ class Discarding:
 
     async def _order(self, name: BranchName, record: Branch, rows: _Rows) -> BuildOrder:
         """Orders the listing of a record's base and sealed tokens with the commit's rows over them."""
-        repository = name.repository
-        return BuildOrder(
-            repository.storage_namespace,
-            await self._layers.base_of(repository, record),
-            tuple(self._layers.partition(name, token) for token in record.sealed),
-            await self._layers.head_beneath(repository, record),
-            rows=tuple(sorted(rows.items())),
-            counts_changes=False,
-            finely=True,
-        )
+        order = await self._layers.order(name, record)
+        layer = tuple(sorted(rows.items()))
+        return replace(order, rows=layer, counts_changes=False, finely=True)
 
 
 def _judged(newest: bytes | None, address: bytes) -> Discarded:

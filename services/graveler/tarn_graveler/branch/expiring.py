@@ -51,7 +51,7 @@ class _NotDueError(Exception):
 
 @dataclass(slots=True)
 class ExpiryProgress:
-    """What the looks of one replica have done since its start.
+    """Counts of the looks of one replica since its start.
 
     Attributes:
         deleted: branches that it deleted.
@@ -66,7 +66,7 @@ class BranchExpiring:
     """Sets the end of branches, and deletes those whose grace is over.
 
     Attributes:
-        progress: what the looks have done, for metrics.
+        progress: counts of the looks, for metrics.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ rows may have been acknowledged in it since the first seal. They stay uncommitte
 If the compare-and-set finds another head, the commit is made again on that one, and the sealed tokens are
 judged again: rows that changed nothing on one commit may change another one.
 
-A reset discards what is uncommitted; a forced move discards it and moves the head.
+A reset discards the uncommitted changes; a forced move discards them and moves the head.
 """
 
 from __future__ import annotations

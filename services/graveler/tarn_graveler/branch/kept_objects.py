@@ -47,7 +47,7 @@ class KeptObjects:
         entry = unpack(packed)
         since_us = rules.written_since_us(self._clock.now_us())
         is_kept = bool(since_us) and entry.mtime_us >= since_us
-        # What is not read goes by a sweep; until then this read counts.
+        # A sweep deletes an object that is not read; until then this read counts.
         is_kept = is_kept or rules.read_days is not None
         for name in rules.listed_on:
             is_kept = is_kept or await self._lists(repository, BranchId(name), path)

@@ -18,8 +18,9 @@ from tarn.core.listing.spans import PathSpan
 from tarn.kv.keys import PATHS_END, PATHS_START, after_prefix, path_key, paths_of
 from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository
-from tarn_graveler.branch.building import keys_of
+from tarn_graveler.branch.building import BuildOrder, keys_of
 from tarn_graveler.branch.coverage import Coverage
+from tarn_graveler.branch.erased_rows import ErasureLookups
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN, Leaps
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.branch.staging_events import StagingEvents
@@ -216,7 +217,7 @@ class Layers:
             name: the branch.
             token: the token. Its store acknowledged a row of each path: "surely holds" must be true for ever
                 (`coverage`).
-            metarange_id: the listing beneath, or any other: what is noted is about its ranges.
+            metarange_id: the listing beneath, or any other one: the notes are about its ranges.
             paths: the paths, in any order.
         """
         if len(paths) < min(_NOTED_MIN, self._leap_rows_min):
@@ -236,6 +237,21 @@ class Layers:
     async def has_rows(self, name: BranchName, token: Token, span: PathSpan) -> bool:
         """Whether a token holds a staged row of a path in a span."""
         return bool(await self._kv.scan(self.partition(name, token), *keys_of(span), 1))
+
+    async def order(self, name: BranchName, record: Branch) -> BuildOrder:
+        """Orders the listing of a record's sealed tokens over its base; their seal must be confirmed."""
+        repository = name.repository
+        return BuildOrder(
+            repository.storage_namespace,
+            await self.base_of(repository, record),
+            tuple(self.partition(name, token) for token in record.sealed),
+            await self.head_beneath(repository, record),
+            commits=self._repositories.keys_of(repository).commits,
+        )
+
+    def erased(self, repository: Repository) -> ErasureLookups:
+        """The rows of a repository's erased addresses."""
+        return ErasureLookups(self._kv, self._repositories.keys_of(repository).commits)
 
     def partition(self, name: BranchName, token: Token) -> Partition:
         """Returns the partition that holds the rows of a token."""

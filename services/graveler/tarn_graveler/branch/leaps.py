@@ -7,11 +7,11 @@ of the listing:
 2. of each token the rows that are no tombstones, which the store sorts out (`Kv.scan_without`);
 3. for each of these rows, whether a token above holds a row of its path: by point reads.
 
-So it never needs the tombstones themselves, except for the rows of which it cannot know otherwise. That is the
-plain merge's answer: the newest row of a path decides, and a path without a live row is not listed. Each row is
-read at some moment of the call, as in the plain merge; a row that is written meanwhile may or may not be seen.
+So it reads a tombstone only where it does not know otherwise that a row is hidden. The answer is that of the plain
+merge: the newest row of a path decides, and a path without a live row is not listed. Each row is read at some moment of
+the call, as in the plain merge; a row that is written meanwhile may or may not be seen.
 
-A leap is only made where it is cheaper. What is hidden is learnt from the plain merge's rounds.
+A leap is only made where it is cheaper. The rounds of the plain merge show which rows are hidden.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Leaps:
     Args:
         kv: the store of the tokens.
         committed: the store of the listing beneath.
-        coverage: what the replica knows; learns from the offers.
+        coverage: the overridden rows that the replica knows; learns from the offers.
         namespace: the repository's namespace.
         tokens: the partitions of the record's tokens, newest first.
         metarange_id: the listing beneath them; None if there is none.
@@ -199,7 +199,7 @@ class Leaps:
                 if depth == len(self._tokens):
                     self._note(token, places, found[-1][0], over)
         paths = sorted(path for path, row in visible.items() if not is_tombstone(row))
-        # Rows above hide most of what was found, and the plain merge is cheaper than to ask for each.
+        # Rows above hide most of the rows that were found, and the plain merge is cheaper than to ask for each.
         if 2 * len(paths) < probed:
             self._pause = _PAUSE_OFFERS
         return Leap((paths, [visible[path] for path in paths]), upto, _COST_ROWS)

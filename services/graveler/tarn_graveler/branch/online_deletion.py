@@ -7,7 +7,8 @@ Each replaced row is judged twice:
 2. *After the delay*, which is for readers: no hold and no collection is under way, and the path does not hold the
    address. Then the block is deleted.
 
-The queue is bounded and in memory. What it loses or keeps is left to the garbage collection.
+The queue is bounded and in memory. Blocks of rows that it loses or keeps are left to the
+garbage collection.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tarn_graveler.collection.records import Collections
 __all__ = ["OFFLINE", "OUTCOMES", "OnlineDeletion", "OnlineSettings"]
 
 OUTCOMES = ("queued", "deleted", "copied", "not-replaced", "token-left", "failed", "queue-full")
-"""What `OnlineDeletion.outcomes` counts: `queued`, then what became of the row. `queue-full` rows were not queued."""
+"""The keys of `OnlineDeletion.outcomes`: `queued`, then the outcome of the row. `queue-full` rows were not queued."""
 
 QUEUE_MAX = 20_000
 """Rows that wait to be judged or deleted."""
@@ -74,7 +75,7 @@ class OnlineDeletion:
     """The queue of one replica, and its judgements.
 
     Attributes:
-        rows: knows the private rows; writers tell it what they write.
+        rows: knows the private rows; writers tell it their rows.
         outcomes: how many rows were `queued`, `deleted`, or kept, by the reason.
     """
 
@@ -122,7 +123,7 @@ class OnlineDeletion:
                 _log.warning("online deletion failed", reason=error.reason, error=error.message)
 
     async def step(self) -> int:
-        """Judges what was replaced, and deletes what is due; returns how many blocks it deleted.
+        """Judges the replaced rows, and deletes the blocks that are due; returns how many blocks it deleted.
 
         Raises:
             TarnError: the stores' errors. The rows of the look or deletion that failed are kept.
@@ -218,9 +219,8 @@ class OnlineDeletion:
     async def _not_at_their_paths(
         self, name: BranchName, rows: Sequence[Replaced]
     ) -> list[Replaced]:
-        """Returns the rows whose address is not what their path holds now.
-
-        Nothing can bring it back; this look is a net under mistakes.
+        """Returns the rows whose address is not the one that their path holds now. No write can bring the address back;
+        this look is a safety net against mistakes.
         """
         record = await self._record(name)
         if record is None:

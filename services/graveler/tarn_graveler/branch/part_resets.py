@@ -3,13 +3,15 @@ tests/models/branch_resets.py.
 
 Seal; confirm the seal; build the listing of all that remains: the commit's content under the prefix, and the sealed
 rows over the former listing everywhere else. One compare-and-set of the whole record then puts that listing beneath the
-staging token as the compacted one, removes the sealed tokens, and replaces the staging token, because the content
-beneath it changes. So the reset is atomic, whatever its size. Rows under the prefix are not read.
+staging token as the compacted one and removes the sealed tokens. It also replaces the staging token, because the
+content beneath it changes. So the reset is atomic, whatever its size. Rows under the prefix are not read.
 
 Rows that are acknowledged after the seal stay, under the prefix, too.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from tarn.block.committed import Committed
 from tarn.core.branch import (
@@ -118,16 +120,7 @@ class PartResets:
 
     async def _remaining(self, name: BranchName, record: Branch, span: PathSpan) -> BuildOrder:
         """Orders the listing of what remains of a record's base and sealed tokens."""
-        repository = name.repository
-        tokens = tuple(self._layers.partition(name, token) for token in record.sealed)
-        return BuildOrder(
-            repository.storage_namespace,
-            await self._layers.base_of(repository, record),
-            tokens,
-            await self._layers.head_beneath(repository, record),
-            span,
-            finely=True,
-        )
+        return replace(await self._layers.order(name, record), reset=span, finely=True)
 
     async def leave(
         self, handle: BranchHandle, record: BranchVersion, built_from: Branch, order: BuildOrder

@@ -2,10 +2,10 @@
 
 A row is *private* if its address was made for the write that staged it here, and that write was acknowledged at its
 first attempt: then no other row was ever written with this address. If such a row is overwritten or deleted in the same
-token, and that write is acknowledged, no commit, no listing and no later read finds the address. What remains are
-copies by reference, which leave notes, and readers that found the row before.
+token, and that write is acknowledged, no commit, no listing and no later read finds the address. Only copies by
+reference, which leave notes, and readers that found the row before can still use it.
 
-Memory only: what a restart forgets is left to the garbage collection.
+Memory only: the garbage collection deletes the blocks of the rows that a restart forgets.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Branches:
         self._clock = clock
         self._ids = ids
         # By repository instance and branch.
-        # Not a `TtlCache`: what is too old to be used is still compared with what was read (`accept`).
+        # Not a `TtlCache`: `accept` still compares a record that is too old to be used with the one that was read.
         self._known: BoundedMap[tuple[str, str], _Known] = BoundedMap(_CACHED_MAX)
         self._reads = Batcher[Partition, bytes, Versioned | None](self._read_together, tasks)
 
@@ -365,7 +365,7 @@ class Branches:
         if found is None:
             if attempts.is_pending:
                 raise OutcomeUnknownError(
-                    "cannot settle a change of a branch: it has been deleted since"
+                    "cannot settle a change of a branch, because the branch was deleted since"
                 )
             return None
         version = BranchVersion(decode_branch(found.value), found.predicate)

@@ -27,7 +27,7 @@ from tarn_graveler.branch.drop_list import DropList
 __all__ = ["ReflogLimits", "ReflogRows"]
 
 _EXPIRE_EVERY = 64
-"""Number of entries after which the rows of a branch are counted: its rows exceed their limit by so many."""
+"""Number of new entries after which the rows of a branch are counted, so it exceeds its limit by about this many."""
 _PAGE = 128
 _DELETED_AT_ONCE = 256
 _REGISTERED_MAX = 10_000
@@ -43,7 +43,7 @@ class ReflogLimits:
 
     Attributes:
         retention_us: entries older than this are expired; microseconds.
-        entries_max: older entries of a branch name than its newest so many are expired.
+        entries_max: number of newest entries that a branch name keeps; older ones are expired.
     """
 
     retention_us: int

@@ -90,7 +90,8 @@ class Staging:
                 return
             branch = fresh
         raise OutcomeUnknownError(
-            f"{path}: branch {name.branch_id} was sealed {TRIES} times during the write"
+            f"{path}: branch {name.branch_id} was sealed {TRIES} times during the write; "
+            "repeat the write"
         )
 
     async def unstage(self, name: BranchName, paths: Sequence[str]) -> list[TarnError | None]:
@@ -141,7 +142,8 @@ class Staging:
             pending = [path for path in pending if path not in outcomes]
             record = fresh
         unknown = OutcomeUnknownError(
-            f"branch {name.branch_id} changed {TRIES} times during the deletion"
+            f"branch {name.branch_id} changed {TRIES} times during the deletion; "
+            "repeat the deletion"
         )
         return [outcomes.get(path, unknown) for path in paths]
 

@@ -1,4 +1,4 @@
-"""Counts what writes, commits, resets and compactions of this replica do to staging tokens, for compactors.
+"""Counts the effects of this replica's writes, commits, resets and compactions on staging tokens, for compactors.
 
 Counts are totals per token since the start of the replica. A watcher states the sequence of the last change that it
 knows, and gets the tokens that changed since. So there is no queue for each watcher, a lost answer is repeated, and a
@@ -81,7 +81,7 @@ class Changes:
 
     Attributes:
         tokens: the changed tokens, in the order of their last changes.
-        sequence: what the watcher states in its next request.
+        sequence: the number that the watcher states in its next request.
         is_incomplete: changes that the watcher does not know were forgotten.
     """
 
@@ -156,6 +156,15 @@ class StagingEvents:
         tally.rows_returned += returned
         if not tally.is_dirty:
             self._mark(tally)
+
+    def listed_rows(self, branch: Branch) -> tuple[int, int]:
+        """Returns the rows that listings of a branch read and returned here, since its tokens came.
+
+        That is since its last commit, reset or compaction. (0, 0): none was counted.
+        """
+        found = [self._tallies.get(token.token_id) for token in branch.tokens]
+        known = [tally for tally in found if tally is not None]
+        return sum(each.rows_read for each in known), sum(each.rows_returned for each in known)
 
     def changed(self, repository_id: str, branch_id: str, before: Branch, after: Branch) -> None:
         """Counts a confirmed change of a branch record."""

@@ -14,8 +14,8 @@ have ended or start again. A token never returns to a record, so the result of t
 the record still names the token (the change was not made, or not yet), the cleaner looks again, less and
 less often.
 
-The first look comes an eighth of the drop delay after the announcement: the change that follows it takes milliseconds.
-So most tokens take space for little more than the drop delay after they left their record.
+The first look comes two seconds after the announcement: the change that follows it takes milliseconds. So most
+tokens take space for little more than the drop delay after they left their record.
 
 A partition is dropped a second time an hour later, because a write that was never acknowledged may have
 been applied between the two drops.
@@ -43,8 +43,9 @@ from tarn_graveler.repository.records import Repositories
 __all__ = ["CleanupProgress", "TokenCleanup"]
 
 _SECOND_DROP_US = 3_600_000_000
-_LOOKS_PER_DELAY = 8
-"""The times of looks and drops are whole parts of the drop delay apart, so that most replicas compute the same ones."""
+_LOOK_US = 2_000_000
+_LOOKS_PER_DELAY_MIN = 8
+"""The times of looks and drops are multiples of the first pause apart, so that most replicas compute the same ones."""
 _LOOK_US_MAX = 86_400_000_000
 """Longest pause between two looks at a token that its record still names: one day."""
 _ANNOUNCEMENTS = 4
@@ -56,7 +57,7 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class CleanupProgress:
-    """What the cleaner of one replica has done since its start.
+    """Counts of the cleaner of one replica since its start.
 
     Attributes:
         done_before_us: the checkpoint of the drop list when the last pass began: all earlier drops are done; Unix
@@ -79,7 +80,7 @@ class TokenCleanup:
     Attributes:
         look_at_task: called with each task that is due to be looked at, and its time (docs/design/tasks.md).
         look_at_branch: called with each branch whose end is due, and its time.
-        progress: what the cleaner has done, for metrics.
+        progress: the counts of the cleaner, for metrics.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class TokenCleanup:
         self._repositories = repositories
         self._clock = clock
         self._drop_delay_us = int(drop_delay_seconds * 1_000_000)
-        self._look_us = max(self._drop_delay_us // _LOOKS_PER_DELAY, 1)
+        self._look_us = max(min(self._drop_delay_us // _LOOKS_PER_DELAY_MIN, _LOOK_US), 1)
         self._poll_seconds = poll_seconds
         # Rows of the list that this replica has processed and will read again: those of a few minutes.
         self._done: set[bytes] = set()
@@ -240,7 +241,7 @@ class TokenCleanup:
         """Returns the first time later than now that is a whole number of pauses after the time of a row.
 
         Computed from the row, so that every replica adds the same row. Later than now, also if no replica ran for days:
-        a pass moves the checkpoint to the time of its begin, and does not read again what is before it.
+        a pass moves the checkpoint to the time of its begin, and reads no earlier rows again.
         """
         late_us = max(self._clock.now_us() - drop.drop_time_us, 0)
         return drop.drop_time_us + (late_us // max(pause_us, 1) + 1) * max(pause_us, 1)

@@ -42,7 +42,7 @@ class _Known:
 
     Attributes:
         after: the page has the changes of greater paths.
-        limit: the changes that were asked for: a smaller page than a caller wants is not used for it.
+        limit: the number of changes that were asked for. The page does not serve a caller that asks for more.
         page: the changes. Invariant: its lists are never changed.
         size: bytes of memory.
     """
@@ -150,7 +150,8 @@ class UncommittedChanges:
             paths, entries, next_after = _joined(staged, next_after, beneath, limit)
         columns = [pa.array(paths, pa.string()), pa.array(entries, pa.binary())]
         rows = pa.record_batch(columns, names=["path", "value"])
-        found = await self._committed.differences.staged_page(namespace, head, rows)
+        erased = self._layers.erased(name.repository)
+        found = await self._committed.differences.staged_page(namespace, head, rows, erased)
         return found if found.next_after is not None else replace(found, next_after=next_after)
 
     async def _staged(

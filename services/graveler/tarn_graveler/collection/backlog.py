@@ -1,7 +1,7 @@
-"""What waits for garbage collections, as metrics of a replica (docs/operate/gc.md).
+"""The backlog of garbage collections, as metrics of a replica (docs/operate/gc.md).
 
-Every replica reads the records of all repositories now and then, and tells the sums. So all replicas tell the same, up
-to the time of their last look; queries take the maximum.
+Every replica reads the records of all repositories now and then, and reports the sums. So all replicas report the same,
+up to the time of their last look; queries take the maximum.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tarn_graveler.repository.purges import Purges
 __all__ = ["LOOK_SECONDS", "Backlog", "CollectionBacklog"]
 
 LOOK_SECONDS: Final = 900.0
-"""Time between two looks: one read for each repository. What waits changes in hours."""
+"""Time between two looks: one read for each repository. The backlog changes in hours."""
 _FIRST_SECONDS: Final = 60.0
 _NAMESPACES: Final = 1_000
 
@@ -32,7 +32,7 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Backlog:
-    """What waits in all repositories. Times are microseconds since the epoch; 0: none.
+    """The backlog of all repositories. Times are microseconds since the epoch; 0: none.
 
     Attributes:
         candidates: blocks and files that the last complete marks found, and no sweep has deleted yet.
@@ -107,7 +107,7 @@ class CollectionBacklog:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def look(self) -> Backlog:
-        """Reads the records of all repositories and deleted namespaces; returns what waits.
+        """Reads the records of all repositories and deleted namespaces; returns the backlog.
 
         Raises:
             TarnError: CORRUPT: a record is damaged; errors of the store.

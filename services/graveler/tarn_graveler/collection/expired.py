@@ -2,7 +2,7 @@
 
 An expired commit keeps its row, its metarange and its ranges, but its entries are no roots of a collection any more.
 A collection writes the rows of commits that expire *before* it reads the roots. An operation that makes entries of an
-old commit live again makes them a root first, by a pending ref, a pin, or the row of a new commit, and *then* looks for
+old commit live again makes them a root first: by a pending ref, a pin, or the row of a new commit. *Then* it looks for
 the expired row of the old one (`refuse`). So one of the two sees the other (docs/design/retention.md).
 """
 
@@ -60,7 +60,7 @@ class ExpiredCommits:
     async def refuse(self, repository: Repository, commit_ids: Iterable[CommitId]) -> None:
         """Refuses an operation that takes entries from these commits, by a read that is sent now.
 
-        It decides only after the operation has made what it takes a root (rule 14).
+        Call it only after the operation has made the entries that it takes a root (rule 14).
 
         Raises:
             TarnError: EXPIRED_COMMIT.
@@ -69,9 +69,9 @@ class ExpiredCommits:
             raise expired_commit(commit_id, expiry)
 
     async def refuse_read(self, repository: Repository, commit_id: CommitId) -> None:
-        """Refuses to read objects of an expired commit. What it knows may be `READ_CACHE_SECONDS` old.
+        """Refuses to read objects of an expired commit. Its knowledge may be `READ_CACHE_SECONDS` old.
 
-        Only such a read is remembered: a commit that was merely shown is looked for again.
+        Only reads of objects are remembered: a commit that was merely shown is looked up again.
 
         Raises:
             TarnError: EXPIRED_COMMIT.

@@ -108,9 +108,9 @@ class Fences:
 
         Args:
             repository: where the listings are.
-            make: builds listings, adds what it puts to what it gets, checks that, and makes the listings roots before
-                it returns. Called again if a sweep began meanwhile or took a block of the last result, which must not
-                be used.
+            make: builds listings, adds the blocks that it puts to its argument, checks that, and makes the listings
+                roots before it returns. Called again if a sweep began meanwhile or took a block of the last result,
+                which must not be used.
 
         Raises:
             TarnError: as `make`; UNAVAILABLE: this happened again and again, or a batch of deletions does not end.

@@ -1,7 +1,7 @@
-"""What a plan of an expiry needs to know of a repository, page by page (docs/design/retention.md).
+"""The facts about a repository that a plan of an expiry needs, page by page (docs/design/retention.md).
 
 The refs come before the commits, so that the commits hold all ancestors of the heads. They come once more behind them:
-a ref that was made or moved meanwhile protects its commit, too.
+a ref that was created or moved meanwhile protects its commit, too.
 """
 
 from __future__ import annotations

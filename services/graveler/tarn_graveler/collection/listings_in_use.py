@@ -2,7 +2,7 @@
 
 Every commit with a row is a root, also one that no branch was moved to. Its ranges may be gone: its process paused for
 days before it wrote the row, or died between the row and its last look for sweeps (rule 13). No ref can come to lead to
-such a commit, so what it lacks keeps no collection from the rest.
+such a commit, so a range that it lacks keeps no collection from the rest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COMMITS_AT_ONCE: Final = 100
 
 
 class ListingsInUse:
-    """Looks for listings in what refs and reflogs lead to."""
+    """Looks for listings among the commits to which refs and reflogs lead."""
 
     def __init__(self, kv: Kv, repositories: Repositories, commits: Commits) -> None:
         self._kv = kv

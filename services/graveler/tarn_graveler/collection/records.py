@@ -32,8 +32,8 @@ class Collections:
     Attributes:
         limits: the times of collections.
         reads: the journal of reads.
-        roots: reads what is referenced.
-        history: reads what retention rules are about.
+        roots: reads the roots.
+        history: reads the commits and refs to which retention rules apply.
         in_use: looks for listings that are needed.
         erased: the rows of erased addresses.
         staged: reads staged rows with their paths.

@@ -11,7 +11,8 @@ ranges only, unless a branch, a tag, a reflog or a pin names it, too: no rule ov
 created count (rule 14). Branches and tags are also read to check that their commits have rows: with a damaged history,
 fewer roots would be found, and live blocks deleted.
 
-What was read lately comes last. It is no root, and only tells which objects of expired commits a rule keeps.
+The objects that were read lately come last. They are no roots, and only tell which objects of expired commits a rule
+keeps.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class RootsPage:
     """A page of roots.
 
     Attributes:
-        stage: what the page is about.
+        stage: the stage that the page belongs to.
         addresses: addresses of blocks; one may come more than once.
         metarange_ids: listings, each with all that it refers to, except for those in `emptied_ids`.
         emptied_ids: those of `metarange_ids` that this page needs without the objects: of expired commits. Another page
@@ -66,7 +67,7 @@ class RootsPage:
         keeping_ids: listings of heads that keep objects of expired commits, by rules of objects.
         written_since_us: objects of expired commits that were written since then are kept, microseconds since the
             epoch; 0: this page tells none.
-        reads: what was read lately, if a rule asks for it.
+        reads: the objects that were read lately, if a rule needs them.
         heads: the keys of the live branches of the page, each with its head.
         cursor: where the next page begins; empty after the last page.
     """
@@ -281,7 +282,7 @@ class Roots:
             return None
         return [page.stage, rows[-1][0][len(_COMMITS) :].decode()]
 
-    # ---- what was read lately
+    # ---- objects that were read lately
 
     async def _read_lately(
         self, repository: Repository, place: Place, _: int, page: RootsPage

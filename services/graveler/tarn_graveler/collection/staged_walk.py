@@ -49,7 +49,7 @@ async def read_staged(
     """Reads up to `limit` rows, or the next branch record.
 
     The tokens are those that the branch named when its record was read. One that left the record meanwhile may be
-    dropped already: its rows have moved on, to what the caller reads afterwards. A newer token has newer rows.
+    dropped already: its rows have moved on, to places that the caller reads afterwards. A newer token has newer rows.
 
     Args:
         kv: the store.

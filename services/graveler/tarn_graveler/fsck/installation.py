@@ -14,6 +14,7 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import parse_repository_id
 from tarn.kv.agreement import SETTINGS, decode_settings
 from tarn.kv.auth_records import decode_credential, decode_setup, decode_user
+from tarn.kv.compaction_records import decode_pause
 from tarn.kv.drop_records import Drop, decode_drop
 from tarn.kv.fence import FENCE, decode_store, fence_partition
 from tarn.kv.keys import AuthKeys, after_prefix
@@ -98,6 +99,8 @@ class Installation:
                     held[namespace.instance_uid] = shown(key[len(_NAMESPACES) :]), namespace
             elif key.startswith(self._keys.QUOTAS):
                 await self._decodes(partition, row, _check_quota)
+            elif key == self._keys.COMPACTION_PAUSE:
+                await self._decodes(partition, row, _check_pause)
             elif not key.startswith(_REPOS) and key != self._keys.PAGE_KEY:
                 self._find(Code.KEY_UNKNOWN, f"{partition.name} {shown(key)}", "unknown key layout")
         async for repository in self._records():
@@ -183,7 +186,8 @@ class Installation:
     # ---- records of the store
 
     async def check_place(self) -> None:
-        """Checks that the fence, the shared settings, the rows of replicas and those of the journal of reads."""
+        """Checks that the fence, the shared settings, the rows of replicas and those of the journal of reads can be
+        read."""
         partition = fence_partition(self._keys.installation_id)
         async for row in self._reads.rows(partition):
             check = _OF_THE_PLACE.get(row[0].partition(b"/")[0])
@@ -329,6 +333,10 @@ def _check_namespace(key: bytes, value: bytes) -> None:
 
 def _check_quota(key: bytes, value: bytes) -> None:
     decode_quota(key, value)
+
+
+def _check_pause(_: bytes, value: bytes) -> None:
+    decode_pause(value)
 
 
 def _check_done_before(_: bytes, value: bytes) -> None:

@@ -71,7 +71,7 @@ async def named_token(lake: Lake, branch_id: BranchId, token_id: str) -> Token |
 
 
 async def gather_staged(lake: Lake, references: References, round_number: int) -> None:
-    """Reads every token of every branch; the first round also checks what it reads."""
+    """Reads every token of every branch; the first round also checks the rows."""
     state, progress = lake.session.state, lake.session.progress
     progress.begin(f"{lake.repository.repository_id}: staged entries")
     for branch_id in await branch_names(lake):

@@ -97,7 +97,7 @@ def open_state(path: Path, scope: str, now_us: int) -> State:
             raise
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
-            text = f"another check uses the state file {path}"
+            text = f"another check uses the state file {path}; wait for its end, or choose another file"
             raise TarnError(Kind.CONFLICT, Reason.UNAVAILABLE, text) from error
         text = f"cannot use the state file {path}: {error}"
         raise TarnError(Kind.INTERNAL, Reason.INTERNAL, text) from error
@@ -120,7 +120,10 @@ def _opened(connection: sqlite3.Connection, path: Path, scope: str, now_us: int)
         state = State(connection)
         if state.all("SELECT 1 FROM steps LIMIT 1") and not state.is_finished:
             if state.meta("scope") != scope:
-                text = f"{path} holds an unfinished check of {state.meta('scope')}, not of {scope}"
+                text = (
+                    f"{path} holds an unfinished check of {state.meta('scope')}, not of {scope}; choose another file, "
+                    "or discard it with --restart"
+                )
                 raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
             connection.commit()
             return state

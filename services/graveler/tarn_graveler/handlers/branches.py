@@ -109,7 +109,7 @@ class BranchHandler:
         self._admission = graveler.admission
         self._default_branch = DefaultBranch(graveler.repositories, graveler.branches)
         self._expiring = graveler.expiring
-        self._require_feature = graveler.require_feature
+        self._features = graveler.features
         self._clock = graveler.clock
 
     async def CreateBranch(
@@ -148,7 +148,7 @@ class BranchHandler:
         """
         if not request.HasField("time_to_live"):
             return None
-        self._require_feature(Feature.NEW_FIELDS)
+        self._features.require(Feature.NEW_FIELDS)
         return expiry_in(request.time_to_live.ToMicroseconds(), self._clock.now_us())
 
     async def SetBranchExpiry(

@@ -1,4 +1,4 @@
-"""CollectionService: the runs of garbage collections, and what they may not delete."""
+"""CollectionService: the runs of garbage collections, and the roots that they may not delete."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class CollectionHandler:
         return pb.RenewCollectionResponse(collection=changed)
 
     async def ListRoots(self, request: pb.ListRootsRequest, call: Call) -> pb.ListRootsResponse:
-        """Returns a page of what is referenced."""
+        """Returns a page of roots."""
         rule = _RULES["ListRoots"]
         repository, grant = await self._guard.enter_repository(call, rule, request)
         limit = paging(request.page_size, _ROWS_DEFAULT, _ROWS_MAX)
@@ -129,7 +129,7 @@ class CollectionHandler:
     async def ListHistory(
         self, request: pb.ListHistoryRequest, call: Call
     ) -> pb.ListHistoryResponse:
-        """Returns a page of what retention rules are about."""
+        """Returns a page of the commits and refs to which retention rules apply."""
         rule = _RULES["ListHistory"]
         repository, grant = await self._guard.enter_repository(call, rule, request)
         limit = paging(request.page_size, _HISTORY_ROWS, _HISTORY_ROWS)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from google.protobuf.duration_pb2 import Duration
 
+from tarn.core.compaction_pause import CompactionPause
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.compacting import CompactionOutcome, running_since_us
+from tarn_graveler.branch.compaction_pauses import CompactionPauses
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
@@ -16,6 +19,7 @@ from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
 __all__ = ["CompactionHandler"]
 
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["CompactionService"])
+_PAUSE_SECONDS_MAX = 7 * 86_400
 _ROWS_DEFAULT = 10_000
 _ROWS_MAX = 100_000
 
@@ -34,6 +38,8 @@ class CompactionHandler:
         self._guard = guard
         self._compacting = graveler.compacting
         self._statistics = graveler.staging_statistics
+        self._events = graveler.branches.events
+        self._pauses = CompactionPauses(graveler.repositories, graveler.clock)
         self._clock = graveler.clock
 
     async def CompactBranch(
@@ -72,6 +78,7 @@ class CompactionHandler:
         rows_max = paging(request.rows_max, _ROWS_DEFAULT, _ROWS_MAX)
         found = await self._statistics.count(BranchName(repository, branch_id), rows_max)
         branch = found.branch
+        read, returned = self._events.listed_rows(branch)
         answer = pb.GetStagingStatisticsResponse(
             sealed_token_count=len(branch.sealed),
             row_count=found.rows,
@@ -81,6 +88,8 @@ class CompactionHandler:
             compacted_metarange_id=branch.compacted_metarange_id or "",
             compacted_row_count=found.compacted_rows,
             commit_id=branch.commit_id,
+            listed_rows_read=read,
+            listed_rows_returned=returned,
         )
         times = {
             "oldest_write_time": found.oldest_write_us,
@@ -91,3 +100,38 @@ class CompactionHandler:
             if time_us:
                 getattr(answer, field).CopyFrom(timestamp(time_us))
         return answer
+
+    async def GetCompactionPause(
+        self, request: pb.GetCompactionPauseRequest, call: Call
+    ) -> pb.GetCompactionPauseResponse:
+        """Returns the pause of background compactions that holds now."""
+        rule = _RULES["GetCompactionPause"]
+        await self._guard.enter(call, rule, rule.resource.of(request))
+        return pb.GetCompactionPauseResponse(pause=_pause(await self._pauses.get()))
+
+    async def SetCompactionPause(
+        self, request: pb.SetCompactionPauseRequest, call: Call
+    ) -> pb.SetCompactionPauseResponse:
+        """Begins or ends a pause of all compactors."""
+        rule = _RULES["SetCompactionPause"]
+        grant = await self._guard.enter(call, rule, rule.resource.of(request))
+        if not request.HasField("duration_s") and not request.resume:
+            text = "the request names no change: set duration_s, or resume to true"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="change")
+        if request.resume:
+            await self._pauses.end(grant.user_id)
+            return pb.SetCompactionPauseResponse()
+        if request.duration_s > _PAUSE_SECONDS_MAX:
+            text = f"a pause of {request.duration_s} s is longer than {_PAUSE_SECONDS_MAX} s"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="duration_s")
+        begun = await self._pauses.begin(grant.user_id, request.duration_s)
+        return pb.SetCompactionPauseResponse(pause=_pause(begun))
+
+
+def _pause(pause: CompactionPause | None) -> pb.CompactionPause | None:
+    if pause is None:
+        return None
+    end = timestamp(pause.end_us) if pause.end_us else None
+    return pb.CompactionPause(
+        user_id=pause.user_id, start_time=timestamp(pause.time_us), end_time=end
+    )

@@ -39,7 +39,8 @@ _SidesRequest = commit_pb.DiffRefsRequest | pb.SummarizeDiffRequest
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a page of a difference of refs begins: what is compared, after which path, and the tokens to go on."""
+    """The place where a page of a difference of refs begins: the commits, the path before it, and the tokens for the
+    next page."""
 
     sides: DiffSides
     after: str
@@ -64,7 +65,7 @@ def counts_message(stats: ChangeStats) -> merge_pb.MergeCounts:
 
 
 class _Differences:
-    """What both services share."""
+    """The base of both services."""
 
     def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
         self._guard = guard
@@ -80,7 +81,7 @@ class _Differences:
         *,
         after: str = "",
     ) -> _Place:
-        """Returns where the page of a request begins; the first page decides what is compared.
+        """Returns the place where the page of a request begins; the first page decides which commits are compared.
 
         Raises:
             TarnError: INVALID_PAGE_TOKEN; REF_NOT_FOUND, REF_AMBIGUOUS.

@@ -65,7 +65,7 @@ class DumpHandler:
     async def ReadNamespace(
         self, request: pb.ReadNamespaceRequest, call: Call
     ) -> pb.ReadNamespaceResponse:
-        """Returns one page of what commits left in the namespace of a bare repository."""
+        """Returns one page of the commits and notes in the namespace of a bare repository."""
         repository_id = parse_repository_id(request.repository_id)
         rule = _RULES["ReadNamespace"]
         grant = await self._guard.enter(call, rule, rule.resource.of(request))

@@ -8,6 +8,7 @@ from tarn.core.entry import address_of
 from tarn.core.erasure import ADDRESS_BYTES
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
+from tarn.core.levels import Feature
 from tarn.core.listing.pages import PageRequest
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
@@ -46,6 +47,7 @@ class EntryHandler:
         self._tags = graveler.tags
         self._copy_sources = graveler.copy_sources
         self._is_online = graveler.online is not None
+        self._features = graveler.features
         self._admission = graveler.admission
         self._page_keys = graveler.page_keys
         self._journal = graveler.journal
@@ -92,7 +94,7 @@ class EntryHandler:
         if request.HasField("condition"):
             resource = _STAGE.also["if_match"].resource.of(request)
             condition = await read_condition(self._guard, call, _STAGE, request.condition, resource)
-        is_new = self._is_online and await self._check_issued(request, entry, call)
+        is_new = await self._check_issued(request, entry, call)
         is_repeat = False
         admitted = await self._admission.object(repository, size_bytes)
         try:
@@ -110,8 +112,9 @@ class EntryHandler:
     async def _check_issued(self, request: pb.Stage, entry: bytes, call: Call) -> bool:
         """Whether the address of an entry was made for this call.
 
-        If blocks are deleted online, only gateways stage addresses in the namespace: they make them, or they found
-        them by a lookup for a copy. An address from elsewhere may be that of a block which is about to be deleted.
+        Only gateways stage addresses in the namespace: they make them, or they found them by a lookup for a copy. A
+        client links the object that it wrote to an issued address (docs/design/links.md). An address from elsewhere may
+        be that of a block which is about to be deleted.
 
         Raises:
             TarnError: DENIED, ADDRESS_NOT_ISSUED.
@@ -120,9 +123,12 @@ class EntryHandler:
             return False
         if await self._guard.is_gateway(call, request.gateway_token):
             return request.is_new_address
+        if not self._is_online and not self._features.allows(Feature.ISSUED_ADDRESSES):
+            return False  # perhaps a gateway of release 0.9.0
         text = (
             f"{request.path}: the entry names an address in the storage namespace, which only gateways may stage; "
-            "write the object by S3, or ask for an address to write to (GetPhysicalAddress)"
+            "write the object by S3, or ask for an address to write to (GetPhysicalAddress) and link it "
+            "(LinkPhysicalAddress)"
         )
         raise TarnError(Kind.DENIED, Reason.ADDRESS_NOT_ISSUED, text, path=request.path)
 
@@ -192,7 +198,7 @@ class EntryHandler:
         )
 
     async def FindErased(self, request: pb.FindErasedRequest, call: Call) -> pb.FindErasedResponse:
-        """Tells whether an object was erased whose block a reader missed."""
+        """Tells whether the object whose block a reader missed was erased."""
         repository, _ = await self._guard.enter_repository(call, _RULES["FindErased"], request)
         address = request.address
         if len(address) != ADDRESS_BYTES:

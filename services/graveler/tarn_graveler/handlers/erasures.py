@@ -1,4 +1,4 @@
-"""ErasureService: deletes what collections keep."""
+"""ErasureService: deletes data that collections keep."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ErasureHandler:
         self._collections = graveler.collections
         self._discarding = Discarding(graveler.branches, graveler.layers, graveler.part_resets)
         self._clock = graveler.clock
-        self._require_feature = graveler.require_feature
+        self._features = graveler.features
         self._page_keys = graveler.page_keys
 
     async def ListDoomedNamespaces(
@@ -121,7 +121,7 @@ class ErasureHandler:
         """Notes addresses as erased."""
         repository, _ = await self._guard.enter_repository(call, _RULES["EraseAddresses"], request)
         check_plan_id(request.plan_id)
-        self._require_feature(Feature.NEW_FIELDS)
+        self._features.require(Feature.NEW_FIELDS)
         addresses = _addresses(request.addresses)
         if request.run_id:  # without one, nothing is deleted next
             await self._require_run(repository, request.run_id)

@@ -71,7 +71,7 @@ class LinkHandler:
     async def LinkPhysicalAddress(
         self, request: pb.LinkPhysicalAddressRequest, call: Call
     ) -> pb.LinkPhysicalAddressResponse:
-        """Stages what was written to an issued address."""
+        """Stages the object that was written to an issued address."""
         rule = _RULES["LinkPhysicalAddress"]
         grant = await self._guard.enter(call, rule, rule.resource.of(request))
         repository = await self._guard.repository(request.repository_id)
@@ -107,7 +107,7 @@ class LinkHandler:
                 raise
             upload_id = ""
         if upload_id:
-            upload = await self._uploads.get(repository, upload_id)
+            upload = await self._uploads.get_any(repository, upload_id)
             return upload if is_link(upload) else None
         return None
 

@@ -50,7 +50,7 @@ class RepositoryHandler:
         self._page_keys = graveler.page_keys
         self._clock = graveler.clock
         self._purges = graveler.purges
-        self._require_feature = graveler.require_feature
+        self._features = graveler.features
 
     async def CreateRepository(
         self, request: pb.CreateRepositoryRequest, call: Call
@@ -94,7 +94,7 @@ class RepositoryHandler:
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
 
     async def _give_back(self, reservation: Reservation) -> None:
-        """Undoes a failed creation: frees name and namespace, and drops what was written.
+        """Undoes a failed creation: frees name and namespace, and drops the rows that were written.
 
         Names that cannot be freed now are taken over by the next creation.
         """
@@ -176,7 +176,7 @@ class RepositoryHandler:
             return None
         data = _RULES["DeleteRepository"].also["data"]
         await self._guard.enter(call, data, data.resource.of(request))
-        self._require_feature(Feature.NEW_FIELDS)
+        self._features.require(Feature.NEW_FIELDS)
         return self._purges.grace_us(request.grace.seconds)
 
     async def _empty(self, repository: Repository) -> None:

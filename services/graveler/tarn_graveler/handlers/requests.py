@@ -233,7 +233,7 @@ async def read_condition(
     message: pb.WriteCondition,
     resource: str,
 ) -> WriteCondition:
-    """Returns the condition of a write, if its caller may see what the condition reveals.
+    """Returns the condition of a write. An If-Match needs the read permission, because its outcome reveals the ETag.
 
     Args:
         guard: checks permissions.

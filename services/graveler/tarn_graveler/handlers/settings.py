@@ -46,7 +46,7 @@ class SettingsHandler:
     def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
         self._guard = guard
         self._settings = graveler.settings
-        self._require_feature = graveler.require_feature
+        self._features = graveler.features
         self._default_branch = DefaultBranch(graveler.repositories, graveler.branches)
         self._repositories = graveler.repositories
 
@@ -128,7 +128,7 @@ class SettingsHandler:
         _require_etag(request.if_match)
         retention = parse_retention(request.rules_json)
         if retention != KEEP_EVERYTHING:
-            self._require_feature(Feature.NEW_FIELDS)
+            self._features.require(Feature.NEW_FIELDS)
         etag = await self._settings.change(
             repository, request.if_match, lambda now: replace(now, retention=retention)
         )

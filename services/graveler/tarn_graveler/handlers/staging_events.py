@@ -1,4 +1,4 @@
-"""StagingEventService: what happens to staging tokens, for compactors."""
+"""StagingEventService: the changes of staging tokens, for compactors."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class MergeWork:
             return None
         text = (
             f"the reflog of branch {name.branch_id} does not reach back to the start of task {run.task.task_id}, so it "
-            "cannot tell whether the merge was made"
+            "cannot tell whether the merge was made; look at the log of the branch"
         )
         raise OutcomeUnknownError(text)
 

@@ -18,7 +18,14 @@ from tarn.config import Config, variables_of
 from tarn.core.clock import Clock
 from tarn.kv.port import Kv
 from tarn.rpc.process.serve import Runtime
-from tarn_graveler.branch.building import Builder, BuildOrder, InlineBuilder, again, rows_batch
+from tarn_graveler.branch.building import (
+    Builder,
+    BuildOrder,
+    InlineBuilder,
+    again,
+    build_layers,
+    rows_batch,
+)
 from tarn_graveler.heavy.kept_process import KeptProcess
 from tarn_graveler.heavy.priority import Priority
 from tarn_graveler.heavy.weighing import few_rows, rows_apart, rows_touched
@@ -31,9 +38,8 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class HeavyLimits:
-    """Decides when the child is used. A build in the child takes as long as in process (and saves 90 % of
-    the processor time of this process), so the bounds only decide which commits are too small to justify
-    75 MiB of a second process.
+    """Decides when the child is used. A build in the child takes as long as in process, and saves 90 % of the processor
+    time of this process. So the bounds only decide which commits are too small to justify 75 MiB of a second process.
 
     Attributes:
         rows_here: greatest number of staged rows of a build that is done in the replica itself.
@@ -152,15 +158,7 @@ class ProcessBuilder:
                     rows += rows_touched(head, layers, most)
             if rows <= most:
                 streams = [again(batches) for batches in layers]
-                return await self._committed.build(
-                    order.namespace,
-                    order.base,
-                    streams,
-                    head=order.head,
-                    restored=order.reset,
-                    counts_changes=order.counts_changes,
-                    finely=order.finely,
-                )
+                return await build_layers(self._kv, self._committed, order, streams)
         del layers
         priority = Priority.BACKGROUND if order.is_background else Priority.REQUESTED
         async with self._room_of(priority):
@@ -186,7 +184,7 @@ class ProcessBuilder:
     async def _build_behind(self, order: BuildOrder) -> BuildResult:
         """Builds while the machine has nothing else to do; if that takes too long, beside the builds of callers.
 
-        Nothing refers to what the first attempt wrote, and the second one writes the same files.
+        No record refers to the files of the first attempt, and the second one writes the same files.
         """
         if self._clock.monotonic() >= self._starved_until:
             try:

@@ -19,7 +19,7 @@ __all__ = ["Priority", "step_back"]
 
 
 class Priority(enum.Enum):
-    """What a heavy process builds, as in its command line.
+    """The builds of a heavy process, as in its command line.
 
     REQUESTED: builds for which a caller waits. Niceness 5 above the parent's.
     BACKGROUND: builds of compactions. SCHED_IDLE, where the system has it; niceness 19.

@@ -12,6 +12,7 @@ import asyncio
 import json
 import struct
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -70,7 +71,7 @@ async def read_message(reader: asyncio.StreamReader) -> Message | None:
 
 def said_order(order: BuildOrder) -> Message:
     """Encodes an order."""
-    tokens = [[token.name, token.kind.value, token.buckets] for token in order.tokens]
+    tokens = [_said_partition(token) for token in order.tokens]
     said: Message = {"namespace": order.namespace, "base": order.base, "tokens": tokens}
     if order.head is not None:
         said["head"] = order.head
@@ -82,24 +83,32 @@ def said_order(order: BuildOrder) -> Message:
         said["finely"] = True
     if order.rows:
         said["rows"] = [[path, b64encode(value).decode()] for path, value in order.rows]
+    if order.commits is not None:
+        said["commits"] = _said_partition(order.commits)
     return said
+
+
+def _said_partition(partition: Partition) -> list[str | int]:
+    return [partition.name, partition.kind.value, partition.buckets]
+
+
+def _partition_of(said: Sequence[Any]) -> Partition:
+    name, kind, buckets = said
+    return Partition(str(name), PartitionKind(kind), int(buckets))
 
 
 def order_of(said: Message) -> BuildOrder:
     """Decodes an order."""
-    tokens = [
-        Partition(str(name), PartitionKind(kind), int(buckets))
-        for name, kind, buckets in said["tokens"]
-    ]
     return BuildOrder(
         str(said["namespace"]),
         MetarangeId(said["base"]),
-        tuple(tokens),
+        tuple(map(_partition_of, said["tokens"])),
         MetarangeId(said["head"]) if "head" in said else None,
         PathSpan(*said["reset"]) if "reset" in said else None,
         "uncounted" not in said,
         "finely" in said,
         rows=tuple((str(path), b64decode(value)) for path, value in said.get("rows", ())),
+        commits=_partition_of(said["commits"]) if "commits" in said else None,
     )
 
 

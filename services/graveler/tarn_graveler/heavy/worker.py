@@ -61,16 +61,21 @@ async def start_process(
         TarnError: UNAVAILABLE: the child cannot run here, or its stores cannot be opened.
     """
     ours, theirs = socket.socketpair()
-    try:
-        with theirs:
+    with theirs:
+        # Before the start of the child: between that and `HeavyProcess`, which ends it, there must be no await.
+        try:
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+        except BaseException:
+            ours.close()
+            raise
+        try:
             child = await _spawn(theirs.fileno(), priority)
-    except OSError as error:
-        ours.close()
-        raise unavailable_error(f"the heavy process cannot be started: {error}") from error
-    except BaseException:
-        ours.close()
-        raise
-    reader, writer = await asyncio.open_unix_connection(sock=ours)
+        except OSError as error:
+            writer.close()
+            raise unavailable_error(f"the heavy process cannot be started: {error}") from error
+        except BaseException:
+            writer.close()
+            raise
     process = HeavyProcess(child, reader, writer, clock, limits)
     try:
         async with asyncio.timeout(limits.start_s):

@@ -38,7 +38,7 @@ _RANGE_WORK = 4
 _BATCH = 256
 """Commits whose rows are read together."""
 _DECIDED_AT_ONCE = 16
-"""Commits that are decided by their rows before other tasks get their turn: about 3 ms with a thousand paths."""
+"""Commits that are judged by their rows before other tasks get their turn: about 3 ms with a thousand paths."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Finds the merge bases of two commits, and whether a commit is an ancestor of another.
 
 A *common ancestor* is a commit that is reachable from both; a commit is reachable from itself. The *merge bases* are
-the common ancestors that no other common ancestor descends from. After criss-cross merges there are several; what a
-merge makes of them is decided in `tarn_graveler.history.virtual_bases` (docs/design/versioning.md).
+the common ancestors that no other common ancestor descends from. After criss-cross merges there are several;
+`tarn_graveler.history.virtual_bases` makes the base of a merge from them (docs/design/versioning.md).
 
 All searches walk backwards, greatest generation first: when a commit is reached, all of its descendants on the way
 have been passed, so its marks are complete, and it can be forgotten afterwards. They read each commit once, and all of
@@ -64,7 +64,7 @@ async def merge_bases(
             break
         await frontier.add(
             [
-                # What a common ancestor descends from is none of the best ones.
+                # An ancestor of a common ancestor is none of the best ones.
                 (parent, each.marks | (_BEHIND if each.marks == _BOTH else 0), each)
                 for each in generation
                 for parent in each.commit.parents

@@ -1,7 +1,7 @@
 """Which entries of a reflog decide moments that requests have asked for.
 
 Each request that reads `main@{1 day ago}/path` resolves the moment, which reads the reflog back to there: 60 ms for
-10,000 entries. A job reads many paths at one moment, so what was found is kept for seconds.
+10,000 entries. A job reads many paths at one moment, so the entries that were found are kept for seconds.
 
 It holds for one incarnation and one sequence of the branch's head: until the head changes again, the reflog changes
 only by expiry.
@@ -46,7 +46,7 @@ class Neighbours:
 
 @dataclass(slots=True)
 class FoundEntries:
-    """What was found in one state of a reflog; what was found first is dropped first.
+    """The entries that were found in one state of a reflog; the first ones found are dropped first.
 
     Attributes:
         count: number of entries; None if no request has counted them.
@@ -76,7 +76,7 @@ class FoundEntries:
 
 
 class MomentCache:
-    """What was found in the reflogs of branches that exist; kept for five seconds from the first request."""
+    """The entries that were found in the reflogs of existing branches; kept for five seconds from the first request."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -85,7 +85,8 @@ class MomentCache:
         )
 
     def of(self, repository: Repository, branch_id: BranchId, live: Branch | None) -> FoundEntries:
-        """Returns what was found in the reflog of a branch with this record; nothing is kept without a record."""
+        """Returns the entries that were found in the reflog of a branch with this record; none are kept without a
+        record."""
         if live is None:
             return FoundEntries()
         state = (repository.instance_uid, branch_id, live.incarnation, live.head_sequence)

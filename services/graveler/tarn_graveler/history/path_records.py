@@ -37,7 +37,7 @@ class PathRecords:
         )
 
     def remember(self, repository: Repository, made: Mapping[CommitId, ChangedPaths]) -> None:
-        """Keeps what commits changed: in memory now, in the KV soon, if it can be written."""
+        """Keeps the changed paths of commits: in memory now, in the KV soon, if they can be written."""
         for commit_id, changed in made.items():
             self._held.put((repository.instance_uid, commit_id), changed)
         if made:
@@ -56,7 +56,7 @@ class PathRecords:
     async def get_many(
         self, repository: Repository, commit_ids: Sequence[CommitId]
     ) -> list[ChangedPaths | None]:
-        """Returns what commits changed, in the order of their ids; None for a commit without a usable row.
+        """Returns the changed paths of commits, in the order of their ids; None for a commit without a usable row.
 
         Raises:
             TarnError: errors of the store.

@@ -79,8 +79,8 @@ class RefNames:
             name: name of the ref, already validated.
             encode: returns the record for a nonce; its second argument says whether the record is
                 pending.
-            before_live: called while the pending record holds the name, before it goes live; `encode` may
-                depend on what it finds.
+            before_live: called while the pending record holds the name, before it goes live; `encode` may depend on its
+                findings.
 
         Raises:
             TarnError: BRANCH_EXISTS, TAG_EXISTS, REPOSITORY_NOT_FOUND, UNAVAILABLE: not created.

@@ -106,8 +106,8 @@ class Reflog:
     ) -> AsyncIterator[HeadChange]:
         """Yields the entries that count and are not expired, newest first, as of the read of `live`."""
         limits, oldest_us = self._rows.limits, self._oldest_us()
-        after, last = _position(cursor)
-        judge = DeletionJudge(None if live is None else live.incarnation, last)
+        after, last, since_us = _position(cursor)
+        judge = DeletionJudge(None if live is None else live.incarnation, last, since_us)
         newest = 0 if live is None else live.head_sequence
         if live is None and cursor:
             keys = self._repositories.keys_of(repository)
@@ -211,7 +211,7 @@ class Reflog:
     async def _at(
         self, repository: Repository, branch_id: BranchId, time_us: int, ref: str
     ) -> CommitId:
-        """The head at a time: what the first change after it replaced, or the present head if none came."""
+        """The head at a time: the old head of the first change after it, or the present head if no change followed."""
         live = await self._live(repository, branch_id)
         if live is not None and 0 < live.head_time_us <= time_us:
             return live.commit_id
@@ -301,15 +301,16 @@ class Reflog:
 
 def _cursor(entry: HeadChange) -> str:
     row = RepositoryKeys.reflog_row("", entry)[len(RepositoryKeys.reflog_rows("")) :]
-    return f"{row.decode()} {entry.incarnation.hex()}"
+    return f"{row.decode()} {entry.incarnation.hex()} {entry.old_since_us}"
 
 
-def _position(cursor: str) -> tuple[bytes, bytes | None]:
-    """Returns the key of the last entry of the previous page, without its prefix, and its incarnation."""
+def _position(cursor: str) -> tuple[bytes, bytes | None, int]:
+    """Returns the key of the last entry of the previous page, without its prefix, its incarnation, and since when its
+    old head was the head (0 if unknown: a cursor of the last release)."""
     if not cursor:
-        return b"", None
-    row, _, incarnation = cursor.partition(" ")
-    return row.encode(), bytes.fromhex(incarnation)
+        return b"", None, 0
+    row, incarnation, *since = cursor.split(" ")
+    return row.encode(), bytes.fromhex(incarnation), int(since[0]) if since else 0
 
 
 def _not_found(ref: str, why: str) -> TarnError:

@@ -1,4 +1,4 @@
-"""What a merge uses as its base: the listing of the merge base, or the fold of several merge bases.
+"""The base of a merge: the listing of the merge base, or the fold of several merge bases.
 
 Several merge bases are folded one after the other, greatest generation first: into the first one, the second is merged,
 with the merge bases of both as base; into the result the third, with the merge bases of the first two and the third as

@@ -5,7 +5,7 @@ descendants, whatever their clocks said, and the order is the same on every repl
 
 Every commit of the frontier has *marks*: the ways in which it is reachable from the starts. When a commit is passed,
 all of its descendants have been passed, so its marks are complete, and it can be forgotten. The walk holds only the
-frontier: O(width of the history), at most `WIDTH_MAX` commits.
+frontier: O(width of the history), at most `_WIDTH_MAX` commits.
 """
 
 from __future__ import annotations
@@ -109,11 +109,6 @@ class Walk:
     def is_over(self) -> bool:
         """Whether no commit is left to list."""
         return not self._listed
-
-    @property
-    def width(self) -> int:
-        """Number of commits of the frontier."""
-        return len(self._marks)
 
     def frontier(self) -> tuple[Marked, ...]:
         """The commits to continue with, and their marks: the starts of a walk that continues this one."""

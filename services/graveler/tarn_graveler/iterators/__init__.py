@@ -1,1 +1,1 @@
-"""Iterators over what a repository stores: refs, commits and entries, in order, with seek and paging."""
+"""Iterators over the refs, commits and entries of a repository, in order, with seek and paging."""

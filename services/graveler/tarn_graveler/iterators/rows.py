@@ -17,7 +17,7 @@ ValueT = TypeVar("ValueT")
 
 
 class RowSource(Generic[KeyT, ValueT]):
-    """The rows whose key is a fixed text and a name, in byte order of the names. A seek costs what a first read costs.
+    """The rows whose key is a fixed text and a name, in byte order of the names. A seek costs as much as a first read.
 
     Args:
         kv: the store.

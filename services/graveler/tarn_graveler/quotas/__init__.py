@@ -1,1 +1,1 @@
-"""Limits of repositories and users: their records, what is used, and the refusal of more (docs/design/quotas.md)."""
+"""Limits of repositories and users: their records, the usage, and the refusal of more (docs/design/quotas.md)."""

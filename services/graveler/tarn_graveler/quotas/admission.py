@@ -1,7 +1,7 @@
-"""Refuses what is beyond the limits of a repository.
+"""Refuses changes beyond the limits of a repository.
 
-Each replica knows what a repository used when it last counted, and adds what it has admitted since. It counts again in
-the background when that is old, and before it refuses. So a refusal is never told by stale numbers, and
+Each replica knows the usage of a repository at its last count, and adds the changes that it has admitted since. It
+counts again in the background when that count is old, and before it refuses. So no refusal rests on stale numbers, and
 several replicas together admit too much only for as long as a count is used (docs/design/quotas.md).
 """
 
@@ -28,8 +28,8 @@ COUNT_SECONDS = 5.0
 """How long a count is used; longer if counting takes longer than a twentieth of it."""
 _COUNT_SHARE = 20
 _PAUSE_SHARE = 4
-"""Counts that refused writes ask for take at most a fifth of the time: the next one waits so many times as long as the
-last one took, and the refusals with it."""
+"""Counts for writes that would be refused take at most a fifth of the time: the next count, and the writes that need
+it, wait this many times as long as the last one took."""
 _WAIT_SECONDS = 5.0
 """How long a write waits for a count that another write makes, and a count for its pause."""
 _REPOSITORIES_MAX = 10_000
@@ -40,13 +40,13 @@ NOT_LIMITED: AbstractContextManager[None] = nullcontext()
 
 @dataclass(slots=True)
 class _Used:
-    """What a repository uses, as this replica knows it.
+    """The usage of a repository, as this replica knows it.
 
     Attributes:
         counted: uncommitted objects and bytes, and open uploads, at the last count.
         counted_at: when it began; below 0: never.
         took_s: how long it took.
-        added: what was admitted and is not surely in `counted`.
+        added: the usage of admitted changes that may be missing in `counted`.
         ended: of that, the changes that are no longer under way. A count that begins now sees them all.
         begun: number of counts that have begun.
         known: number of the count that `counted` is from.
@@ -62,7 +62,7 @@ class _Used:
     is_counting: bool = False
 
     def excess(self, limits: Limits, more: tuple[int, int, int]) -> tuple[str, int, int] | None:
-        """Returns the name, the limit and the use of what would be beyond a limit with `more`; None: nothing."""
+        """Returns the name, value and usage of the first limit that `more` would exceed; None: no limit."""
         allowed = (limits.staged_objects, limits.staged_bytes, limits.uploads)
         for name, limit, counted, added, extra in zip(
             ("staged_objects", "staged_bytes", "uploads"),
@@ -81,8 +81,8 @@ class _Used:
 class Admitted:
     """A change that was admitted, as a context manager around the change itself.
 
-    A count that runs while the change is under way may miss its row. So what was admitted is added to the counts until
-    one begins after the change has ended.
+    A count that runs while the change is under way may miss its row. So the change is added to the counts until one
+    begins after the change has ended.
     """
 
     __slots__ = ("_more", "_used")
@@ -214,7 +214,7 @@ class Admission:
         used.counted = (objects, size, uploads)
         used.counted_at, used.known = begin, used.begun
         used.took_s = self._clock.monotonic() - begin
-        # What was under way during the count may be in it as well; so near a limit it is counted again.
+        # Changes that were under way during the count may be in it as well, so near a limit it is counted again.
         used.added = _difference(used.added, seen)
         used.ended = _difference(used.ended, seen)
 

@@ -1,4 +1,4 @@
-"""Counts what a repository uses: its uncommitted objects, branches and open uploads.
+"""Counts the usage of a repository: its uncommitted objects, branches and open uploads.
 
 Uncommitted objects are the rows of staging tokens that are no tombstones, and the objects that a compacted listing has
 more than its commit. A path that is written again after a seal counts once for each token, until a compaction.
@@ -34,7 +34,7 @@ Count = tuple[int, int]
 
 
 class UsageCounter:
-    """Counts by reading. What is written meanwhile may be counted or not."""
+    """Counts by reading. Writes that happen meanwhile may be counted or not."""
 
     def __init__(
         self,

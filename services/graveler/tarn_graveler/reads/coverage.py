@@ -1,4 +1,4 @@
-"""Reads the journal of reads: since when it is whole, and what it names (docs/design/last-read.md).
+"""Reads the journal of reads: since when it is whole, and the objects that it names (docs/design/last-read.md).
 
 Every doubt counts as a read: the journal was off, a replica died before it had written all, a file is missing.
 """
@@ -33,7 +33,7 @@ from tarn_graveler.reads.records import (
 __all__ = ["DEAD_US", "STALE_US", "ReadObjects", "ReadsPage"]
 
 STALE_US: Final = 600_000_000
-"""A replica that has not written its session for so long has died, or cannot write."""
+"""A replica that has not written its session for this long has died, or cannot write."""
 DEAD_US: Final = DAY_US
 """How long a replica that could write no row may have answered lookups."""
 
@@ -87,7 +87,7 @@ class ReadObjects:
         (on,) = await self._kv.get_many(self._place, [ON_KEY])
         if on is None:
             return 0
-        # What was restored or recovered may have been read before, under another instance.
+        # Objects that were restored or recovered may have been read before, under another instance.
         since_us = max(decode_on(on.value), repository.create_time_us)
         end = after_prefix(SESSIONS_KEY)
         rows = await self._kv.scan(self._partition, SESSIONS_KEY, end, _SESSIONS_MAX)
@@ -102,7 +102,7 @@ class ReadObjects:
         return since_us
 
     async def page(self, repository: Repository, since_us: int, place: Place) -> ReadsPage:
-        """Returns a page of what was read in a repository since a time, microseconds since the epoch.
+        """Returns a page of the objects that were read in a repository since a time, microseconds since the epoch.
 
         Args:
             repository: the repository.

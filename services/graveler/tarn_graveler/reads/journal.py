@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -18,8 +17,8 @@ import structlog
 from tarn.block.port import BlockKey, BlockStore
 from tarn.core.clock import DAY_US, Clock, IdSource
 from tarn.core.entry import address_of
-from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.levels import Feature
+from tarn.core.errors import Kind, TarnError
+from tarn.core.levels import Feature, FeatureGate
 from tarn.core.retention import READ_DAYS_MAX
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import InstallationKeys, after_prefix
@@ -76,19 +75,27 @@ class ReadJournal:
         clock: times of lookups and rows.
         ids: makes the id of the session.
         keys: of the installation.
+        features: tells when no replica of a release without a journal runs any more.
 
     Attributes:
         outcomes: counts of addresses, see `OUTCOMES`.
     """
 
     def __init__(
-        self, kv: Kv, blocks: BlockStore, clock: Clock, ids: IdSource, keys: InstallationKeys
+        self,
+        kv: Kv,
+        blocks: BlockStore,
+        clock: Clock,
+        ids: IdSource,
+        keys: InstallationKeys,
+        features: FeatureGate,
     ) -> None:
         self._kv = kv
         self._partition = keys.reads
         self._place = fence_partition(keys.installation_id)
         self._blocks = blocks
         self._clock = clock
+        self._features = features
         self._session = Session(ids.uuid7().hex(), clock.now_us())
         self.outcomes: Counter[str] = Counter()
         self._day = 0
@@ -132,7 +139,7 @@ class ReadJournal:
         self._waiting_count += 1
         self.outcomes["noted"] += 1
 
-    async def begin(self, require_feature: Callable[[Feature], None]) -> None:
+    async def begin(self) -> None:
         """Says that this replica keeps a journal, before it answers anything.
 
         Raises:
@@ -140,15 +147,15 @@ class ReadJournal:
         """
         self._session = replace(self._session, until_us=self._clock.now_us())
         await self._set(self._session.key, self._session.encode())
-        await self._turn_on(require_feature)
+        await self._turn_on()
 
-    async def run(self, require_feature: Callable[[Feature], None]) -> None:
+    async def run(self) -> None:
         """Writes until cancelled; logs errors. What was not written is written later."""
         while True:
             await self._clock.sleep(FLUSH_SECONDS)
             try:
                 await self.flush()
-                await self._turn_on(require_feature)
+                await self._turn_on()
                 await self._forget_old()
             except TarnError as error:
                 _log.warning(
@@ -218,17 +225,13 @@ class ReadJournal:
             self._files = {key: each for key, each in self._files.items() if each.day == day}
         self._files[row.key] = row
 
-    async def _turn_on(self, require_feature: Callable[[Feature], None]) -> None:
+    async def _turn_on(self) -> None:
         """Says since when all replicas keep the journal, unless a row says it.
 
         The setting is equal in all replicas, and each has begun its session before it answers. A release that does not
         know the journal cannot run at the level of the feature.
         """
-        try:
-            require_feature(Feature.NEW_FIELDS)
-        except TarnError as error:
-            if error.reason is not Reason.FEATURE_LEVEL:
-                raise
+        if not self._features.allows(Feature.NEW_FIELDS):
             return
         (found,) = await self._kv.get_many(self._place, [ON_KEY])
         if found is None:

@@ -1,4 +1,4 @@
-"""What the journal of reads keeps: rows in the store, and files in the bucket (docs/formats/reads.md).
+"""The data of the journal of reads: rows in the store, and files in the bucket (docs/formats/reads.md).
 
 The row that says since when it is on lies beside the fence, and belongs to the store: no transfer, dump or backup
 copies it. So in a copy of an installation every object counts as read. The other rows are in a partition of their own

@@ -157,7 +157,8 @@ class Purges:
             raise _not_doomed(storage_namespace, "it belongs to another repository by now")
 
     async def _refuse_used(self, storage_namespace: str) -> None:
-        """Refuses to purge what a repository uses, whoever the row of the namespace names: a net under damage.
+        """Refuses to purge a namespace that a repository uses, even if the row of the namespace names another one: a
+        safety net against damage.
 
         One that is being created has not won the namespace, or has replaced the row.
         """

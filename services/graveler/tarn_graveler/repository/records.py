@@ -83,7 +83,12 @@ class Reservation:
 
 
 class Repositories:
-    """Finds, creates and marks repositories."""
+    """Finds, creates and marks repositories.
+
+    Attributes:
+        kv: the store of their records.
+        keys: of the installation.
+    """
 
     def __init__(
         self,
@@ -93,8 +98,8 @@ class Repositories:
         ids: IdSource,
         namespace_prefix: str = "local://",
     ) -> None:
-        self._kv = kv
-        self._keys = keys
+        self.kv = kv
+        self.keys = keys
         self._clock = clock
         self._ids = ids
         self._namespace_prefix = namespace_prefix
@@ -108,7 +113,7 @@ class Repositories:
         uid = repository.instance_uid
         keys = self._keys_of.get(uid)
         if keys is None:
-            keys = self._keys.of_repository(repository.repository_id, uid)
+            keys = self.keys.of_repository(repository.repository_id, uid)
             self._keys_of.put(uid, keys)
         return keys
 
@@ -138,8 +143,8 @@ class Repositories:
         self, repository_id: RepositoryId, *, settle: bool = False
     ) -> tuple[Repository, Versioned]:
         """Reads the current record, whether or not it is marked as deleted; `settle` as in `Kv.get_many`."""
-        key = self._keys.repository(repository_id)
-        (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=settle)
+        key = self.keys.repository(repository_id)
+        (found,) = await self.kv.get_many(self.keys.graveler, [key], settle=settle)
         if found is None:
             self.forget(repository_id)
             raise repository_not_found(repository_id)
@@ -165,10 +170,10 @@ class Repositories:
             PredicateFailedError, OutcomeUnknownError: as `Kv.set_if`.
         """
         self.forget(after.repository_id)
-        key = self._keys.repository(after.repository_id)
+        key = self.keys.repository(after.repository_id)
         try:
-            await self._kv.set_if(
-                self._keys.graveler, key, encode_repository(after), before.predicate
+            await self.kv.set_if(
+                self.keys.graveler, key, encode_repository(after), before.predicate
             )
         finally:
             self.forget(after.repository_id)  # read again in the meantime
@@ -207,8 +212,8 @@ class Repositories:
 
         claim = await self._claiming.place(
             Plan(
-                partition=self._keys.graveler,
-                key=self._keys.repository(repository_id),
+                partition=self.keys.graveler,
+                key=self.keys.repository(repository_id),
                 what=f"repository {repository_id}",
                 new_nonce=lambda: self._ids.uuid7().hex().encode(),
                 encode=encode,
@@ -243,13 +248,13 @@ class Repositories:
                 raise _purged(namespace)
             if held.is_final and not repository.restore_id:
                 raise taken
-            key = self._keys.repository(held.repository_id)
-            return Holder(self._keys.graveler, key, held.instance_uid.encode(), _look, taken)
+            key = self.keys.repository(held.repository_id)
+            return Holder(self.keys.graveler, key, held.instance_uid.encode(), _look, taken)
 
         await self._claiming.win(
             reservation.claim,
-            self._keys.graveler,
-            self._keys.namespace(namespace),
+            self.keys.graveler,
+            self.keys.namespace(namespace),
             encode_namespace(
                 # That of a restore holds blocks already: if the restore fails, no creation may take it.
                 Namespace(
@@ -273,18 +278,18 @@ class Repositories:
     async def abandon(self, reservation: Reservation) -> bool:
         """Gives up a repository that was not published, and its namespace.
 
-        Returns whether it can never be published any more. If False, the next creation with that name or
-        namespace takes over what is left.
+        Returns whether it can never be published any more. If False, the next creation with that name or namespace
+        takes over the remaining rows.
         """
         if not await self._claiming.withdraw(reservation.claim):
             return False
         repository = reservation.repository
-        key = self._keys.namespace(repository.storage_namespace)
+        key = self.keys.namespace(repository.storage_namespace)
         mine = Namespace(repository.repository_id, repository.instance_uid)
         try:
-            (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=True)
+            (found,) = await self.kv.get_many(self.keys.graveler, [key], settle=True)
             if found is not None and decode_namespace(found.value) == mine:
-                await self._kv.delete_if(self._keys.graveler, key, found.predicate)
+                await self.kv.delete_if(self.keys.graveler, key, found.predicate)
         except TarnError:
             pass  # its holder is dead; the next creation that wants it finds this out
         return True
@@ -299,10 +304,10 @@ class Repositories:
             if repository.is_deleted:
                 return repository
             marked = replace(repository, is_deleted=True)
-            key = self._keys.repository(repository_id)
+            key = self.keys.repository(repository_id)
             try:
-                await self._kv.set_if(
-                    self._keys.graveler, key, encode_repository(marked), found.predicate
+                await self.kv.set_if(
+                    self.keys.graveler, key, encode_repository(marked), found.predicate
                 )
             except PredicateFailedError:
                 continue
@@ -320,11 +325,11 @@ class Repositories:
         """
         refs = self.keys_of(repository).refs
         for _ in range(_NAMESPACE_TRIES):
-            (found,) = await self._kv.get_many(refs, [RepositoryKeys.CLOSED], settle=True)
+            (found,) = await self.kv.get_many(refs, [RepositoryKeys.CLOSED], settle=True)
             if found is not None:
                 return
             try:
-                await self._kv.set_if(refs, RepositoryKeys.CLOSED, b"closed", None)
+                await self.kv.set_if(refs, RepositoryKeys.CLOSED, b"closed", None)
             except (PredicateFailedError, OutcomeUnknownError):
                 continue
             return
@@ -355,15 +360,15 @@ class Repositories:
         purge_after_us = 0
         if current.instance_uid == repository.instance_uid:
             purge_after_us = await self._keep_namespace(current, grace_us)
-            key = self._keys.repository(repository.repository_id)
-            await self._kv.delete_if(self._keys.graveler, key, found.predicate)
+            key = self.keys.repository(repository.repository_id)
+            await self.kv.delete_if(self.keys.graveler, key, found.predicate)
         return purge_after_us
 
     async def _keep_namespace(self, repository: Repository, grace_us: int | None) -> int:
         """Marks the namespace as final: from now on its holder's record need not exist. With a grace time, dooms it."""
-        key = self._keys.namespace(repository.storage_namespace)
+        key = self.keys.namespace(repository.storage_namespace)
         for _ in range(_NAMESPACE_TRIES):
-            (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=True)
+            (found,) = await self.kv.get_many(self.keys.graveler, [key], settle=True)
             held = None if found is None else decode_namespace(found.value)
             # A row of another holder is damage, which `tarn fsck` reports; it is not overwritten.
             if found is None or held is None or held.instance_uid != repository.instance_uid:
@@ -375,8 +380,8 @@ class Repositories:
             if final == held:
                 return held.purge_after_us
             try:
-                await self._kv.set_if(
-                    self._keys.graveler, key, encode_namespace(final), found.predicate
+                await self.kv.set_if(
+                    self.keys.graveler, key, encode_namespace(final), found.predicate
                 )
             except (PredicateFailedError, OutcomeUnknownError):
                 continue

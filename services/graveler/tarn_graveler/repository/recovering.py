@@ -1,4 +1,4 @@
-"""Reads what commits left in a storage namespace, for a recovery without the KV (docs/design/dump.md)."""
+"""Reads the commits and notes in a storage namespace, for a recovery without the KV (docs/design/dump.md)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Recovering:
         self._blocks = blocks
 
     async def page(self, repository: Repository, cursor: str, limit: int) -> NamespacePage:
-        """Returns what up to `limit` files hold: first those of commits, then notes of branch heads.
+        """Returns the contents of up to `limit` files: first those of commits, then notes of branch heads.
 
         Raises:
             TarnError: errors of the block store.
@@ -108,7 +108,7 @@ def _first(files: Sequence[BlockInfo]) -> Sequence[BlockInfo]:
 
 
 def _add_note(path: str, page: NamespacePage) -> None:
-    """The path says all that the note says."""
+    """Adds a note from its path, which holds all of its content."""
     named = _NOTE.fullmatch(path)
     try:
         if named is None:

@@ -1,7 +1,7 @@
 """Restores a repository from the lines of a dump (docs/design/dump.md).
 
 A restore works on a *bare* repository: one whose record has a `restore_id`. Users do not see it, so nothing here needs
-to be atomic but the last step. Every step may be repeated: what is there already is compared, never replaced.
+to be atomic but the last step. Every step may be repeated: existing records are compared, never replaced.
 """
 
 from __future__ import annotations

@@ -105,10 +105,10 @@ class TaskRecords:
         raise OutcomeUnknownError(f"task {task.task_id} may have been started")
 
     async def keep(self, keys: RepositoryKeys, task_id: TaskId, body: bytes) -> tuple[bytes, bytes]:
-        """Stores a long request or response; returns what the record of the task holds of it.
+        """Stores a long request or response; returns the body and the digest for the record of the task.
 
-        That is the body itself if it is short, and the digest that names its row if it is long. The partition must be
-        registered to be dropped. The row is named by its content, so it may be written twice.
+        One of the two is empty: a short body stays in the record, a long one gets its own row, which the digest names.
+        The partition must be registered to be dropped. The row is named by its content, so it may be written twice.
 
         Raises:
             TarnError: UNAVAILABLE; UNKNOWN_OUTCOME. Nothing refers to the row yet.

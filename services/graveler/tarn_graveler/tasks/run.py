@@ -1,4 +1,4 @@
-"""One run of a task, and what the work of a task must be able to do."""
+"""One run of a task, and the port of the work of a task."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Run:
         task: the record as this run claimed it.
         progress: as the work reported it last.
         may_stop: whether the work may be cancelled now. False while a change of a branch may be under way, and until an
-            earlier attempt is settled: the task would be told as cancelled, and the change made.
+            earlier attempt is settled: the task would be reported as cancelled, and the change made.
         is_doubtful: an earlier attempt may still have its effect, or had it unnoticed.
         is_stop_wanted: a user cancelled the task, or it is too old.
-        is_lost: another run has the task. This one tells nothing.
+        is_lost: another run has the task. This one reports no outcome.
         state, result, failure: the outcome; `state` is None until there is one.
     """
 

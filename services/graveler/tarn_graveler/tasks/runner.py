@@ -73,7 +73,7 @@ class TaskRunner:
     """The tasks of an installation, as one replica runs them.
 
     Attributes:
-        works: what this replica can run. A replica leaves tasks of other kinds to newer ones.
+        works: the kinds of work that this replica can run. It leaves tasks of other kinds to newer replicas.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class TaskRunner:
     async def look(self, owner: TaskOwner, look_time_us: int) -> None:
         """Looks at a task that was registered: takes it over if no replica has it, and registers the next look.
 
-        A missing record may still land: its key is then occupied, so that no task runs that nothing looks at.
+        A missing record may still land. So its key is occupied, because no look would find a task that lands later.
         """
         keys, now_us = RepositoryKeys(owner.root), self._clock.now_us()
         task = await self._records.get(keys, owner.task_id, settle=True)

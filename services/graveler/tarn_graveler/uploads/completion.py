@@ -11,7 +11,7 @@ the notes.
 - If one landed and is the newest row, that row is set in the staging token, unless it is there already.
 - If one landed and was overwritten, the upload is complete. If the newer row is in a sealed token, where
   a commit may have missed it, the outcome stays unknown. To set that row in the staging token for its writer
-  would not do: it may land after a merge and hide what the merge brought.
+  would not do: it may land after a merge and hide the content that the merge brought.
 - If one landed, and the newer row was written conditionally, in a token that no attempt landed in, its writer may
   have read the attempt's token before the attempt landed there. Then no order explains both answers, so the
   outcome stays unknown.
@@ -141,7 +141,7 @@ class Completion:
                 return
         text = (
             f"upload {made.upload_id}: branch {made.branch.branch_id} changed {TRIES} times during "
-            "its completion"
+            "its completion; complete it again"
         )
         with unknown_if(one.may_be_staged):
             raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
@@ -285,7 +285,7 @@ class _Staging:
         """Whether the newest row, which lies in a sealed token, is the upload's own, so that it may be set again.
 
         The row of another writer must not be: that writer may have been answered long ago, and a merge may come
-        before the row lands. Then the row would hide what the merge brought.
+        before the row lands. Then the row would hide the content that the merge brought.
 
         Raises:
             OutcomeUnknownError: another writer's row covers the upload, and a commit may have missed that row.
@@ -355,7 +355,7 @@ class _Staging:
     async def _fate(
         self, record: Branch, attempts: Sequence[StagingAttempt]
     ) -> tuple[_Fate, frozenset[TokenId]]:
-        """What became of all attempts together, and the tokens that one landed in."""
+        """The fate of all attempts together, and the tokens that one landed in."""
         fates = [(each.token.token_id, await self._fate_of(record, each)) for each in attempts]
         landed_in = frozenset(each for each, fate in fates if fate is _Fate.LANDED)
         if landed_in:

@@ -163,6 +163,17 @@ class DailyUploads:
                 if not record.link_until_us and record.create_time_us < before_us:
                     yield upload
 
+    async def run_out_links(
+        self, repository: Repository, day: int, before_us: int
+    ) -> AsyncIterator[FoundUpload]:
+        """Yields the issued addresses of a day whose time ended before `before_us` without a link; scans the day."""
+        partition = self._repositories.keys_of(repository).uploads(day)
+        start = RepositoryKeys.OPEN_UPLOADS
+        async for upload in self._live_of(partition, start, after_prefix(start), _PAGE):
+            record = upload.record
+            if record.state == pb.UPLOAD_STATE_OPEN and 0 < record.link_until_us < before_us:
+                yield upload
+
     async def count_open(self, repository: Repository, most: int) -> int:
         """Counts unfinished uploads, and issued addresses that can still be linked, up to `most`; 0: all."""
         keys = self._repositories.keys_of(repository)
@@ -178,6 +189,13 @@ class DailyUploads:
     async def _open_of(
         self, partition: Partition, start: bytes, end: bytes, limit: int
     ) -> AsyncIterator[FoundUpload]:
+        async for upload in self._live_of(partition, start, end, limit):
+            if not self._has_run_out(upload.record):
+                yield upload
+
+    async def _live_of(
+        self, partition: Partition, start: bytes, end: bytes, limit: int
+    ) -> AsyncIterator[FoundUpload]:
         async for rows in pages_of(self._kv, partition, start, end, limit):
             keys = [key for key, value in rows if value != ENDED]
             ids = [RepositoryKeys.upload_of(key) for key in keys]
@@ -185,7 +203,7 @@ class DailyUploads:
             for key, upload_id, found in zip(keys, ids, records, strict=True):
                 if found is not None:
                     record = parse_record(pb.UploadRecord(), found.value)
-                    if record.state in LIVE and not self._has_run_out(record):
+                    if record.state in LIVE:
                         yield FoundUpload(key, upload_id, record)
 
     def _has_run_out(self, record: pb.UploadRecord) -> bool:

@@ -54,7 +54,7 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class WrittenObject:
-    """What the client says that it wrote.
+    """The object that the client claims to have written.
 
     Attributes:
         size: bytes.
@@ -77,7 +77,7 @@ class WrittenObject:
         return hashlib.sha256(f"{self.size}:{self.etag}".encode()).digest()
 
     def check(self, found_size: int, found_etag: str) -> None:
-        """Compares the claims with what is in the bucket.
+        """Compares the claims with the object in the bucket.
 
         Raises:
             TarnError: FAILED_PRECONDITION, LINK_MISMATCH.
@@ -111,7 +111,7 @@ def is_link(upload: OpenUpload) -> bool:
 
 
 class Links:
-    """Issues addresses, and links what was written to them."""
+    """Issues addresses, and links the objects that were written to them."""
 
     def __init__(self, uploads: Uploads, blocks: BlockStore, clock: Clock) -> None:
         self._uploads = uploads
@@ -134,7 +134,7 @@ class Links:
             branch_id: an existing branch.
             path: the path of the object.
             template: packed entry with content type and metadata.
-            user_id: who asks.
+            user_id: the caller.
             part_count: number of parts, at most `PARTS_MAX`; 0: one PUT.
 
         Raises:
@@ -174,7 +174,7 @@ class Links:
             self._check_time(record)
             await self._check_block(repository, upload, written)
         elif record.manifest_hash != written.digest:
-            text = "the address is linked already, as an object of another size or ETag"
+            text = "the address is linked already, as an object of another size or ETag; ask for a new one"
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_USED, text)
         claim = await self._uploads.begin_complete(repository, upload_id, written.digest)
         if claim.completed_entry:
@@ -186,7 +186,8 @@ class Links:
     def _check_time(self, record: pb.UploadRecord) -> None:
         # A completion that has begun may go on: it may be staged already.
         is_open = record.state == pb.UPLOAD_STATE_OPEN
-        if is_open and self._clock.now_us() >= record.link_until_us:
+        is_late = is_open and self._clock.now_us() >= record.link_until_us
+        if is_late or record.state == pb.UPLOAD_STATE_ABORTED:
             text = f"the address was issued more than {LINK_SECONDS // 60} minutes ago; ask for a new one"
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_EXPIRED, text)
 

@@ -32,7 +32,7 @@ def require_claim(record: pb.UploadRecord, upload_id: str, claim: bytes) -> None
         TarnError: UPLOAD_BUSY: the claim was taken over or given up, or the upload has ended.
     """
     if record.state != pb.UPLOAD_STATE_COMPLETING or record.completing_op_id != claim:
-        text = f"the completion of upload {upload_id} was taken over"
+        text = f"upload {upload_id} has ended, or another completion took it over; repeat the completion"
         raise TarnError(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY, text)
 
 

@@ -113,9 +113,18 @@ class Uploads:
         Raises:
             TarnError: UPLOAD_NOT_FOUND.
         """
-        record, _ = await self._records.read(repository, upload_id)
-        if record.state == pb.UPLOAD_STATE_ABORTED:
+        upload = await self.get_any(repository, upload_id)
+        if upload.record.state == pb.UPLOAD_STATE_ABORTED:
             raise upload_not_found(upload_id)
+        return upload
+
+    async def get_any(self, repository: Repository, upload_id: str) -> OpenUpload:
+        """Returns an upload in any state.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND.
+        """
+        record, _ = await self._records.read(repository, upload_id)
         return OpenUpload(UploadId(upload_id), record)
 
     async def record_part(
@@ -184,7 +193,7 @@ class Uploads:
             now = self._clock.now_us()
             claimed = record.state == pb.UPLOAD_STATE_COMPLETING
             if claimed and now - record.completing_time_us < _CLAIM_US:
-                text = f"upload {upload_id} is being completed"
+                text = f"another completion of upload {upload_id} is under way; try again when it has ended"
                 raise TarnError(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY, text)
             record.state = pb.UPLOAD_STATE_COMPLETING
             record.completing_op_id = op_id
@@ -266,7 +275,9 @@ class Uploads:
             now = self._clock.now_us()
             claimed = record.state == pb.UPLOAD_STATE_COMPLETING
             if claimed and now - record.completing_time_us < _CLAIM_US:
-                text = f"upload {upload_id} is being completed"
+                text = (
+                    f"upload {upload_id} is being completed; abort it when its completion has ended"
+                )
                 raise TarnError(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY, text)
             if record.state == pb.UPLOAD_STATE_ABORTED:
                 return False
@@ -305,6 +316,25 @@ class Uploads:
             self.abandoned_count += 1
             await self._end(repository, upload_id, record)
         return is_ours
+
+    async def end_link(self, repository: Repository, upload_id: str) -> bool:
+        """Ends an issued address that ran out, unless a link has begun, also one that checked the time long ago.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND; UNAVAILABLE; OUTCOME_UNKNOWN.
+        """
+
+        def decide(record: pb.UploadRecord) -> bool:
+            if record.state != pb.UPLOAD_STATE_OPEN:
+                return False
+            record.state = pb.UPLOAD_STATE_ABORTED
+            return True
+
+        record = await self._records.change(repository, upload_id, decide)
+        if record.state != pb.UPLOAD_STATE_ABORTED:
+            return False
+        await self._end(repository, upload_id, record)
+        return True
 
     async def _end(self, repository: Repository, upload_id: str, record: pb.UploadRecord) -> None:
         """Marks an ended upload in the index. This only speeds up listings, which also read its record."""

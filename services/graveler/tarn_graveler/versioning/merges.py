@@ -54,7 +54,7 @@ _OPERATIONS = {CHERRY_PICKED_FROM: HeadOperation.CHERRY_PICK, REVERT_OF: HeadOpe
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What takes a merge, as errors name it.
+    """The branch or ref that takes a merge, as errors name it.
 
     Attributes:
         kind: `branch`, or `ref` if nothing but a commit is needed.
@@ -208,7 +208,7 @@ class Merges:
     async def preview(
         self, repository: Repository, dest: CommitId, source: CommitId, choice: Choice, limit: int
     ) -> Preview:
-        """Finds what a merge would change and which paths conflict; writes nothing."""
+        """Returns the changes that a merge would make, and the paths that conflict; writes nothing."""
         bases = await self._bases.of(repository, dest, source)
         sides = await self._sides(repository, dest, source, bases)
         merge = await self._committed.preview_merge(
@@ -359,7 +359,7 @@ class Merges:
             repository: the repository.
             sides: the listings to merge.
             choice: decides conflicts.
-            into: what takes the merge, for errors.
+            into: the branch or ref that takes the merge, for errors.
             made: that of `rooted`; the blocks of the listing are added.
 
         Raises:

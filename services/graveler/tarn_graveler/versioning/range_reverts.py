@@ -1,8 +1,8 @@
 """Reverts a range of commits: `A..B`, newest first.
 
-The range is a line: B and its first parents, back to the first one that is A or an ancestor of A. So it is what the
-branch of B did since A, and a merge counts as one change, that of its branch. Git would also revert the commits that
-the merge brought, one by one, which undoes their changes twice.
+The range is a line: B and its first parents, back to the first one that is A or an ancestor of A. So it holds the
+changes of B's branch since A, and a merge counts as one change, that of its branch. Git would also revert the commits
+that the merge brought, one by one, which undoes their changes twice.
 
 All reverts are computed before any becomes visible: each is a merge into the listing of the one before, and the branch
 moves to the last one by one compare-and-set. A conflict leaves nothing but commits that no branch names.
@@ -48,7 +48,7 @@ class RangeRevertRequest:
 
     Attributes:
         since: the commits that are not ancestors of this one are undone.
-        each: what holds for every revert; its commit is the newest one of the range, and an empty message stands for
+        each: the parameters of every revert; its commit is the newest one of the range, and an empty message stands for
             a default text. Of merge commits, `parent_number` must be 1; other commits ignore it.
         squash: undo all by one commit.
     """

@@ -51,6 +51,28 @@ async def test_drain_lets_current_requests_finish_and_closes_idle_connections(
         assert stage.exchanges.qsize() == 1
 
 
+async def test_a_drain_answers_a_request_that_a_client_had_begun_to_send(
+    serving: Serving, wire: Wire
+) -> None:
+    """Closed at once, the connection would break without an answer."""
+
+    async def handler(request: Request) -> Response:
+        return Response(200, [], b"done")
+
+    async with serving(handler) as stage:
+        known, fresh = await stage.connect(), await stage.connect()
+        known.send(wire.get())
+        assert "connection" not in (await known.answer()).headers, "it is kept"
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.server.drain(10))
+            await asyncio.sleep(0.01)
+            for client in (known, fresh):
+                client.send(wire.get())
+                answer = await client.answer()
+                assert (answer.status, answer.headers["connection"]) == (200, "close")
+                assert await client.ended()
+
+
 async def test_drain_aborts_what_outlives_its_grace(serving: Serving, wire: Wire) -> None:
     begun = asyncio.Event()
 

@@ -20,9 +20,11 @@ from lake import MAIN
 
 from tarn.block.port import BlockKey
 from tarn.block.rangefile import metarange_path
+from tarn.core.compaction_pause import CompactionPause
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import TarnError
 from tarn.core.ids import RepositoryId, physical_path
+from tarn.kv.compaction_records import encode_pause
 from tarn.kv.keys import copied_note, staged_upload
 from tarn.kv.namespace_records import Namespace, encode_namespace
 from tarn_graveler.fsck.finding import Code
@@ -190,6 +192,14 @@ async def test_the_notes_of_uploads_and_copies_are_known_and_damaged_ones_are_re
     await lab.set(token, copied_note(b"short"), b"")
     found = await lab.check(state="second.state")
     assert [code for code, _ in found] == [Code.KEY_UNKNOWN.label] * 4
+
+
+async def test_a_pause_of_compactions_is_known_and_a_damaged_one_is_reported(lab: Lab) -> None:
+    keys = lab.installation
+    await lab.set(keys.graveler, keys.COMPACTION_PAUSE, encode_pause(CompactionPause("ann", 5)))
+    assert await lab.check() == []
+    await lab.set(keys.graveler, keys.COMPACTION_PAUSE, b"\xff")
+    assert [code for code, _ in await lab.check(state="second.state")] == ["record-damaged"]
 
 
 async def test_of_doomed_namespaces_only_late_files_are_told(lab: Lab) -> None:

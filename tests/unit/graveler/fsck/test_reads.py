@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsck_lab import Lab
 
 from tarn.core.entry import Entry, pack
+from tarn.core.levels import ALL_FEATURES
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import InstallationKeys
 from tarn_graveler.fsck.finding import Code
@@ -14,8 +15,8 @@ from tarn_graveler.reads.records import ON_KEY
 
 async def test_the_journal_is_known_and_its_rows_are_checked(lab: Lab) -> None:
     keys = InstallationKeys("test")
-    journal = ReadJournal(lab.kv, lab.blocks, lab.lake.clock, lab.ids, keys)
-    await journal.begin(lambda _: None)
+    journal = ReadJournal(lab.kv, lab.blocks, lab.lake.clock, lab.ids, keys, ALL_FEATURES)
+    await journal.begin()
     journal.note(lab.lake.repository, pack(Entry(1, 0, lab.ids.uuid7(), bytes(16))))
     await journal.flush()
     assert len(await lab.listed("_tarn/reads/")) == 1

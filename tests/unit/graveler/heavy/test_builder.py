@@ -14,7 +14,7 @@ import pytest
 from heavy_children import SECONDS, lives, pid_of, until
 from heavy_stores import NAMESPACE, Stores, entry
 
-from tarn.core.entry import TOMBSTONE
+from tarn.core.entry import TOMBSTONE, address_of
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.spans import PathSpan
@@ -84,6 +84,34 @@ async def test_a_small_build_starts_no_child(stores: Stores) -> None:
         more = await stores.order({"a": 1}, {"b": 2, "c": 3})
         assert (await builder.build(more)).count == 3
         assert builder.pid is not None
+
+
+@pytest.mark.parametrize("rows_here", [0, 1000])
+@pytest.mark.parametrize("erased", [0, 2, 40])
+async def test_the_same_object_as_an_erased_one_replaces_it(
+    stores: Stores, rows_here: int, erased: int
+) -> None:
+    """In a child and in this process: its address is looked up, alone or with others."""
+    paths = [f"p{number:02}" for number in range(50)]
+    old = {path: address(number) for number, path in enumerate(paths)}
+    first = await stores.order({}, entries={path: entry(7, old[path]) for path in paths})
+    base = (await stores.inline.build(first)).metarange_id
+    commits = await stores.erase(*(old[path] for path in paths[:erased]))
+    again = {path: entry(7, address(100)) for path in paths}
+    order = replace(await stores.order({}, entries=again), base=base, commits=commits)
+    assert order_of(said_order(order)) == order
+    async with stores.builder(rows_here=rows_here) as builder:
+        built = await builder.build(order)
+        assert (builder.pid is None) == (rows_here > 0)
+    assert built.updated == erased
+    for number, path in enumerate(paths):
+        found = await stores.committed.lookup(NAMESPACE, built.metarange_id, path)
+        assert found is not None
+        assert address_of(found) == (address(100) if number < erased else old[path])
+
+
+def address(number: int) -> bytes:
+    return number.to_bytes(15, "big") + b"\1"
 
 
 @pytest.mark.parametrize("rows_here", [0, 1000])

@@ -9,7 +9,7 @@ import random
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -92,6 +92,33 @@ async def test_a_compaction_whose_child_cannot_start_in_time_is_built_beside_com
     ):
         await builder.build(compaction)
     assert children.starts == [Priority.BACKGROUND, Priority.REQUESTED]
+
+
+async def test_a_start_that_is_cancelled_early_leaves_no_child(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the socket is connected, which takes long on a busy machine."""
+    reached, connect = asyncio.Event(), asyncio.open_unix_connection
+
+    async def slow(**options: Any) -> Any:
+        connected = await connect(**options)
+        reached.set()
+        try:
+            await asyncio.sleep(SECONDS)
+        finally:
+            connected[1].close()
+        return connected
+
+    monkeypatch.setattr(asyncio, "open_unix_connection", slow)
+    known = {each.pid for each in psutil.Process().children()}
+    starting = asyncio.ensure_future(
+        start_process(variables_of(stores.config), stores.clock, WorkerLimits(), Priority.REQUESTED)
+    )
+    await reached.wait()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert [each.pid for each in psutil.Process().children() if each.pid not in known] == []
 
 
 async def test_real_children_step_back(stores: Stores) -> None:

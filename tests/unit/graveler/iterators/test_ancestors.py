@@ -1,4 +1,4 @@
-"""The iterator over ancestors returns what a sorted list has, whatever was read before."""
+"""The iterator over ancestors returns the items of a sorted list, after any earlier reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cursor over any source returns what a sorted list has, whatever calls are mixed."""
+"""A cursor over any source returns the items of a sorted list, for every mix of calls."""
 
 from __future__ import annotations
 

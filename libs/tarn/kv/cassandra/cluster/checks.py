@@ -7,6 +7,7 @@ what to change.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from cassandra.cluster import Cluster, Session
 from cassandra.pool import Host
@@ -17,6 +18,7 @@ from tarn.kv.cassandra.rows.timestamps import SEEN_AHEAD_US_MAX
 from tarn.kv.cassandra.settings import CassandraLimits, CassandraSettings
 
 __all__ = [
+    "READ_REPAIR",
     "advice_on_replication",
     "advice_on_settings",
     "check_keyspace",
@@ -34,7 +36,8 @@ _VERSION_MIN = (4, 1)
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _SKEW_US_ADVISED = 100_000
 _REPLICAS_ADVISED = 3
-_READ_REPAIR = "BLOCKING"
+READ_REPAIR: Final = "BLOCKING"
+"""The option of all tables: a row that a read has returned is there for all later reads."""
 
 
 def check_name(settings: CassandraSettings) -> None:
@@ -136,9 +139,9 @@ def check_table(table: str, read_repair: str | None, time_to_live: int | None) -
     Raises:
         TarnError: FAILED_PRECONDITION; the text says what is wrong and what to do.
     """
-    if (read_repair or _READ_REPAIR).upper() != _READ_REPAIR:
+    if (read_repair or READ_REPAIR).upper() != READ_REPAIR:
         text = f"table {table} has read_repair = '{read_repair}', so reads may go back"
-        raise _refused(f"{text}: ALTER TABLE {table} WITH read_repair = '{_READ_REPAIR}'")
+        raise _refused(f"{text}: ALTER TABLE {table} WITH read_repair = '{READ_REPAIR}'")
     if time_to_live:
         text = f"table {table} has default_time_to_live = {time_to_live}, so rows disappear"
         raise _refused(f"{text}: ALTER TABLE {table} WITH default_time_to_live = 0")

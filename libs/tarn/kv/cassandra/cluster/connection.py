@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 from cassandra import AuthenticationFailed, ConsistencyLevel, ProtocolVersion
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.connection import EndPoint
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
     ExponentialReconnectionPolicy,
@@ -27,7 +29,7 @@ from tarn.kv.cassandra.cluster.rediscovery import contact_point
 from tarn.kv.cassandra.cluster.session import Profile
 from tarn.kv.cassandra.settings import CassandraLimits, CassandraSettings, CassandraTls
 
-__all__ = ["change_login", "connect"]
+__all__ = ["change_certificates", "change_login", "connect"]
 
 _CONNECT_SECONDS = 5.0
 _CONTROL_SECONDS = 5.0
@@ -88,25 +90,57 @@ def change_login(cluster: Cluster, username: str, password: str) -> None:
         TarnError: UNAUTHENTICATED: the nodes refuse the login. UNAVAILABLE: no node answers. The old one stays.
     """
     provider = PlainTextAuthProvider(username, password)
-    failure: Exception | None = None
-    for host in cluster.metadata.all_hosts():
-        authenticator = provider.new_authenticator(host.endpoint.address)
+
+    def connect_to(endpoint: EndPoint) -> None:
+        authenticator = provider.new_authenticator(endpoint.address)
         try:
-            cluster.connection_factory(host.endpoint, authenticator=authenticator).close()
+            cluster.connection_factory(endpoint, authenticator=authenticator).close()
         except AuthenticationFailed as error:
             text = (
                 f"Cassandra refuses the new login of role {username}; check "
                 "metadata.db.cassandra.username and .password"
             )
             raise TarnError(Kind.UNAUTHENTICATED, Reason.UNAVAILABLE, text) from error
+
+    problem = f"no node of Cassandra tells whether the new login of role {username} is right"
+    _connect_to_one(cluster, connect_to, problem)
+    cluster.auth_provider = provider
+
+
+def change_certificates(cluster: Cluster, tls: CassandraTls) -> None:
+    """Reads the files of `tls` again, for all further connections, once a node has accepted one. Those that exist stay.
+
+    Raises:
+        TarnError: INVALID: the files cannot be used. UNAVAILABLE: no connection can be made with them; `tls` of before
+            stays in use.
+    """
+    context = _ssl_context(tls)
+
+    def connect_to(endpoint: EndPoint) -> None:
+        cluster.connection_factory(endpoint, ssl_context=context).close()
+
+    problem = "no connection to Cassandra can be made with the new certificates (metadata.db.cassandra.tls)"
+    _connect_to_one(cluster, connect_to, problem)
+    cluster.ssl_context = context
+
+
+def _connect_to_one(cluster: Cluster, connect_to: Callable[[EndPoint], None], problem: str) -> None:
+    """Connects to the nodes one after another, until one answers.
+
+    Raises:
+        TarnError: the error of `connect_to`; UNAVAILABLE, with the problem and the last failure: no node answers.
+    """
+    failure: Exception | None = None
+    for host in cluster.metadata.all_hosts():
+        try:
+            connect_to(host.endpoint)
+        except TarnError:
+            raise
         except Exception as error:  # noqa: BLE001 - the driver has no common type; another node may answer
             failure = error
         else:
-            cluster.auth_provider = provider
             return
-    text = (
-        f"no node of Cassandra tells whether the new login of role {username} is right: {failure}"
-    )
+    text = f"{problem}: {failure}"
     raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from failure
 
 

@@ -2,7 +2,8 @@
 
 The driver resolves the contact points once, and then learns of new addresses from nodes to which it is connected. If it
 is connected to none, it tries the old addresses for ever. So while no node is up, the contact points are resolved
-again, and the driver is told of addresses that it does not know. It then removes what is no longer part of the cluster.
+again, and the driver is told of addresses that it does not know. It then removes the nodes that are no longer part of
+the cluster.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from cassandra.query import SimpleStatement
 
 from tarn.core.clock import IdSource
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.cassandra.cluster.checks import check_quorum, local_nodes, replicas_of
+from tarn.kv.cassandra.cluster.checks import READ_REPAIR, check_quorum, local_nodes, replicas_of
 from tarn.kv.cassandra.cluster.statements import open_value, seal_value
 from tarn.kv.cassandra.settings import CassandraSettings
 
@@ -26,7 +26,10 @@ SCHEMA_PARTITION = b"\0schema"
 SCHEMA_BUCKET = -1
 SCHEMA_KEY = b"version"
 
-_OPTIONS = "compaction = {'class': 'LeveledCompactionStrategy'}"
+_OPTIONS = (
+    f"compaction = {{'class': 'LeveledCompactionStrategy'}} AND read_repair = '{READ_REPAIR}'"
+)
+# Release 0.9.0 did not state `read_repair`; its tables have the same value, which is Cassandra's default.
 _MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE IF NOT EXISTS $keyspace.cas"

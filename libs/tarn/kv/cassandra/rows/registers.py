@@ -5,8 +5,8 @@ An operation's nonce is fresh, the same in all of its attempts, and stored with 
 decides (docs/design/kv.md, "Unknown outcomes"):
 
 - The row has our nonce: the write was applied.
-- The row still has the predicate's nonce: the write was not applied. The read finished or voided what was
-  under way, so the write may be repeated.
+- The row still has the predicate's nonce: the write was not applied. The read finished or voided every attempt under
+  way, so the write may be repeated.
 - Anything else: unknown, because another write may have replaced ours.
 
 An attempt that no node answered may also be applied after that read. The repeated attempt then finds our
