@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,15 +56,16 @@ def test_tarn_collects_and_backs_up_by_itself(tmp_path: Path) -> None:
 
 def test_a_stop_ends_a_run_before_the_services(tmp_path: Path) -> None:
     """So the run can release its lease, which is longer than the test."""
-    config = tmp_path / "tarn.yaml"
-    config.write_text(
-        f"lifecycle: {{gc: {{interval: 3s, rate: 1, settings: {tmp_path}/credentials}}}}\n"
-    )
+    config, settings = tmp_path / "tarn.yaml", tmp_path / "settings"
+    config.write_text(f"lifecycle: {{gc: {{interval: 3s, rate: 1, settings: {settings}}}}}\n")
     with eager_tarn(tmp_path, "single", "--config", str(config), lease_s=600) as tarn:
         lake, s3 = tarn.new_repository(), tarn.s3()
         for number in range(60):
             for body in (b"old", b"new"):
                 s3.put_object(Bucket=lake, Key=f"main/{number}", Body=body * 50_000)
+        time.sleep(1)  # all of them may be judged
+        # The timer waits for the settings, so its first mark finds all 60, and the sweep takes a minute.
+        shutil.copyfile(tmp_path / "credentials", settings)
 
         def is_sweeping() -> bool:
             return bool(tarn.ok("gc", "status", lake, "--json").json["phase"] == "sweep")
