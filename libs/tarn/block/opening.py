@@ -10,6 +10,7 @@ from tarn.block.local import open_local
 from tarn.block.metered import metered
 from tarn.block.port import BlockStore, ReadBlocks
 from tarn.config import Config, SecretChanges, certificates_of_blocks, contents_of
+from tarn.config.certificate_change import CertificateChange
 from tarn.config.sections import Blockstore
 from tarn.core.clock import Clock
 from tarn.telemetry.meters import Meters
@@ -91,7 +92,6 @@ async def _open_s3(
 ) -> BlockStore:
     # Imported only here: the clients take 0.3 s to import, and other installations may not have them.
     from tarn.block.s3 import S3Limits, open_s3
-    from tarn.block.s3.authority_change import AuthorityChange
     from tarn.block.s3.key_change import KeyChange, settings_of
 
     section = blockstore.s3
@@ -105,10 +105,12 @@ async def _open_s3(
         connect_seconds=section.connect_timeout_ms / 1000,
     )
     settings = settings_of(blockstore)
-    authorities = contents_of(certificates_of_blocks(blockstore))
+    files = certificates_of_blocks(blockstore)
+    contents = contents_of(files)
     store = await open_s3(settings, clock=clock, chance=random.SystemRandom(), limits=limits)
     if secrets is not None:
         secrets.subscribe(KeyChange(store, settings).use)
         if settings.ca is not None:
-            secrets.subscribe(AuthorityChange(store, authorities).use)
+            change = CertificateChange("s3", files, contents, store.use_authorities)
+            secrets.subscribe(change.use)
     return store

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import structlog
 
 from tarn.config import Config, SecretChanges, certificates_of_kv, contents_of
+from tarn.config.certificate_change import CertificateChange
 from tarn.core.clock import Clock, IdSource
 from tarn.kv.agreement import agree
 from tarn.kv.embedded import open_embedded
@@ -136,7 +139,6 @@ async def _open_cassandra(
 ) -> ListingKv:
     # Imported only here: the driver takes 0.3 s to import, and other processes do not need it installed.
     from tarn.kv.cassandra import CassandraLimits, CassandraSettings, CassandraTls, open_cassandra
-    from tarn.kv.cassandra.certificate_change import CertificateChange
     from tarn.kv.cassandra.login_change import LoginChange
 
     section = config.metadata.db.cassandra
@@ -151,12 +153,14 @@ async def _open_cassandra(
         tls=tls if section.tls.enabled else None,
     )
     limits = CassandraLimits(request_seconds=section.request_timeout_ms / 1000)
-    certificates = contents_of(certificates_of_kv(config))
+    files = certificates_of_kv(config)
+    contents = contents_of(files)
     store = await open_cassandra(settings, clock=clock, ids=ids, limits=limits)
     for advice in store.advice:
         _log.warning("cassandra could be set up better", advice=advice)
     if secrets is not None:
         if settings.tls is not None:  # first: a new login needs a connection
-            secrets.subscribe(CertificateChange(store, settings.tls, certificates).use)
+            reload = functools.partial(store.use_certificates, settings.tls)
+            secrets.subscribe(CertificateChange("cassandra", files, contents, reload).use)
         secrets.subscribe(LoginChange(store, config).use)
     return store
