@@ -23,7 +23,8 @@ from tarn.block.port import BlockKey
 from tarn.core.ids import physical_path
 from tarn.testing.check.history import MERGES, NEVER, History, Op, OpKind, Outcome, shown
 from tarn_graveler.branch.discarding import Discarded, Discarding, NamedEntry
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.records import BranchName, BranchVersion
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -48,8 +49,11 @@ class Discard:
 
 @contextlib.contextmanager
 def noted_discards(worlds: Sequence[World]) -> Iterator[None]:
-    """Records each entry that graveler discards."""
-    discard = Discarding.discard
+    """Records each entry that graveler discards.
+
+    The history has each attempt to discard an entry as a reset of its path that may take effect.
+    """
+    discard, attempt = Discarding.discard, Discarding._discard
 
     async def noted(
         self: Discarding, name: BranchName, entries: Sequence[NamedEntry]
@@ -59,15 +63,37 @@ def noted_discards(worlds: Sequence[World]) -> Iterator[None]:
         outcomes = await discard(self, name, entries)
         for (path, address), outcome in zip(entries, outcomes, strict=True):
             if outcome is Discarded.DISCARDED:
-                branch = f"{repository.repository_id}/{name.branch_id}"
+                branch = _told(name)
                 key = BlockKey(repository.storage_namespace, physical_path(address))
                 world.log(f"discards {branch}/{path}, {key.path}")
                 world.statistics["erasure: entries discarded"] += 1
                 world.discards.append(Discard(branch, path, key, begun))
         return outcomes
 
-    with mock.patch.object(Discarding, "discard", noted):
+    async def attempted(
+        self: Discarding, handle: BranchHandle, record: BranchVersion, pending: Sequence[NamedEntry]
+    ) -> dict[NamedEntry, Discarded]:
+        history, discards = worlds[-1].history, worlds[-1].erased.discards
+        resets = []
+        for path in sorted({path for path, _ in pending}):
+            resets.append(history.begin("erasure", OpKind.RESET, _told(handle.name)))
+            resets[-1].part = path
+            discards.add(resets[-1].number)
+        try:
+            return await attempt(self, handle, record, pending)
+        finally:
+            for op in resets:
+                history.finish(op, Outcome.INFO, "an erasure may discard it")
+
+    with (
+        mock.patch.object(Discarding, "discard", noted),
+        mock.patch.object(Discarding, "_discard", attempted),
+    ):
         yield
+
+
+def _told(name: BranchName) -> str:
+    return f"{name.repository.repository_id}/{name.branch_id}"
 
 
 def as_told(world: World) -> History:
@@ -167,7 +193,8 @@ def _erased_instead(world: World, puts: _Puts) -> Iterator[tuple[str, str]]:
             continue
         for put in puts[op.branch, path]:
             is_between = put.is_ok and erased < put.inv and put.end < op.inv
-            if is_between and _stays(world, put, op, undoing[op.branch]):
+            is_there = is_between and _stays(world, put, op, undoing[op.branch])
+            if is_there and not _is_beneath_a_discard(world, put, puts[op.branch, path]):
                 text = f"{op.branch}/{path}: #{op.number} {op.kind} has the erased {shown(value)}"
                 yield "I4", f"{text}, where an object was written since: {put.line()}"
 
@@ -194,6 +221,18 @@ def _stays(world: World, put: Op, until: Op, undoing: Sequence[Op]) -> bool:
         return False
     return not any(
         op.inv < until.end and put.inv < op.end and op.key in {None, put.key} for op in undoing
+    )
+
+
+def _is_beneath_a_discard(world: World, put: Op, puts: Sequence[Op]) -> bool:
+    """Whether the entry of a put may have been replaced by one that an erasure has discarded: both are gone then."""
+    values = world.values
+    replaced_by = {
+        values.block(op.value or 0) for op in puts if op.ret > put.inv and op.value != put.value
+    }
+    return any(
+        (discard.branch, discard.path) == (put.branch, put.key) and discard.key in replaced_by
+        for discard in world.discards
     )
 
 

@@ -113,19 +113,6 @@ class Erased:
             if self._exists(key):
                 self._problem(f"{key.path} is there after the certificate of {plan_id}")
 
-    def uncommitted(self, plan_id: str) -> list[tuple[str, str]]:
-        """Returns the branches and paths at which a run of a plan may discard an uncommitted entry."""
-        namespace = {each: where for where, each in self._with("/plan.json")}[plan_id]
-        plan = self._plan(namespace, plan_id)
-        values = self._world.values
-        places = {
-            (op.branch, op.key)
-            for op in self._world.history.ops
-            if op.kind is OpKind.PUT and op.key and op.value and op.value > 0
-            if values.block(op.value) in plan.doomed and _matches(plan.pattern, op.key)
-        }
-        return sorted(places)
-
     def has_row(self, key: BlockKey) -> bool:
         """Whether the row that says why a block is missing is durable."""
         if key in self._rows or not key.path.startswith("data/"):

@@ -15,7 +15,6 @@ from tests.sim.versioning import REPOSITORY
 from tarn.client.erasures import ErasureClient
 from tarn.core.errors import Reason, TarnError
 from tarn.lifecycle.erasing import Eraser
-from tarn.testing.check.history import OpKind, Outcome
 from tarn.testing.sim.swept_blocks import SweptBlockLink
 
 if TYPE_CHECKING:
@@ -88,17 +87,7 @@ class EraserProcess(CollectorProcess):
         Raises:
             TarnError: as `Eraser.run`.
         """
-        history = self.world.history
-        discards = []
-        for branch, path in self.world.erased.uncommitted(plan_id):
-            discards.append(history.begin(self.name, OpKind.RESET, branch))
-            discards[-1].part = path
-            self.world.erased.discards.add(discards[-1].number)
-        try:
-            done = await self._eraser.run(REPOSITORY, plan_id)
-        finally:
-            for op in discards:
-                history.finish(op, Outcome.INFO, "an erasure may discard it")
+        done = await self._eraser.run(REPOSITORY, plan_id)
         if done.certificate is None:
             return "run without a certificate"
         self.world.erased.certified(plan_id)
