@@ -10,12 +10,11 @@ Figures of a shared machine drift: compare ratios within one run, not the number
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 PARTS = (
     "kv",
     "block",
@@ -44,14 +43,11 @@ def main() -> int:
     if unknown := sorted(set(wanted) - set(PARTS)):
         print(f"no benchmark {', '.join(unknown)}; there are {', '.join(PARTS)}")
         return 2
-    # Some parts import others, as modules of `bench`.
-    paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     failed = False
     for part in wanted:
         print(f"\n== {part}", flush=True)
-        script = [sys.executable, HERE / f"{part}.py"]
-        done = subprocess.run(script, timeout=LIMIT_S, check=False, env=environment)
+        script = [sys.executable, "-m", f"bench.{part}"]
+        done = subprocess.run(script, timeout=LIMIT_S, check=False, cwd=ROOT)
         failed = failed or done.returncode != 0
     return int(failed)
 

@@ -1,4 +1,4 @@
-"""Rates of the local block store; prints a table. Run: `python bench/block.py [directory]`."""
+"""Rates of the local block store; prints a table. Run: `python -m bench.block [directory]`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Benchmark of committed metadata: builds, differences, lookups and pages. Prints a table. No asserts.
 
-python bench/commit.py --rows 1000000 --rounds 3
+python -m bench.commit --rows 1000000 --rounds 3
 """
 
 from __future__ import annotations

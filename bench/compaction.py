@@ -1,6 +1,6 @@
 """Benchmark of compactions, over the embedded store and the local block store. Prints a table. No asserts.
 
-python bench/compaction.py --deletes 100000 --rows 1000000 --rounds 3
+python -m bench.compaction --deletes 100000 --rows 1000000 --rounds 3
 
 Listings: 1,000 objects behind uncommitted deletes, before and after a compaction, and on a branch without uncommitted
 changes. Compactions: staged rows are compacted and committed in turn. Both times are those of this process.
@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from reset import AT_ONCE, MAIN, Lake, open_lake
+from bench.reset import AT_ONCE, MAIN, Lake, open_lake
 
 from tarn.core.entry import TOMBSTONE
 from tarn.core.listing.pages import PageRequest

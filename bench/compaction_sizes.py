@@ -1,6 +1,6 @@
 """Replays `make compaction-soak` without servers and clocks: what compactions leave in the store. Prints a table.
 
-python bench/compaction_sizes.py --rows 400000 --compactions 14 --writes 10400
+python -m bench.compaction_sizes --rows 400000 --compactions 14 --writes 10400
 
 Between two compactions, as many writes come as in the soak: a quarter each puts new objects, deletes the oldest of
 these, deletes committed objects from the front, and overwrites a few hundred others. Nothing is garbage-collected.
@@ -14,7 +14,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from reset import AT_ONCE, MAIN, Lake, open_lake
+from bench.reset import AT_ONCE, MAIN, Lake, open_lake
 
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.kv.keys import path_key

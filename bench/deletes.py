@@ -1,7 +1,7 @@
 """Benchmark of listings under uncommitted deletes, with leaps and by the plain merge. Prints a table. No asserts.
 
-    python bench/deletes.py --rows 100000 --rounds 7
-    python bench/deletes.py --cassandra
+    python -m bench.deletes --rows 100000 --rounds 7
+    python -m bench.deletes --cassandra
 
 Each round lists 1,000 objects of each case: on a clean branch, by a replica that has never listed the branch
 (first), by one that has (again), and by the plain merge. The ratios compare within one run. The last line is the

@@ -1,7 +1,7 @@
 """Mark of a collection: time and memory, for blocks that are listed from columns.
 
-    python bench/gc.py [--blocks 2000000] [--live 0.9]
-    python bench/gc.py --spark [--blocks 22000000]
+    python -m bench.gc [--blocks 2000000] [--live 0.9]
+    python -m bench.gc --spark [--blocks 22000000]
 
 Without Spark, the listing comes from memory, with one object per block as every driver makes them. So the figure is
 that of the engine; a bucket adds its own time to list. With Spark, the listing comes from Parquet files; the roots,

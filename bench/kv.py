@@ -1,6 +1,6 @@
 """Benchmark of the KV drivers: prints a table of rates and latencies. No asserts.
 
-python bench/kv.py --driver embedded --durability fsync --seconds 2
+python -m bench.kv --driver embedded --durability fsync --seconds 2
 """
 
 from __future__ import annotations

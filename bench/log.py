@@ -1,6 +1,6 @@
 """Benchmark of the log over 10,000 commits, on the embedded store and local blocks. Prints a table. No asserts.
 
-python bench/log.py --commits 10000
+python -m bench.log --commits 10000
 
 One process makes the history through graveler: each commit changes three of 2,000 objects in 100 folders. Each question
 is asked by a new process, so nothing is cached but the files of the system: cold. `warm` is the same question again.
@@ -126,7 +126,7 @@ async def ask_without_rows(directory: Path) -> None:
         repository = await graveler.repositories.get("lake")
         rows = graveler.repositories.keys_of(repository).changed
         head = (await graveler.branches.fresh(BranchName(repository, MAIN))).branch.commit_id
-        kv = graveler.repositories._kv  # noqa: SLF001 - a benchmark may look inside
+        kv = graveler.repositories.kv
         await kv.drop_partition(rows)
         began = time.perf_counter()
         await graveler.history.page(
@@ -153,7 +153,13 @@ def main() -> None:
 
 def run_all(commits: int) -> None:
     directory = Path(tempfile.mkdtemp(prefix="tarn-bench-"))
-    command = [sys.executable, __file__, f"--commits={commits}", f"--directory={directory}"]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.log",
+        f"--commits={commits}",
+        f"--directory={directory}",
+    ]
     try:
         began = time.perf_counter()
         subprocess.run(command, check=True)

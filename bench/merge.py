@@ -1,7 +1,7 @@
 """Benchmark of merges, reverts, previews, differences and merge bases, on the local block store. Prints a table.
 No asserts.
 
-python bench/merge.py --rows 1000000 --rounds 5 --only 0,2,7
+python -m bench.merge --rows 1000000 --rounds 5 --only 0,2,7
 
 A cherry-pick is the merge of the same three listings: base and source are the parent and the commit. A revert has the
 commit as its base and the parent as its source; its destination is built on the commit. The difference and the counts
@@ -12,7 +12,7 @@ counts the ranges that are mapped from the cache; memory `of its own` does not. 
 is the longest delay of a timer of 1 ms on the event loop while the work ran: how long other requests of the process
 would have waited.
 
-A merge that changes a million entries of two million: python bench/merge.py --rows 2000000 --rounds 1 --only 6
+A merge that changes a million entries of two million: python -m bench.merge --rows 2000000 --rounds 1 --only 6
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from commit import BATCH_ROWS, CORES, staged
+from bench.commit import BATCH_ROWS, CORES, staged
 
 from tarn.block.committed import Committed
 from tarn.block.local import open_local
@@ -284,7 +284,7 @@ def main() -> None:
 
 def run_all(rows: int, rounds: int, only: Sequence[int]) -> None:
     directory = Path(tempfile.mkdtemp(prefix="tarn-bench-"))
-    command = [sys.executable, __file__, f"--rows={rows}", f"--directory={directory}"]
+    command = [sys.executable, "-m", "bench.merge", f"--rows={rows}", f"--directory={directory}"]
     command += [f"--rounds={rounds}", f"--only={','.join(map(str, only))}"]
     try:
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE)

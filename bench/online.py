@@ -1,4 +1,4 @@
-"""The cost of online deletion for a write and a copy: `python bench/online.py [--rounds N]`.
+"""The cost of online deletion for a write and a copy: `python -m bench.online [--rounds N]`.
 
 Two replicas over one embedded store, without and with online deletion, take turns of 50 writes, deletes and lookups for
 copies, each one after the other. Prints the CPU time of one, and the median of the differences of all pairs.

@@ -1,6 +1,6 @@
 """Benchmark of listings of a branch that is a queue: new objects come behind, the oldest are deleted. No asserts.
 
-python bench/queue_listing.py --changes 2000 --rounds 24
+python -m bench.queue_listing --changes 2000 --rounds 24
 
 The engine alone, over the embedded store and the local block store. Between two rounds as many committed objects are
 deleted at the front of a large folder, and in a small folder as many are written behind and deleted in front; others
@@ -17,7 +17,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from reset import AT_ONCE, MAIN, Lake, open_lake
+from bench.reset import AT_ONCE, MAIN, Lake, open_lake
 
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.core.listing.pages import PageRequest

@@ -1,6 +1,6 @@
 """Cost of quotas for a GET and a PUT of a small object where no quota is set, with all services in one process.
 
-    python bench/quotas.py [--seconds 30]
+    python -m bench.quotas [--seconds 30]
 
 One gateway as in `bench/telemetry.py`. In turns of 10 requests it is as it is, or every check of a limit does nothing.
 """
@@ -13,9 +13,10 @@ import statistics
 import tempfile
 from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
+from typing import Any
 
-from interleaved import BASELINE, CONTROL, Batch, difference, rounds
-from telemetry import BATCH, Gateway, gateway
+from bench.interleaved import BASELINE, CONTROL, Batch, difference, rounds
+from bench.telemetry import BATCH, Gateway, gateway
 
 from tarn.rpc.process.defects import new_loop
 from tarn.rpc.process.log import LogConfig, logging_to
@@ -27,8 +28,8 @@ class Switch:
 
     def __init__(self, of: Gateway) -> None:
         self._gateway = of
-        self._rates = of.application._rates  # noqa: SLF001 - what is measured
-        self._admission = of.graveler._graveler.admission  # noqa: SLF001
+        self._rates: Any = of.application._rates  # noqa: SLF001 - what is measured
+        self._admission: Any = of.graveler._graveler.admission  # noqa: SLF001
         self._object = self._admission.object
 
     def batch(self, name: str, *, quotas: bool) -> Batch:
@@ -45,15 +46,15 @@ class Switch:
         if quotas:
             vars(self._rates).pop("admit", None)
             vars(self._rates).pop("charge", None)
-            self._admission.object = self._object  # type: ignore[method-assign]
+            self._admission.object = self._object
             return
 
         async def admitted(*_: object) -> AbstractContextManager[None]:
             return NOT_LIMITED
 
-        self._rates.admit = lambda *_: None  # type: ignore[method-assign]
-        self._rates.charge = lambda *_: None  # type: ignore[method-assign]
-        self._admission.object = admitted  # type: ignore[method-assign]
+        self._rates.admit = lambda *_: None
+        self._rates.charge = lambda *_: None
+        self._admission.object = admitted
 
 
 async def compare(seconds: float) -> None:

@@ -1,6 +1,6 @@
 """Cost of the journal of reads for a GET of a small object, in a gateway with all services in its process.
 
-    python bench/reads.py [--seconds 20]
+    python -m bench.reads [--seconds 20]
 
 Two gateways serve the same object from stores of their own; graveler of one keeps the journal. The same client asks
 them in turns, in the same process, so the CPU time is that of client and server. The ratio of each pair of batches is
@@ -18,9 +18,10 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from telemetry import BATCH, Gateway, gateway
+from bench.telemetry import BATCH, Gateway, gateway
 
 from tarn.core.entry import Entry, pack
+from tarn.core.ids import RepositoryId
 from tarn.kv.records import Repository
 from tarn.rpc.process.defects import new_loop
 from tarn.rpc.process.log import LogConfig, logging_to
@@ -31,7 +32,7 @@ NOTES = 100_000
 
 
 def journal_of(served: Gateway) -> ReadJournal:
-    found = served.graveler._graveler.journal  # noqa: SLF001 - what is measured
+    found: ReadJournal | None = served.graveler._graveler.journal  # noqa: SLF001 - what is measured
     assert found is not None
     return found
 
@@ -90,7 +91,7 @@ async def measure(seconds: float) -> None:
             await compare(plain, kept, seconds, first=False)
             await compare(plain, kept, seconds, first=True)
             graveler = kept.graveler._graveler  # noqa: SLF001
-            repository, _ = await graveler.repositories.read("lake", settle=False)
+            repository, _ = await graveler.repositories.read(RepositoryId("lake"), settle=False)
             await notes(journal_of(kept), repository)
 
 

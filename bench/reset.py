@@ -1,6 +1,6 @@
 """Benchmark of resets, over the embedded store and the local block store. Prints a table. No asserts.
 
-python bench/reset.py --rows 100000 --rounds 5
+python -m bench.reset --rows 100000 --rounds 5
 
 Each round stages rows below `raw/` and beside it, and measures the reset alone.
 """

@@ -1,6 +1,6 @@
 """Preview of retention rules: time and memory, on the embedded store and local blocks. Prints a table. No asserts.
 
-    python bench/retention.py [--commits 10000] [--objects 2000000]
+    python -m bench.retention [--commits 10000] [--objects 2000000]
 
 Each commit replaces the objects of one range of 20,000. The commits are one year old at most, equally spaced, and the
 reflog has ended. The rules keep 30 days of the branch. Ranges are not written, because a preview opens none. It runs in
@@ -26,10 +26,11 @@ from tarn.block.local import open_local
 from tarn.block.port import BlockKey, BlockStore
 from tarn.block.rangefile import encode_metarange, metarange_path
 from tarn.client.collections import CollectionClient
+from tarn.core.clock import DAY_US
 from tarn.core.commit import Commit
 from tarn.core.ids import BranchId, CommitId, RangeId, RepositoryId
 from tarn.core.listing.metarange import Metarange, RangeInfo
-from tarn.core.retention import DAY_US, parse_retention
+from tarn.core.retention import parse_retention
 from tarn.kv.embedded import open_embedded
 from tarn.lifecycle.expiry_preview import preview_expiry
 from tarn.lifecycle.progress import Progress
@@ -62,7 +63,8 @@ class InProcess(CollectionClient):
     ) -> pb.ListHistoryResponse:
         repository = await self._graveler.repositories.get(repository_id)
         history = self._graveler.collections.history
-        page, page.next_page_token = await history.page(repository, page_token, PAGE_ROWS)
+        page, next_page_token = await history.page(repository, page_token, PAGE_ROWS)
+        page.next_page_token = next_page_token
         return pb.ListHistoryResponse.FromString(page.SerializeToString())
 
 
@@ -92,10 +94,11 @@ async def opened(directory: Path) -> AsyncIterator[tuple[Graveler, BlockStore]]:
 
 def described(commit: int, number: int) -> RangeInfo:
     """Returns a range that a commit wrote."""
-    paths = (f"table/{number:06}/{place:08}" for place in (0, RANGE_ROWS - 1))
+    first, last = (f"table/{number:06}/{place:08}" for place in (0, RANGE_ROWS - 1))
     return RangeInfo(
         RangeId(sha256(f"{commit} {number}".encode()).hexdigest()),
-        *paths,
+        first,
+        last,
         RANGE_ROWS,
         2_000_000,
         RANGE_ROWS * OBJECT_BYTES,
@@ -152,7 +155,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         asyncio.run(build(Path(name), given.commits, given.objects))
-        own = [sys.executable, __file__, "--directory", name]
+        own = [sys.executable, "-m", "bench.retention", "--directory", name]
         subprocess.run(own, check=True)
 
 

@@ -1,6 +1,6 @@
 """Cost of an operation in process, over the coalesced stream, and as a unary call.
 
-    python bench/rpc.py [--seconds 1]
+    python -m bench.rpc [--seconds 1]
 
 Client and server are separate processes; CPU is the user and system time of each per operation. The
 handler does nothing, so the numbers are those of `tarn.rpc`, protobuf and grpc.aio.
@@ -170,7 +170,9 @@ def main() -> None:
         listen = ServerConfig("127.0.0.1:0")
         sys.exit(serve(build, ServeConfig("idle", listen, ready_fd=arguments.serve, log=log)))
     read, write = os.pipe()
-    server = subprocess.Popen([sys.executable, __file__, "--serve", str(write)], pass_fds=[write])
+    server = subprocess.Popen(
+        [sys.executable, "-m", "bench.rpc", "--serve", str(write)], pass_fds=[write]
+    )
     os.close(write)
     try:
         with os.fdopen(read) as ready:

@@ -1,6 +1,6 @@
 """Cost of metrics and traces for a GET of a small object, in a gateway with all services in its process.
 
-    python bench/telemetry.py [--seconds 30]
+    python -m bench.telemetry [--seconds 30]
 
 One gateway serves one object. In turns of 10 GETs its telemetry is off (stores, requests and traces are neither
 measured nor counted), or on with no request traced, or with each one traced, into an exporter that discards the spans.
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from interleaved import BASELINE, CONTROL, Batch, difference, median_difference, rounds
-from load.signing import Signer
+from bench.interleaved import BASELINE, CONTROL, Batch, difference, median_difference, rounds
+from bench.load.signing import Signer
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
@@ -181,7 +181,7 @@ class Switch:
         self._stores: list[Any] = [of.kv._kv, of.blocks._blocks]  # type: ignore[attr-defined]  # noqa: SLF001
         self._reads = [store._reads for store in self._stores]  # noqa: SLF001
         assert all(self._reads), "the stores measure their reads by themselves"
-        self._tracing = traces._tracing  # noqa: SLF001
+        self._tracing: Any = traces._tracing  # noqa: SLF001
         self._aside: dict[bool, list[Any]] = {True: [], False: []}
         self._is_counted = True
 

@@ -111,7 +111,6 @@ _HINTS = {
     Reason.NOTHING_TO_MERGE: "--allow-empty makes a merge commit all the same",
     Reason.NOT_FAST_FORWARD: "without --ff-only, `tarn merge` makes a merge commit",
     Reason.CREDENTIAL_NOT_FOUND: "check the access key id, or run `tarn auth login`",
-    Reason.SIGNATURE_MISMATCH: "check the secret access key, or run `tarn auth login`",
     Reason.ACCESS_DENIED: "`tarn auth whoami` shows your roles",
     Reason.ALREADY_SET_UP: "log in with the key of the first set-up",
     Reason.UNAVAILABLE: "`tarn status` shows whether Tarn runs",

@@ -51,7 +51,7 @@ class Image:
     """One image.
 
     Attributes:
-        name: with its tag, such as `tarn/gateway:0.1.0`.
+        name: with its tag, such as `tarn/gateway:0.10.0`.
         layers: the lowest first.
         entrypoint: the command that a container runs.
         environment: variables of that command.

@@ -235,7 +235,7 @@ class Change:
 
     @property
     def kind(self) -> Literal["added", "changed", "removed"]:
-        """What happened to the path."""
+        """The kind of change."""
         if self.before is None:
             return "added"
         return "changed" if self.after is not None else "removed"

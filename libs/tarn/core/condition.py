@@ -19,7 +19,7 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class WriteCondition:
-    """What must be true of a path for a write to happen; at most one of the two is set.
+    """A condition on a path for a write to happen; at most one of the two is set.
 
     Attributes:
         if_none_match: the path must hold no object.

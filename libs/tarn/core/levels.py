@@ -37,7 +37,7 @@ LEVEL_MAX: Final = 2
 
 
 class Feature(enum.Enum):
-    """What is written, or required of callers, from a level on. Each value: the level, and its name in errors."""
+    """A format or a check that begins at a level. Each value: the level, and its name in errors."""
 
     NEW_FIELDS = (2, "records with fields that release 0.9.0 does not know")
     """Release 0.9.0 removes a field that it does not know from each record that it changes."""
@@ -46,12 +46,12 @@ class Feature(enum.Enum):
 
     @property
     def level(self) -> int:
-        """The level from which replicas may write it."""
+        """The level from which replicas may use it."""
         return self.value[0]
 
     @property
     def text(self) -> str:
-        """What it is, for people."""
+        """Its name in errors."""
         return self.value[1]
 
 

@@ -97,7 +97,10 @@ class SetUp:
         """
         proofs = [set_up_proof(secret) for secret in self._keyring.secrets]
         if not any(hmac.compare_digest(each.encode(), proof.encode()) for each in proofs):
-            text = "the set-up proof was not made with this installation's secret"
+            text = (
+                "the set-up proof was not made with this installation's secret: "
+                "set `installation.secret` to that of auth"
+            )
             raise TarnError(Kind.UNAUTHENTICATED, Reason.SIGNATURE_MISMATCH, text)
         if await self.is_done():
             return await self._repeat(user_id, chosen)

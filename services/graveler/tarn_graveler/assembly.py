@@ -196,7 +196,7 @@ class Graveler:
 
     @property
     def merge_branches(self) -> MergeBranches:
-        """What-if merges."""
+        """Makes what-if merges."""
         return MergeBranches(self.merges, self.branches, self.publications)
 
     @property
@@ -302,7 +302,7 @@ def assemble(
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """What reads and changes the records of repositories, refs and commits."""
+    """The parts that read and change the records of repositories, refs and commits."""
 
     repositories: Repositories
     names: RefNames

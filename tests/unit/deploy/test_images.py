@@ -107,7 +107,7 @@ def test_a_layer_that_was_written_again_is_refused(tmp_path: Path) -> None:
 
 def test_two_tags_of_an_image_have_lists_of_packages_of_their_own(tmp_path: Path) -> None:
     build = Build(TABLE, tmp_path, tmp_path, no_cache=False)
-    layers = [build.listed("auth", tag) for tag in ("0.1.0", "0.1.0-next")]
+    layers = [build.listed("auth", tag) for tag in ("0.10.0", "0.10.0-next")]
     write_archive(tmp_path / "out.tar", [image(f"a:{one.digest}", one) for one in layers])
     assert layers[0].digest != layers[1].digest
 
@@ -124,7 +124,9 @@ def test_the_list_of_packages_has_those_of_debian_and_of_python(tmp_path: Path) 
     packed = tmp_path / "root.tar"
     with tarfile.open(packed, "w") as tar:
         tar.add(root, ".")
-    listed = json.loads(document("tarn/x", "0.1.0", debian_packages(packed), python_packages(site)))
+    listed = json.loads(
+        document("tarn/x", "0.10.0", debian_packages(packed), python_packages(site))
+    )
     assert listed["metadata"]["component"]["name"] == "tarn/x"
     assert [each["purl"] for each in listed["components"]] == [
         "pkg:deb/debian/bash@5.2-2",
@@ -150,7 +152,7 @@ def test_the_list_of_packages_has_jars_with_their_maven_coordinates(tmp_path: Pa
     jar(tmp_path / "unnamed.jar", swallowed)
     jar(tmp_path / "cassandra-all-5.0.8.jar")
     pom = ROOT / "tools" / "cassandra" / "pom.xml"
-    listed = json.loads(document("tarn/jobs", "0.1.0", jar_packages(tmp_path, pom)))["components"]
+    listed = json.loads(document("tarn/jobs", "0.10.0", jar_packages(tmp_path, pom)))["components"]
     assert [(each["purl"], each["version"]) for each in listed] == [
         ("pkg:generic/scala-library@2.13.17", "2.13.17"),
         ("pkg:generic/unnamed@unknown", "unknown"),

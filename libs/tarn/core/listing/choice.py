@@ -29,7 +29,7 @@ class Side(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChoiceRule:
-    """What to do with the conflicts whose paths match a pattern (`tarn.core.glob`)."""
+    """Resolves the conflicts whose paths match a pattern (`tarn.core.glob`)."""
 
     glob: str
     side: Side

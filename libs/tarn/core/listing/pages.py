@@ -42,7 +42,7 @@ _ROWS_PER_SEEK = 64
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """What to list.
+    """The page of a listing to return.
 
     Attributes:
         prefix: list only paths that start with it.

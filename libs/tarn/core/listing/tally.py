@@ -20,7 +20,7 @@ PREFIXES_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class ChangeStats:
-    """What some changes do.
+    """Counts and sizes of some changes.
 
     Attributes:
         added: number of paths that only the right side has.

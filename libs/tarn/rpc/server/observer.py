@@ -11,9 +11,12 @@ from tarn.core.errors import Kind, TarnError
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.meters import Meters
 
-__all__ = ["Observer"]
+__all__ = ["POLLED", "Observer"]
 
 _OUR_FAULT = frozenset({Kind.CORRUPT, Kind.INTERNAL})
+
+POLLED = frozenset({"/tarn.graveler.v1.CompactionService/GetCompactionPause"})
+"""Methods that services call every few seconds, all the time: a line for each success would hide other lines."""
 
 
 class Observer:
@@ -29,11 +32,13 @@ class Observer:
         self._every_operation: bool = self._log.is_enabled_for(logging.DEBUG)
 
     def rpc(self, call: Call, code: str, error: TarnError | None, started: float) -> None:
-        """Records a unary rpc: one line, at error level if the server is at fault."""
+        """Records a unary rpc: one line, at error level if the server is at fault, at debug level if it was polled."""
         seconds = self._measure(error, started)
         fields = _fields(call, error) | {"code": code, "duration_ms": round(seconds * 1000, 3)}
         if error is not None and error.kind in _OUR_FAULT:
             self._log.error("rpc", **fields)
+        elif error is None and self._method in POLLED:
+            self._log.debug("rpc", **fields)
         else:
             self._log.info("rpc", **fields)
 

@@ -41,7 +41,7 @@ from tarn_graveler.reads.records import (
 __all__ = ["FLUSH_SECONDS", "OUTCOMES", "SEEN_MAX", "WAITING_MAX", "ReadJournal", "end_journal"]
 
 OUTCOMES = ("noted", "written", "dropped")
-"""What `ReadJournal.outcomes` counts: addresses that were `noted`, and then `written`, or `dropped` before that."""
+"""The outcomes that `ReadJournal.outcomes` counts: addresses are `noted`, and then `written`, or `dropped` before."""
 FLUSH_SECONDS: Final = 60.0
 """Pause between two writes."""
 KEPT_US: Final = (READ_DAYS_MAX + 2) * DAY_US

@@ -72,7 +72,7 @@ class _ReadAsk:
 
 
 class _ReadWanted(NamedTuple):
-    """What one caller asks."""
+    """The query of one caller."""
 
     query: Query
     p: bytes
