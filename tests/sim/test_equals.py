@@ -165,3 +165,21 @@ async def test_an_object_that_was_written_before_the_erasure_may_be_no_change() 
     world.erased.since[world.values.block(old)] = world.history.tick()
     world.commit(second, {"a": old})
     assert world.wrong == []
+
+
+@pytest.mark.parametrize("discarded", [False, True])
+async def test_an_entry_beneath_a_discarded_one_is_gone_with_it(*, discarded: bool) -> None:
+    world, old, new, first = await _with_two()
+    third = await world.values.new()
+    world.put(old)
+    world.commit(first, {"a": old})
+    world.erased.since[world.values.block(old)] = world.history.tick()
+    world.put(new)
+    world.put(third)
+    world.erased.since[world.values.block(third)] = world.history.tick()
+    if discarded:
+        world.discards.append(Discard(_MAIN, "a", world.values.block(third), world.history.tick()))
+    read = world.history.begin("c0", OpKind.GET, _MAIN, "a")
+    read.value = old
+    world.history.finish(read, Outcome.OK)
+    assert world.wrong == ([] if discarded else ["I4"])

@@ -18,7 +18,9 @@ from tarn.testing.faults.modes import Mode
 pytestmark = pytest.mark.timeout(600)
 
 _PLAYED = {0, 7}
-_SEEDS = sorted(_PLAYED.union(*(guard_seeds()[guard.name] for guard in ERASE_GUARDS)))
+# Once took an entry beneath a discarded one for a lost one; once had more discards than the checker can order.
+_FOUND = {60262, 60181}
+_SEEDS = sorted(_PLAYED.union(_FOUND, *(guard_seeds()[guard.name] for guard in ERASE_GUARDS)))
 
 
 def test_no_promise_is_broken_beside_erasures() -> None:
