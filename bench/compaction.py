@@ -15,7 +15,8 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bench.reset import AT_ONCE, MAIN, Lake, open_lake
+from bench.lake import MAIN
+from bench.reset import AT_ONCE, Lake, open_lake
 
 from tarn.core.entry import TOMBSTONE
 from tarn.core.listing.pages import PageRequest

@@ -14,7 +14,8 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from bench.reset import AT_ONCE, MAIN, Lake, open_lake
+from bench.lake import MAIN
+from bench.reset import AT_ONCE, Lake, open_lake
 
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.kv.keys import path_key

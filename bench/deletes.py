@@ -14,33 +14,27 @@ import argparse
 import asyncio
 import tempfile
 import time
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bench.lake import MAIN, opened_parts
+
 from tarn.aio.task_set import TaskSet
-from tarn.block.opening import open_blocks
-from tarn.config import load
 from tarn.core.collection import LIMITS
-from tarn.core.commit import Commit
 from tarn.core.entry import TOMBSTONE, Entry, pack
-from tarn.core.ids import BranchId, RepositoryId
 from tarn.core.listing.pages import PageRequest
 from tarn.kv.keys import path_key, path_of
-from tarn.kv.opening import open_kv
 from tarn.kv.port import Group, Kv
-from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
-from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
+from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.address_age import AddressAge
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.branch.staging import Staging
-from tarn_graveler.config import open_committed_of
 
-MAIN = BranchId("main")
 AT_ONCE = 2_000
 LISTED = 1_000
 NEVER = 1 << 60
@@ -194,34 +188,8 @@ def told(figures: list[tuple[float, float]]) -> str:
 
 
 async def run(folder: Path, rows: int, rounds: int, store: dict[str, str]) -> None:
-    environment = {"HOME": str(folder), "TARN_DATA_DIR": str(folder / "data"), **store}
-    config = load(None, environment)
-    clock, tasks = SystemClock(), TaskSet()
-    async with AsyncExitStack() as stack:
-        kv = await open_kv(config, clock, SystemIds(clock))
-        stack.push_async_callback(kv.close)
-        blocks = await open_blocks(config, clock)
-        stack.push_async_callback(blocks.close)
-        committed = await stack.enter_async_context(open_committed_of(config, blocks))
-        graveler = assemble(
-            settings=GravelerSettings("bench"),
-            kv=kv,
-            blocks=blocks,
-            committed=committed,
-            clock=clock,
-            ids=SystemIds(clock),
-            tasks=tasks,
-        )
-        reserved = await graveler.repositories.reserve(RepositoryId("lake"), "", MAIN)
-        repository = reserved.repository
-        built = await committed.build(repository.storage_namespace, None, [])
-        root = await graveler.commits.add(
-            repository, Commit((), built.metarange_id, "ann", "", 0, 0, ())
-        )
-        name = BranchName(repository, MAIN)
-        await graveler.branches.create(name, root)
-        await graveler.repositories.publish(reserved)
-        await measure(Lake(graveler, kv, name), rows, rounds)
+    async with opened_parts(folder, store) as parts:
+        await measure(Lake(*parts), rows, rounds)
 
 
 def main() -> None:

@@ -17,7 +17,8 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from bench.reset import AT_ONCE, MAIN, Lake, open_lake
+from bench.lake import MAIN
+from bench.reset import AT_ONCE, Lake, open_lake
 
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.core.listing.pages import PageRequest

@@ -12,26 +12,19 @@ import asyncio
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tarn.aio.task_set import TaskSet
-from tarn.block.opening import open_blocks
-from tarn.config import load
-from tarn.core.commit import Commit
+from bench.lake import MAIN, opened_parts
+
 from tarn.core.entry import Entry, pack
-from tarn.core.ids import BranchId, RepositoryId
 from tarn.core.listing.spans import PathSpan
 from tarn.kv.keys import path_key
-from tarn.kv.opening import open_kv
 from tarn.kv.port import Group, Kv
-from tarn.rpc.process.system import SystemClock, SystemIds
-from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
+from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.records import BranchName
-from tarn_graveler.config import open_committed_of
 
-MAIN = BranchId("main")
 AT_ONCE = 5_000
 
 
@@ -85,33 +78,8 @@ async def timed(
 @asynccontextmanager
 async def open_lake(folder: Path) -> AsyncIterator[Lake]:
     """Makes a repository in an empty folder."""
-    config = load(None, {"HOME": str(folder), "TARN_DATA_DIR": str(folder / "data")})
-    clock, tasks = SystemClock(), TaskSet()
-    async with AsyncExitStack() as stack:
-        kv = await open_kv(config, clock, SystemIds(clock))
-        stack.push_async_callback(kv.close)
-        blocks = await open_blocks(config, clock)
-        stack.push_async_callback(blocks.close)
-        committed = await stack.enter_async_context(open_committed_of(config, blocks))
-        graveler = assemble(
-            settings=GravelerSettings("bench"),
-            kv=kv,
-            blocks=blocks,
-            committed=committed,
-            clock=clock,
-            ids=SystemIds(clock),
-            tasks=tasks,
-        )
-        reserved = await graveler.repositories.reserve(RepositoryId("lake"), "", MAIN)
-        repository = reserved.repository
-        built = await committed.build(repository.storage_namespace, None, [])
-        root = await graveler.commits.add(
-            repository, Commit((), built.metarange_id, "ann", "", 0, 0, ())
-        )
-        name = BranchName(repository, MAIN)
-        await graveler.branches.create(name, root)
-        await graveler.repositories.publish(reserved)
-        yield Lake(graveler, kv, name)
+    async with opened_parts(folder) as parts:
+        yield Lake(*parts)
 
 
 async def run(folder: Path, rows: int, rounds: int) -> None:
