@@ -30,9 +30,9 @@ _CHANCE = 1e-4
 """Probability that a correct run falls short."""
 
 _ALWAYS = ("put", "get")
-"""Kinds of which every run without collections acknowledges some, if its clients make `_ALWAYS_FROM` of them on
-average. Where blocks are collected, each object of a run may take longer than its address may be staged."""
-_ALWAYS_FROM = 5.0
+"""Kinds of which every run without collections acknowledges some, if `_ALWAYS_FROM` are expected. Where blocks are
+collected, each object of a run may take longer than its address may be staged."""
+_ALWAYS_FROM = 3.0
 
 _PATIENT_SECONDS = 10.0
 _MEAN_MAX = 600.0
@@ -139,7 +139,8 @@ def least_acknowledged(plans: Iterable[Plan]) -> dict[str, int]:
             if kind == "merge" and plan.expiring is not None:
                 share *= _BOTH_EXIST
             expected[kind] += count * share
-            if kind in _ALWAYS and count >= _ALWAYS_FROM and plan.collecting is None:
+            is_expected = count * share >= _ALWAYS_FROM
+            if kind in _ALWAYS and is_expected and plan.collecting is None:
                 always.add(kind)
     return {kind: max(_least(mean), int(kind in always)) for kind, mean in expected.items()}
 
