@@ -214,6 +214,21 @@ def test_a_delete_that_two_creations_need_takes_effect_twice_before_its_answer(
     assert story.broken() == []
 
 
+def test_a_delete_takes_effect_again_although_it_was_read_before_its_answer(story: Story) -> None:
+    """Seed 70552 with compactors: a creation wins on the first row of a delete, and its second row removes it again.
+
+    Reads and answers do not tell which row was read.
+    """
+    put_if(story, 1, ABSENT, 0, 1)
+    story.delete(10, 20)
+    story.get(ABSENT, 15, 16)
+    put_if(story, 2, ABSENT, 11, 21)
+    story.get(ABSENT, 30, 31)
+    assert story.broken() == ["I1"], "the delete met no seal"
+    story.commit("c", {}, 11, 40)
+    assert story.broken() == []
+
+
 def test_an_upload_that_was_written_over_does_not_come_back(story: Story) -> None:
     write = story.put(1, 0, 50)
     story.get(1, 3, 4)

@@ -132,6 +132,7 @@ class _Search:
                 yield self._grounded(state, placed[-1], number)
             is_top = bool(placed) and placed[-1] == len(state.stack) - 1
             if is_top and not self._may_hide(state, number):
+                yield from self._settle_again(state, number)
                 return
         effect = self.effects[number]
         if self.turns.may_be_idle(state, number):
