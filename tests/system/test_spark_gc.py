@@ -34,7 +34,7 @@ blockstore:
       access_secret_key: {secret}
 """
 JOB_S = 200
-LEASE_S = 10.0
+LEASE_S = 20.0
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
