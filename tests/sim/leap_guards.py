@@ -8,7 +8,7 @@ from typing import Any
 
 from tarn.core.ids import RangeId
 from tarn.core.listing.run import Bools
-from tarn.kv.port import Partition, Versioned
+from tarn.kv.port import Partition, SiftedPage, Versioned
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.coverage import Coverage
 from tarn_graveler.branch.leaps import Leaps
@@ -36,6 +36,11 @@ class _Blind:
 
     async def get_many(self, _: Partition, keys: Sequence[bytes]) -> list[Versioned | None]:
         return [None for _ in keys]
+
+    async def scan_without(self, *args: Any) -> SiftedPage:
+        *others, _hidden_by = args
+        page: SiftedPage = await self._kv.scan_without(*others)
+        return page
 
 
 _init = Leaps.__init__

@@ -345,10 +345,16 @@ class FencedKv:
         return rows
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+        self,
+        partition: Partition,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        unwanted: bytes,
+        hidden_by: Sequence[Partition] = (),
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
-        page = await self._kv.scan_without(partition, start, end, limit, unwanted)
+        page = await self._kv.scan_without(partition, start, end, limit, unwanted, hidden_by)
         if self._now() >= self._open_until:
             await self._renew()
         return page

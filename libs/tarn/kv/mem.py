@@ -151,11 +151,17 @@ class MemKv:
         return self._page(self._find(partition), start, end, limit)
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+        self,
+        partition: Partition,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        unwanted: bytes,
+        hidden_by: Sequence[Partition] = (),
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
-        check_scan_without(limit, unwanted)
-        return await sifted(self, partition, start, end, limit, unwanted, _EXAMINED_ROWS)
+        check_scan_without(partition, limit, unwanted, hidden_by)
+        return await sifted(self, partition, start, end, limit, unwanted, hidden_by, _EXAMINED_ROWS)
 
     async def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

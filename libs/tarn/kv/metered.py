@@ -136,11 +136,17 @@ class MeteredKv:
             return await self._kv.scan(partition, start, end, limit)
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+        self,
+        partition: Partition,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        unwanted: bytes,
+        hidden_by: Sequence[Partition] = (),
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         with self._scan_without.call():
-            return await self._kv.scan_without(partition, start, end, limit, unwanted)
+            return await self._kv.scan_without(partition, start, end, limit, unwanted, hidden_by)
 
     async def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

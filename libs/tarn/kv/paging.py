@@ -13,12 +13,12 @@ A caller that needs stronger guarantees reads the rows again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from tarn.kv.port import Partition, Row, SiftedPage
+from tarn.kv.port import Partition, Row, SiftedPage, Versioned
 
-__all__ = ["Scannable", "pages_of", "rows_of", "sifted"]
+__all__ = ["Gettable", "Scannable", "pages_of", "rows_of", "sifted", "without_hidden"]
 
 
 class Scannable(Protocol):
@@ -29,6 +29,20 @@ class Scannable(Protocol):
     ) -> list[Row]:
         """See `Kv.scan`."""
         ...
+
+
+class Gettable(Protocol):
+    """A source of single rows. Every `Kv` is one."""
+
+    async def get_many(
+        self, partition: Partition, keys: Sequence[bytes]
+    ) -> Sequence[Versioned | None]:
+        """See `Kv.get_many`."""
+        ...
+
+
+class _Readable(Scannable, Gettable, Protocol):
+    """A source of pages and of single rows."""
 
 
 async def pages_of(
@@ -58,6 +72,36 @@ async def rows_of(
 
 
 async def sifted(
+    kv: _Readable,
+    partition: Partition,
+    start: bytes,
+    end: bytes | None,
+    limit: int,
+    unwanted: bytes,
+    hidden_by: Sequence[Partition],
+    examined_max: int,
+) -> SiftedPage:
+    """`Kv.scan_without` by ordinary scans and point reads, for engines that cannot look at values. Examines about
+    `examined_max` rows."""
+    page = await _wanted(kv, partition, start, end, limit, unwanted, examined_max)
+    return await without_hidden(kv, page, hidden_by)
+
+
+async def without_hidden(
+    kv: Gettable, page: SiftedPage, hidden_by: Sequence[Partition]
+) -> SiftedPage:
+    """Leaves out the rows of a page whose key has a row in one of other partitions. Looks for each."""
+    rows, probes = page.rows, page.probes
+    for partition in hidden_by:
+        if not rows:
+            break
+        probes += len(rows)
+        found = await kv.get_many(partition, [key for key, _ in rows])
+        rows = [row for row, over in zip(rows, found, strict=True) if over is None]
+    return SiftedPage(rows, page.upto, probes)
+
+
+async def _wanted(
     kv: Scannable,
     partition: Partition,
     start: bytes,
@@ -66,8 +110,6 @@ async def sifted(
     unwanted: bytes,
     examined_max: int,
 ) -> SiftedPage:
-    """`Kv.scan_without` by ordinary scans, for engines that cannot look at values. Examines about
-    `examined_max` rows."""
     rows: list[Row] = []
     examined = 0
     async for page in pages_of(kv, partition, start, end, limit):

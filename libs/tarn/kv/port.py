@@ -137,10 +137,12 @@ class SiftedPage:
     Attributes:
         rows: in byte order.
         upto: every row up to and including this key was examined; None: every row of the range.
+        probes: rows that were looked for one by one in a partition that may hide them. 0: the engine need not.
     """
 
     rows: list[Row]
     upto: bytes | None
+    probes: int = 0
 
 
 class ScanKv(Protocol):
@@ -225,11 +227,19 @@ class Kv(Protocol):
         ...
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+        self,
+        partition: Partition,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        unwanted: bytes,
+        hidden_by: Sequence[Partition] = (),
     ) -> SiftedPage:
         """Returns up to `limit` rows of `[start, end)`, as `scan` does, without the rows whose value begins with
-        `unwanted`. The engine skips those as cheaply as it can (docs/design/tombstones.md). A page also ends
-        after many examined rows, possibly without a row, but always after at least one examined row."""
+        `unwanted`, and without those whose key has a row, of any value, in a partition of `hidden_by` (of the same
+        kind). The engine skips them as cheaply as it can (docs/design/tombstones.md). A page also ends after many
+        examined rows, possibly without a row, but always after at least one examined row. The partitions of
+        `hidden_by` are read with the page or after it, so a row that hides another is there for later reads."""
         ...
 
     def scan_arrow(

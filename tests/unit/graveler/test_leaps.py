@@ -149,9 +149,14 @@ class Counts:
             return rows
 
         async def counted_without(
-            partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+            partition: Partition,
+            start: bytes,
+            end: bytes | None,
+            limit: int,
+            unwanted: bytes,
+            hidden_by: Sequence[Partition] = (),
         ) -> SiftedPage:
-            page = await scan_without(partition, start, end, limit, unwanted)
+            page = await scan_without(partition, start, end, limit, unwanted, hidden_by)
             self.rows += len(page.rows)
             return page
 

@@ -46,6 +46,7 @@ from tarn.kv.limits import (
     check_scan_without,
     closed_error,
 )
+from tarn.kv.paging import without_hidden
 from tarn.kv.port import (
     Group,
     Listed,
@@ -190,20 +191,27 @@ class CassandraKv:
                 raise read_error(error) from error
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+        self,
+        partition: Partition,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        unwanted: bytes,
+        hidden_by: Sequence[Partition] = (),
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
-        check_scan_without(limit, unwanted)
+        check_scan_without(partition, limit, unwanted, hidden_by)
         with self._guard:
             p = await self._parts.descriptors.find(partition)
             if p is None or (end is not None and start >= end):
                 return SiftedPage([], None)
             try:
-                return await self._parts.scans.sifted(partition, p, start, end, limit, unwanted)
+                page = await self._parts.scans.sifted(partition, p, start, end, limit, unwanted)
             except TarnError:
                 raise
             except Exception as error:
                 raise read_error(error) from error
+        return await without_hidden(self, page, hidden_by)
 
     async def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

@@ -13,7 +13,6 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -120,7 +119,13 @@ class Reader:
         return rows
 
     def sifted(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+        self,
+        partition: Partition,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        unwanted: bytes,
+        hidden_by: Sequence[Partition],
     ) -> SiftedPage:
         """See `Kv.scan_without`. Examines all rows of the range, unless they are more than `_EXAMINED_ROWS`.
 
@@ -133,7 +138,8 @@ class Reader:
         end = _PAST_ALL_KEYS if end is None else end
 
         def page(before: bytes) -> list[Row]:
-            return self._page_without(partition, number, (start, before), limit, unwanted)
+            span = (start, before)
+            return self._page_without(partition, number, span, limit, unwanted, hidden_by)
 
         try:
             rows = self._bounded(lambda: page(end), _STEPS_MAX, _STEPS_PER_CALL)
@@ -151,7 +157,13 @@ class Reader:
         return _sifted(rows, limit)
 
     def sifted_quickly(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+        self,
+        partition: Partition,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        unwanted: bytes,
+        hidden_by: Sequence[Partition],
     ) -> SiftedPage | None:
         """As `sifted`; None if that takes too long for the event loop."""
         number = self._find(partition)
@@ -160,7 +172,7 @@ class Reader:
         span = (start, _PAST_ALL_KEYS if end is None else end)
         try:
             rows = self._bounded(
-                lambda: self._page_without(partition, number, span, limit, unwanted),
+                lambda: self._page_without(partition, number, span, limit, unwanted, hidden_by),
                 _QUICK_STEPS,
                 _QUICK_STEPS_PER_CALL,
             )
@@ -175,9 +187,11 @@ class Reader:
         span: tuple[bytes, bytes],
         limit: int,
         unwanted: bytes,
+        hidden_by: Sequence[Partition],
     ) -> list[Row]:
-        wanted = (number, *span, unwanted, _past_prefix(unwanted), limit)
-        statement = sql.STATEMENTS[partition.kind].page_without
+        numbers = [other for each in hidden_by if (other := self._find(each)) is not None]
+        wanted = (number, *span, unwanted, _past_prefix(unwanted), *numbers, limit)
+        statement = sql.page_without(partition.kind, len(numbers))
         return self._connection.execute(statement, wanted).fetchall()
 
     def _bounded(
@@ -270,18 +284,22 @@ class BulkReader:
             self._pool.shutdown()
 
     async def sifted(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+        self,
+        partition: Partition,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        unwanted: bytes,
+        hidden_by: Sequence[Partition],
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         if self._closing:
             raise closed_error()
-        read = partial(self._sift, partition, start, end, limit, unwanted)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, read)
 
-    def _sift(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
-    ) -> SiftedPage:
-        return self._opened().sifted(partition, start, end, limit, unwanted)
+        def read() -> SiftedPage:
+            return self._opened().sifted(partition, start, end, limit, unwanted, hidden_by)
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, read)
 
     def _opened(self) -> Reader:
         if self._reader is None:

@@ -11,6 +11,7 @@ value of another type instead of sorting it before all blobs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from tarn.kv.port import PartitionKind
@@ -34,6 +35,7 @@ __all__ = [
     "TAKE_OPENING",
     "connection_pragmas",
     "empty_log",
+    "page_without",
 ]
 
 Durability = Literal["fsync", "os"]
@@ -135,7 +137,6 @@ class Statements:
         get_some: by number of keys, a power of two: partition, then the keys (keys may repeat).
         page: partition, start, limit.
         page_before: partition, start, end, limit.
-        page_without: partition, start, end, first unwanted value, first wanted value after it, limit.
         nth_key: partition, start, end, n; returns the key of the nth row, counted from 0.
         delete: partition, key.
         measure_head: partition, limit; returns the last key, the number and the bytes of the first rows.
@@ -148,7 +149,6 @@ class Statements:
     get_some: dict[int, str]
     page: str
     page_before: str
-    page_without: str
     nth_key: str
     delete: str
     measure_head: str
@@ -169,10 +169,6 @@ def _statements(table: str, written: tuple[str, ...], version: str) -> Statement
         },
         page=f"{head} AND key >= ? ORDER BY key LIMIT ?",
         page_before=f"{head} AND key >= ? AND key < ? ORDER BY key LIMIT ?",
-        # One comparison of memory for each row; a function of the value would make an object of it first.
-        page_without=(
-            f"{head} AND key >= ? AND key < ? AND NOT (value >= ? AND value < ?) ORDER BY key LIMIT ?"
-        ),
         nth_key=(
             f"SELECT key FROM {table} WHERE partition = ? AND key >= ? AND key < ?"
             " ORDER BY key LIMIT 1 OFFSET ?"
@@ -196,6 +192,29 @@ STATEMENTS = {
     ),
     PartitionKind.PLAIN: _statements("plains", ("partition", "key", "value"), "x''"),
 }
+
+_TABLES = {PartitionKind.REGISTER: "registers", PartitionKind.PLAIN: "plains"}
+
+
+@cache
+def page_without(kind: PartitionKind, hidden_by: int) -> str:
+    """Returns the statement for a page of the rows whose value and key are wanted.
+
+    Parameters: partition, start, end, first unwanted value, first wanted value after it, the `hidden_by` partitions
+    whose keys are unwanted, limit.
+    """
+    table = _TABLES[kind]
+    others = ", ".join("?" * hidden_by)
+    hidden = (
+        f" AND NOT EXISTS (SELECT 1 FROM {table} AS newer"
+        f" WHERE newer.partition IN ({others}) AND newer.key = {table}.key)"
+    )
+    # One comparison of memory for each row; a function of the value would make an object of it first.
+    return (
+        f"SELECT key, value FROM {table} WHERE partition = ? AND key >= ? AND key < ?"
+        f" AND NOT (value >= ? AND value < ?){hidden if hidden_by else ''} ORDER BY key LIMIT ?"
+    )
+
 
 CREATE_REGISTER = (
     "INSERT INTO registers (partition, key, value, version) VALUES (?, ?, ?, ?)"

@@ -210,14 +210,20 @@ class EmbeddedKv:
         return self._reader.page(partition, start, end, limit)
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+        self,
+        partition: Partition,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        unwanted: bytes,
+        hidden_by: Sequence[Partition] = (),
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
-        check_scan_without(limit, unwanted)
+        check_scan_without(partition, limit, unwanted, hidden_by)
         self._check_open()
-        page = self._reader.sifted_quickly(partition, start, end, limit, unwanted)
+        page = self._reader.sifted_quickly(partition, start, end, limit, unwanted, hidden_by)
         if page is None:
-            page = await self._bulk.sifted(partition, start, end, limit, unwanted)
+            page = await self._bulk.sifted(partition, start, end, limit, unwanted, hidden_by)
         return page
 
     async def scan_arrow(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from tarn.core.errors import Kind, TarnError
-from tarn.kv.port import SCAN_LIMIT_MAX, Kv, Partition, Row
+from tarn.kv.port import SCAN_LIMIT_MAX, Kv, Partition, PartitionKind, Row
 from tarn.testing.contract.kv_fixtures import AWKWARD_KEYS, KvFixtures, numbered, put
 
 __all__ = ["SiftedContract"]
@@ -34,11 +36,12 @@ async def _sifted(
     start: bytes = b"",
     end: bytes | None = None,
     limit: int = 1000,
+    hidden_by: Sequence[Partition] = (),
 ) -> list[Row]:
     """Reads a range page by page. Checks that each page makes progress and stays behind `upto`."""
     rows: list[Row] = []
     while True:
-        page = await kv.scan_without(partition, start, end, limit, unwanted)
+        page = await kv.scan_without(partition, start, end, limit, unwanted, hidden_by)
         assert len(page.rows) <= limit
         rows += page.rows
         if page.upto is None:
@@ -96,6 +99,29 @@ class SiftedContract(KvFixtures):
         assert await _sifted(kv, plain, _UNWANTED) == wanted
         assert await _sifted(kv, plain, _UNWANTED, limit=250) == wanted
 
+    async def test_rows_of_other_partitions_hide_those_of_their_keys(
+        self, kv: Kv, plain: Partition
+    ) -> None:
+        """Whatever their values; several partitions, a part of a range, small pages, and one that does not exist."""
+        above = [replace(plain, name=f"{plain.name}-{name}") for name in ("a", "b", "absent")]
+        rows = [
+            (key, b"\1\1" if at % 5 == 0 else b"\1\0") for at, (key, _) in enumerate(numbered(400))
+        ]
+        await put(kv, plain, *rows)
+        # The front of the range is hidden as a whole, and of the rest some rows.
+        hiding = [[*rows[:150], *rows[150::7]], [(rows[151][0], b""), *rows[160::11]]]
+        for partition, held in zip(above, hiding, strict=False):
+            await put(kv, partition, *held)
+        for count in range(4):
+            hidden = {key for held in hiding[:count] for key, _ in held}
+            wanted = [row for row in rows if row[1] == b"\1\0" and row[0] not in hidden]
+            for limit in (3, 1000):
+                found = await _sifted(kv, plain, _UNWANTED, limit=limit, hidden_by=above[:count])
+                assert found == wanted
+            start, end = rows[140][0], rows[200][0]
+            found = await _sifted(kv, plain, _UNWANTED, start, end, hidden_by=above[:count])
+            assert found == [row for row in wanted if start <= row[0] < end]
+
     async def test_absent_partitions_and_odd_arguments(self, kv: Kv, either: Partition) -> None:
         """A partition that was never written is empty. A beginning that no value is greater than is refused."""
         page = await kv.scan_without(either, b"", None, 10, _UNWANTED)
@@ -106,6 +132,12 @@ class SiftedContract(KvFixtures):
         for unwanted in (b"", b"\xff", b"\xff\xff"):
             with pytest.raises(TarnError) as raised:
                 await kv.scan_without(either, b"", None, 10, unwanted)
+            assert raised.value.kind is Kind.INVALID
+        kinds = [kind for kind in PartitionKind if kind is not either.kind]
+        for kind in kinds:
+            other = replace(either, name=f"{either.name}-other", kind=kind)
+            with pytest.raises(TarnError) as raised:
+                await kv.scan_without(either, b"", None, 10, _UNWANTED, [other])
             assert raised.value.kind is Kind.INVALID
         for limit in (0, SCAN_LIMIT_MAX + 1):
             with pytest.raises(TarnError) as raised:

@@ -226,14 +226,20 @@ class GatedKv:
         )
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+        self,
+        partition: Partition,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        unwanted: bytes,
+        hidden_by: Sequence[Partition] = (),
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         return await self._run(
             "scan_without",
             partition,
             [],
-            lambda: self._kv.scan_without(partition, start, end, limit, unwanted),
+            lambda: self._kv.scan_without(partition, start, end, limit, unwanted, hidden_by),
         )
 
     async def scan_arrow(

@@ -132,10 +132,16 @@ class _Process:
         return await self._read("scan", lambda: self._rows.scan(partition, start, end, limit))
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+        self,
+        partition: Partition,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        unwanted: bytes,
+        hidden_by: Sequence[Partition] = (),
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
-        return await sifted(self, partition, start, end, limit, unwanted, _EXAMINED_ROWS)
+        return await sifted(self, partition, start, end, limit, unwanted, hidden_by, _EXAMINED_ROWS)
 
     def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

@@ -148,12 +148,18 @@ class KvLink:
         return await self._wire.send(what, lambda: self._kv.scan(partition, start, end, limit))
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+        self,
+        partition: Partition,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        unwanted: bytes,
+        hidden_by: Sequence[Partition] = (),
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         what = f"scan_without {partition.name} from {start!r} limit {limit}"
         return await self._wire.send(
-            what, lambda: self._kv.scan_without(partition, start, end, limit, unwanted)
+            what, lambda: self._kv.scan_without(partition, start, end, limit, unwanted, hidden_by)
         )
 
     async def scan_arrow(

@@ -4,8 +4,9 @@ The plain merge (`tarn.core.listing.pages`) reads every tombstone and every row 
 of the listing:
 
 1. of the committed listing the rows that no token is known to override (`coverage`);
-2. of each token the rows that are no tombstones, which the store sorts out (`Kv.scan_without`);
-3. for each of these rows, whether a token above holds a row of its path: by point reads.
+2. of each token the rows that are no tombstones and of whose path no token above holds a row: the store sorts them
+   out (`Kv.scan_without`);
+3. for each of the committed rows, whether a token holds a row of its path: by point reads.
 
 So it reads a tombstone only where it does not know otherwise that a row is hidden. The answer is that of the plain
 merge: the newest row of a path decides, and a path without a live row is not listed. Each row is read at some moment of
@@ -158,51 +159,57 @@ class Leaps:
         """Reads the part of the listing from `start` to `upto`, of the committed rows only those at `places`."""
         base = await self._committed.rows_at(self._namespace, places) if places else ([], [])
         found: list[PathRows] = [base]
-        for token in reversed(self._tokens):
+        probes = 0
+        for depth, token in reversed(list(enumerate(self._tokens))):
             end = self._end_key if upto is None else path_key(upto) + b"\0"
             first = path_key(start)
             if first >= end:
                 found.append(((), ()))
                 continue
-            page = await self._kv.scan_without(token, first, end, self._limit, _TOMBSTONES)
+            page = await self._kv.scan_without(
+                token, first, end, self._limit, _TOMBSTONES, self._tokens[:depth]
+            )
+            probes += page.probes
             if page.upto is not None:
                 upto = path_of(page.upto)
             paths = paths_of([key for key, _ in page.rows])
             found.append((paths, [value for _, value in page.rows]))
         newest = found.pop()
-        if not any(paths for paths, _ in found):  # nothing that newer rows could hide
-            return Leap(newest, upto, _COST_ROWS)
-        found.append(newest)
-        return await self._merged(found[::-1], places, upto)
+        if any(paths for paths, _ in found):
+            newest, upto, probed = await self._merged([*found, newest], places, upto)
+            probes += probed
+        # Rows above hide most of the rows that were found, and the plain merge is cheaper than to ask for each.
+        if 2 * len(newest[0]) < probes:
+            self._pause = _PAUSE_OFFERS
+        return Leap(newest, upto, _COST_ROWS)
 
-    async def _merged(self, found: Sequence[PathRows], places: Places, upto: str | None) -> Leap:
-        """Merges the rows of all layers, newest first, and asks each token for newer rows of those beneath it."""
+    async def _merged(
+        self, found: Sequence[PathRows], places: Places, upto: str | None
+    ) -> tuple[PathRows, str | None, int]:
+        """Merges the rows of all layers, the committed ones first, and asks each token for newer rows of those.
+
+        Returns the rows, the end of the part, and how many rows it asked for.
+        """
         layers = [dict(zip(*rows, strict=True)) for rows in found]
         candidates = sorted(set().union(*layers))
         if len(candidates) > self._limit:
-            # Each token gave a page of rows. To ask for all of them would take a number of reads that grows with the
-            # square of the number of tokens, and most of the rows are behind the page.
+            # Each token gave a page of rows, and most of them are behind the page.
             last = candidates[self._limit - 1]
             upto = last if upto is None else min(upto, last)
+        visible: dict[str, bytes] = {}
+        for rows in layers:
+            visible.update(rows)
         if upto is not None:
-            layers = [{path: row for path, row in rows.items() if path <= upto} for rows in layers]
-        visible = dict(layers[0])
-        probed = 0
-        for depth, rows in enumerate(layers[1:], 1):
-            asked = [path for path in rows if not any(path in newer for newer in layers[:depth])]
-            probed += len(asked)
-            visible.update((path, rows[path]) for path in asked)
-            for token in reversed(self._tokens[:depth]):
-                above = await self._kv.get_many(token, [path_key(path) for path in asked])
-                over = {p: row.value for p, row in zip(asked, above, strict=True) if row}
-                visible.update(over)
-                if depth == len(self._tokens):
-                    self._note(token, places, found[-1][0], over)
+            visible = {path: row for path, row in visible.items() if path <= upto}
+        base, newer = layers[0], set().union(*layers[1:])
+        asked = [path for path in base if path in visible and path not in newer]
+        for token in reversed(self._tokens if asked else ()):
+            above = await self._kv.get_many(token, [path_key(path) for path in asked])
+            over = {p: row.value for p, row in zip(asked, above, strict=True) if row}
+            visible.update(over)
+            self._note(token, places, found[0][0], over)
         paths = sorted(path for path, row in visible.items() if not is_tombstone(row))
-        # Rows above hide most of the rows that were found, and the plain merge is cheaper than to ask for each.
-        if 2 * len(paths) < probed:
-            self._pause = _PAUSE_OFFERS
-        return Leap((paths, [visible[path] for path in paths]), upto, _COST_ROWS)
+        return (paths, [visible[path] for path in paths]), upto, len(asked)
 
     async def _learn(self, metarange: Metarange, offer: MayLeap) -> None:
         """Notes which of the committed rows that the merge just read the tokens override."""
