@@ -124,8 +124,8 @@ async def test_damaged_pages_are_reported_as_corrupt(tmp_path: Path) -> None:
     assert not any(await kv.set_many(PLAIN, rows))
     await kv.close()
     with path.open("r+b") as file:
-        file.seek(4096 * 8)
-        file.write(b"\xa5" * (path.stat().st_size - 4096 * 8))
+        file.seek(4096 * 16)
+        file.write(b"\xa5" * (path.stat().st_size - 4096 * 16))
     kv = await open_embedded(path)
     with pytest.raises(TarnError) as caught:
         await kv.scan(PLAIN, b"", None, 10_000)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tarn.kv.embedded import open_embedded, reader
+from tarn.core.entry import TOMBSTONE, Entry, pack
+from tarn.kv.embedded import open_embedded, reader, sql
 from tarn.kv.embedded.store import EmbeddedKv
-from tarn.kv.port import Group, Partition, PartitionKind, Row
+from tarn.kv.port import Group, Partition, PartitionKind, Row, SiftedPage
+from tarn_graveler.branch import leaps
 
 PLAIN = Partition("p", PartitionKind.PLAIN)
-DEAD = b"\1\1"
+DEAD = b"\1\2"  # no tombstones: the store has an index that leaves those out
 ROWS = 500
 
 
@@ -67,6 +71,35 @@ async def test_a_bounded_page_that_is_full_ends_with_its_last_row(kv: EmbeddedKv
 async def test_a_range_that_just_fits_is_read_whole(kv: EmbeddedKv) -> None:
     """Its statement is interrupted, too, but it has fewer rows than a call examines."""
     assert await pages(kv, b"0099", 10) == [([b"0007"], None)]
+
+
+@pytest.mark.usefixtures("_few_rows")
+async def test_tombstones_are_not_examined(kv: EmbeddedKv) -> None:
+    """However many they are: the keys of the other rows lie in an index, which follows each write."""
+    begins = sql.TOMBSTONE_BEGINS
+    rows = [(b"%04d" % n, begins + b"dead") for n in range(ROWS)]
+    await kv.set_many(PLAIN, [Group(key, ((key, value),)) for key, value in rows])
+    assert await kv.scan_without(PLAIN, b"", None, 10, begins) == SiftedPage([], None)
+    alive = (rows[300][0], b"\1\0alive")
+    await kv.set_many(PLAIN, [Group(alive[0], (alive,))])
+    assert await kv.scan_without(PLAIN, b"", None, 10, begins) == SiftedPage([alive], None)
+
+
+async def test_a_store_of_an_earlier_version_gets_the_index(kv: EmbeddedKv, tmp_path: Path) -> None:
+    """When it is opened; the rows that it has are in it."""
+    await kv.close()
+    with closing(sqlite3.connect(tmp_path / "kv.db")) as earlier:
+        earlier.execute("DROP INDEX plains_live")
+    again = await open_embedded(tmp_path / "kv.db")
+    page = await again.scan_without(PLAIN, b"0400", None, 1, sql.TOMBSTONE_BEGINS)
+    assert page == SiftedPage([(b"0400", DEAD)], b"0400")
+    await again.close()
+
+
+def test_the_index_leaves_out_the_tombstones_of_entries() -> None:
+    assert TOMBSTONE.startswith(sql.TOMBSTONE_BEGINS)
+    assert leaps._TOMBSTONES == sql.TOMBSTONE_BEGINS
+    assert not pack(Entry(1, 0, bytes(16), bytes(16))).startswith(sql.TOMBSTONE_BEGINS)
 
 
 async def test_an_interrupted_call_leaves_no_bound_behind(

@@ -88,6 +88,8 @@ def _open_locked(path: Path, lock: WriteLock, durability: sql.Durability) -> Dat
     try:
         if created or not _is_ready(writer, path):
             _create_tables(writer)
+        else:
+            writer.execute(sql.CREATE_INDEX)
         for pragma in sql.connection_pragmas("fsync"):
             writer.execute(pragma).fetchall()
         # Synced at every durability: an opening number must not be issued again after a power cut.

@@ -25,6 +25,7 @@ from tarn.kv.port import (
     KEY_BYTES_MAX,
     Listed,
     Partition,
+    PartitionKind,
     Predicate,
     Row,
     SiftedPage,
@@ -47,14 +48,6 @@ as much as the change of threads costs when the machine is busy.
 """
 _QUICK_STEPS_PER_CALL = 10_000
 _PAST_ALL_KEYS = b"\xff" * (KEY_BYTES_MAX + 1)
-
-
-def _past_prefix(prefix: bytes) -> bytes:
-    """The smallest value greater than all that begin with a prefix."""
-    kept = prefix.rstrip(b"\xff")
-    if not kept:
-        raise ValueError(f"every value begins with, or lies before, {prefix!r}")
-    return kept[:-1] + bytes((kept[-1] + 1,))
 
 
 class Reader:
@@ -190,8 +183,13 @@ class Reader:
         hidden_by: Sequence[Partition],
     ) -> list[Row]:
         numbers = [other for each in hidden_by if (other := self._find(each)) is not None]
-        wanted = (number, *span, unwanted, _past_prefix(unwanted), *numbers, limit)
-        statement = sql.page_without(partition.kind, len(numbers))
+        if unwanted == sql.TOMBSTONE_BEGINS and partition.kind is PartitionKind.PLAIN:
+            statement = sql.page_of_live(len(numbers))
+            values: tuple[bytes, ...] = ()
+        else:
+            statement = sql.page_without(partition.kind, len(numbers))
+            values = (unwanted, sql.past_prefix(unwanted))
+        wanted = (number, *span, *numbers, *values, limit)
         return self._connection.execute(statement, wanted).fetchall()
 
     def _bounded(

@@ -1,9 +1,10 @@
 """Every statement of the embedded store: the tables, the pragmas, the reads and the writes.
 
 There is one table per kind of partition, clustered by (partition, key), so a page of a scan is a walk along
-leaves. Keys are BLOBs and compare as bytes. A register row has a *version* of twelve bytes, which is never
-reused (see `transaction.Versions`) and is the port's predicate. The tables are STRICT: sqlite refuses a
-value of another type instead of sorting it before all blobs.
+leaves. A partial index has the keys of plain rows that are no tombstones, so listings need not walk over those.
+Keys are BLOBs and compare as bytes. A register row has a *version* of twelve bytes, which is never reused (see
+`transaction.Versions`) and is the port's predicate. The tables are STRICT: sqlite refuses a value of another type
+instead of sorting it before all blobs.
 """
 
 # ruff: noqa: S608 - statements contain only constants of this module; values are bound
@@ -35,11 +36,26 @@ __all__ = [
     "TAKE_OPENING",
     "connection_pragmas",
     "empty_log",
+    "page_of_live",
     "page_without",
+    "past_prefix",
 ]
 
 Durability = Literal["fsync", "os"]
 """When a write is acknowledged: when it is on the disk, or when the operating system has it."""
+
+
+def past_prefix(prefix: bytes) -> bytes:
+    """Returns the smallest value greater than all that begin with a prefix.
+
+    Raises:
+        ValueError: there is none.
+    """
+    kept = prefix.rstrip(b"\xff")
+    if not kept:
+        raise ValueError(f"every value begins with, or lies before, {prefix!r}")
+    return kept[:-1] + bytes((kept[-1] + 1,))
+
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = (
@@ -54,6 +70,16 @@ CACHE_KIB = 32 << 10
 
 KIND_NUMBERS = {PartitionKind.REGISTER: 1, PartitionKind.PLAIN: 2}
 KINDS_BY_NUMBER = {number: kind for kind, number in KIND_NUMBERS.items()}
+
+TOMBSTONE_BEGINS = b"\1\1"
+"""How the values of the rows begin that the index leaves out: version and flags of `tarn.core.entry.TOMBSTONE`.
+Another value would need an index of another name.
+"""
+_IS_LIVE = f"NOT (value >= x'{TOMBSTONE_BEGINS.hex()}' AND value < x'{past_prefix(TOMBSTONE_BEGINS).hex()}')"
+CREATE_INDEX = f"CREATE INDEX IF NOT EXISTS plains_live ON plains (partition, key) WHERE {_IS_LIVE}"
+"""Run at each opening: stores of earlier versions lack it. An earlier version keeps it up to date without knowing it,
+so it is no new schema.
+"""
 
 CREATE_TABLES = (
     # Rows of this table are never deleted and ids never reused, so the next drop still finds a row that a
@@ -76,6 +102,7 @@ CREATE_TABLES = (
         value BLOB NOT NULL,
         PRIMARY KEY (partition, key)
     ) STRICT, WITHOUT ROWID""",
+    CREATE_INDEX,
     "CREATE TABLE counters (name TEXT NOT NULL PRIMARY KEY, value INTEGER NOT NULL) STRICT",
     "INSERT INTO counters (name, value) VALUES ('openings', 0), ('fences', 0)",
     f"PRAGMA application_id = {APPLICATION_ID}",
@@ -200,19 +227,32 @@ _TABLES = {PartitionKind.REGISTER: "registers", PartitionKind.PLAIN: "plains"}
 def page_without(kind: PartitionKind, hidden_by: int) -> str:
     """Returns the statement for a page of the rows whose value and key are wanted.
 
-    Parameters: partition, start, end, first unwanted value, first wanted value after it, the `hidden_by` partitions
-    whose keys are unwanted, limit.
+    Parameters: partition, start, end, the `hidden_by` partitions whose keys are unwanted, first unwanted value, first
+    wanted value after it, limit.
     """
-    table = _TABLES[kind]
+    # One comparison of memory for each row; a function of the value would make an object of it first.
+    return _page_without(_TABLES[kind], hidden_by, "NOT (value >= ? AND value < ?)")
+
+
+@cache
+def page_of_live(hidden_by: int) -> str:
+    """Returns the statement for a page of the plain rows that are no tombstones. It takes the keys from the index.
+
+    Parameters: partition, start, end, the `hidden_by` partitions whose keys are unwanted, limit.
+    """
+    return _page_without("plains INDEXED BY plains_live", hidden_by, _IS_LIVE)
+
+
+def _page_without(source: str, hidden_by: int, is_wanted: str) -> str:
+    table, _, _ = source.partition(" ")
     others = ", ".join("?" * hidden_by)
     hidden = (
         f" AND NOT EXISTS (SELECT 1 FROM {table} AS newer"
         f" WHERE newer.partition IN ({others}) AND newer.key = {table}.key)"
     )
-    # One comparison of memory for each row; a function of the value would make an object of it first.
     return (
-        f"SELECT key, value FROM {table} WHERE partition = ? AND key >= ? AND key < ?"
-        f" AND NOT (value >= ? AND value < ?){hidden if hidden_by else ''} ORDER BY key LIMIT ?"
+        f"SELECT key, value FROM {source} WHERE partition = ? AND key >= ? AND key < ?"
+        f"{hidden if hidden_by else ''} AND {is_wanted} ORDER BY key LIMIT ?"
     )
 
 
