@@ -162,13 +162,29 @@ class Reader:
         number = self._find(partition)
         if number is None:
             return SiftedPage([], None)
-        span = (start, _PAST_ALL_KEYS if end is None else end)
-        try:
-            rows = self._bounded(
-                lambda: self._page_without(partition, number, span, limit, unwanted, hidden_by),
+        end = _PAST_ALL_KEYS if end is None else end
+
+        def page(first: bytes, *, may_use_index: bool = True) -> list[Row] | None:
+            span = (first, end)
+            return self._bounded(
+                lambda: self._page_without(
+                    partition, number, span, limit, unwanted, hidden_by, may_use_index=may_use_index
+                ),
                 _QUICK_STEPS,
                 _QUICK_STEPS_PER_CALL,
             )
+
+        try:
+            rows = None
+            if _is_indexed(partition, unwanted):
+                # The tombstones of a queue lie in front. Behind them, a walk takes half the time of the index.
+                first = self._connection.execute(sql.FIRST_LIVE, (number, start, end)).fetchall()
+                if not first:
+                    return SiftedPage([], None)
+                start = first[0][0]
+                rows = page(start, may_use_index=False)
+            if rows is None:
+                rows = page(start)
         except sqlite3.Error as error:
             raise failures.read_error(error) from error
         return None if rows is None else _sifted(rows, limit)
@@ -181,9 +197,11 @@ class Reader:
         limit: int,
         unwanted: bytes,
         hidden_by: Sequence[Partition],
+        *,
+        may_use_index: bool = True,
     ) -> list[Row]:
         numbers = [other for each in hidden_by if (other := self._find(each)) is not None]
-        if unwanted == sql.TOMBSTONE_BEGINS and partition.kind is PartitionKind.PLAIN:
+        if may_use_index and _is_indexed(partition, unwanted):
             statement = sql.page_of_live(len(numbers))
             values: tuple[bytes, ...] = ()
         else:
@@ -239,6 +257,11 @@ class Reader:
         if end is None:
             return self._connection.execute(statements.page, (number, start, limit))
         return self._connection.execute(statements.page_before, (number, start, end, limit))
+
+
+def _is_indexed(partition: Partition, unwanted: bytes) -> bool:
+    """Whether the rows without the unwanted ones have an index."""
+    return unwanted == sql.TOMBSTONE_BEGINS and partition.kind is PartitionKind.PLAIN
 
 
 def _sifted(rows: list[Row], limit: int) -> SiftedPage:

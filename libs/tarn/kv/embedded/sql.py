@@ -243,6 +243,10 @@ def page_of_live(hidden_by: int) -> str:
     return _page_without("plains INDEXED BY plains_live", hidden_by, _IS_LIVE)
 
 
+FIRST_LIVE = f"""SELECT key FROM plains INDEXED BY plains_live
+    WHERE partition = ? AND key >= ? AND key < ? AND {_IS_LIVE} ORDER BY key LIMIT 1"""
+
+
 def _page_without(source: str, hidden_by: int, is_wanted: str) -> str:
     table, _, _ = source.partition(" ")
     others = ", ".join("?" * hidden_by)

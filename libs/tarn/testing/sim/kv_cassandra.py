@@ -405,10 +405,9 @@ class _Client:
                     other.is_beside = partition.buckets > 1
                 self._cluster.register(partition, key).couple(after, beside)
                 await self._compare(partition, key, None, after, is_conditional=False)
+                outcomes.append(None)
             except TarnError as error:
                 outcomes.append(error)
-            else:
-                outcomes.append(None)
         return outcomes
 
     async def set_if(
@@ -450,8 +449,7 @@ class _Client:
         rows: list[Row] = []
         if partition.kind is PartitionKind.REGISTER:
             for key in self._cluster.keys(partition, start, end):
-                found = self._cluster.quorum_read(self._cluster.register(partition, key))
-                if found is not None:
+                if found := self._cluster.quorum_read(self._cluster.register(partition, key)):
                     rows.append((key, found.value))
         else:
             for bucket in range(partition.buckets):
