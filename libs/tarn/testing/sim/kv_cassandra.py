@@ -2,19 +2,18 @@
 
 It may do everything wrong that a real cluster may (docs/design/kv.md, "Cassandra"), and nothing else:
 
-*Plain* partitions: each node holds its own cells. A write gets the timestamp `max(this client's clock,
-newest seen write time + 1)`. It reaches each node at a different time and is acknowledged by two. A node
-that is down gets the write later, as a hint. A write that waits at its coordinator arrives late, with the
-timestamp that it was sent with. A read asks two nodes at different times, takes the newest cell (of equal
-times the greater value) and repairs both nodes before it answers. Dropping a partition writes one
-Cassandra tombstone with a timestamp in the future.
+*Plain* partitions: each node holds its own cells. A write gets the timestamp `max(this client's clock, newest seen
+write time + 1)`. It reaches each node at a different time and is acknowledged by two. A node that is down gets the
+write later, as a hint. A write that waits at its coordinator arrives late, with the timestamp that it was sent
+with. A read asks two nodes at different times, takes the newest cell (of equal times the greater value) and repairs
+both nodes before it answers. Dropping a partition writes one Cassandra tombstone with a timestamp in the future.
 
-*Register* partitions: every write is linearised. A compare-and-set may be applied or refused and answer so;
-its answer may be lost in both cases; or it stays *undecided*. An undecided change is decided later by
-itself, or the next Paxos round on its row finishes or forgets it. A compare-and-set may also wait at its
-coordinator while the caller gives up. It has not begun, so no other round can cancel it; it runs late, and
-is applied if its predicate holds then. Quorum reads may miss a decided change that is not committed, until
-one of them sees it. A settling (SERIAL) read and every later compare-and-set see all decided changes.
+*Register* partitions: every write is linearised. A compare-and-set may be applied or refused and answer so; its
+answer may be lost in both cases; or it stays *undecided*. An undecided change is decided later by itself, or the
+next Paxos round on its row finishes or forgets it. A compare-and-set may also wait at its coordinator while the
+caller gives up. It has not begun, so no other round can cancel it; it runs late, and is applied if its predicate
+holds then. Quorum reads may miss a decided change that is not committed, until one of them sees it. A settling
+(SERIAL) read and every later compare-and-set see all decided changes.
 """
 
 from __future__ import annotations
@@ -129,10 +128,8 @@ class SimCassandra:
         self._registers.pop(partition.name, None)
 
     def quorum_read(self, register: Register) -> Versioned | None:
-        """Reads two of three nodes, which may see or miss an undecided or uncommitted change.
-
-        A read that sees the change repairs it, so that all later reads see it, too.
-        """
+        """Reads two of three nodes, which may see or miss an undecided or uncommitted change. A read that sees the
+        change repairs it, so that all later reads see it, too."""
         if register.committed is not register.decided and self._faults.random.random() < 0.3:
             register.committed = register.decided
         if register.proposal is not None and self._faults.random.random() < 0.1:
@@ -448,9 +445,11 @@ class _Client:
         self._faults.refuse("a scan")
         rows: list[Row] = []
         if partition.kind is PartitionKind.REGISTER:
-            for key in self._cluster.keys(partition, start, end):
-                if found := self._cluster.quorum_read(self._cluster.register(partition, key)):
-                    rows.append((key, found.value))
+            rows += [
+                (key, found.value)
+                for key in self._cluster.keys(partition, start, end)
+                if (found := self._cluster.quorum_read(self._cluster.register(partition, key)))
+            ]
         else:
             for bucket in range(partition.buckets):
                 cells = await self._quorum_cells(
