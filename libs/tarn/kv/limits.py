@@ -67,16 +67,10 @@ def check_scan_limit(limit: int) -> None:
         raise _invalid(f"limit must be 1 to {SCAN_LIMIT_MAX}, not {limit}", limit=str(limit))
 
 
-def check_scan_without(
-    partition: Partition, limit: int, unwanted: bytes, hidden_by: Sequence[Partition]
-) -> None:
-    """Raises `TarnError` INVALID as `check_scan_limit`, if no value is greater than all that begin with `unwanted`
-    (drivers look for a range of values), and for partitions of two kinds."""
+def check_scan_without(limit: int, unwanted: bytes) -> None:
+    """Raises `TarnError` INVALID as `check_scan_limit`, and if no value is greater than all that begin with
+    `unwanted`: drivers look for a range of values."""
     check_scan_limit(limit)
-    for other in hidden_by:
-        if other.kind is not partition.kind:
-            text = f"{other.name!r} and {partition.name!r} are of two kinds"
-            raise _invalid(text, partition=partition.name)
     if not unwanted.rstrip(b"\xff"):
         raise _invalid(f"the beginning of unwanted values must not be {unwanted!r}")
 

@@ -160,7 +160,7 @@ class MemKv:
         hidden_by: Sequence[Partition] = (),
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
-        check_scan_without(partition, limit, unwanted, hidden_by)
+        check_scan_without(limit, unwanted)
         return await sifted(self, partition, start, end, limit, unwanted, hidden_by, _EXAMINED_ROWS)
 
     async def scan_arrow(

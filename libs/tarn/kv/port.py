@@ -236,8 +236,8 @@ class Kv(Protocol):
         hidden_by: Sequence[Partition] = (),
     ) -> SiftedPage:
         """Returns up to `limit` rows of `[start, end)`, as `scan` does, without the rows whose value begins with
-        `unwanted`, and without those whose key has a row, of any value, in a partition of `hidden_by` (of the same
-        kind). The engine skips them as cheaply as it can (docs/design/tombstones.md). A page also ends after many
+        `unwanted`, and without those whose key has a row, of any value, in a partition of `hidden_by`, of
+        either kind. The engine skips them as cheaply as it can (docs/design/tombstones.md). A page also ends after many
         examined rows, possibly without a row, but always after at least one examined row. The partitions of
         `hidden_by` are read with the page or after it, so a row that hides another is there for later reads."""
         ...

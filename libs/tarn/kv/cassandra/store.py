@@ -200,7 +200,7 @@ class CassandraKv:
         hidden_by: Sequence[Partition] = (),
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
-        check_scan_without(partition, limit, unwanted, hidden_by)
+        check_scan_without(limit, unwanted)
         with self._guard:
             p = await self._parts.descriptors.find(partition)
             if p is None or (end is not None and start >= end):

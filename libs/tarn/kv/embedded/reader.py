@@ -13,6 +13,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -200,14 +201,18 @@ class Reader:
         *,
         may_use_index: bool = True,
     ) -> list[Row]:
-        numbers = [other for each in hidden_by if (other := self._find(each)) is not None]
+        above: dict[PartitionKind, list[int]] = {kind: [] for kind in PartitionKind}
+        for each in hidden_by:
+            if (other := self._find(each)) is not None:
+                above[each.kind].append(other)
+        counts = tuple(map(len, above.values()))
         if may_use_index and _is_indexed(partition, unwanted):
-            statement = sql.page_of_live(len(numbers))
+            statement = sql.page_of_live(counts)
             values: tuple[bytes, ...] = ()
         else:
-            statement = sql.page_without(partition.kind, len(numbers))
+            statement = sql.page_without(partition.kind, counts)
             values = (unwanted, sql.past_prefix(unwanted))
-        wanted = (number, *span, *numbers, *values, limit)
+        wanted = (number, *span, *chain(*above.values()), *values, limit)
         return self._connection.execute(statement, wanted).fetchall()
 
     def _bounded(

@@ -224,8 +224,12 @@ _TABLES = {PartitionKind.REGISTER: "registers", PartitionKind.PLAIN: "plains"}
 
 
 @cache
-def page_without(kind: PartitionKind, hidden_by: int) -> str:
+def page_without(kind: PartitionKind, hidden_by: tuple[int, ...]) -> str:
     """Returns the statement for a page of the rows whose value and key are wanted.
+
+    Args:
+        kind: of the partition.
+        hidden_by: numbers of partitions whose keys are unwanted, of each kind.
 
     Parameters: partition, start, end, the `hidden_by` partitions whose keys are unwanted, first unwanted value, first
     wanted value after it, limit.
@@ -235,8 +239,8 @@ def page_without(kind: PartitionKind, hidden_by: int) -> str:
 
 
 @cache
-def page_of_live(hidden_by: int) -> str:
-    """Returns the statement for a page of the plain rows that are no tombstones. It takes the keys from the index.
+def page_of_live(hidden_by: tuple[int, ...]) -> str:
+    """As `page_without`, for the plain rows that are no tombstones. It takes their keys from the index.
 
     Parameters: partition, start, end, the `hidden_by` partitions whose keys are unwanted, limit.
     """
@@ -247,16 +251,17 @@ FIRST_LIVE = f"""SELECT key FROM plains INDEXED BY plains_live
     WHERE partition = ? AND key >= ? AND key < ? AND {_IS_LIVE} ORDER BY key LIMIT 1"""
 
 
-def _page_without(source: str, hidden_by: int, is_wanted: str) -> str:
+def _page_without(source: str, hidden_by: tuple[int, ...], is_wanted: str) -> str:
     table, _, _ = source.partition(" ")
-    others = ", ".join("?" * hidden_by)
-    hidden = (
-        f" AND NOT EXISTS (SELECT 1 FROM {table} AS newer"
-        f" WHERE newer.partition IN ({others}) AND newer.key = {table}.key)"
-    )
+    is_hidden = [
+        f" AND NOT EXISTS (SELECT 1 FROM {_TABLES[kind]} AS newer"
+        f" WHERE newer.partition IN ({', '.join('?' * count)}) AND newer.key = {table}.key)"
+        for kind, count in zip(PartitionKind, hidden_by, strict=True)
+        if count
+    ]
     return (
         f"SELECT key, value FROM {source} WHERE partition = ? AND key >= ? AND key < ?"
-        f"{hidden if hidden_by else ''} AND {is_wanted} ORDER BY key LIMIT ?"
+        f"{''.join(is_hidden)} AND {is_wanted} ORDER BY key LIMIT ?"
     )
 
 

@@ -219,7 +219,7 @@ class EmbeddedKv:
         hidden_by: Sequence[Partition] = (),
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
-        check_scan_without(partition, limit, unwanted, hidden_by)
+        check_scan_without(limit, unwanted)
         self._check_open()
         page = self._reader.sifted_quickly(partition, start, end, limit, unwanted, hidden_by)
         if page is None:
