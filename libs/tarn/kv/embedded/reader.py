@@ -130,22 +130,18 @@ class Reader:
         if number is None:
             return SiftedPage([], None)
         end = _PAST_ALL_KEYS if end is None else end
-
-        def page(before: bytes) -> list[Row]:
-            span = (start, before)
-            return self._page_without(partition, number, span, limit, unwanted, hidden_by)
-
+        page = self._pages_without(partition, number, limit, unwanted, hidden_by)
         try:
-            rows = self._bounded(lambda: page(end), _STEPS_MAX, _STEPS_PER_CALL)
+            rows = self._bounded(lambda: page(start, end, True), _STEPS_MAX, _STEPS_PER_CALL)
             if rows is None:
                 nth = (number, start, end, _EXAMINED_ROWS - 1)
                 statement = sql.STATEMENTS[partition.kind].nth_key
                 last = self._connection.execute(statement, nth).fetchall()
                 if last:
-                    rows = page(last[0][0] + b"\0")
+                    rows = page(start, last[0][0] + b"\0", True)
                     upto = rows[-1][0] if len(rows) == limit else last[0][0]
                     return SiftedPage(rows, upto)
-                rows = page(end)
+                rows = page(start, end, True)
         except sqlite3.Error as error:
             raise failures.read_error(error) from error
         return _sifted(rows, limit)
@@ -164,15 +160,11 @@ class Reader:
         if number is None:
             return SiftedPage([], None)
         end = _PAST_ALL_KEYS if end is None else end
+        page = self._pages_without(partition, number, limit, unwanted, hidden_by)
 
-        def page(first: bytes, *, may_use_index: bool = True) -> list[Row] | None:
-            span = (first, end)
+        def quick_page(start: bytes, *, may_use_index: bool = True) -> list[Row] | None:
             return self._bounded(
-                lambda: self._page_without(
-                    partition, number, span, limit, unwanted, hidden_by, may_use_index=may_use_index
-                ),
-                _QUICK_STEPS,
-                _QUICK_STEPS_PER_CALL,
+                lambda: page(start, end, may_use_index), _QUICK_STEPS, _QUICK_STEPS_PER_CALL
             )
 
         try:
@@ -183,37 +175,41 @@ class Reader:
                 if not first:
                     return SiftedPage([], None)
                 start = first[0][0]
-                rows = page(start, may_use_index=False)
+                rows = quick_page(start, may_use_index=False)
             if rows is None:
-                rows = page(start)
+                rows = quick_page(start)
         except sqlite3.Error as error:
             raise failures.read_error(error) from error
         return None if rows is None else _sifted(rows, limit)
 
-    def _page_without(
+    def _pages_without(
         self,
         partition: Partition,
         number: int,
-        span: tuple[bytes, bytes],
         limit: int,
         unwanted: bytes,
         hidden_by: Sequence[Partition],
-        *,
-        may_use_index: bool = True,
-    ) -> list[Row]:
+    ) -> Callable[[bytes, bytes, bool], list[Row]]:
+        """Returns a function that reads the first wanted rows of `[start, end)`, by the index if it may and can."""
         above: dict[PartitionKind, list[int]] = {kind: [] for kind in PartitionKind}
         for each in hidden_by:
             if (other := self._find(each)) is not None:
                 above[each.kind].append(other)
         counts = tuple(map(len, above.values()))
-        if may_use_index and _is_indexed(partition, unwanted):
-            statement = sql.page_of_live(counts)
-            values: tuple[bytes, ...] = ()
-        else:
-            statement = sql.page_without(partition.kind, counts)
-            values = (unwanted, sql.past_prefix(unwanted))
-        wanted = (number, *span, *chain(*above.values()), *values, limit)
-        return self._connection.execute(statement, wanted).fetchall()
+        numbers = tuple(chain(*above.values()))
+        is_indexed = _is_indexed(partition, unwanted)
+
+        def page(start: bytes, end: bytes, may_use_index: bool) -> list[Row]:
+            if may_use_index and is_indexed:
+                statement = sql.page_of_live(counts)
+                values: tuple[bytes, ...] = ()
+            else:
+                statement = sql.page_without(partition.kind, counts)
+                values = (unwanted, sql.past_prefix(unwanted))
+            wanted = (number, start, end, *numbers, *values, limit)
+            return self._connection.execute(statement, wanted).fetchall()
+
+        return page
 
     def _bounded(
         self, select: Callable[[], list[Row]], steps_max: int, steps_per_call: int

@@ -213,14 +213,15 @@ def _powers(largest: int) -> list[int]:
     return [1 << power for power in range(largest.bit_length())]
 
 
+_TABLES = {PartitionKind.REGISTER: "registers", PartitionKind.PLAIN: "plains"}
 STATEMENTS = {
     PartitionKind.REGISTER: _statements(
-        "registers", ("partition", "key", "value", "version"), "version"
+        _TABLES[PartitionKind.REGISTER], ("partition", "key", "value", "version"), "version"
     ),
-    PartitionKind.PLAIN: _statements("plains", ("partition", "key", "value"), "x''"),
+    PartitionKind.PLAIN: _statements(
+        _TABLES[PartitionKind.PLAIN], ("partition", "key", "value"), "x''"
+    ),
 }
-
-_TABLES = {PartitionKind.REGISTER: "registers", PartitionKind.PLAIN: "plains"}
 
 
 @cache
