@@ -17,13 +17,14 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest import mock
 
 from bench.lake import MAIN, opened_parts
 
 from tarn.aio.task_set import TaskSet
 from tarn.core.collection import LIMITS
 from tarn.core.entry import TOMBSTONE, Entry, pack
-from tarn.core.listing.pages import PageRequest
+from tarn.core.listing.pages import MayLeap, PageRequest
 from tarn.kv.keys import path_key, path_of
 from tarn.kv.port import Group, Kv
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
@@ -31,13 +32,12 @@ from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.address_age import AddressAge
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.layers import Layers
-from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
+from tarn_graveler.branch.leaps import Leaps
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.branch.staging import Staging
 
 AT_ONCE = 2_000
 LISTED = 1_000
-NEVER = 1 << 60
 OWN_ROUNDS = 3
 OWN_KEYS = 1_000
 
@@ -92,16 +92,11 @@ class Lake:
                 if error is not None:
                     raise error
 
-    def layers(self, rows_min: int = LEAP_ROWS_MIN) -> Layers:
+    def layers(self) -> Layers:
         """Returns the reader of a replica that has listed nothing yet."""
         parts = self.graveler
         return Layers(
-            self.kv,
-            parts.repositories,
-            parts.commits,
-            parts.committed,
-            parts.branches.events,
-            rows_min,
+            self.kv, parts.repositories, parts.commits, parts.committed, parts.branches.events
         )
 
     async def delete(self, layers: Layers, folder: str, numbers: range) -> float:
@@ -143,6 +138,16 @@ async def took(lake: Lake, layers: Layers, prefix: str) -> tuple[float, float]:
     return (time.perf_counter() - began) * 1e3, (time.process_time() - worked) * 1e3
 
 
+async def took_plainly(lake: Lake, prefix: str) -> tuple[float, float]:
+    """As `took`, of a listing that declines every leap."""
+
+    async def decline(_leaps: Leaps, _offer: MayLeap) -> None:
+        return None
+
+    with mock.patch.object(Leaps, "answer", decline):
+        return await took(lake, lake.layers(), prefix)
+
+
 async def measure(lake: Lake, rows: int, rounds: int) -> None:
     await lake.stage("clean/", range(2 * LISTED))
     for number in range(OWN_ROUNDS):
@@ -156,15 +161,17 @@ async def measure(lake: Lake, rows: int, rounds: int) -> None:
             await lake.stage(case.folder, range(rows))
         await lake.stage(case.folder, range(rows), dead=case.kept)
     print(f"{'median (least) ms, CPU ms':44} {'first':>24} {'again':>24} {'plain merge':>24}")
-    warm, plain = lake.layers(), lake.layers(NEVER)
-    clean = [await took(lake, plain, "clean/") for _ in range(rounds)]
+    warm = lake.layers()
+    clean = [await took_plainly(lake, "clean/") for _ in range(rounds)]
     print(f"{'clean':44} {'':24} {'':24} {told(clean):>24}", flush=True)
     for case in CASES:
         await lake.list(warm, case.folder)
         figures: list[list[tuple[float, float]]] = [[], [], []]
         for _ in range(rounds):
-            for kept, layers in zip(figures, (lake.layers(), warm, plain), strict=True):
-                kept.append(await took(lake, layers, case.folder))
+            first, again, plain = figures
+            first.append(await took(lake, lake.layers(), case.folder))
+            again.append(await took(lake, warm, case.folder))
+            plain.append(await took_plainly(lake, case.folder))
         print(f"{case.what:44} {' '.join(f'{told(each):>24}' for each in figures)}", flush=True)
         ratios = [median(each) / median(figures[2]) for each in figures]
         print(f"{'':44} {' '.join(f'{ratio:>24.2f}' for ratio in ratios)}", flush=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tarn.core.ids import RangeId
@@ -38,8 +39,8 @@ class _Blind:
         return [None for _ in keys]
 
     async def scan_without(self, *args: Any) -> SiftedPage:
-        *others, _hidden_by = args
-        page: SiftedPage = await self._kv.scan_without(*others)
+        *others, unwanted = args
+        page: SiftedPage = await self._kv.scan_without(*others, replace(unwanted, hidden_by=()))
         return page
 
 

@@ -45,6 +45,7 @@ from tarn.kv.port import (
     ReadKv,
     Row,
     SiftedPage,
+    Unwanted,
     Versioned,
 )
 from tarn.telemetry.meters import Histogram
@@ -345,16 +346,10 @@ class FencedKv:
         return rows
 
     async def scan_without(
-        self,
-        partition: Partition,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition] = (),
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
-        page = await self._kv.scan_without(partition, start, end, limit, unwanted, hidden_by)
+        page = await self._kv.scan_without(partition, start, end, limit, unwanted)
         if self._now() >= self._open_until:
             await self._renew()
         return page

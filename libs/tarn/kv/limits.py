@@ -15,6 +15,7 @@ from tarn.kv.port import (
     Group,
     Partition,
     PartitionKind,
+    Unwanted,
 )
 
 __all__ = [
@@ -67,12 +68,12 @@ def check_scan_limit(limit: int) -> None:
         raise _invalid(f"limit must be 1 to {SCAN_LIMIT_MAX}, not {limit}", limit=str(limit))
 
 
-def check_scan_without(limit: int, unwanted: bytes) -> None:
-    """Raises `TarnError` INVALID as `check_scan_limit`, and if no value is greater than all that begin with
-    `unwanted`: drivers look for a range of values."""
+def check_scan_without(limit: int, unwanted: Unwanted) -> None:
+    """Raises `TarnError` INVALID as `check_scan_limit`, and if no value is greater than all unwanted ones:
+    drivers look for a range of values."""
     check_scan_limit(limit)
-    if not unwanted.rstrip(b"\xff"):
-        raise _invalid(f"the beginning of unwanted values must not be {unwanted!r}")
+    if not unwanted.value_begins.rstrip(b"\xff"):
+        raise _invalid(f"the beginning of unwanted values must not be {unwanted.value_begins!r}")
 
 
 def check_register(partition: Partition, operation: str) -> None:

@@ -35,6 +35,7 @@ from tarn.kv.port import (
     PredicateFailedError,
     Row,
     SiftedPage,
+    Unwanted,
     Versioned,
     row_batch,
 )
@@ -151,17 +152,11 @@ class MemKv:
         return self._page(self._find(partition), start, end, limit)
 
     async def scan_without(
-        self,
-        partition: Partition,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition] = (),
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         check_scan_without(limit, unwanted)
-        return await sifted(self, partition, start, end, limit, unwanted, hidden_by, _EXAMINED_ROWS)
+        return await sifted(self, partition, start, end, limit, unwanted, _EXAMINED_ROWS)
 
     async def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

@@ -22,7 +22,17 @@ import pyarrow as pa
 
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
-from tarn.kv.port import Group, Listed, ListingKv, Partition, Predicate, Row, SiftedPage, Versioned
+from tarn.kv.port import (
+    Group,
+    Listed,
+    ListingKv,
+    Partition,
+    Predicate,
+    Row,
+    SiftedPage,
+    Unwanted,
+    Versioned,
+)
 from tarn.telemetry.calls import CallMeter
 from tarn.telemetry.meters import Histogram, Meters
 from tarn.telemetry.tracing import TRACEPARENT
@@ -136,17 +146,11 @@ class MeteredKv:
             return await self._kv.scan(partition, start, end, limit)
 
     async def scan_without(
-        self,
-        partition: Partition,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition] = (),
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         with self._scan_without.call():
-            return await self._kv.scan_without(partition, start, end, limit, unwanted, hidden_by)
+            return await self._kv.scan_without(partition, start, end, limit, unwanted)
 
     async def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from tarn.kv.port import Partition, Row, SiftedPage, Versioned
+from tarn.kv.port import Partition, Row, SiftedPage, Unwanted, Versioned
 
 __all__ = ["Gettable", "Scannable", "pages_of", "rows_of", "sifted", "without_hidden"]
 
@@ -77,14 +77,13 @@ async def sifted(
     start: bytes,
     end: bytes | None,
     limit: int,
-    unwanted: bytes,
-    hidden_by: Sequence[Partition],
+    unwanted: Unwanted,
     examined_max: int,
 ) -> SiftedPage:
     """`Kv.scan_without` by ordinary scans and point reads, for engines that cannot look at values. Examines about
     `examined_max` rows."""
-    page = await _wanted(kv, partition, start, end, limit, unwanted, examined_max)
-    return await without_hidden(kv, page, hidden_by)
+    page = await _wanted(kv, partition, start, end, limit, unwanted.value_begins, examined_max)
+    return await without_hidden(kv, page, unwanted.hidden_by)
 
 
 async def without_hidden(
@@ -107,14 +106,14 @@ async def _wanted(
     start: bytes,
     end: bytes | None,
     limit: int,
-    unwanted: bytes,
+    begins: bytes,
     examined_max: int,
 ) -> SiftedPage:
     rows: list[Row] = []
     examined = 0
     async for page in pages_of(kv, partition, start, end, limit):
         examined += len(page)
-        rows += [row for row in page if not row[1].startswith(unwanted)]
+        rows += [row for row in page if not row[1].startswith(begins)]
         if len(rows) >= limit:
             return SiftedPage(rows[:limit], rows[limit - 1][0])
         if len(page) == limit and examined >= examined_max:

@@ -33,6 +33,7 @@ __all__ = [
     "Row",
     "ScanKv",
     "SiftedPage",
+    "Unwanted",
     "Versioned",
     "row_batch",
     "KEY_BYTES_MAX",
@@ -128,6 +129,19 @@ class OutcomeUnknownError(TarnError):
 
     def __init__(self, detail: str) -> None:
         super().__init__(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, f"outcome unknown: {detail}")
+
+
+@dataclass(frozen=True, slots=True)
+class Unwanted:
+    """The rows that `Kv.scan_without` leaves out.
+
+    Attributes:
+        value_begins: rows whose value begins so. Some values must be greater than all that begin so.
+        hidden_by: partitions of either kind. Rows whose key has a row there, of any value, are unwanted, too.
+    """
+
+    value_begins: bytes
+    hidden_by: Sequence[Partition] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,19 +241,12 @@ class Kv(Protocol):
         ...
 
     async def scan_without(
-        self,
-        partition: Partition,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition] = (),
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
     ) -> SiftedPage:
-        """Returns up to `limit` rows of `[start, end)`, as `scan` does, without the rows whose value begins with
-        `unwanted`, and without those whose key has a row, of any value, in a partition of `hidden_by`, of
-        either kind. The engine skips them as cheaply as it can (docs/design/tombstones.md). A page also ends after many
-        examined rows, possibly without a row, but always after at least one examined row. The partitions of
-        `hidden_by` are read with the page or after it, so a row that hides another is there for later reads."""
+        """Returns up to `limit` rows of `[start, end)`, as `scan` does, without the unwanted ones. The engine
+        skips those as cheaply as it can (docs/design/tombstones.md). A page also ends after many examined rows,
+        possibly without a row, but always after at least one examined row. The partitions of `hidden_by` are
+        read with the page or after it, so a row that hides another is there for later reads."""
         ...
 
     def scan_arrow(

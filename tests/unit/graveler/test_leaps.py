@@ -13,7 +13,7 @@ from leap_lab import Laid, Rows, random_path, random_request, random_rows
 from tarn.core.entry import TOMBSTONE
 from tarn.core.listing.pages import PageRequest
 from tarn.kv.keys import path_key
-from tarn.kv.port import Partition, Row, SiftedPage, Versioned
+from tarn.kv.port import Partition, Row, SiftedPage, Unwanted, Versioned
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 
 
@@ -149,14 +149,9 @@ class Counts:
             return rows
 
         async def counted_without(
-            partition: Partition,
-            start: bytes,
-            end: bytes | None,
-            limit: int,
-            unwanted: bytes,
-            hidden_by: Sequence[Partition] = (),
+            partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
         ) -> SiftedPage:
-            page = await scan_without(partition, start, end, limit, unwanted, hidden_by)
+            page = await scan_without(partition, start, end, limit, unwanted)
             self.rows += len(page.rows)
             return page
 

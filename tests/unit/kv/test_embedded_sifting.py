@@ -12,7 +12,7 @@ import pytest
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.kv.embedded import open_embedded, reader, sql
 from tarn.kv.embedded.store import EmbeddedKv
-from tarn.kv.port import Group, Partition, PartitionKind, Row, SiftedPage
+from tarn.kv.port import Group, Partition, PartitionKind, Row, SiftedPage, Unwanted
 from tarn_graveler.branch import leaps
 
 PLAIN = Partition("p", PartitionKind.PLAIN)
@@ -47,7 +47,7 @@ async def pages(
     found: list[tuple[list[bytes], bytes | None]] = []
     start = b""
     while True:
-        page = await kv.scan_without(PLAIN, start, end, limit, DEAD)
+        page = await kv.scan_without(PLAIN, start, end, limit, Unwanted(DEAD))
         found.append(([key for key, _ in page.rows], page.upto))
         if page.upto is None:
             return found
@@ -79,10 +79,12 @@ async def test_tombstones_are_not_examined(kv: EmbeddedKv) -> None:
     begins = sql.TOMBSTONE_BEGINS
     rows = [(b"%04d" % n, begins + b"dead") for n in range(ROWS)]
     await kv.set_many(PLAIN, [Group(key, ((key, value),)) for key, value in rows])
-    assert await kv.scan_without(PLAIN, b"", None, 10, begins) == SiftedPage([], None)
+    assert await kv.scan_without(PLAIN, b"", None, 10, Unwanted(begins)) == SiftedPage([], None)
     alive = (rows[300][0], b"\1\0alive")
     await kv.set_many(PLAIN, [Group(alive[0], (alive,))])
-    assert await kv.scan_without(PLAIN, b"", None, 10, begins) == SiftedPage([alive], None)
+    assert await kv.scan_without(PLAIN, b"", None, 10, Unwanted(begins)) == SiftedPage(
+        [alive], None
+    )
 
 
 async def test_a_store_of_an_earlier_version_gets_the_index(kv: EmbeddedKv, tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ async def test_a_store_of_an_earlier_version_gets_the_index(kv: EmbeddedKv, tmp_
     with closing(sqlite3.connect(tmp_path / "kv.db")) as earlier:
         earlier.execute("DROP INDEX plains_live")
     again = await open_embedded(tmp_path / "kv.db")
-    page = await again.scan_without(PLAIN, b"0400", None, 1, sql.TOMBSTONE_BEGINS)
+    page = await again.scan_without(PLAIN, b"0400", None, 1, Unwanted(sql.TOMBSTONE_BEGINS))
     assert page == SiftedPage([(b"0400", DEAD)], b"0400")
     await again.close()
 
@@ -110,7 +112,7 @@ async def test_an_interrupted_call_leaves_no_bound_behind(
             patch.setattr(reader, name, 100)
         for name in ("_QUICK_STEPS_PER_CALL", "_STEPS_PER_CALL"):
             patch.setattr(reader, name, 10)
-        await kv.scan_without(PLAIN, b"", None, 10, DEAD)
+        await kv.scan_without(PLAIN, b"", None, 10, Unwanted(DEAD))
         assert len(await kv.scan(PLAIN, b"", None, ROWS)) == ROWS
     batches = [batch.num_rows async for batch in kv.scan_arrow(PLAIN, b"", None)]
     assert sum(batches) == ROWS

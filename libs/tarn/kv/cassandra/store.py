@@ -55,6 +55,7 @@ from tarn.kv.port import (
     Predicate,
     Row,
     SiftedPage,
+    Unwanted,
     Versioned,
 )
 from tarn.telemetry.meters import Histogram
@@ -191,13 +192,7 @@ class CassandraKv:
                 raise read_error(error) from error
 
     async def scan_without(
-        self,
-        partition: Partition,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition] = (),
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         check_scan_without(limit, unwanted)
@@ -206,12 +201,14 @@ class CassandraKv:
             if p is None or (end is not None and start >= end):
                 return SiftedPage([], None)
             try:
-                page = await self._parts.scans.sifted(partition, p, start, end, limit, unwanted)
+                page = await self._parts.scans.sifted(
+                    partition, p, start, end, limit, unwanted.value_begins
+                )
             except TarnError:
                 raise
             except Exception as error:
                 raise read_error(error) from error
-        return await without_hidden(self, page, hidden_by)
+        return await without_hidden(self, page, unwanted.hidden_by)
 
     async def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

@@ -30,6 +30,7 @@ from tarn.kv.port import (
     Predicate,
     Row,
     SiftedPage,
+    Unwanted,
     Versioned,
     row_batch,
 )
@@ -113,13 +114,7 @@ class Reader:
         return rows
 
     def sifted(
-        self,
-        partition: Partition,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition],
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
     ) -> SiftedPage:
         """See `Kv.scan_without`. Examines all rows of the range, unless they are more than `_EXAMINED_ROWS`.
 
@@ -130,7 +125,7 @@ class Reader:
         if number is None:
             return SiftedPage([], None)
         end = _PAST_ALL_KEYS if end is None else end
-        page = self._pages_without(partition, number, limit, unwanted, hidden_by)
+        page = self._pages_without(partition, number, limit, unwanted)
         try:
             rows = self._bounded(lambda: page(start, end, True), _STEPS_MAX, _STEPS_PER_CALL)
             if rows is None:
@@ -147,20 +142,14 @@ class Reader:
         return _sifted(rows, limit)
 
     def sifted_quickly(
-        self,
-        partition: Partition,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition],
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
     ) -> SiftedPage | None:
         """As `sifted`; None if that takes too long for the event loop."""
         number = self._find(partition)
         if number is None:
             return SiftedPage([], None)
         end = _PAST_ALL_KEYS if end is None else end
-        page = self._pages_without(partition, number, limit, unwanted, hidden_by)
+        page = self._pages_without(partition, number, limit, unwanted)
 
         def quick_page(start: bytes, *, may_use_index: bool = True) -> list[Row] | None:
             return self._bounded(
@@ -183,16 +172,11 @@ class Reader:
         return None if rows is None else _sifted(rows, limit)
 
     def _pages_without(
-        self,
-        partition: Partition,
-        number: int,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition],
+        self, partition: Partition, number: int, limit: int, unwanted: Unwanted
     ) -> Callable[[bytes, bytes, bool], list[Row]]:
         """Returns a function that reads the first wanted rows of `[start, end)`, by the index if it may and can."""
         above: dict[PartitionKind, list[int]] = {kind: [] for kind in PartitionKind}
-        for each in hidden_by:
+        for each in unwanted.hidden_by:
             if (other := self._find(each)) is not None:
                 above[each.kind].append(other)
         counts = tuple(map(len, above.values()))
@@ -205,7 +189,8 @@ class Reader:
                 values: tuple[bytes, ...] = ()
             else:
                 statement = sql.page_without(partition.kind, counts)
-                values = (unwanted, sql.past_prefix(unwanted))
+                begins = unwanted.value_begins
+                values = (begins, sql.past_prefix(begins))
             wanted = (number, start, end, *numbers, *values, limit)
             return self._connection.execute(statement, wanted).fetchall()
 
@@ -260,9 +245,9 @@ class Reader:
         return self._connection.execute(statements.page_before, (number, start, end, limit))
 
 
-def _is_indexed(partition: Partition, unwanted: bytes) -> bool:
+def _is_indexed(partition: Partition, unwanted: Unwanted) -> bool:
     """Whether the rows without the unwanted ones have an index."""
-    return unwanted == sql.TOMBSTONE_BEGINS and partition.kind is PartitionKind.PLAIN
+    return unwanted.value_begins == sql.TOMBSTONE_BEGINS and partition.kind is PartitionKind.PLAIN
 
 
 def _sifted(rows: list[Row], limit: int) -> SiftedPage:
@@ -306,20 +291,14 @@ class BulkReader:
             self._pool.shutdown()
 
     async def sifted(
-        self,
-        partition: Partition,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition],
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         if self._closing:
             raise closed_error()
 
         def read() -> SiftedPage:
-            return self._opened().sifted(partition, start, end, limit, unwanted, hidden_by)
+            return self._opened().sifted(partition, start, end, limit, unwanted)
 
         return await asyncio.get_running_loop().run_in_executor(self._pool, read)
 

@@ -33,7 +33,7 @@ from tarn.kv.limits import (
     check_scan_without,
     closed_error,
 )
-from tarn.kv.port import Group, Listed, Partition, Predicate, Row, SiftedPage, Versioned
+from tarn.kv.port import Group, Listed, Partition, Predicate, Row, SiftedPage, Unwanted, Versioned
 from tarn.telemetry.calls import COUNTED_TOGETHER, CallMeter
 from tarn.telemetry.meters import Histogram
 from tarn.telemetry.tracing import TRACEPARENT
@@ -210,20 +210,14 @@ class EmbeddedKv:
         return self._reader.page(partition, start, end, limit)
 
     async def scan_without(
-        self,
-        partition: Partition,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition] = (),
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         check_scan_without(limit, unwanted)
         self._check_open()
-        page = self._reader.sifted_quickly(partition, start, end, limit, unwanted, hidden_by)
+        page = self._reader.sifted_quickly(partition, start, end, limit, unwanted)
         if page is None:
-            page = await self._bulk.sifted(partition, start, end, limit, unwanted, hidden_by)
+            page = await self._bulk.sifted(partition, start, end, limit, unwanted)
         return page
 
     async def scan_arrow(

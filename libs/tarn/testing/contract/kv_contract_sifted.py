@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from tarn.core.errors import Kind, TarnError
-from tarn.kv.port import SCAN_LIMIT_MAX, Kv, Partition, PartitionKind, Row
+from tarn.kv.port import SCAN_LIMIT_MAX, Kv, Partition, PartitionKind, Row, Unwanted
 from tarn.testing.contract.kv_fixtures import AWKWARD_KEYS, KvFixtures, numbered, put
 
 __all__ = ["SiftedContract"]
 
-_UNWANTED = b"\1\1"
+_BEGINS = b"\1\1"
 _VALUES = [
     b"",
     b"\1",
@@ -32,7 +32,7 @@ _VALUES = [
 async def _sifted(
     kv: Kv,
     partition: Partition,
-    unwanted: bytes,
+    begins: bytes,
     start: bytes = b"",
     end: bytes | None = None,
     limit: int = 1000,
@@ -41,7 +41,7 @@ async def _sifted(
     """Reads a range page by page. Checks that each page makes progress and stays behind `upto`."""
     rows: list[Row] = []
     while True:
-        page = await kv.scan_without(partition, start, end, limit, unwanted, hidden_by)
+        page = await kv.scan_without(partition, start, end, limit, Unwanted(begins, hidden_by))
         assert len(page.rows) <= limit
         rows += page.rows
         if page.upto is None:
@@ -59,10 +59,10 @@ class SiftedContract(KvFixtures):
         """All others are returned, also values that are shorter, smaller and greater; for every pair of bounds."""
         rows = [(key, _VALUES[number % len(_VALUES)]) for number, key in enumerate(AWKWARD_KEYS)]
         await put(kv, either, *rows)
-        for unwanted in (_UNWANTED, b"\1", b"\1\1\xff\xff", b"\0"):
-            wanted = [row for row in rows if not row[1].startswith(unwanted)]
-            assert await _sifted(kv, either, unwanted) == wanted
-            assert await _sifted(kv, either, unwanted, limit=2) == wanted
+        for begins in (_BEGINS, b"\1", b"\1\1\xff\xff", b"\0"):
+            wanted = [row for row in rows if not row[1].startswith(begins)]
+            assert await _sifted(kv, either, begins) == wanted
+            assert await _sifted(kv, either, begins, limit=2) == wanted
         for start in AWKWARD_KEYS[::3]:
             for end in [*AWKWARD_KEYS[::4], None]:
                 expected = [
@@ -70,9 +70,9 @@ class SiftedContract(KvFixtures):
                     for row in rows
                     if start <= row[0]
                     and (end is None or row[0] < end)
-                    and not row[1].startswith(_UNWANTED)
+                    and not row[1].startswith(_BEGINS)
                 ]
-                assert await _sifted(kv, either, _UNWANTED, start, end) == expected
+                assert await _sifted(kv, either, _BEGINS, start, end) == expected
 
     async def test_few_rows_are_found_among_many_unwanted_ones(
         self, kv: Kv, either: Partition
@@ -83,9 +83,9 @@ class SiftedContract(KvFixtures):
         alive = [(rows[at][0], b"\1\0alive") for at in (3, 400, 699)]
         await put(kv, either, *alive)
         for limit in (1, 2, 3, 1000):
-            assert await _sifted(kv, either, _UNWANTED, limit=limit) == alive
+            assert await _sifted(kv, either, _BEGINS, limit=limit) == alive
         await put(kv, either, (rows[400][0], b"\1\1dead again"))
-        assert await _sifted(kv, either, _UNWANTED) == [alive[0], alive[2]]
+        assert await _sifted(kv, either, _BEGINS) == [alive[0], alive[2]]
 
     async def test_a_page_of_a_thousand_among_many(self, kv: Kv, plain: Partition) -> None:
         """By chance, in runs and alone."""
@@ -96,8 +96,8 @@ class SiftedContract(KvFixtures):
         ]
         await put(kv, plain, *rows)
         wanted = [row for row in rows if row[1] != b"\1\1"]
-        assert await _sifted(kv, plain, _UNWANTED) == wanted
-        assert await _sifted(kv, plain, _UNWANTED, limit=250) == wanted
+        assert await _sifted(kv, plain, _BEGINS) == wanted
+        assert await _sifted(kv, plain, _BEGINS, limit=250) == wanted
 
     async def test_rows_of_other_partitions_hide_those_of_their_keys(
         self, kv: Kv, either: Partition
@@ -119,24 +119,24 @@ class SiftedContract(KvFixtures):
             hidden = {key for held in hiding[:count] for key, _ in held}
             wanted = [row for row in rows if row[1] == b"\1\0" and row[0] not in hidden]
             for limit in (3, 1000):
-                found = await _sifted(kv, either, _UNWANTED, limit=limit, hidden_by=above[:count])
+                found = await _sifted(kv, either, _BEGINS, limit=limit, hidden_by=above[:count])
                 assert found == wanted
             start, end = rows[140][0], rows[200][0]
-            found = await _sifted(kv, either, _UNWANTED, start, end, hidden_by=above[:count])
+            found = await _sifted(kv, either, _BEGINS, start, end, hidden_by=above[:count])
             assert found == [row for row in wanted if start <= row[0] < end]
 
     async def test_absent_partitions_and_odd_arguments(self, kv: Kv, either: Partition) -> None:
         """A partition that was never written is empty. A beginning that no value is greater than is refused."""
-        page = await kv.scan_without(either, b"", None, 10, _UNWANTED)
+        page = await kv.scan_without(either, b"", None, 10, Unwanted(_BEGINS))
         assert (page.rows, page.upto) == ([], None)
         await put(kv, either, (b"k", b"v"))
-        page = await kv.scan_without(either, b"z", b"a", 10, _UNWANTED)
+        page = await kv.scan_without(either, b"z", b"a", 10, Unwanted(_BEGINS))
         assert (page.rows, page.upto) == ([], None)
-        for unwanted in (b"", b"\xff", b"\xff\xff"):
+        for begins in (b"", b"\xff", b"\xff\xff"):
             with pytest.raises(TarnError) as raised:
-                await kv.scan_without(either, b"", None, 10, unwanted)
+                await kv.scan_without(either, b"", None, 10, Unwanted(begins))
             assert raised.value.kind is Kind.INVALID
         for limit in (0, SCAN_LIMIT_MAX + 1):
             with pytest.raises(TarnError) as raised:
-                await kv.scan_without(either, b"", None, limit, _UNWANTED)
+                await kv.scan_without(either, b"", None, limit, Unwanted(_BEGINS))
             assert raised.value.kind is Kind.INVALID

@@ -28,6 +28,7 @@ from tarn.kv.port import (
     PredicateFailedError,
     Row,
     SiftedPage,
+    Unwanted,
     Versioned,
 )
 
@@ -226,20 +227,14 @@ class GatedKv:
         )
 
     async def scan_without(
-        self,
-        partition: Partition,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition] = (),
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         return await self._run(
             "scan_without",
             partition,
             [],
-            lambda: self._kv.scan_without(partition, start, end, limit, unwanted, hidden_by),
+            lambda: self._kv.scan_without(partition, start, end, limit, unwanted),
         )
 
     async def scan_arrow(

@@ -39,6 +39,7 @@ from tarn.kv.port import (
     PredicateFailedError,
     Row,
     SiftedPage,
+    Unwanted,
     Versioned,
 )
 from tarn.testing.sim.cassandra_rows import Change, Node, Proposal, Register
@@ -462,16 +463,10 @@ class _Client:
         return sorted(rows)[:limit]
 
     async def scan_without(
-        self,
-        partition: Partition,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition] = (),
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
-        return await sifted(self, partition, start, end, limit, unwanted, hidden_by, _EXAMINED_ROWS)
+        return await sifted(self, partition, start, end, limit, unwanted, _EXAMINED_ROWS)
 
     def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

@@ -24,6 +24,7 @@ from tarn.kv.port import (
     Predicate,
     Row,
     SiftedPage,
+    Unwanted,
     Versioned,
 )
 from tarn.testing.sim.clock import SimClock
@@ -132,16 +133,10 @@ class _Process:
         return await self._read("scan", lambda: self._rows.scan(partition, start, end, limit))
 
     async def scan_without(
-        self,
-        partition: Partition,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition] = (),
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
-        return await sifted(self, partition, start, end, limit, unwanted, hidden_by, _EXAMINED_ROWS)
+        return await sifted(self, partition, start, end, limit, unwanted, _EXAMINED_ROWS)
 
     def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

@@ -18,7 +18,17 @@ import pyarrow as pa
 from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
 from tarn.kv.paging import pages_of
-from tarn.kv.port import Group, Kv, Partition, Predicate, Row, SiftedPage, Versioned, row_batch
+from tarn.kv.port import (
+    Group,
+    Kv,
+    Partition,
+    Predicate,
+    Row,
+    SiftedPage,
+    Unwanted,
+    Versioned,
+    row_batch,
+)
 from tarn.testing.sim.faults import refused
 
 __all__ = ["KvLink", "Wire"]
@@ -148,18 +158,12 @@ class KvLink:
         return await self._wire.send(what, lambda: self._kv.scan(partition, start, end, limit))
 
     async def scan_without(
-        self,
-        partition: Partition,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        unwanted: bytes,
-        hidden_by: Sequence[Partition] = (),
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         what = f"scan_without {partition.name} from {start!r} limit {limit}"
         return await self._wire.send(
-            what, lambda: self._kv.scan_without(partition, start, end, limit, unwanted, hidden_by)
+            what, lambda: self._kv.scan_without(partition, start, end, limit, unwanted)
         )
 
     async def scan_arrow(

@@ -30,7 +30,7 @@ from tarn.core.listing.newest import PathRows
 from tarn.core.listing.pages import Leap, MayLeap, PageRequest
 from tarn.core.listing.spans import PathSpan, prefix_end
 from tarn.kv.keys import PATHS_END, path_key, path_of, paths_of
-from tarn.kv.port import Kv, Partition
+from tarn.kv.port import Kv, Partition, Unwanted
 from tarn_graveler.branch.coverage import Coverage
 
 __all__ = ["LEAP_ROWS_MIN", "Leaps"]
@@ -166,9 +166,8 @@ class Leaps:
             if first >= end:
                 found.append(((), ()))
                 continue
-            page = await self._kv.scan_without(
-                token, first, end, self._limit, _TOMBSTONES, self._tokens[:depth]
-            )
+            unwanted = Unwanted(_TOMBSTONES, hidden_by=self._tokens[:depth])
+            page = await self._kv.scan_without(token, first, end, self._limit, unwanted)
             probes += page.probes
             if page.upto is not None:
                 upto = path_of(page.upto)

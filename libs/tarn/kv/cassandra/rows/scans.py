@@ -72,14 +72,14 @@ class Scans:
         start: bytes,
         end: bytes | None,
         limit: int,
-        unwanted: bytes,
+        begins: bytes,
     ) -> SiftedPage:
-        """See `Kv.scan_without`.
+        """A page of `Kv.scan_without` without the rows whose value begins so.
 
         Raises:
             Exception: an error of the driver.
         """
-        sealed = seal_value(unwanted)
+        sealed = seal_value(begins)
         rows_max = max(1, _ROWS_AT_ONCE // partition.buckets)
         first_rows = min(rows_max, rows_of_first_page(_ROWS_AT_ONCE, partition.buckets))
         scan = self._scan(partition, p, start, end, first_rows, rows_max, ahead=True)
