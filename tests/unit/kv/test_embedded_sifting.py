@@ -17,6 +17,7 @@ from tarn_graveler.branch import leaps
 
 PLAIN = Partition("p", PartitionKind.PLAIN)
 DEAD = b"\1\2"  # no tombstones: the store has an index that leaves those out
+UNWANTED = Unwanted(DEAD)
 ROWS = 500
 
 
@@ -42,12 +43,12 @@ def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def pages(
-    kv: EmbeddedKv, end: bytes | None, limit: int
+    kv: EmbeddedKv, end: bytes | None, limit: int, unwanted: Unwanted = UNWANTED
 ) -> list[tuple[list[bytes], bytes | None]]:
     found: list[tuple[list[bytes], bytes | None]] = []
     start = b""
     while True:
-        page = await kv.scan_without(PLAIN, start, end, limit, Unwanted(DEAD))
+        page = await kv.scan_without(PLAIN, start, end, limit, unwanted)
         found.append(([key for key, _ in page.rows], page.upto))
         if page.upto is None:
             return found
@@ -71,6 +72,25 @@ async def test_a_bounded_page_that_is_full_ends_with_its_last_row(kv: EmbeddedKv
 async def test_a_range_that_just_fits_is_read_whole(kv: EmbeddedKv) -> None:
     """Its statement is interrupted, too, but it has fewer rows than a call examines."""
     assert await pages(kv, b"0099", 10) == [([b"0007"], None)]
+
+
+@pytest.mark.usefixtures("_few_rows")
+@pytest.mark.parametrize("begins", [DEAD, sql.TOMBSTONE_BEGINS])
+async def test_a_bounded_call_leaves_out_hidden_rows(kv: EmbeddedKv, begins: bytes) -> None:
+    """Read from the table and by the index, by the calls that the event loop hands to the thread."""
+    hidden = [row(n)[0] for n in range(ROWS) if n != 7 and (n % 100 < 90 or n == 499)]
+    newer = [Partition(kind.value, kind) for kind in PartitionKind]
+    for number, key in enumerate(hidden):
+        await kv.set_many(newer[number % 2], [Group(key, ((key, b""),))])
+    wanted = [
+        key
+        for key, value in map(row, range(ROWS))
+        if not value.startswith(begins) and key not in hidden
+    ]
+    for limit in (3, ROWS):
+        found = await pages(kv, None, limit, Unwanted(begins, newer))
+        assert [key for keys, _ in found for key in keys] == wanted
+    assert len(found) > 1
 
 
 @pytest.mark.usefixtures("_few_rows")
@@ -112,7 +132,7 @@ async def test_an_interrupted_call_leaves_no_bound_behind(
             patch.setattr(reader, name, 100)
         for name in ("_QUICK_STEPS_PER_CALL", "_STEPS_PER_CALL"):
             patch.setattr(reader, name, 10)
-        await kv.scan_without(PLAIN, b"", None, 10, Unwanted(DEAD))
+        await kv.scan_without(PLAIN, b"", None, 10, UNWANTED)
         assert len(await kv.scan(PLAIN, b"", None, ROWS)) == ROWS
     batches = [batch.num_rows async for batch in kv.scan_arrow(PLAIN, b"", None)]
     assert sum(batches) == ROWS
