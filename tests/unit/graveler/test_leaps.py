@@ -224,6 +224,18 @@ async def test_deletes_over_staged_objects_are_not_read(
         assert probes <= 64
 
 
+async def test_few_committed_objects_among_deletes_of_staged_ones_are_asked_for(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One committed object for 30 deletes; each leap takes 64 of them along."""
+    among = [f"{path}x" for path in named(DEAD)[::30]]
+    base = entries([*among, *named(200, DEAD)])
+    laid = Laid(lake, [dict.fromkeys(named(DEAD), TOMBSTONE), base], LEAP_ROWS_MIN)
+    for rows, probes in await costs(laid, monkeypatch, limit=1000):
+        assert rows <= 1100
+        assert probes <= len(base)
+
+
 async def test_single_objects_among_deletes_are_asked_for(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,6 +357,18 @@ async def test_a_leap_that_opened_many_ranges_goes_on_behind_them(lake: Lake) ->
         assert [path for path, _ in await laid.listed(request)] == sorted(kept)
 
 
+async def test_a_look_ahead_that_finds_only_deleted_objects_goes_on_behind_them(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It passes some ranges and ends; objects that are kept follow."""
+    monkeypatch.setattr("tarn.block.uncovered._RANGES_MAX", 3)
+    laid = Laid(lake, [dict.fromkeys(named(800), TOMBSTONE), entries(named(820))])
+    await laid.write()
+    request = PageRequest(prefix="d/")
+    for _ in range(2):
+        assert [path for path, _ in await laid.listed(request)] == named(20, 800)
+
+
 async def test_leaps_count_towards_the_work_of_a_page(lake: Lake) -> None:
     """Else one page would pass any number of hidden rows, and its readers' time would be over."""
     laid = Laid(lake, [dict.fromkeys(named(40), TOMBSTONE), entries(named(60))])
@@ -389,6 +413,25 @@ async def test_a_row_that_lands_between_the_reads_of_a_leap_is_listed_once(
     await laid.put(laid.tokens[0], {kept: entry(777)})
     gate.open()
     assert await listing == laid.expected(request)
+
+
+async def test_a_row_that_is_overwritten_between_the_scans_of_a_leap_is_listed(
+    lake: Lake, running: Running
+) -> None:
+    """The scan of the sealed token leaves it out if the staging token has it; so that one is scanned later."""
+    staged = "d/00005x"
+    gone = dict.fromkeys(named(40), TOMBSTONE)
+    laid = Laid(lake, [gone, {staged: entry(1)}, entries(named(41))])
+    await laid.write()
+    request = PageRequest(prefix="d/")
+    before = await laid.listed(request)
+    gate = lake.kv.hold("scan_without", after=True)
+    listing = running.start(laid.listed(request))
+    await reached(gate)
+    laid.layers[0][staged] = entry(777)
+    await laid.put(laid.tokens[0], {staged: entry(777)})
+    gate.open()
+    assert await listing in (before, laid.expected(request))
 
 
 async def test_a_row_that_another_listing_learns_of_during_a_leap_hides_nothing_from_it(

@@ -164,22 +164,24 @@ class Layers:
         """Returns a page, and how many rows of all layers were read for it, without those that leaps passed."""
         read = 0
         merge = leaping_page(request, len(tokens), with_base=metarange_id is not None)
-        leaps = Leaps(
-            self._kv,
-            self._committed,
-            self._coverage,
-            namespace,
-            tokens,
-            metarange_id,
-            request,
-            self._leap_rows_min,
-        )
+        leaps = None
+        if metarange_id is not None:
+            leaps = Leaps(
+                self._kv,
+                self._committed,
+                self._coverage,
+                namespace,
+                tokens,
+                metarange_id,
+                request,
+                self._leap_rows_min,
+            )
         end = after_prefix(path_key(request.prefix)) if request.prefix.isascii() else PATHS_END
         try:
             wish = next(merge)
             while True:
                 if isinstance(wish, MayLeap):
-                    leap = await leaps.answer(wish)
+                    leap = None if leaps is None else await leaps.answer(wish)
                     read += 0 if leap is None else len(leap.rows[0])
                     wish = merge.send(leap)
                     continue

@@ -62,7 +62,7 @@ class Leaps:
         coverage: the overridden rows that the replica knows; learns from the offers.
         namespace: the repository's namespace.
         tokens: the partitions of the record's tokens, newest first.
-        metarange_id: the listing beneath them; None if there is none.
+        metarange_id: the listing beneath them.
         request: the page.
         rows_min: hidden rows for which a leap is made.
     """
@@ -74,7 +74,7 @@ class Leaps:
         coverage: Coverage,
         namespace: str,
         tokens: Sequence[Partition],
-        metarange_id: MetarangeId | None,
+        metarange_id: MetarangeId,
         request: PageRequest,
         rows_min: int = LEAP_ROWS_MIN,
     ) -> None:
@@ -96,10 +96,8 @@ class Leaps:
         Raises:
             TarnError: as `Kv.scan` and `Committed.page`.
         """
-        metarange = None
-        if self._metarange_id is not None:
-            metarange = await self._committed.metarange(self._namespace, self._metarange_id)
-        if offer.hidden and metarange is not None:
+        metarange = await self._committed.metarange(self._namespace, self._metarange_id)
+        if offer.hidden:
             await self._learn(metarange, offer)
         if offer.is_over:
             return None
@@ -113,23 +111,19 @@ class Leaps:
             return await self._over_gap(ahead, offer.start)
         if ahead.skipped >= max(self._rows_min, 2 * ahead.found):
             return await self._leap(offer.start, ahead.places, ahead.upto)
-        base_rows = len(offer.runs[-1]) if metarange is not None and offer.runs else 0
+        base_rows = len(offer.runs[-1]) if offer.runs else 0
         if offer.hidden >= self._rows_min and 4 * base_rows <= offer.hidden:
             return await self._beside(ahead, offer.start)
         return None
 
-    def _knows_of(self, metarange: Metarange | None, start: str) -> bool:
+    def _knows_of(self, metarange: Metarange, start: str) -> bool:
         """Whether rows of the range at a path are known to be covered. Costs some microseconds."""
-        if metarange is None:
-            return False
         place = metarange.range_of(start)
         if place == len(metarange.ranges):
             return False
         return self._coverage.of(self._tokens, metarange.ranges[place].range_id) is not None
 
-    async def _look_ahead(self, metarange: Metarange | None, start: str) -> Ahead:
-        if metarange is None:
-            return Ahead()
+    async def _look_ahead(self, metarange: Metarange, start: str) -> Ahead:
         return await self._committed.look_ahead(
             self._namespace,
             metarange,
@@ -156,18 +150,17 @@ class Leaps:
         return await self._leap(start, places, ahead.upto)
 
     async def _leap(self, start: str, places: Places, upto: str | None) -> Leap:
-        """Reads the part of the listing from `start` to `upto`, of the committed rows only those at `places`."""
+        """Reads the part of the listing from `start` to `upto`, of the committed rows only those at `places`.
+
+        The oldest token is read first. Its rows that one above overwrites are left out, so that one must be read later.
+        """
         base = await self._committed.rows_at(self._namespace, places) if places else ([], [])
         found: list[PathRows] = [base]
         probes = 0
         for depth, token in reversed(list(enumerate(self._tokens))):
             end = self._end_key if upto is None else path_key(upto) + b"\0"
-            first = path_key(start)
-            if first >= end:
-                found.append(((), ()))
-                continue
             unwanted = Unwanted(_TOMBSTONES, hidden_by=self._tokens[:depth])
-            page = await self._kv.scan_without(token, first, end, self._limit, unwanted)
+            page = await self._kv.scan_without(token, path_key(start), end, self._limit, unwanted)
             probes += page.probes
             if page.upto is not None:
                 upto = path_of(page.upto)
