@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tarn.core.errors import Kind, TarnError
-from tarn.kv.embedded import open_embedded, sql
-from tarn.kv.port import Group, Partition, PartitionKind
+from tarn.kv.embedded import open_embedded, reader, sql
+from tarn.kv.port import Group, Partition, PartitionKind, Unwanted
 
 PLAIN = Partition("p", PartitionKind.PLAIN)
 REGISTER = Partition("r", PartitionKind.REGISTER)
@@ -117,7 +117,13 @@ async def test_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
     assert (await refusal(path)).kind is Kind.CORRUPT
 
 
-async def test_damaged_pages_are_reported_as_corrupt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quick_steps", [60_000, 100])
+async def test_damaged_pages_are_reported_as_corrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_steps: int
+) -> None:
+    """By each kind of scan, in the event loop and in the thread."""
+    monkeypatch.setattr(reader, "_QUICK_STEPS", quick_steps)
+    monkeypatch.setattr(reader, "_QUICK_STEPS_PER_CALL", 100)
     path = tmp_path / "kv.db"
     kv = await open_embedded(path)
     rows = [Group(b"k", ((b"%06d" % n, bytes(500)),)) for n in range(2000)]
@@ -127,9 +133,14 @@ async def test_damaged_pages_are_reported_as_corrupt(tmp_path: Path) -> None:
         file.seek(4096 * 16)
         file.write(b"\xa5" * (path.stat().st_size - 4096 * 16))
     kv = await open_embedded(path)
-    with pytest.raises(TarnError) as caught:
-        await kv.scan(PLAIN, b"", None, 10_000)
-    assert caught.value.kind is Kind.CORRUPT
+    for read in (
+        lambda: kv.scan(PLAIN, b"", None, 10_000),
+        lambda: kv.scan_without(PLAIN, b"", None, 10_000, Unwanted(b"x")),
+        lambda: kv.scan_without(PLAIN, b"", None, 10_000, Unwanted(sql.TOMBSTONE_BEGINS)),
+    ):
+        with pytest.raises(TarnError) as caught:
+            await read()
+        assert caught.value.kind is Kind.CORRUPT
     await kv.close()
 
 

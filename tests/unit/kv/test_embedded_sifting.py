@@ -38,7 +38,7 @@ def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_QUICK_STEPS", 200)
     monkeypatch.setattr(reader, "_QUICK_STEPS_PER_CALL", 100)
     monkeypatch.setattr(reader, "_EXAMINED_ROWS", 100)
-    monkeypatch.setattr(reader, "_STEPS_MAX", 2000)
+    monkeypatch.setattr(reader, "_STEPS_MAX", 500)
     monkeypatch.setattr(reader, "_STEPS_PER_CALL", 100)
 
 
