@@ -196,6 +196,10 @@ async def test_a_branch_that_is_committed_all_the_time_is_left_alone(lab: Lab) -
         await lab.put_and_delete(30, name="four")
         await lab.passes(20.0)
         assert compactor.compactor.totals.compactions == before
+        async with lab.client(compactor) as client:
+            (found,) = (await client.status(lab.service.admin)).branches
+            assert found.state == pb.BRANCH_STATE_WAITING
+            assert "commit" in found.reason
         await lab.until(lambda: compactor.compactor.totals.compactions == before + 1)
 
 
@@ -221,6 +225,52 @@ async def test_the_status_shows_branches_replicas_and_work(lab: Lab) -> None:
         assert branch.state == pb.BRANCH_STATE_IDLE
         assert [each.address for each in status.replicas] == ["a", "b"]
         assert all(each.is_connected for each in status.replicas)
+
+
+@simulated
+async def test_the_status_shows_the_branches_with_the_most_deletes_first(lab: Lab) -> None:
+    admin = lab.service.admin
+    async with lab.compactor() as compactor, lab.client(compactor) as client:
+        began_us = lab.service.clock.now_us()
+        for name, count in (("few", 3), ("most", 12), ("many", 7)):
+            await lab.service.graveler.create_branch(admin, "lake", name, "main")
+            await lab.put_and_delete(count, name)
+        await lab.passes(5.0)
+        status = await client.status(admin)
+        assert [each.branch_id for each in status.branches] == ["most", "many", "few"]
+        for branch in status.branches:
+            assert began_us <= branch.since_time.ToMicroseconds() <= lab.service.clock.now_us()
+            assert (branch.size_bytes > 0, branch.sealed_tokens) == (True, 0)
+        assert sum(each.changes for each in status.replicas) >= 3
+        status = await client.status(admin, page_size=2)
+        assert [each.branch_id for each in status.branches] == ["most", "many"]
+        assert status.branch_count == 3
+
+
+@simulated
+async def test_the_status_adds_up_the_work(lab: Lab) -> None:
+    async with lab.compactor() as compactor, lab.client(compactor) as client:
+        await lab.put_and_delete(30)
+        await lab.service.put("new", 1)
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
+        status = await client.status(lab.service.admin)
+        assert (status.compactions, status.failures, status.measure_queue) == (1, 0, 0)
+        assert (status.rows_read, status.rows_written) == (31, 1)
+        assert (status.tombstones_removed, status.sealed_tokens_removed) == (30, 1)
+        assert status.duration_ms == int(compactor.compactor.totals.seconds * 1000)
+        lab.graveler.failing.add("CompactBranch")
+        await lab.put_and_delete(30, name="again")
+        await lab.until(lambda: compactor.compactor.totals.failures == 1)
+        assert (await client.status(lab.service.admin)).failures == 1
+
+
+@simulated
+async def test_a_compactor_that_stops_starts_nothing_more(lab: Lab) -> None:
+    async with lab.compactor() as compactor:
+        compactor.compactor.stop()
+        await lab.put_and_delete(30)
+        await lab.passes(60.0)
+        assert lab.graveler.count("CompactBranch") == 0
 
 
 @simulated
@@ -356,6 +406,38 @@ async def test_a_listing_that_remembers_few_measurements_comes_to_an_end(lab: La
         assert len(compactor.counts.unmeasured) == 0
         for number in range(4):
             assert compactor.counts.view(("lake", f"b{number}"), 0.0).rows == 1
+
+
+@simulated
+async def test_an_object_that_is_deleted_again_and_again_is_one_delete(lab: Lab) -> None:
+    """The counts of the replicas add up all of them; the measurement before a compaction tells the truth."""
+    graveler, admin = lab.service.graveler, lab.service.admin
+    async with lab.compactor() as compactor:
+        await lab.service.put("a", 1)
+        await graveler.create_commit(admin, "lake", "main", "a")
+        for _ in range(30):
+            await lab.service.put("a", 2)
+            await graveler.unstage(admin, "lake", "main", "a")
+        await lab.passes(60.0)
+        assert lab.graveler.count("MeasureStaging", "main") >= 1
+        assert lab.graveler.count("CompactBranch") == 0
+        assert compactor.counts.view(("lake", "main"), 0.0).tombstones == 1
+
+
+@simulated
+async def test_the_branches_with_the_most_deletes_are_compacted_first(lab: Lab) -> None:
+    admin = lab.service.admin
+    async with lab.compactor() as compactor, lab.client(compactor) as client:
+        await client.pause(admin, 600)
+        for number in range(5):
+            await lab.service.graveler.create_branch(admin, "lake", f"b{number}", "main")
+            await lab.put_and_delete(21 + number, f"b{number}")
+        await lab.passes(10.0)
+        await client.resume(admin)
+        await lab.until(lambda: compactor.compactor.totals.compactions == 5)
+        compacted = [branch for method, branch in lab.graveler.calls if method == "CompactBranch"]
+        assert set(compacted[:2]) == {"b4", "b3"}
+        assert set(compacted[2:4]) == {"b2", "b1"}
 
 
 @simulated

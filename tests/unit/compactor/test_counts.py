@@ -223,6 +223,40 @@ def test_listings_show_how_many_rows_they_read_for_one() -> None:
     assert (lab.counts.listed_rows_read, lab.counts.listed_rows_returned) == (200, 60)
 
 
+def test_older_listings_weigh_less_but_change_no_ratio() -> None:
+    lab = Lab()
+    for count in range(1, 30):
+        read, returned = 1000 * count, 500 * count
+        lab.told(token(rows=1, listed_rows_read=read, listed_rows_returned=returned))
+        assert lab.view().amplification == 2.0
+    lab.told(token(rows=1, listed_rows_read=32_000, listed_rows_returned=14_501))
+    assert lab.view().amplification > 3.0
+
+
+def test_the_age_begins_with_the_first_row_after_all_others_are_gone() -> None:
+    lab = Lab()
+    lab.told(token("t1", rows=5))
+    lab.now += 100
+    assert lab.view().age_s == 100.0
+    lab.told(token("t1", is_removed=True))
+    lab.now += 100
+    assert lab.view().age_s == 0.0
+    lab.told(token("t2", rows=1))
+    lab.now += 10
+    assert lab.view().age_s == 10.0
+
+
+def test_a_failed_measurement_loses_no_counts() -> None:
+    lab = Lab()
+    lab.told(token(rows=5, tombstones=3))
+    lab.counts.begin_measurement(KEY)
+    lab.told(token(rows=9, tombstones=6, is_sealed=True))
+    lab.counts.end_measurement(KEY, None, lab.now)
+    view = lab.view()
+    assert (view.rows, view.tombstones, view.size_bytes) == (9, 6, 90)
+    assert view.sealed_tokens == 1
+
+
 def test_empty_branches_are_forgotten() -> None:
     lab = Lab()
     lab.told(token("t1", rows=1))
@@ -235,12 +269,24 @@ def test_empty_branches_are_forgotten() -> None:
 
 
 def test_branches_are_limited() -> None:
+    """Those that changed least recently are forgotten."""
     lab = Lab()
     import tarn_compactor.counts as module
 
-    for number in range(module.BRANCHES_MAX + 10):
-        each = token(f"t{number}", rows=1)
+    def tell(number: int, rows: int) -> None:
+        each = token(f"t{number}", rows=rows)
         each.branch_id = f"b{number}"
         lab.told(each)
+
+    for number in range(module.BRANCHES_MAX):
+        tell(number, 1)
+    tell(0, 2)
+    for number in range(10):
+        tell(module.BRANCHES_MAX + number, 1)
     assert len(lab.counts) == module.BRANCHES_MAX
-    assert lab.counts.view(("lake", "b0"), lab.now).rows == 0
+    assert [lab.counts.view(("lake", f"b{n}"), lab.now).rows for n in (0, 1, 10, 11)] == [
+        2,
+        0,
+        0,
+        1,
+    ]

@@ -26,6 +26,27 @@ async def test_a_pause_holds_and_ends(lab: Lab) -> None:
 
 
 @simulated
+async def test_a_pause_without_a_length_lasts_an_hour(lab: Lab) -> None:
+    async with lab.compactor() as compactor, lab.client(compactor) as client:
+        began_s = lab.service.clock.now_us() // 1_000_000
+        end = (await client.pause(lab.service.admin)).pause_end_time.seconds
+        assert abs(end - began_s - 3600) <= 1
+        endless = await client.pause(lab.service.admin, until_resumed=True)
+        assert not endless.HasField("pause_end_time")
+
+
+@simulated
+async def test_work_goes_on_as_soon_as_a_pause_is_ended(lab: Lab) -> None:
+    """The compactor that is asked does not wait until it reads the pause again."""
+    async with lab.compactor() as compactor, lab.client(compactor) as client:
+        await client.pause(lab.service.admin, until_resumed=True)
+        await lab.put_and_delete(30)
+        await lab.passes(31.0)
+        await client.resume(lab.service.admin)
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1, 1.0)
+
+
+@simulated
 async def test_a_pause_holds_for_all_compactors_and_survives_their_restarts(lab: Lab) -> None:
     admin = lab.service.admin
     async with lab.compactor() as first, lab.compactor(seed=1) as second:
