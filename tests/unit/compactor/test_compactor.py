@@ -4,7 +4,6 @@ from typing import cast
 
 import pytest
 from compactor_lab import LIMITS, Lab, running_mark, simulated
-from graveler_service import reason_of
 
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
@@ -201,67 +200,6 @@ async def test_a_branch_that_is_committed_all_the_time_is_left_alone(lab: Lab) -
             assert found.state == pb.BRANCH_STATE_WAITING
             assert "commit" in found.reason
         await lab.until(lambda: compactor.compactor.totals.compactions == before + 1)
-
-
-@simulated
-async def test_the_status_needs_a_permission(lab: Lab) -> None:
-    developer = await lab.service.as_user("dev", "Developer")
-    async with lab.compactor() as compactor, lab.client(compactor) as client:
-        # GetCompactorStatus, PauseCompactor and ResumeCompactor.
-        for call in (client.status(developer), client.pause(developer), client.resume(developer)):
-            assert await reason_of(call) == "ACCESS_DENIED"
-        assert await reason_of(client.status(lab.service.anonymous)) == "CALLER_TOKEN_INVALID"
-
-
-@simulated
-async def test_the_status_shows_branches_replicas_and_work(lab: Lab) -> None:
-    async with lab.compactor() as compactor, lab.client(compactor) as client:
-        await lab.put_and_delete(10)
-        await lab.passes(2.0)
-        status = await client.status(lab.service.admin)
-        (branch,) = status.branches
-        assert (branch.repository_id, branch.branch_id) == ("lake", "main")
-        assert (branch.rows, branch.tombstones) == (10, 10)
-        assert branch.state == pb.BRANCH_STATE_IDLE
-        assert [each.address for each in status.replicas] == ["a", "b"]
-        assert all(each.is_connected for each in status.replicas)
-
-
-@simulated
-async def test_the_status_shows_the_branches_with_the_most_deletes_first(lab: Lab) -> None:
-    admin = lab.service.admin
-    async with lab.compactor() as compactor, lab.client(compactor) as client:
-        began_us = lab.service.clock.now_us()
-        for name, count in (("few", 3), ("most", 12), ("many", 7)):
-            await lab.service.graveler.create_branch(admin, "lake", name, "main")
-            await lab.put_and_delete(count, name)
-        await lab.passes(5.0)
-        status = await client.status(admin)
-        assert [each.branch_id for each in status.branches] == ["most", "many", "few"]
-        for branch in status.branches:
-            assert began_us <= branch.since_time.ToMicroseconds() <= lab.service.clock.now_us()
-            assert (branch.size_bytes > 0, branch.sealed_tokens) == (True, 0)
-        assert sum(each.changes for each in status.replicas) >= 3
-        status = await client.status(admin, page_size=2)
-        assert [each.branch_id for each in status.branches] == ["most", "many"]
-        assert status.branch_count == 3
-
-
-@simulated
-async def test_the_status_adds_up_the_work(lab: Lab) -> None:
-    async with lab.compactor() as compactor, lab.client(compactor) as client:
-        await lab.put_and_delete(30)
-        await lab.service.put("new", 1)
-        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
-        status = await client.status(lab.service.admin)
-        assert (status.compactions, status.failures, status.measure_queue) == (1, 0, 0)
-        assert (status.rows_read, status.rows_written) == (31, 1)
-        assert (status.tombstones_removed, status.sealed_tokens_removed) == (30, 1)
-        assert status.duration_ms == int(compactor.compactor.totals.seconds * 1000)
-        lab.graveler.failing.add("CompactBranch")
-        await lab.put_and_delete(30, name="again")
-        await lab.until(lambda: compactor.compactor.totals.failures == 1)
-        assert (await client.status(lab.service.admin)).failures == 1
 
 
 @simulated

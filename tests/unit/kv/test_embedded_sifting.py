@@ -90,7 +90,7 @@ async def test_a_bounded_call_leaves_out_hidden_rows(kv: EmbeddedKv, begins: byt
     for limit in (3, ROWS):
         found = await pages(kv, None, limit, Unwanted(begins, newer))
         assert [key for keys, _ in found for key in keys] == wanted
-    assert len(found) > 1
+        assert len(found) > 1
 
 
 @pytest.mark.usefixtures("_few_rows")
