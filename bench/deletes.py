@@ -167,13 +167,13 @@ async def measure(lake: Lake, rows: int, rounds: int) -> None:
     for case in CASES:
         await lake.list(warm, case.folder)
         figures: list[list[tuple[float, float]]] = [[], [], []]
+        first, again, plain = figures
         for _ in range(rounds):
-            first, again, plain = figures
             first.append(await took(lake, lake.layers(), case.folder))
             again.append(await took(lake, warm, case.folder))
             plain.append(await took_plainly(lake, case.folder))
         print(f"{case.what:44} {' '.join(f'{told(each):>24}' for each in figures)}", flush=True)
-        ratios = [median(each) / median(figures[2]) for each in figures]
+        ratios = [median(each) / median(plain) for each in figures]
         print(f"{'':44} {' '.join(f'{ratio:>24.2f}' for ratio in ratios)}", flush=True)
     own, requests = [], []
     for number in range(OWN_ROUNDS):

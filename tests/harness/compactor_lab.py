@@ -169,6 +169,12 @@ class Lab:
         for number in range(count):
             await graveler.unstage(admin, "lake", branch, f"{name}/{number}")
 
+    async def branches_with_deletes(self, counts: Mapping[str, int]) -> None:
+        """Creates branches, each with so many tombstones."""
+        for branch, count in counts.items():
+            await self.service.graveler.create_branch(self.service.admin, "lake", branch, "main")
+            await self.put_and_delete(count, branch)
+
     async def tombstones(self, branch: str = "main") -> int:
         found = await self.service.graveler.staging_statistics(self.service.admin, "lake", branch)
         return found.tombstone_count

@@ -59,6 +59,11 @@ class Laid:
         built = await self.lake.graveler.committed.build(namespace, None, [stream()])
         self.base = built.metarange_id
 
+    async def stage(self, rows: Rows, depth: int = 0) -> None:
+        """Writes rows to a token: to the staging token, or to one beneath it."""
+        self.layers[depth].update(rows)
+        await self.put(self.tokens[depth], rows)
+
     async def put(self, token: Token, rows: Rows) -> None:
         groups = [Group(path_key(path), ((path_key(path), row),)) for path, row in rows.items()]
         assert not any(await self.lake.kv.set_many(self.partition(token), groups))

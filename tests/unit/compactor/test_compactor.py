@@ -213,12 +213,9 @@ async def test_a_compactor_that_stops_starts_nothing_more(lab: Lab) -> None:
 
 @simulated
 async def test_two_compactors_share_the_branches(lab: Lab) -> None:
-    admin = lab.service.admin
     async with lab.compactor(seed=1) as one, lab.compactor(seed=2) as two:
         await lab.passes(5.0)
-        for number in range(6):
-            await lab.service.graveler.create_branch(admin, "lake", f"b{number}", "main")
-            await lab.put_and_delete(25, f"b{number}")
+        await lab.branches_with_deletes({f"b{number}": 25 for number in range(6)})
         totals = (one.compactor.totals, two.compactor.totals)
         await lab.until(lambda: sum(each.compactions for each in totals) >= 6)
         await lab.passes(30.0)
@@ -315,10 +312,7 @@ async def test_a_replica_that_restarted_while_it_was_not_resolved_leads_to_a_lis
 
 @simulated
 async def test_a_branch_that_cannot_be_measured_delays_no_other(lab: Lab) -> None:
-    admin = lab.service.admin
-    for name in ("b1", "b2", "b3"):
-        await lab.service.graveler.create_branch(admin, "lake", name, "main")
-        await lab.put_and_delete(30, name)
+    await lab.branches_with_deletes({"b1": 30, "b2": 30, "b3": 30})
     for wire in lab.wires.values():
         wire.is_cut = True
     lab.graveler.failing.add("MeasureStaging")
@@ -367,9 +361,7 @@ async def test_the_branches_with_the_most_deletes_are_compacted_first(lab: Lab) 
     admin = lab.service.admin
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         await client.pause(admin, 600)
-        for number in range(5):
-            await lab.service.graveler.create_branch(admin, "lake", f"b{number}", "main")
-            await lab.put_and_delete(21 + number, f"b{number}")
+        await lab.branches_with_deletes({f"b{number}": 21 + number for number in range(5)})
         await lab.passes(10.0)
         await client.resume(admin)
         await lab.until(lambda: compactor.compactor.totals.compactions == 5)
@@ -383,9 +375,7 @@ async def test_no_more_compactions_run_at_a_time_than_are_allowed(lab: Lab) -> N
     admin = lab.service.admin
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         await client.pause(admin, 600)
-        for number in range(5):
-            await lab.service.graveler.create_branch(admin, "lake", f"b{number}", "main")
-            await lab.put_and_delete(25, f"b{number}")
+        await lab.branches_with_deletes({f"b{number}": 25 for number in range(5)})
         await lab.passes(10.0)
         await client.resume(admin)
         await lab.until(lambda: compactor.compactor.totals.compactions == 5)
@@ -399,9 +389,7 @@ async def test_branches_that_find_no_place_are_compacted_later(lab: Lab) -> None
     admin, most, places = lab.service.admin, 0, module._WORK_MAX
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         await client.pause(admin, 600)
-        for number in range(3):
-            await lab.service.graveler.create_branch(admin, "lake", f"b{number}", "main")
-            await lab.put_and_delete(25, f"b{number}")
+        await lab.branches_with_deletes({f"b{number}": 25 for number in range(3)})
 
         def all_compacted() -> bool:
             nonlocal most

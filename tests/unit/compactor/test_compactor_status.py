@@ -37,9 +37,7 @@ async def test_the_status_shows_the_branches_with_the_most_deletes_first(lab: La
     admin = lab.service.admin
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         began_us = lab.service.clock.now_us()
-        for name, count in (("few", 3), ("most", 12), ("many", 7)):
-            await lab.service.graveler.create_branch(admin, "lake", name, "main")
-            await lab.put_and_delete(count, name)
+        await lab.branches_with_deletes({"few": 3, "most": 12, "many": 7})
         await lab.passes(5.0)
         status = await client.status(admin)
         assert [each.branch_id for each in status.branches] == ["most", "many", "few"]

@@ -31,8 +31,7 @@ async def test_every_listing_is_that_of_the_plain_merge(lake: Lake, seeds: range
             request = random_request(rng)
             assert await laid.listed(request) == laid.expected(request), (seed, step, request)
             more = random_rows(rng, rng.sample(paths, len(paths) // 8), staged=True)
-            laid.layers[0].update(more)
-            await laid.put(laid.tokens[0], more)
+            await laid.stage(more)
 
 
 @pytest.fixture
@@ -65,8 +64,7 @@ async def test_leaps_that_end_early_lose_and_repeat_nothing(lake: Lake, seeds: r
             request = random_request(rng)
             assert await laid.listed(request) == laid.expected(request), (seed, step, request)
             more = random_rows(rng, rng.sample(paths, len(paths) // 8), staged=True)
-            laid.layers[0].update(more)
-            await laid.put(laid.tokens[0], more)
+            await laid.stage(more)
             if step == 3:
                 await laid.fold(rng.randint(1, count))
 
@@ -94,8 +92,7 @@ class Meddler:
         for path in self.rng.sample(self.paths, min(2, len(self.paths))):
             row = self.rng.choice((TOMBSTONE, entry(self.rng.randrange(1000, 2000))))
             self.seen[path].add(None if row == TOMBSTONE else row)
-            self.laid.layers[0][path] = row
-            await self.laid.put(self.laid.tokens[0], {path: row})
+            await self.laid.stage({path: row})
 
     def between(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         """Writes before each call of a method of the store."""
@@ -256,8 +253,7 @@ async def test_a_queue_that_loses_a_few_objects_at_each_look_is_learnt(
     read = []
     for start in range(0, 1000, 10):
         gone = dict.fromkeys(named(10, start), TOMBSTONE)
-        laid.layers[0] |= gone
-        await laid.put(laid.tokens[0], gone)
+        await laid.stage(gone)
         request = PageRequest(prefix="d/", limit=500)
         page = await laid.reader.page(laid.lake.main, laid.tokens, laid.base, request)
         assert page.paths == named(500, start + 10)
@@ -310,8 +306,7 @@ async def test_a_row_that_is_written_over_a_remembered_tombstone_is_listed(lake:
     request = PageRequest(prefix="d/")
     assert len(await laid.listed(request)) == 10
     more = {"d/00007": entry(1), "d/00007x": entry(2)}
-    laid.layers[0].update(more)
-    await laid.put(laid.tokens[0], more)
+    await laid.stage(more)
     assert await laid.listed(request) == laid.expected(request)
     assert len(await laid.listed(request)) == 12
 
@@ -337,8 +332,7 @@ async def test_what_a_leap_learns_of_a_sealed_token_holds_for_no_other(lake: Lak
     await laid.write()
     request = PageRequest(prefix="d/")
     assert [path for path, _ in await laid.listed(request)] == [kept, "d/00040"]
-    laid.layers[1][kept] = TOMBSTONE
-    await laid.put(laid.tokens[1], laid.layers[1])
+    await laid.stage({kept: TOMBSTONE}, depth=1)
     for _ in range(2):
         assert [path for path, _ in await laid.listed(request)] == ["d/00040"]
     del laid.tokens[1], laid.layers[1]
@@ -409,8 +403,7 @@ async def test_a_row_that_lands_between_the_reads_of_a_leap_is_listed_once(
     gate = lake.kv.hold("get_many", path_key(kept))
     listing = running.start(laid.listed(request))
     await reached(gate)
-    laid.layers[0][kept] = entry(777)
-    await laid.put(laid.tokens[0], {kept: entry(777)})
+    await laid.stage({kept: entry(777)})
     gate.open()
     assert await listing == laid.expected(request)
 
@@ -428,8 +421,7 @@ async def test_a_row_that_is_overwritten_between_the_scans_of_a_leap_is_listed(
     gate = lake.kv.hold("scan_without", after=True)
     listing = running.start(laid.listed(request))
     await reached(gate)
-    laid.layers[0][staged] = entry(777)
-    await laid.put(laid.tokens[0], {staged: entry(777)})
+    await laid.stage({staged: entry(777)})
     gate.open()
     assert await listing in (before, laid.expected(request))
 
@@ -447,8 +439,7 @@ async def test_a_row_that_another_listing_learns_of_during_a_leap_hides_nothing_
     gate = lake.kv.hold("scan_without", after=True)
     listing = running.start(laid.listed(request))
     await reached(gate)
-    laid.layers[0][kept] = entry(777)
-    await laid.put(laid.tokens[0], {kept: entry(777)})
+    await laid.stage({kept: entry(777)})
     assert await laid.listed(request) == laid.expected(request) != before
     gate.open()
     assert await listing in (before, laid.expected(request))
@@ -463,6 +454,5 @@ async def test_an_acknowledged_delete_of_an_object_that_a_leap_found_hides_it(
     await laid.write()
     request = PageRequest(prefix="d/")
     await laid.listed(request)
-    laid.layers[0][kept] = TOMBSTONE
-    await laid.put(laid.tokens[0], {kept: TOMBSTONE})
+    await laid.stage({kept: TOMBSTONE})
     assert await laid.listed(request) == laid.expected(request)
