@@ -119,7 +119,7 @@ async def gateway(
     secrets = AuthConfig.of(config)
     auth = AuthApplication(kv, secrets.installation_id, secrets.installation_secret, clock, ids)
     await stack.enter_async_context(auth)
-    auth_calls = InProcessTransport(auth.endpoints, clock)
+    auth_calls = InProcessTransport(auth.endpoints_in_process, clock)
     stack.push_async_callback(auth_calls.close)
     client = AuthClient(auth_calls)
     access = Access(client, clock)

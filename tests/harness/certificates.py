@@ -30,12 +30,17 @@ class Authority:
         )
         self._write(self.path, made)
 
-    def issue(self, name: str) -> TlsFiles:
-        """Issues a certificate with its key; the files trust this authority."""
+    def issue(self, name: str, *names: x509.GeneralName) -> TlsFiles:
+        """Issues a certificate with its key; the files trust this authority.
+
+        Args:
+            name: the common name, and of the files.
+            names: further alternative names, beside the address of this machine.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         made = self._builder(_name(name), key.public_key()).add_extension(
-            x509.SubjectAlternativeName([address]), critical=False
+            x509.SubjectAlternativeName([address, *names]), critical=False
         )
         files = TlsFiles(self._folder / f"{name}.pem", self._folder / f"{name}.key", self.path)
         assert files.certificate is not None

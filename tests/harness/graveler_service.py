@@ -13,6 +13,7 @@ from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.access.policy import Grant, Policy
+from tarn.core.access.service import Service as ServiceName
 from tarn.core.collection import LIMITS, CollectionLimits
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry import unpack
@@ -64,6 +65,7 @@ class Service:
     clock: ManualClock
     replicas: Replicas
     admin_key: tuple[str, str] = field(repr=False)
+    secret: bytes = field(default=SECRET, repr=False)
 
     async def logged_in(self) -> "Service":
         """Returns the same services with a new token of the admin: tests let days pass."""
@@ -141,9 +143,16 @@ async def running_service(
     auth_kv = MemKv()
     ids = SeededIds(replicas.clock, seed=99)
     anonymous = Call("test", "", 1e9)
-    auth = AuthApplication(auth_kv, "test", SECRET, replicas.clock, ids)
+    auth = AuthApplication(
+        auth_kv,
+        "test",
+        SECRET,
+        replicas.clock,
+        ids,
+        certificates={each: each for each in ServiceName},
+    )
     async with auth, replicas.replica() as graveler:
-        auth_transport = InProcessTransport(auth.endpoints, replicas.clock)
+        auth_transport = InProcessTransport(auth.endpoints_in_process, replicas.clock)
         client = AuthClient(auth_transport)
         endpoints = endpoints_of(graveler, Access(client, replicas.clock))
         transport = InProcessTransport(endpoints, replicas.clock)

@@ -93,7 +93,7 @@ async def running_lab(kv: Kv, folder: Path) -> AsyncIterator[Lab]:
         auth = await stack.enter_async_context(
             AuthApplication(MemKv(), "test", _SECRET, clock, ids)
         )
-        auth_transport = InProcessTransport(auth.endpoints, clock)
+        auth_transport = InProcessTransport(auth.endpoints_in_process, clock)
         stack.push_async_callback(auth_transport.close)
         auth_client = AuthClient(auth_transport)
         made = await auth_client.set_up(anonymous, _SECRET, "root")

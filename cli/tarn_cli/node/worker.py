@@ -17,6 +17,7 @@ from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.config import Config
+from tarn.core.access.service import Service
 from tarn.kv.opening import open_kv
 from tarn.kv.replicas import replica_of
 from tarn.rpc.client.inprocess import InProcessTransport
@@ -76,9 +77,12 @@ async def _assemble(
         clock,
         ids,
         previous_secrets=secrets.previous_secrets,
+        certificates=secrets.certificates,
+        # The gateway and graveler of a worker ask in process; only the compactor is a process of its own.
+        remote_services=[Service.COMPACTOR],
     )
     runtime.secrets.subscribe(lambda changed: auth.use_secrets(AuthConfig.of(changed).secrets))
-    auth_calls = InProcessTransport(auth.endpoints, clock)
+    auth_calls = InProcessTransport(auth.endpoints_in_process, clock)
     access = Access(AuthClient(auth_calls), clock)
     graveler = GravelerApplication(
         settings=graveler_settings(config),

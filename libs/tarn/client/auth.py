@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.core.access.policy import Grant, Statement, compile_policy
 from tarn.core.access.proof import log_in_proof, set_up_proof
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.rules import rules_of
@@ -52,10 +53,18 @@ class Session:
 
 
 class AuthClient:
-    """Calls auth. Methods raise the `TarnError` that auth raised."""
+    """Calls auth. Methods raise the `TarnError` that auth raised.
 
-    def __init__(self, transport: Transport) -> None:
+    Args:
+        transport: reaches auth.
+        prove: makes the proof that this process is a service, which authorisations of callers need
+            (`tarn.client.service_proofs`); returns an empty text if its certificate proves it, or if auth is in this
+            process.
+    """
+
+    def __init__(self, transport: Transport, prove: Callable[[], str] = str) -> None:
         self._transport = transport
+        self._prove = prove
 
     async def authorize_key(
         self, call: Call, access_key_id: str, date: str, region: str, service: str
@@ -223,8 +232,19 @@ class AuthClient:
     async def _operate(
         self, call: Call, operation: authorization_pb.Operation, name: str
     ) -> authorization_pb.OperationResult:
+        # The token of the call is not for auth's port: only the proof tells who asks.
+        asking = replace(call, caller_token=self._prove())
         read_only = _READ_ONLY[name]
-        answer = await self._transport.operate(_AUTHORIZATION, operation, call, read_only=read_only)
+        try:
+            answer = await self._transport.operate(
+                _AUTHORIZATION, operation, asking, read_only=read_only
+            )
+        except TarnError as error:
+            if error.reason is not Reason.SERVICE_REQUIRED:
+                raise
+            # The caller of this process is not to blame, and its request had no effect.
+            text = f"auth does not accept this process as a service: {error.message}"
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
         return expect(answer, authorization_pb.OperationResult)
 
 

@@ -102,6 +102,7 @@ __all__ = [
     "SignatureMismatchError",
     "CallerTokenInvalidError",
     "AccessDeniedError",
+    "ServiceRequiredError",
     "InvalidArgumentError",
     "InvalidPageTokenError",
     "KeyTooLongError",
@@ -401,6 +402,12 @@ class AccessDeniedError(DeniedError):
     """The caller's roles do not allow this action on this resource."""
 
     REASON = Reason.ACCESS_DENIED
+
+
+class ServiceRequiredError(DeniedError):
+    """The call is for certain services of Tarn only, and the caller did not prove to be one of them."""
+
+    REASON = Reason.SERVICE_REQUIRED
 
 
 class InvalidArgumentError(TarnCallError):

@@ -20,6 +20,17 @@ class RpcTls:
     )
     cert: Path | None = setting(None, "Certificate of this service, PEM.")
     key: Path | None = setting(None, "Private key of this service, PEM.")
+    gateway_name: str = setting(
+        "gateway",
+        "DNS name in the certificates of gateways. Auth gives signing keys to the holders of such a certificate, so no "
+        "certificate of a user may have it.",
+    )
+    graveler_name: str = setting(
+        "graveler", "DNS name in the certificates of graveler, which auth tells whose a token is."
+    )
+    compactor_name: str = setting(
+        "compactor", "DNS name in the certificates of compactors, which get a compactor's token."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +51,9 @@ class Rpc:
     tls: RpcTls
     allow_plaintext: bool = setting(
         "false",
-        "Lets a service accept rpcs from other machines without TLS. Any client that reaches auth "
-        "then gets signing keys: use it only behind a mesh that encrypts and authenticates.",
+        "Lets a service accept rpcs from other machines without TLS. Tokens and signing keys then cross the network as "
+        "they are: use it only behind a mesh that encrypts. Gateways, graveler and compactors need "
+        "`installation.secret` then, to prove to auth that they are services.",
     )
     reflection: bool = setting(
         "false",

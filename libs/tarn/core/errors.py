@@ -112,6 +112,8 @@ class Reason(enum.StrEnum):
     SIGNATURE_MISMATCH = "SIGNATURE_MISMATCH"
     CALLER_TOKEN_INVALID = "CALLER_TOKEN_INVALID"  # noqa: S105 - a reason, not a secret
     ACCESS_DENIED = "ACCESS_DENIED"
+    SERVICE_REQUIRED = "SERVICE_REQUIRED"
+    """The rpc is for certain services of Tarn, and the caller did not prove to be one of them."""
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
     INVALID_PAGE_TOKEN = "INVALID_PAGE_TOKEN"  # noqa: S105 - a reason, not a secret
     KEY_TOO_LONG = "KEY_TOO_LONG"

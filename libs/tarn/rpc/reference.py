@@ -77,6 +77,8 @@ def _row(rule: Rule) -> str:
     changes = "no" if rule.read_only else "yes"
     if rule.change is not None:
         changes = f"yes: `{rule.change}`"
+    if rule.services:
+        return f"| {name} | none: for {', '.join(sorted(rule.services))} only |  | {changes} |"
     if rule.action is None:
         return f"| {name} | none: {rule.public_because} |  | {changes} |"
     return f"| {name} | `{rule.action}` | `{rule.resource.template}` | {changes} |"

@@ -24,6 +24,7 @@ from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.message import Message
 
 from tarn.core.access.actions import Action
+from tarn.core.access.service import Service
 from tarn.core.change_kind import ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn_proto.common.v1 import rule_pb2
@@ -126,13 +127,15 @@ class Rule:
             of a stream (`EntryService.Operate.lookup`), and by the name of a further access
             (`BranchService.CreateBranch.source`).
         full_name: `name` with the package before it.
-        action: the required action; None if the rpc is public.
+        action: the required action; None if the rpc is public or for services only.
         resource: the resource of the action.
         read_only: the rpc changes nothing, so it may be repeated, and its caller may leave at any time.
         also: further accesses by their names.
         public_because: why all callers are allowed; empty if the rpc is not public.
         change: the kind of change that the rules of a repository can block; None if the rpc changes no
             repository.
+        services: the services that may make the call; empty for an rpc that is not for services only.
+        issues_credential: the answer holds a credential.
     """
 
     full_name: str
@@ -142,6 +145,8 @@ class Rule:
     also: Mapping[str, Rule]
     public_because: str = ""
     change: ChangeKind | None = None
+    services: frozenset[Service] = frozenset()
+    issues_credential: bool = False
 
     @property
     def name(self) -> str:
@@ -152,10 +157,10 @@ class Rule:
         """Returns the action.
 
         Raises:
-            TarnError: DENIED if the rpc is public and has no action: calling this is a mistake.
+            TarnError: DENIED if the rpc has no action: calling this is a mistake.
         """
         if self.action is None:
-            text = f"{self.full_name} is public and requires no action"
+            text = f"{self.full_name} requires no action"
             raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, text)
         return self.action
 
@@ -235,14 +240,22 @@ def _rule(full_name: str, rule: rule_pb2.Rule, *, read_only: bool) -> Rule:
         MappingProxyType(also),
         rule.public_because,
         change,
+        frozenset(Service(name) for name in rule.services),
+        rule.issues_credential,
     )
 
 
 def _problems(rule: rule_pb2.Rule, request: Descriptor) -> list[str]:
     """Returns the defects of a rule."""
+    told = bool(rule.action or rule.resource or rule.also or rule.change)
     if rule.public_because:
-        told = rule.action or rule.resource or rule.also
-        return ["a public rpc has no action, resource or further access"] if told else []
+        told = told or bool(rule.services)
+        return ["a public rpc has no action, resource, further access or service"] if told else []
+    if rule.services:
+        problems = [
+            f"{name!r} is not a service" for name in rule.services if name not in set(Service)
+        ]
+        return [*problems, "an rpc for services has no action or resource"] if told else problems
     if not rule.action:
         return ["it has no rule: set the option (tarn.common.v1.rule)"]
     problems = []

@@ -31,6 +31,7 @@ async def _assemble(
         runtime.clock,
         runtime.ids,
         previous_secrets=settings.previous_secrets,
+        certificates=settings.certificates,
     )
     runtime.secrets.subscribe(lambda changed: auth.use_secrets(AuthConfig.of(changed).secrets))
     return [replica, auth]

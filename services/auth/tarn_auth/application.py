@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Self
 
 import structlog
 
+from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.keys import AuthKeys
@@ -23,6 +25,7 @@ from tarn_auth.registers import Registers
 from tarn_auth.secret_box import RandomBytes
 from tarn_auth.secret_change import SecretChange
 from tarn_auth.secret_mark import check_secret
+from tarn_auth.service_callers import Callers, RemoteServices, SameProcess
 from tarn_auth.session_service import SessionService
 from tarn_auth.set_up import SetUp
 from tarn_auth.user_service import UserService
@@ -47,6 +50,13 @@ class AuthApplication:
         installation_secret: at least 32 bytes; the root of all of auth's keys.
         previous_secrets: still open the secrets sealed with them (see `tarn_auth.secret_box`).
         random_bytes: unpredictable; source of keys and nonces.
+        certificates: the DNS name in the certificates of each service.
+        remote_services: services that run in other processes and may ask this one for authorisations.
+
+    Attributes:
+        endpoints: for a port.
+        endpoints_in_process: the same for callers in this process, which are services and prove nothing. No port may
+            serve them.
     """
 
     name = "auth"
@@ -61,6 +71,8 @@ class AuthApplication:
         *,
         previous_secrets: Sequence[bytes] = (),
         random_bytes: RandomBytes = os.urandom,
+        certificates: Mapping[Service, str] = MappingProxyType({}),
+        remote_services: Collection[Service] = tuple(Service),
     ) -> None:
         registers = Registers(kv, AuthKeys(installation_id).partition)
         keyring = Keyring((installation_secret, *previous_secrets), random_bytes)
@@ -73,17 +85,22 @@ class AuthApplication:
         set_up = SetUp(registers, self._users, credentials, authorizer, keyring, clock)
         log_in = LogIn(authorizer, credentials, box, clock, random_bytes)
         sessions = SessionService(installation_id, set_up, log_in, authorizer)
-        self.endpoints: Sequence[Endpoint] = (
-            Endpoint(
-                authorization_service_pb2.DESCRIPTOR.services_by_name["AuthorizationService"],
-                AuthorizationService(authorizer),
-            ),
+        public = (
             Endpoint(session_service_pb2.DESCRIPTOR.services_by_name["SessionService"], sessions),
             Endpoint(
                 user_service_pb2.DESCRIPTOR.services_by_name["UserService"],
                 UserService(self._users, credentials, authorizer, keyring),
             ),
         )
+
+        def authorization(callers: Callers) -> Endpoint:
+            file = authorization_service_pb2.DESCRIPTOR
+            handler = AuthorizationService(authorizer, callers)
+            return Endpoint(file.services_by_name["AuthorizationService"], handler)
+
+        remote = RemoteServices(keyring, clock, certificates, remote_services)
+        self.endpoints: Sequence[Endpoint] = (authorization(remote), *public)
+        self.endpoints_in_process: Sequence[Endpoint] = (authorization(SameProcess()), *public)
 
     async def __aenter__(self) -> Self:
         """Checks the installation's secret and finishes deletions that a crash interrupted.

@@ -17,6 +17,7 @@ import datetime as dt
 import hashlib
 import hmac
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tarn.aio.ttl_cache import TtlCache
@@ -140,17 +141,26 @@ class Authorizer:
         holder = _claimed(claims, await self._kept(claims.access_key_id))
         return self._grant(holder.user, token)
 
-    def authorize_service(self, name: str) -> Grant:
+    def authorize_service(self, name: str, callers: Collection[Service]) -> Grant:
         """Returns a grant with a caller token for a service that works without a user.
 
         Its permissions are fixed (`Service`), and auth's own rpcs refuse the token.
 
+        Args:
+            name: of the service.
+            callers: the services that the caller has proved to be; it gets a token of no other.
+
         Raises:
-            TarnError: INVALID: no service has this name.
+            TarnError: INVALID: no service has this name. DENIED, SERVICE_REQUIRED: the caller is another service.
         """
         if name not in set(Service):
             raise _invalid("service", name, f"must be one of {', '.join(Service)}")
         service = Service(name)
+        if service not in callers:
+            text = (
+                f"a service gets its own token only, and the caller did not prove to be {service}"
+            )
+            raise TarnError(Kind.DENIED, Reason.SERVICE_REQUIRED, text, service=service)
         window = self._window()
         token = issue(
             self._keyring.token_keys[0],

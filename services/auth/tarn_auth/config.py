@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tarn.config import Config, installation_secrets
+from tarn.core.access.service import Service
 
 __all__ = ["AuthConfig"]
 
@@ -16,11 +18,13 @@ class AuthConfig:
     Attributes:
         installation_secret: at least 32 bytes.
         previous_secrets: earlier secrets, during a rotation.
+        certificates: the DNS name in the certificates of each service.
     """
 
     installation_id: str
     installation_secret: bytes = field(repr=False)
     previous_secrets: tuple[bytes, ...] = field(repr=False)
+    certificates: Mapping[Service, str]
 
     @staticmethod
     def of(config: Config) -> AuthConfig:
@@ -35,6 +39,11 @@ class AuthConfig:
             installation_id=config.installation.id,
             installation_secret=secret,
             previous_secrets=tuple(previous),
+            certificates={
+                Service.COMPACTOR: config.rpc.tls.compactor_name,
+                Service.GATEWAY: config.rpc.tls.gateway_name,
+                Service.GRAVELER: config.rpc.tls.graveler_name,
+            },
         )
 
     @property

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from tarn.client.auth import AuthClient
+from tarn.client.service_proofs import service_proofs
 from tarn.config import Config
+from tarn.core.access.service import Service
 from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import connect, connect_each, run
 from tarn_compactor.application import CompactorApplication
@@ -29,7 +31,7 @@ async def _assemble(
         CompactorSettings.of(config),
         replicas=replicas.transports,
         graveler=graveler,
-        auth=AuthClient(auth),
+        auth=AuthClient(auth, service_proofs(Service.COMPACTOR, config, runtime)),
         clock=runtime.clock,
         ids=runtime.ids,
         rng=runtime.rng,

@@ -14,7 +14,9 @@ from tarn.block.opening import open_blocks
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
+from tarn.client.service_proofs import service_proofs
 from tarn.config import Config
+from tarn.core.access.service import Service
 from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import connect, run
 from tarn_gateway.application import GatewayApplication
@@ -35,7 +37,7 @@ async def _assemble(
     gateway = GatewayApplication(
         settings_of(config),
         GravelerClient(graveler),
-        Access(AuthClient(auth), runtime.clock),
+        Access(AuthClient(auth, service_proofs(Service.GATEWAY, config, runtime)), runtime.clock),
         blocks,
         clock=runtime.clock,
         ids=runtime.ids,

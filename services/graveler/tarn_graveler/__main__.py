@@ -9,7 +9,9 @@ from contextlib import AsyncExitStack
 from tarn.block.opening import open_blocks
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
+from tarn.client.service_proofs import service_proofs
 from tarn.config import Config
+from tarn.core.access.service import Service
 from tarn.kv.opening import open_kv
 from tarn.kv.replicas import replica_of
 from tarn.rpc.process.serve import Application, Runtime
@@ -38,7 +40,9 @@ async def _assemble(
         kv=kv,
         blocks=blocks,
         committed=committed,
-        access=Access(AuthClient(auth), runtime.clock),
+        access=Access(
+            AuthClient(auth, service_proofs(Service.GRAVELER, config, runtime)), runtime.clock
+        ),
         clock=runtime.clock,
         ids=runtime.ids,
         builder=builder,

@@ -94,7 +94,7 @@ class World:
         self.kv = FaultyKv(MemKv(), seed)
         self.secret = SECRET
         self.auth = self.replica()
-        self.admin = ""
+        self.admin = self.admin_key = ""
 
     def replica(self, *, secret: bytes = SECRET, previous: tuple[bytes, ...] = ()) -> AuthClient:
         """Starts another process of auth, which learns of the others only through the store."""
@@ -108,7 +108,7 @@ class World:
             random_bytes=self.random.randbytes,
         )
         self.application = application
-        transport = InProcessTransport(application.endpoints, self.clock)
+        transport = InProcessTransport(application.endpoints_in_process, self.clock)
         self.transports.append(transport)
         return AuthClient(transport)
 
@@ -119,6 +119,7 @@ class World:
         """Creates the first admin; `admin` is its token."""
         made = await self.auth.set_up(self.call(), SECRET, "root")
         self.admin = await self.log_in(made)
+        self.admin_key = made.credential.access_key_id
         return made
 
     async def log_in(self, made: NewCredential, auth: AuthClient | None = None) -> str:

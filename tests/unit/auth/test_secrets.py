@@ -119,7 +119,7 @@ async def test_no_secret_is_logged_or_shown(ready: World) -> None:
 
 
 def test_reprs_show_no_secret() -> None:
-    config = AuthConfig("test", b"topsecret" * 4, (b"oldsecret" * 4,))
+    config = AuthConfig("test", b"topsecret" * 4, (b"oldsecret" * 4,), {})
     assert "secret'" not in repr(config)
     assert "topsecret" not in repr(config)
     assert "topsecret" not in repr(box(b"topsecret" * 4))

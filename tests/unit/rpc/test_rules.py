@@ -41,9 +41,16 @@ PUBLIC = {
     "tarn.auth.v1.SessionService.GetSetupState",
     "tarn.auth.v1.SessionService.SetUp",
     "tarn.auth.v1.SessionService.LogIn",
-    "tarn.auth.v1.AuthorizationService.Operate.authorize_key",
-    "tarn.auth.v1.AuthorizationService.Operate.authorize_token",
-    "tarn.auth.v1.AuthorizationService.Operate.authorize_service",
+}
+
+FOR_SERVICES = {
+    "tarn.auth.v1.AuthorizationService.Operate.authorize_key": {"gateway"},
+    "tarn.auth.v1.AuthorizationService.Operate.authorize_token": {
+        "compactor",
+        "gateway",
+        "graveler",
+    },
+    "tarn.auth.v1.AuthorizationService.Operate.authorize_service": {"compactor", "gateway"},
 }
 
 
@@ -78,9 +85,17 @@ def test_every_rpc_and_every_operation_of_a_stream_has_a_rule() -> None:
 
 
 def test_only_rpcs_without_a_known_caller_are_public() -> None:
-    public = {rule.full_name for rule in RULES if rule.action is None}
-    assert public == PUBLIC
-    assert all(rule.public_because for rule in RULES if rule.action is None)
+    assert {rule.full_name for rule in RULES if rule.public_because} == PUBLIC
+    others = {rule.full_name: rule.services for rule in RULES if rule.action is None}
+    assert {name: services for name, services in others.items() if services} == FOR_SERVICES
+    assert others.keys() == PUBLIC | FOR_SERVICES.keys()
+
+
+def test_what_issues_a_credential_to_a_service_is_marked_for_the_audit_log() -> None:
+    assert {rule.name for rule in RULES if rule.issues_credential} == {
+        "AuthorizationService.Operate.authorize_key",
+        "AuthorizationService.Operate.authorize_service",
+    }
 
 
 def test_rpcs_without_side_effects_need_no_write_permission() -> None:
@@ -271,6 +286,15 @@ def test_a_rule_is_read_as_it_is_written() -> None:
         (
             rule_pb2.Rule(action="ReadRepo", public_because="toys are for all"),
             "a public rpc has no action",
+        ),
+        (
+            rule_pb2.Rule(services=["gateway"], public_because="toys are for all"),
+            "a public rpc has no action",
+        ),
+        (rule_pb2.Rule(services=["toys"]), "'toys' is not a service"),
+        (
+            rule_pb2.Rule(services=["gateway"], action="ReadRepo", resource="user/*"),
+            "an rpc for services has no action",
         ),
     ],
 )

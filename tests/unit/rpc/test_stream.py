@@ -384,6 +384,9 @@ class LostClient:
     def __init__(self) -> None:
         self.received = [pb.OperateRequest(operations=[lookup("a")])]
 
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {}
+
     async def send_initial_metadata(self, metadata: object) -> None:
         pass
 

@@ -12,20 +12,24 @@ OPERATION_RULE_FIELD_NUMBER: _ClassVar[int]
 operation_rule: _descriptor.FieldDescriptor
 
 class Rule(_message.Message):
-    __slots__ = ("action", "resource", "also", "public_because", "no_side_effects", "change")
+    __slots__ = ("action", "resource", "also", "public_because", "no_side_effects", "change", "services", "issues_credential")
     ACTION_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_FIELD_NUMBER: _ClassVar[int]
     ALSO_FIELD_NUMBER: _ClassVar[int]
     PUBLIC_BECAUSE_FIELD_NUMBER: _ClassVar[int]
     NO_SIDE_EFFECTS_FIELD_NUMBER: _ClassVar[int]
     CHANGE_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    ISSUES_CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     action: str
     resource: str
     also: _containers.RepeatedCompositeFieldContainer[Access]
     public_because: str
     no_side_effects: bool
     change: str
-    def __init__(self, action: _Optional[str] = ..., resource: _Optional[str] = ..., also: _Optional[_Iterable[_Union[Access, _Mapping]]] = ..., public_because: _Optional[str] = ..., no_side_effects: _Optional[bool] = ..., change: _Optional[str] = ...) -> None: ...
+    services: _containers.RepeatedScalarFieldContainer[str]
+    issues_credential: bool
+    def __init__(self, action: _Optional[str] = ..., resource: _Optional[str] = ..., also: _Optional[_Iterable[_Union[Access, _Mapping]]] = ..., public_because: _Optional[str] = ..., no_side_effects: _Optional[bool] = ..., change: _Optional[str] = ..., services: _Optional[_Iterable[str]] = ..., issues_credential: _Optional[bool] = ...) -> None: ...
 
 class Access(_message.Message):
     __slots__ = ("name", "action", "resource")

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
+from dataclasses import dataclass, field
 
-__all__ = ["NONCE_BYTES", "log_in_proof", "set_up_proof"]
+__all__ = ["NONCE_BYTES", "ServiceProof", "log_in_proof", "service_proof", "set_up_proof"]
 
 NONCE_BYTES = 16
+
+_SERVICE_PROOF = re.compile(r"service\.([a-z]{1,32})\.([0-9]{1,12})\.([0-9a-f]{64})", re.ASCII)
 
 
 def set_up_proof(installation_secret: bytes) -> str:
@@ -26,3 +30,44 @@ def log_in_proof(secret_access_key: str, access_key_id: str, sign_time_s: int, n
     """
     text = f"tarn-login\n{access_key_id}\n{sign_time_s}\n{nonce}"
     return hmac.new(secret_access_key.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def service_proof(installation_secret: bytes, service: str, time_s: int) -> str:
+    """Proof that a process holds the installation's secret and acts as a service.
+
+    Args:
+        installation_secret: at least 32 bytes.
+        service: name of the service.
+        time_s: now, in Unix seconds. Auth accepts the proof for some minutes around it.
+    """
+    return f"service.{service}.{time_s}.{_service_mac(installation_secret, service, time_s)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceProof:
+    """A service proof as it was sent, not verified yet.
+
+    Attributes:
+        service: the name that the sender claims.
+        time_s: when the proof was made, in Unix seconds.
+    """
+
+    service: str
+    time_s: int
+    _mac: str = field(repr=False)
+
+    @staticmethod
+    def parse(text: str) -> ServiceProof | None:
+        """Returns the proof in a text; None if the text is something else."""
+        found = _SERVICE_PROOF.fullmatch(text)
+        return None if found is None else ServiceProof(found[1], int(found[2]), found[3])
+
+    def is_by(self, installation_secret: bytes) -> bool:
+        """Whether the proof was made with this secret. Takes the same time for each wrong proof."""
+        expected = _service_mac(installation_secret, self.service, self.time_s)
+        return hmac.compare_digest(expected, self._mac)
+
+
+def _service_mac(installation_secret: bytes, service: str, time_s: int) -> str:
+    text = f"tarn-service\n{service}\n{time_s}"
+    return hmac.new(installation_secret, text.encode(), hashlib.sha256).hexdigest()

@@ -1,8 +1,8 @@
-"""Services that call other services without a user, and what each of them may do.
+"""The services that call other services, and what each of them may do without a user.
 
-Auth gives such a service a caller token by its name (`AuthorizeService`); mutual TLS proves that the caller is a
-service. The token carries a name that no user can have, and the permissions are fixed here. They let a service do its
-work and read no object.
+Auth gives such a service a caller token by its name (`AuthorizeService`), once it has proved to be that service
+(`tarn_auth.service_callers`). The token carries a name that no user can have, and the permissions are fixed here. They
+let a service do its work and read no object.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ _STATEMENTS = {
     "compactor": Statement(True, (Action.MANAGE_COMPACTION, Action.COMPACT_REPO), (REPOSITORIES,)),
     "gateway": Statement(True, (Action.READ_QUOTAS,), (QUOTAS,)),
 }
+"""Graveler acts only for its callers."""
 
 
 class Service(enum.StrEnum):
-    """A service without a user.
+    """A service.
 
     The gateway acts for users. Its own token allows it to read quotas, and proves that a gateway made the addresses
     that it stages.
@@ -33,6 +34,7 @@ class Service(enum.StrEnum):
 
     COMPACTOR = "compactor"
     GATEWAY = "gateway"
+    GRAVELER = "graveler"
 
     @property
     def user_id(self) -> UserId:
@@ -42,7 +44,8 @@ class Service(enum.StrEnum):
     @property
     def statements(self) -> tuple[Statement, ...]:
         """The permissions of the service."""
-        return (_STATEMENTS[self.value],)
+        statement = _STATEMENTS.get(self.value)
+        return () if statement is None else (statement,)
 
 
 def service_of(user_id: str) -> Service | None:

@@ -1,5 +1,5 @@
-"""Records rpcs in the audit log (`tarn.telemetry.audit`): every call that may change something, every refusal of a
-caller, and reads if the log wants them.
+"""Records rpcs in the audit log (`tarn.telemetry.audit`): every call that may change something or that issues a
+credential, every refusal of a caller, and reads if the log wants them.
 
 Only calls that come over gRPC are recorded here. A call within the process serves a request that its own server has
 recorded, such as an S3 request of the gateway.
@@ -46,6 +46,7 @@ DETAILS: Final = (
     "restore_id",
     "roles",
     "run_id",
+    "service",
     "since_ref",
     "source_ref",
     "squash",
@@ -79,9 +80,9 @@ class RpcAudit:
             source: address of the peer.
         """
         rule = self._rules.get(name)
-        if rule is None or (rule.read_only and rule.action is None):
-            return handle  # a public read refuses no caller: services ask auth for grants and record refusals
-        is_noted = self._log.reads or not rule.read_only
+        if rule is None or (rule.read_only and rule.public_because):
+            return handle  # a public read refuses no caller
+        is_noted = self._log.reads or not rule.read_only or rule.issues_credential
 
         async def recorded(request: Message, call: Call) -> Message:
             note = AuditNote() if is_noted else None

@@ -22,6 +22,7 @@ from tarn.core.errors import TarnError
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.rpc.rules import OPERATE
 from tarn.rpc.server.auditing import RpcAudit, peer_address
+from tarn.rpc.server.certificates import certificate_names
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.server.observer import Observer
 from tarn.rpc.server.stream_server import OperationServer
@@ -224,7 +225,12 @@ class RpcServer:
             headers = _headers(context)
             caller_token = headers.get(AUTHORIZATION, "").removeprefix(BEARER)
             remaining = context.time_remaining() or 0.0
-            call = self._call(headers.get(REQUEST_ID_HEADER, ""), caller_token, remaining)
+            call = self._call(
+                headers.get(REQUEST_ID_HEADER, ""),
+                caller_token,
+                remaining,
+                certificate_names(context.auth_context()),
+            )
             REQUEST_ID.set(call.request_id)
             recorded = handle
             if audit is not None:
@@ -251,12 +257,14 @@ class RpcServer:
 
         return behave
 
-    def _call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
+    def _call(
+        self, request_id: str, caller_token: str, timeout_s: float, names: frozenset[str]
+    ) -> Call:
         """Returns the call that headers describe; replaces a request id that is not a plain short word."""
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = self._ids.nonce().hex()
         timeout = min(timeout_s or self._config.timeout_default_s, self._config.timeout_max_s)
-        return Call(request_id, caller_token, self._clock.monotonic() + timeout)
+        return Call(request_id, caller_token, self._clock.monotonic() + timeout, names)
 
     def _counted(
         self,

@@ -15,6 +15,7 @@ from tarn.core.errors import TarnError
 from tarn.rpc.client.stream_connection import OperationMessage, ResultMessage
 from tarn.rpc.rules import OPERATION
 from tarn.rpc.server.auditing import RpcAudit, peer_address
+from tarn.rpc.server.certificates import certificate_names
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.wire.batch import BATCH_BYTES_MAX, Batch
 from tarn.rpc.wire.call import Call
@@ -44,7 +45,9 @@ class OperationBatch(Protocol):
 class CallMaker(Protocol):
     """Makes the call of an operation from its header, within the server's limits."""
 
-    def __call__(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
+    def __call__(
+        self, request_id: str, caller_token: str, timeout_s: float, names: frozenset[str]
+    ) -> Call:
         """Makes a call; a time of 0 means the default."""
         ...
 
@@ -108,6 +111,7 @@ class _Stream:
     def __init__(self, server: OperationServer) -> None:
         self._server = server
         self._source = ""
+        self._names: frozenset[str] = frozenset()
         self._ready: deque[bytes] = deque()  # encoded results
         self._open_count = 0  # operations begun whose results are not yet sent
         self._read_all = False
@@ -120,6 +124,7 @@ class _Stream:
 
         If the client disconnects, this is cancelled or returns; begun operations continue (`InFlight`).
         """
+        self._names = certificate_names(context.auth_context())
         if self._server.audit is not None:
             self._source = peer_address(context.peer())
         try:
@@ -155,7 +160,9 @@ class _Stream:
         header = operation.header
         operation_id = header.operation_id
         started = server.clock.monotonic()
-        call = server.make_call(header.request_id, header.caller_token, header.timeout_ms / 1000)
+        call = server.make_call(
+            header.request_id, header.caller_token, header.timeout_ms / 1000, self._names
+        )
         request = cast("Message", operation)
         self._open_count += 1
 

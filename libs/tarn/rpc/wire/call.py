@@ -21,11 +21,14 @@ class Call:
         caller_token: short-lived proof of the caller's identity, issued by auth; empty for an unauthenticated
             caller. Not in the repr, because it is a secret.
         deadline: on `Clock.monotonic()` of this process, in seconds.
+        certificate_names: the DNS names in the client's certificate, which mutual TLS has verified. Empty without TLS,
+            and for calls that this process makes.
     """
 
     request_id: str
     caller_token: str = field(repr=False)
     deadline: float
+    certificate_names: frozenset[str] = frozenset()
 
     def remaining(self, clock: Clock) -> float:
         """Returns the seconds until the deadline.

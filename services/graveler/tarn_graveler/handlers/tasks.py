@@ -81,11 +81,11 @@ class TaskHandler:
     async def StartMerge(self, request: pb.StartMergeRequest, call: Call) -> pb.StartMergeResponse:
         """Starts a merge."""
         wish, rule = request.merge, _RULES["StartMerge"]
-        _check_timeout(request.timeout_ms)
-        branch_id = parse_branch_id(wish.branch_id)
         source = rule.also["source"]
         await self._guard.enter(call, source, source.resource.of_found(request, merge=wish))
         grant = await self._guard.enter(call, rule, rule.resource.of_found(request, merge=wish))
+        _check_timeout(request.timeout_ms)
+        branch_id = parse_branch_id(wish.branch_id)
         repository = await self._guard.repository(wish.repository_id)
         await self._guard.allow(rule, repository, branch_id, grant)
         start = _start(wish, TaskKind.MERGE, grant)
@@ -111,10 +111,10 @@ class TaskHandler:
     ) -> pb.StartPreviewResponse:
         """Starts the preview of a merge."""
         wish, rule = request.preview, _RULES["StartPreview"]
-        _check_timeout(request.timeout_ms)
         source = rule.also["source"]
         await self._guard.enter(call, source, source.resource.of_found(request, preview=wish))
         grant = await self._guard.enter(call, rule, rule.resource.of_found(request, preview=wish))
+        _check_timeout(request.timeout_ms)
         repository = await self._guard.repository(wish.repository_id)
         start = _start(wish, TaskKind.PREVIEW, grant)
         task = await self._started(repository, request.task_id, start)

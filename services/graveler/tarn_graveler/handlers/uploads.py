@@ -241,10 +241,10 @@ class UploadHandler:
         self, request: pb.BeginCompleteUploadRequest, call: Call
     ) -> pb.BeginCompleteUploadResponse:
         """Claims the completion, or returns the answer of an earlier completion."""
-        if len(request.manifest_hash) != _HASH_BYTES:
-            raise _invalid("manifest_hash must be a SHA-256")
         rule = _RULES["BeginCompleteUpload"]
         repository, upload = await self._enter(call, rule, request)
+        if len(request.manifest_hash) != _HASH_BYTES:
+            raise _invalid("manifest_hash must be a SHA-256")
         if upload.record.state == store.UPLOAD_STATE_OPEN:
             # Otherwise a completion has begun. Whether a rule blocks it is decided with its last step.
             await allow_step(self._guard, call, rule, repository, upload)
