@@ -55,7 +55,7 @@ test: setup lint  ## Run every check and every test
 
 .PHONY: pytest
 pytest:
-	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest -n auto --dist loadgroup --durations=40 $(ARGS)
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m tests.run $(ARGS)
 
 fast:  ## Run the tests of the protocol, the formats and the primitives, in under a minute
 	@tools/setup python

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cassandra_proxies import Cluster, proxied
 from hypothesis import settings
+from slowness import SLOWNESS, scaled
 
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
@@ -29,7 +30,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is marked `long`, without `--long`."""
+    """Gives a slow machine more time, and leaves out what is marked `long`, without `--long`."""
+    if SLOWNESS > 1:
+        default = float(config.getini("timeout"))
+        for item in items:
+            given = item.get_closest_marker("timeout")
+            seconds = float(given.args[0]) if given is not None else default
+            item.add_marker(pytest.mark.timeout(scaled(seconds)), append=False)
     if config.getoption("--long"):
         return
     kept = [item for item in items if item.get_closest_marker("long") is None]

@@ -16,6 +16,7 @@ from pathlib import Path
 from cassandra_lake import ShiftedClock, replica_on
 from cassandra_proxies import statement_id
 from graveler_service import OpenGuard
+from slowness import scaled
 
 from tarn.block.mem import MemBlockStore
 from tarn.core.errors import Kind, TarnError
@@ -36,7 +37,7 @@ __all__ = ["Ending", "ReplicaPair", "Losing", "Replica", "pairs_on"]
 
 WRITES = ("cas_insert", "cas_update", "cas_upsert", "cas_delete_if", "plain_set")
 """Statements that change a row: they are counted, and one of them is lost."""
-_WELL_SECONDS = 20.0
+_WELL_SECONDS = scaled(20.0)
 _BEHIND_SECONDS = 4.0
 """How far the clock of the sound replica is behind the others, in seconds."""
 _CALL = Call("test", "", 1e9)

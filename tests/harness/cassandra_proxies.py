@@ -18,6 +18,7 @@ from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile
 from cassandra.cluster import Cluster as Driver
 from cassandra.policies import DCAwareRoundRobinPolicy
+from slowness import scaled
 
 from tarn.kv.cassandra.cluster.statements import _CQL, _ROW
 from tarn.testing.faults.tcp_proxy import Loss, TcpProxy
@@ -25,9 +26,9 @@ from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 __all__ = ["Cluster", "Proxies", "kv_url", "proxied", "statement_id"]
 
-_START_SECONDS = 10.0
-_WHOLE_SECONDS = 120.0
-_ASK_SECONDS = 10.0
+_START_SECONDS = scaled(10.0)
+_WHOLE_SECONDS = scaled(120.0)
+_ASK_SECONDS = scaled(10.0)
 _PAUSE_SECONDS = 0.5
 
 

@@ -9,6 +9,7 @@ from typing import cast
 
 import psutil
 from heavy_stores import Stores
+from slowness import scaled
 
 from tarn.block.committed import BuildResult
 from tarn.rpc.process.system import SystemClock
@@ -19,7 +20,7 @@ from tarn_graveler.heavy.worker import HeavyProcess
 
 __all__ = ["SECONDS", "SlowChild", "SlowChildren", "lives", "pid_of", "slow_builder", "until"]
 
-SECONDS = 60
+SECONDS = scaled(60)
 
 
 def pid_of(builder: ProcessBuilder) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from running_tarn import RunningTarn
+from slowness import scaled
 
 from tarn.client.async_client import AsyncClient
 from tarn.client.compactor import CompactorClient
@@ -43,7 +44,7 @@ LOW_THRESHOLDS = (
     "audit: {output: file}\n"
 )
 """Compactions happen in most tests, because a compaction must change no answer. Neither must the audit log."""
-WAIT_SECONDS = 120
+WAIT_SECONDS = scaled(120)
 _ATTEMPTS = 20
 _AT_ONCE = 500
 

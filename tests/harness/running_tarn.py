@@ -19,10 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slowness import scaled
+
 from tarn.testing.unhandled import check_log
 
-START_SECONDS = 90
-STOP_SECONDS = 60
+START_SECONDS = scaled(90)
+STOP_SECONDS = scaled(60)
 BIN = Path(sys.executable).parent
 _WARNINGS = "always::ResourceWarning"
 

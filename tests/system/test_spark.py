@@ -17,11 +17,12 @@ from eager_tarn import fsck
 from online_tarn import online_tarn, until_judged
 from running_compactor import admin_of, eventually, listed, staging, status
 from running_tarn import BIN, RunningTarn, clean_environment
+from slowness import scaled
 
 ROOT = Path(__file__).parents[2]
 TASKS = int(os.environ.get("SPARK_TASKS", "120"))
 """Tasks of the job that churns; `make spark-churn` runs 10,000."""
-JOB_SECONDS = max(240, TASKS // 2)
+JOB_SECONDS = scaled(max(240, TASKS // 2))
 WORK = ("compactions", "rows_read", "rows_written", "tombstones_removed")
 """What `tarn compact status` counts."""
 

@@ -7,6 +7,8 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from slowness import scaled
+
 from chaos.s3 import Target
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
@@ -18,9 +20,9 @@ from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
 __all__ = ["Metadata", "metadata_of"]
 
-_LOG_IN_SECONDS = 60.0
+_LOG_IN_SECONDS = scaled(60.0)
 _LOG_IN_PAUSE_SECONDS = 0.1
-_CALM_SECONDS = 60.0
+_CALM_SECONDS = scaled(60.0)
 
 
 class Metadata:

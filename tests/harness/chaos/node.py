@@ -16,11 +16,12 @@ from urllib.parse import urlsplit
 
 import psutil
 from running_tarn import RunningTarn, launch, set_up, stop, wait_until_up
+from slowness import scaled
 
 __all__ = ["Node", "signal_process"]
 
-_START_SECONDS = 120.0
-_GONE_SECONDS = 20.0
+_START_SECONDS = scaled(120.0)
+_GONE_SECONDS = scaled(20.0)
 _POLL_SECONDS = 0.02
 
 

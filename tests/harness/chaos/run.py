@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from slowness import scaled
+
 from chaos.clients import Client, Habits
 from chaos.fault_schedule import FaultEvent, FaultProfile, FaultSchedule
 from chaos.final_check import FinalCheck
@@ -22,7 +24,7 @@ from tarn.testing.check.history import OpKind, Outcome
 
 __all__ = ["Plan", "Run", "play"]
 
-_CALM_SECONDS = 60.0
+_CALM_SECONDS = scaled(60.0)
 _READERS = 4
 
 

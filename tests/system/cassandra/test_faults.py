@@ -24,6 +24,7 @@ from chaos.metadata import Metadata, metadata_of
 from chaos.node import Node
 from chaos.s3 import S3Client, Target
 from chaos.wire import Wires
+from slowness import scaled
 
 from tarn.testing.check.checker import Violation, check
 from tarn.testing.check.history import OpKind, Outcome
@@ -37,11 +38,11 @@ DROP_SECONDS = 9.0
 BOUND_SECONDS = 25.0
 """Greatest duration of a request under any fault of the nodes: 20 s (docs/operate/cassandra.md, "When nodes fail"),
 and some for a busy machine."""
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = scaled(60.0)
 """Clients wait longer than the bound, so that a failure tells how long an answer took."""
-WELL_SECONDS = 60.0
+WELL_SECONDS = scaled(60.0)
 """Time within which each worker serves again after the nodes are back, also on a busy machine."""
-WORK_SECONDS = 120.0
+WORK_SECONDS = scaled(120.0)
 PUTS, COMMITS = 100, 5
 """Least number of acknowledged operations: a run that does nothing is no proof."""
 SLOWEST = 5

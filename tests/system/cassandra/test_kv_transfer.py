@@ -26,6 +26,7 @@ from running_tarn import (
     stop,
     wait_until_up,
 )
+from slowness import scaled
 
 from tarn.kv.embedded.reading import open_embedded_to_read
 from tarn.kv.fence import FenceState, fence_partition
@@ -34,7 +35,7 @@ from tarn.testing.servers.cassandra_nodes import CassandraNodes
 pytestmark = [pytest.mark.cassandra, pytest.mark.timeout(400)]
 
 FREE = ("--port", "0", "--rpc-port", "0", "--workers", "1")
-SECONDS = 120
+SECONDS = scaled(120)
 
 
 def start_kv(*arguments: str) -> subprocess.Popen[str]:

@@ -16,13 +16,14 @@ from chaos.node import Node
 from chaos.run import Plan, play
 from chaos.s3 import Target
 from last_release import last_release
+from slowness import scaled
 
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.timeout(600)]
 
 KEYSPACE = "rollout"
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = scaled(10.0)
 """Longer than a lease."""
 
 

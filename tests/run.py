@@ -1,0 +1,78 @@
+"""Runs the tests as `make test` does: `python -m tests.run [ARGUMENTS OF PYTEST]`.
+
+Tests that start real processes depend on how much of the machine they get. So those that fail run once more, alone,
+after all others; what passes only then is printed as FLAKY and listed in `.test-run/flaky.txt`, to be mended. A test of
+any other kind never runs twice: it fails for a reason, and the reason is found.
+
+Time limits of tests grow with a factor that is measured at the start (`tests/harness/slowness.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / ".test-run"
+TRIED_TWICE = ("tests/system/", "tests/crash/")
+TRIED_TWICE_MAX = 10
+"""With more failures than this, the change is to blame and not the machine."""
+TESTS_FAILED = 1
+"""The exit status of pytest if it ran to its end and tests failed."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs pytest, and once more for failures that may be the machine's; returns the exit status."""
+    from slowness import VARIABLE, measured
+
+    FOLDER.mkdir(exist_ok=True)
+    for name in ("failed.txt", "flaky.txt"):
+        (FOLDER / name).unlink(missing_ok=True)
+    factor = os.environ.get(VARIABLE) or f"{measured():.2f}"
+    os.environ[VARIABLE] = factor
+    _say(f"time limits of tests are {factor} times those of an idle machine of reference")
+    status = _pytest("-n", "auto", "--dist", "loadgroup", "--durations=40", *arguments)
+    failed = _failed()
+    if status != TESTS_FAILED or not may_run_again(failed):
+        return status
+    _say(f"{len(failed)} tests with real processes failed; each runs once more, alone")
+    status = _pytest("-n", "0", *failed)
+    failed_twice = _failed() if status else []
+    flaky = [each for each in failed if each not in failed_twice]
+    if status in (0, TESTS_FAILED):
+        (FOLDER / "flaky.txt").write_text("".join(f"{each}\n" for each in flaky))
+        for each in flaky:
+            _say(f"FLAKY {each}: failed, and passed when it ran alone")
+    return status
+
+
+def may_run_again(failed: Sequence[str]) -> bool:
+    """Whether a run whose only failures are these ones may be the machine's fault."""
+    return 0 < len(failed) <= TRIED_TWICE_MAX and all(
+        each.startswith(TRIED_TWICE) for each in failed
+    )
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _pytest(*arguments: str) -> int:
+    (FOLDER / "failed.txt").unlink(missing_ok=True)
+    plugin = ("-p", "tests.failed_tests", "--failed-to", str(FOLDER / "failed.txt"))
+    command = [sys.executable, "-m", "pytest", *plugin]
+    return subprocess.run([*command, *arguments], cwd=ROOT, check=False).returncode
+
+
+def _failed() -> list[str]:
+    path = FOLDER / "failed.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT / "tests" / "harness"))
+    sys.exit(main(sys.argv[1:]))
