@@ -112,6 +112,8 @@ def up(
         return
     with where.locked(), NodePlan.of(flags, config, environment) as plan:
         check_kv(config)
+        if warning := lost_metadata(config):
+            click.echo(f"tarn: warning: {warning}", err=True)
         session.output.remark(f"starting Tarn on {where.path}")
         run_node(plan, where, lambda line: click.echo(f"tarn: {line}", err=True))
 
@@ -134,6 +136,23 @@ def check_kv(config: Config) -> None:
     except TarnError as error:
         code = Exit.UNAVAILABLE if error.kind is Kind.UNAVAILABLE else Exit.FAILURE
         raise CliError(code, error.message, _KV_HINT) from error
+
+
+def lost_metadata(config: Config) -> str:
+    """Returns a warning if the embedded store is new, but its folder of objects is not; empty if all is well."""
+    kv, blocks = config.metadata.db, config.blockstore
+    if kv.type != "embedded" or blocks.type != "local" or kv.embedded.file.exists():
+        return ""
+    folder = blocks.local.path
+    names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+    namespaces = [name for name in names if not name.startswith(".")]
+    if not namespaces:
+        return ""
+    return (
+        f"there is no metadata store in {kv.embedded.path}, so this Tarn starts empty; but {folder} has objects of "
+        f"{len(namespaces)} repositories, such as {namespaces[0]}. If the metadata were lost: stop Tarn, remove "
+        f"{kv.embedded.path}, and run `tarn backup restore`; without a backup, `tarn repo recover` brings back commits"
+    )
 
 
 async def _open_once(config: Config) -> None:
@@ -166,7 +185,7 @@ def _detach(flags: NodeFlags, where: DataDir) -> State:
         )
     where.create()
     command = [sys.executable, "-m", "tarn_cli", "up", *flags.arguments()]
-    with where.log_file.open("ab") as log:
+    with where.open_log() as log:
         start = log.tell()
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

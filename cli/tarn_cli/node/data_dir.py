@@ -15,12 +15,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import IO
 
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.settings import Settings
@@ -106,9 +108,25 @@ class DataDir:
         return self.path / "timers.json"
 
     def create(self) -> None:
-        """Creates the folder, closed to other users of the machine."""
+        """Creates the folder, closed to other users of the machine.
+
+        Raises:
+            CliError: CONFLICT, the folder exists and other users may enter it.
+        """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.log_file.parent.mkdir(exist_ok=True)
+        mode = self.path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+        if mode:
+            text = f"other users of this machine may enter {self.path}, which holds secrets, keys and objects"
+            raise CliError(Exit.CONFLICT, text, f"run `chmod 700 {self.path}`")
+        self.log_file.parent.mkdir(mode=0o700, exist_ok=True)
+        self.log_file.parent.chmod(0o700)  # earlier versions left it open
+
+    def open_log(self) -> IO[bytes]:
+        """Opens the log to append to, closed to other users."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self.log_file, flags, 0o600)
+        os.fchmod(descriptor, 0o600)
+        return os.fdopen(descriptor, "ab")
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -19,6 +19,7 @@ from tarn.config import Config, ConfigError, installation_secrets, load
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.data_dir import DataDir, State
 from tarn_cli.node.kv_url import kv_variables
+from tarn_cli.node.log_rotation import LogRotation
 from tarn_cli.node.ports import hold_port, with_port
 from tarn_cli.node.supervisor import WorkerSpec
 from tarn_cli.node.timer_plan import plan_timers
@@ -121,6 +122,7 @@ class NodePlan:
         stop_s: time for a process to drain; then it is killed.
         admin_addresses: `host:port` of the admin port of each process, by its name.
         timers: the timers of the node.
+        log_rotation: limits of the log of a detached node.
     """
 
     specs: tuple[WorkerSpec, ...]
@@ -131,6 +133,7 @@ class NodePlan:
     stop_s: float
     admin_addresses: dict[str, str]
     timers: tuple[TimerSpec, ...]
+    log_rotation: LogRotation
     _ports: ExitStack
 
     @staticmethod
@@ -183,7 +186,15 @@ class NodePlan:
             stop_s = config.rpc.drain_timeout_ms / 1000 + _STOP_MARGIN_SECONDS
             timers = plan_timers(config, flags.config_file, {**environment, **told}, graveler, auth)
             url, ports = _url(config, s3), stack.pop_all()
-            return NodePlan(specs, url, graveler, auth, compactor, stop_s, admin, timers, ports)
+            rotation = LogRotation(
+                DataDir(config.data_dir).log_file,
+                config.logging.file_size_bytes,
+                config.logging.file_age_ms / 1000,
+                config.logging.files,
+            )
+            return NodePlan(
+                specs, url, graveler, auth, compactor, stop_s, admin, timers, rotation, ports
+            )
 
     def state(self, processes: dict[str, int], restart_count: int) -> State:
         """The contents of the state file while these processes run (process id by name)."""

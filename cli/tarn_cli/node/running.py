@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shutil
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 from tarn.core.clock import Clock
 from tarn.rpc.process.system import SystemClock
 from tarn_cli.node.data_dir import DataDir
+from tarn_cli.node.log_rotation import LogRotation
 from tarn_cli.node.plan import NodePlan
 from tarn_cli.node.supervisor import Limits, Supervisor
 from tarn_cli.node.timers import Timers
 
 __all__ = ["run_node"]
 
-_LOG_BYTES_MAX = 256 << 20
-_LOG_CHECK_SECONDS = 30.0
+_LOG_CHECK_SECONDS = 10.0
 
 
 def run_node(plan: NodePlan, where: DataDir, say: Callable[[str], None]) -> None:
@@ -59,7 +59,7 @@ def run_node(plan: NodePlan, where: DataDir, say: Callable[[str], None]) -> None
 
         async with asyncio.TaskGroup() as group:
             beside = [
-                group.create_task(_keep_log_short(where, clock)),
+                group.create_task(_rotate_log(where.log_file, plan.log_rotation, clock, say)),
                 group.create_task(stop_in_order()),
             ]
             await supervisor.run()
@@ -75,18 +75,19 @@ async def _run_timers(timers: Timers, is_up: asyncio.Event) -> None:
     await timers.run()
 
 
-async def _keep_log_short(where: DataDir, clock: Clock) -> None:
-    """Rotates the log when it exceeds 256 MiB, if this process writes to it; keeps one old file.
+async def _rotate_log(
+    log: Path, rotation: LogRotation, clock: Clock, say: Callable[[str], None]
+) -> None:
+    """Rotates the log whenever it is due, if this process writes to it."""
 
-    All processes append to the same open file, so it is copied and truncated, not renamed. Lines that
-    are written between the copy and the truncation may be lost.
-    """
-    log = where.log_file
+    def rotate() -> None:
+        is_ours = log.exists() and os.path.samestat(os.fstat(1), log.stat())
+        if is_ours and rotation.is_due(clock.now_us() / 1_000_000):
+            rotation.rotate()
+
     while True:
         await clock.sleep(_LOG_CHECK_SECONDS)
-        if not log.exists():
-            continue
-        size = log.stat().st_size
-        if size > _LOG_BYTES_MAX and os.path.samestat(os.fstat(1), log.stat()):
-            shutil.copyfile(log, log.with_suffix(".log.1"))
-            os.truncate(log, 0)
+        try:
+            await asyncio.to_thread(rotate)
+        except OSError as error:  # such as a full disk, which must not stop the workers
+            say(f"cannot rotate the log: {error.strerror}")

@@ -45,8 +45,13 @@ class BlockPlace:
         """
         match self.blockstore.type:
             case "local":
-                path = self.blockstore.local.path
-                return await open_local(path, clock=clock, durability=self.durability)
+                local = self.blockstore.local
+                return await open_local(
+                    local.path,
+                    clock=clock,
+                    durability=self.durability,
+                    reserve_bytes=local.reserve_bytes,
+                )
             case "s3":
                 return await _open_s3(self.blockstore, clock)
 

@@ -100,7 +100,7 @@ class RangeCache:
         executor: Executor | None = None,
     ) -> None:
         assert open_max > 0, "the range that is being read stays open"
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # paths of objects are in it
         self._directory = directory
         self._bytes_max = bytes_max
         self._executor = executor

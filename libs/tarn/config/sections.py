@@ -52,6 +52,7 @@ __all__ = [
 ServiceName = Literal["auth", "graveler", "compactor"]
 """A service that accepts rpcs."""
 
+_LOG_AGE = Within(Sort.DURATION, "1m", "3650d")
 _SOME_TIME = Within(Sort.DURATION, "1ms")
 
 
@@ -93,6 +94,15 @@ class Logging:
         ),
     )
     output: str = setting("-", "`-`: standard output; `=`: standard error; else a file.")
+    file_size_bytes: int = setting(
+        "64MiB",
+        "Size at which `tarn up --detach` begins a new log. Earlier ones are `tarn.log.1` and so on.",
+        Within(Sort.SIZE, "1MiB"),
+    )
+    file_age_ms: int = setting(
+        "7d", "Age of its first line at which `tarn up --detach` begins a new log.", _LOG_AGE
+    )
+    files: int = setting("5", "Logs that are kept, the current one included.", Number(1, 1000))
 
     @property
     def threshold(self) -> str:
@@ -193,6 +203,12 @@ class Local:
 
     path: Path = setting(
         None, "Folder of the objects; `<data_dir>/blocks` if not given.", folder="blocks"
+    )
+    reserve_bytes: int = setting(
+        "256MiB",
+        "Space on the disk that objects leave free, so that a full disk still takes deletes and commits; at most a "
+        "twentieth of the disk.",
+        Within(Sort.SIZE, "0"),
     )
 
 

@@ -59,7 +59,7 @@ class Spill:
         records, ends = self._sorted()
         self._held, self._held_count, self._order = [], 0, None
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for number in np.flatnonzero(np.diff(ends)).tolist():
                 with self._file(number).open("ab") as file:
                     file.write(records[ends[number] : ends[number + 1]].tobytes())

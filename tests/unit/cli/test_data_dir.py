@@ -45,3 +45,27 @@ def test_other_users_cannot_enter_the_folder(tmp_path: Path) -> None:
     where = DataDir(tmp_path / "data")
     where.create()
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+
+
+def test_a_folder_that_other_users_may_enter_is_refused(tmp_path: Path) -> None:
+    where = DataDir(tmp_path / "data")
+    where.create()
+    for mode in (0o701, 0o710, 0o755):
+        where.path.chmod(mode)
+        with pytest.raises(CliError, match="other users of this machine") as caught:
+            where.create()
+        assert "chmod 700" in caught.value.hint
+    where.path.chmod(0o700)
+    where.create()
+
+
+def test_the_log_is_closed_to_other_users(tmp_path: Path) -> None:
+    where = DataDir(tmp_path / "data")
+    where.create()
+    where.log_file.parent.chmod(0o755)
+    where.log_file.write_text("of an earlier version")
+    where.log_file.chmod(0o644)
+    where.create()
+    where.open_log().close()
+    assert stat.S_IMODE(where.log_file.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(where.log_file.stat().st_mode) == 0o600

@@ -20,6 +20,7 @@ from tarn.block.local.faults import Faults
 from tarn.block.local.group_writer import GroupWriter
 from tarn.block.local.namespaces import LocalNamespace
 from tarn.block.local.open_files import OpenFiles
+from tarn.block.local.reserve import DiskReserve
 from tarn.block.local.tree import Tree
 from tarn.block.port import BlockExistsError, BlockKey
 
@@ -43,6 +44,7 @@ class Intake:
         files: OpenFiles,
         guard: CloseGuard,
         small_bytes_max: int,
+        reserve: DiskReserve,
     ) -> None:
         self.tree = tree
         self.drafts = drafts
@@ -51,6 +53,7 @@ class Intake:
         self.guard = guard
         self.writers: set[LocalWriter] = set()
         self.small_bytes_max = small_bytes_max
+        self.reserve = reserve
         self._group_writer = group_writer
 
     def is_small(self, path: str, size_bytes: int) -> bool:
@@ -67,10 +70,16 @@ class Intake:
             keep_max,
             lambda body: self.keep(ns, key, body),
             lambda draft: self.place(ns, key, draft),
+            takes_reserve=key.path.startswith(METADATA_PREFIX),
         )
 
     async def keep(self, ns: LocalNamespace, key: BlockKey, body: bytes) -> None:
-        """Makes a small body visible and durable."""
+        """Makes a small body visible and durable.
+
+        Raises:
+            TarnError: UNAVAILABLE: the disk is full.
+        """
+        self.reserve.check(f"write block {key.path} in {key.namespace}")
         file = f"{ns.name}/{key.path}"
         if not await self._group_writer.insert(ns.number, key.path, file, body):
             raise BlockExistsError(key)
@@ -149,6 +158,7 @@ class LocalWriter:
         keep: stores a whole small body.
         place: links a sealed draft.
         receipt: identifies a part, see `PartWriter`.
+        takes_reserve: whether the body may take the last space of the disk (`tarn.block.local.reserve`).
     """
 
     def __init__(
@@ -160,8 +170,12 @@ class LocalWriter:
         keep: Callable[[bytes], Awaitable[None]],
         place: Callable[[Draft], Awaitable[None]],
         receipt: str = "",
+        *,
+        takes_reserve: bool = False,
     ) -> None:
         self.receipt = receipt
+        self._what = what
+        self._takes_reserve = takes_reserve
         self._intake = intake
         self._ns = ns
         self._faults = Faults(f"write {what}")
@@ -234,6 +248,8 @@ class LocalWriter:
             self._counted = True
 
     def _spill(self, data: memoryview) -> Draft:
+        if not self._takes_reserve:
+            self._intake.reserve.check(f"write {self._what}")
         if self._draft is None:
             self._draft = self._intake.drafts.create(self._ns.names)
         if self._held:

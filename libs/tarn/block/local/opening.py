@@ -18,6 +18,7 @@ from tarn.block.local.group_writer import GroupWriter
 from tarn.block.local.intake import Intake
 from tarn.block.local.mount import refuse_network
 from tarn.block.local.open_files import OpenFiles
+from tarn.block.local.reserve import DiskReserve
 from tarn.block.local.small import SmallReader, create_small
 from tarn.block.local.store import LocalBlockStore
 from tarn.block.local.tree import FILE_MODE, Tree, make_root
@@ -43,6 +44,7 @@ async def open_local(
     small_bytes_max: int = 65536,
     files_max: int = 512,
     threads: int = 8,
+    reserve_bytes: int = 0,
     read_only: bool = False,
 ) -> LocalBlockStore:
     """Opens the store of a directory, which is created if it is absent.
@@ -56,6 +58,7 @@ async def open_local(
         small_bytes_max: bodies up to this size become rows; 0 to 1 MiB.
         files_max: descriptors that transfers may hold concurrently; further transfers fail as EXHAUSTED.
         threads: number of threads for long reads, and of those for long writes.
+        reserve_bytes: space on the disk that objects leave free for deletes and metadata, at most a twentieth of it.
         read_only: open an existing store without creating, probing or sweeping anything. Callers use it
             only as `tarn.block.port.ReadBlocks`.
 
@@ -90,6 +93,7 @@ async def open_local(
         files=OpenFiles(files_max),
         guard=CloseGuard(closed_error),
         small_bytes_max=small_bytes_max,
+        reserve=DiskReserve.of(tree.descriptor, reserve_bytes),
     )
     return LocalBlockStore(tree, ground.reader, group_writer, intake, readers)
 

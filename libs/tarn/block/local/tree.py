@@ -67,6 +67,11 @@ class Tree:
         # operation of a set is one step under the interpreter's lock.
         self._known: set[tuple[str, ...]] = set()
 
+    @property
+    def descriptor(self) -> int:
+        """The open root; it stays the tree's."""
+        return self._root
+
     def close(self) -> None:
         """Closes the root's descriptor."""
         os.close(self._root)

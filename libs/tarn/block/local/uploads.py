@@ -116,6 +116,7 @@ class LocalUploads:
 
         def join() -> Draft:
             nonlocal draft
+            intake.reserve.check(f"complete an upload of block {key.path}")
             draft = intake.drafts.create(ns.names)
             for names in parts:
                 fd = intake.tree.open_read(names)
