@@ -72,8 +72,11 @@ async def test_others_do_not_stage_addresses_in_the_namespace(online: Service) -
     assert await reason_of(found) == "ENTRY_NOT_FOUND"
 
 
-async def test_an_address_outside_the_namespace_needs_no_proof(online: Service) -> None:
-    await stage(online, made_now(online, external="s3://elsewhere/key"))
+async def test_an_address_outside_the_namespace_is_refused_with_any_proof(online: Service) -> None:
+    packed, token = made_now(online, external="s3://elsewhere/key"), await online.gateway_token()
+    for proof in ("", token):
+        refused = stage(online, packed, gateway_token=proof)
+        assert await reason_of(refused) == "INVALID_ARGUMENT"
 
 
 async def test_the_token_of_a_gateway_allows_nothing_by_itself(online: Service) -> None:
