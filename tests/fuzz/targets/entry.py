@@ -61,6 +61,7 @@ def _check(data: bytes) -> str:
 
 def _is_stored(data: bytes) -> bool:
     """Whether graveler takes the bytes from a caller; if not, it is the caller's mistake."""
+    is_stored = False
     for check in (check_template, check_entry):
         try:
             check(data)

@@ -263,7 +263,7 @@ def test_a_template_has_only_what_the_first_request_of_an_upload_sends() -> None
         {"replaced_address": bytes(16)},
         {"external_address": "file:///etc/passwd"},
     ):
-        packed = pack(replace(about, **change))  # type: ignore[arg-type]
+        packed = pack(replace(about, **change))
         assert refused(packed, is_template=True).metadata["field"] == f"entry.{next(iter(change))}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -89,7 +90,7 @@ def stats_of_groups(
     has_left, has_right = (
         batch.column(side).is_valid().to_numpy(zero_copy_only=False) for side in ("left", "right")
     )
-    columns = [
+    columns: list[list[int] | npt.NDArray[np.integer]] = [
         np.bincount(rows[~has_left], minlength=count),
         np.bincount(rows[has_left & has_right], minlength=count),
         np.bincount(rows[~has_right], minlength=count),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -124,14 +125,14 @@ _NAMES = st.one_of(st.sampled_from(SYSTEM), _TOKENS.map("x-amz-meta-{}".format))
 def test_graveler_takes_what_a_request_can_send(pairs: list[tuple[str, str]]) -> None:
     """And refuses what no request can: the characters that the HTTP parser lets through are those of the check."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in pairs)
-    try:
+    sent = None
+    with suppress(HeadError):
         sent = parse_head(
             f"PUT / HTTP/1.1\r\nhost: a\r\n{lines}\r\n".encode("latin-1"), HttpLimits()
         )
-        is_sent = len(sent.headers.pairs) == 1 + len(pairs)
-    except HeadError:
-        is_sent = False
-    headers = sent.headers if is_sent else Headers(pairs)
+    # A line break in a value begins another header.
+    is_sent = sent is not None and len(sent.headers.pairs) == 1 + len(pairs)
+    headers = sent.headers if is_sent and sent is not None else Headers(pairs)
     packed = pack(replace(entry(parse_object_headers(headers)), address=bytes(range(16))))
     refusal = ""
     try:
