@@ -64,10 +64,8 @@ ENTRY_BYTES_MAX = 12 * 1024
 """Bound of a packed entry that a client may store, so that a page of a thousand entries fits a message."""
 METADATA_BYTES_MAX = 2048
 """S3's limit on user metadata: the sum of the UTF-8 bytes of names and values."""
-TIME_US_MAX = 253_402_300_799_999_999
-"""The last microsecond of the year 9999, in Unix time: calendars, protobuf and HTTP dates end there."""
-_TIME_US_MIN = -62_135_596_800_000_000
-"""The first microsecond of the year 1."""
+TIME_US_MAX = 253_402_214_399_999_999
+"""The last microsecond but a day of the year 9999, in Unix time: calendars end there, in every time zone."""
 
 _HEAD = struct.Struct("<BBqq16s16s16s")
 _SIZE = struct.Struct("<q")
@@ -354,8 +352,8 @@ def address_of(packed: bytes) -> bytes | None:
 
 
 def shown_time_us(time_us: int) -> int:
-    """Returns the nearest time that a calendar has, for output: no check kept older releases from storing others."""
-    return min(max(time_us, _TIME_US_MIN), TIME_US_MAX)
+    """Returns the nearest time that can be shown: no check kept older releases from storing others."""
+    return min(max(time_us, 0), TIME_US_MAX)
 
 
 def etag_of(packed: bytes) -> str:
@@ -368,7 +366,7 @@ def etag_of(packed: bytes) -> str:
 def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int]]:
     """Size in bytes, ETag without quotes, and time in Unix microseconds of each entry, for listings.
 
-    A time that no calendar has is replaced by the nearest one (`shown_time_us`).
+    A time that cannot be shown is replaced by the nearest one (`shown_time_us`).
 
     Raises:
         EntryCorruptError: as `unpack`, for damage in the bytes that are read.

@@ -4,8 +4,8 @@ A caller of graveler is not always a gateway. What this check lets through is st
 every reader has to show it: a time that no calendar has, or a line break in a header, breaks the readers of all users.
 So an entry is checked once, where it enters, on its packed bytes: no `Entry` is made (bench/entry_check.py).
 
-The check is exact. A field that graveler sets itself, a tag that this release does not know, a field without a value
-and an identity that is not that of the content are refused; so equal entries have equal bytes, and a difference cannot
+The check is exact. A tag that this release does not know, a field without a value, and an identity that is not that of
+the content are refused; so equal entries have equal bytes, and a difference cannot
 be hidden. Entries that are stored already are never checked: they stay readable (`shown_time_us` in `tarn.core.entry`).
 """
 
@@ -216,7 +216,7 @@ def _refused_field(tag: int) -> tuple[str, str]:
     name = f"entry.{_NAMES.get(tag, tag)}"
     if tag == TailTag.EXTERNAL_ADDRESS:
         return name, "is set: objects outside the storage namespace cannot be staged"
-    if tag in (TailTag.JUDGED_MOVE, TailTag.REPLACED):
+    if tag == TailTag.REPLACED:
         return name, "is set by graveler, not by callers"
     if tag in _NAMES:
         return name, "belongs to the finished object, not to a template"
@@ -287,6 +287,14 @@ def _checksums(value: bytes) -> str:
     return ""
 
 
+def _judged_move(value: bytes) -> str:
+    # Ignored: graveler sets its own for a conditional write, and reads it for no other. Gateways of release 0.9.0 copy
+    # the one of the source.
+    if len(value) != 8:
+        raise invalid_entry("entry.judged_move_us", f"has {len(value)} bytes, not 8", 8)
+    return ""
+
+
 def _etag_parts(value: bytes) -> str:
     parts = int.from_bytes(value, "little")
     if len(value) != 4 or not 1 <= parts <= PARTS_MAX:
@@ -331,4 +339,5 @@ _ENTRY_FIELDS: Final[dict[int, Callable[[bytes], str]]] = {
     TailTag.ETAG_PARTS: _etag_parts,
     TailTag.CHECKSUMS: _checksums,
     TailTag.OPERATION: _operation,
+    TailTag.JUDGED_MOVE: _judged_move,
 }

@@ -105,7 +105,6 @@ FORGED = {
     "name": {"metadata": (("a\r\nX: y", "v"),)},
     "checksum": {"checksums": (Checksum("CRC32", "a\r\nb"),)},
     "parts": {"etag_parts": 2**32 - 1},
-    "judged": {"judged_move_us": 1},
     "replaced": {"replaced_address": bytes(16)},
 }
 
@@ -126,7 +125,7 @@ async def test_no_write_takes_an_entry_that_readers_cannot_show(bucket: Service,
 @pytest.mark.parametrize("way", [_upload, _link])
 async def test_no_template_has_fields_that_readers_cannot_show(bucket: Service, way: Way) -> None:
     nothing = Entry(0, 0, bytes(16), bytes(16))
-    for name in ("external", "line break", "no Latin-1", "name", "checksum", "parts", "judged"):
+    for name in ("external", "line break", "no Latin-1", "name", "checksum", "parts"):
         await refusal(way(bucket, pack(replace(nothing, **FORGED[name]))))  # type: ignore[arg-type]
     await refusal(way(bucket, b"junk" * 30))
     await way(bucket, pack(replace(nothing, content_type="text/plain")))
@@ -254,13 +253,13 @@ async def test_readers_survive_entries_that_an_older_release_stored(service: Ser
         assert page.paths == ["early", "large", "larger", "late", "line"]
         shown = dict(zip(page.paths, listed_of(page.entries), strict=True))
         assert shown["late"][2] == TIME_US_MAX
-        assert shown["early"][2] < 0
+        assert shown["early"][2] == 0
         versions = {
             path: ObjectVersion.of(path, packed)
             for path, packed in zip(page.paths, page.entries, strict=True)
         }
         assert versions["late"].modify_time.year == 9999
-        assert versions["early"].modify_time.year == 1
+        assert versions["early"].modify_time.year == 1970
         if ref == "main":
             counts = (
                 await DiffClient(service.transport).summarize_uncommitted(admin, "lake", "main")
