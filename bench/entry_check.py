@@ -70,7 +70,7 @@ def alone(repeat: int = 7, number: int = 5000) -> None:
 
 def _puts(of: Gateway, check: Check) -> Batch:
     async def run() -> float:
-        entries.check_entry = check  # type: ignore[assignment]
+        vars(entries)["check_entry"] = check
         return await of.batch(of.put)
 
     return run

@@ -119,8 +119,8 @@ class Service:
     ) -> bool:
         """Stages an entry as a gateway does, for a call of the admin or another one; returns whether it is a repeat."""
         call = call or self.admin
-        uid = (await self.graveler.get_repository(self.admin, repository)).instance_uid
-        place = (repository, uid, branch, path, packed)
+        found = await self.replicas.made[0].repositories.get(repository)
+        place = (repository, found.instance_uid, branch, path, packed)
         token = await self.gateway_token()
         return await self.graveler.stage(call, *place, condition, gateway_token=token)
 

@@ -197,7 +197,7 @@ async def begin(service: Service, path: str = "big") -> uploads.Upload:
 
 
 def part(number: int, *, md5: bytes = bytes(16), size: int = 5) -> uploads.UploadPart:
-    return uploads.UploadPart(part_number=number, size_bytes=size, md5=md5)
+    return uploads.UploadPart(part_number=number, attempt="a1", size_bytes=size, md5=md5)
 
 
 @pytest.mark.parametrize(
