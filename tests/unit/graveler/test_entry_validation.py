@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from graveler_service import Service, running_service
 from lake import MAIN, entry
-from lake_links import Bucket, issue
+from lake_links import Bucket, issue, link, written
 
 from tarn.client.diffs import DiffClient
 from tarn.client.quotas import QuotaClient
@@ -31,6 +31,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.listing.sizes import BYTES_MAX
 from tarn.core.quota import QuotaKind
 from tarn_graveler.branch.records import BranchName
+from tarn_graveler.uploads.state import OpenUpload
 from tarn_proto.graveler.v1 import upload_service_pb2
 
 
@@ -285,3 +286,22 @@ async def test_a_branch_with_such_entries_is_cleaned_by_deletes(service: Service
     with pytest.raises(TarnError) as raised:
         await service.size("main", "late")
     assert raised.value.reason is Reason.ENTRY_NOT_FOUND
+
+
+async def test_an_address_that_an_older_replica_issued_is_linked_without_its_faults(
+    bucket: Service,
+) -> None:
+    issued = await issue(bucket)
+    await written(bucket, issued)
+    replica = bucket.replicas.made[0]
+    evil = pack(replace(Entry(0, 0, bytes(16), bytes(16)), external_address="file:///etc/passwd"))
+    found = replica.uploads.get_any
+
+    async def old(*arguments: object) -> OpenUpload:
+        upload = await found(*arguments)  # type: ignore[arg-type]
+        upload.record.template = evil
+        return upload
+
+    replica.uploads.get_any = old  # type: ignore[method-assign,assignment]
+    error = await refusal(link(bucket, issued.token))
+    assert error.metadata["field"] == "entry.external_address"

@@ -18,7 +18,7 @@ from tarn.block.port import BlockKey, BlockNotFoundError, BlockStore, PresignedW
 from tarn.core.clock import Clock
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, pack, unpack
-from tarn.core.entry_check import OBJECT_BYTES_MAX
+from tarn.core.entry_check import OBJECT_BYTES_MAX, check_template
 from tarn.core.entry_check import PARTS_MAX as OBJECT_PARTS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UserId, physical_path
@@ -176,6 +176,10 @@ class Links:
                 BLOCK_NOT_FOUND: nothing was written; the errors of `Uploads.begin_complete` and `finish_complete`.
         """
         record, upload_id = upload.record, upload.upload_id
+        if record.state == pb.UPLOAD_STATE_OPEN:
+            check_template(
+                record.template
+            )  # a replica of an older release may have issued the address
         if record.state != pb.UPLOAD_STATE_COMPLETED:
             self._check_time(record)
             await self._check_block(repository, upload, written)
