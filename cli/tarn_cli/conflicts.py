@@ -112,10 +112,12 @@ def _sides(conflict: MergeConflict) -> list[tuple[str, bytes]]:
 
 
 def _version(packed: bytes) -> Record | None:
-    from tarn.core.entry import unpack
+    from tarn.core.entry import shown_time_us, unpack
 
     if not packed:
         return None
     entry = unpack(packed)
-    modified = datetime.fromtimestamp(entry.mtime_us // 1_000_000, UTC).strftime(TIME_FORMAT)
+    modified = datetime.fromtimestamp(shown_time_us(entry.mtime_us) // 1_000_000, UTC).strftime(
+        TIME_FORMAT
+    )
     return {"size_bytes": entry.size, "modified": modified, "etag": entry.etag}

@@ -104,6 +104,11 @@ class Service:
         """Returns the token of a service, which lets a gateway stage addresses in the namespace."""
         return (await self.auth.authorize_service(self.anonymous, name)).caller_token
 
+    def entry(self, size: int, operation_id: str = "") -> bytes:
+        """Returns an entry as a gateway makes it: identified by its size, with an address of now."""
+        address = (self.clock.now_us() // 1000).to_bytes(6, "big") + (size + 1).to_bytes(10, "big")
+        return entry(size, operation_id, address)
+
     async def stage(
         self,
         path: str,
@@ -112,17 +117,17 @@ class Service:
         condition: WriteCondition = UNCONDITIONAL,
         *,
         call: Call | None = None,
-    ) -> None:
-        """Stages an entry as a gateway does, for a call of the admin or another one."""
+        repository: str = "lake",
+    ) -> bool:
+        """Stages an entry as a gateway does, for a call of the admin or another one; returns whether it is a repeat."""
         call = call or self.admin
-        uid = (await self.graveler.get_repository(call, "lake")).instance_uid
-        place = ("lake", uid, branch, path, packed)
+        found = await self.replicas.made[0].repositories.get(repository)
+        place = (repository, found.instance_uid, branch, path, packed)
         token = await self.gateway_token()
-        await self.graveler.stage(call, *place, condition, gateway_token=token)
+        return await self.graveler.stage(call, *place, condition, gateway_token=token)
 
     async def put(self, path: str, size: int, branch: str = "main") -> None:
-        uid = (await self.graveler.get_repository(self.admin, "lake")).instance_uid
-        await self.graveler.stage(self.admin, "lake", uid, branch, path, entry(size))
+        await self.stage(path, self.entry(size), branch)
 
     async def size(self, ref: str, path: str) -> int:
         return unpack((await self.graveler.lookup(self.admin, "lake", ref, path)).entry).size

@@ -52,9 +52,9 @@ ADDRESS = SeededIds(ManualClock(), seed=7).uuid7()
 """An address that may be staged: it is made when the clock of a lake begins."""
 
 
-def entry(size: int, operation_id: str = "") -> bytes:
+def entry(size: int, operation_id: str = "", address: bytes = bytes(16)) -> bytes:
     """Returns an entry that is identified by its size."""
-    return pack(Entry(size, 0, bytes(16), bytes(16), operation_id=operation_id))
+    return pack(Entry(size, 0, address, bytes(16), operation_id=operation_id))
 
 
 async def keep_tokens(tokens: Sequence[Token]) -> None:

@@ -54,7 +54,7 @@ class Writes(MachineBase):
         branch = self.branch(at)
         self.written += 1
         address = 1000 + self.written
-        operation = f"create {self.written}"
+        operation = f"create-{self.written}"
         entry = packed(version, address, operation)
         new = WriteCondition(if_none_match=True)
         work = self.stage(by, branch, path, entry, new)

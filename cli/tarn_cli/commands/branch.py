@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tarn.core.ids import parse_branch_id
-from tarn.core.refs import is_commit_id
+from tarn.core.refs import is_commit_id, may_be_prefix
 from tarn_cli.commands import reflog
 from tarn_cli.commands.compact import staging_record
 from tarn_cli.exits import CliError, Exit
@@ -306,5 +306,12 @@ async def _commit_id(tarn: Connection, repository: str, text: str) -> str:
         return text
     found = await tarn.graveler.get_commit(tarn.call(), repository, text)
     if not found.commit_id.startswith(text):
-        raise CliError(Exit.USAGE, f"--expect {text!r} is not a commit id or a prefix of one")
+        rule = (
+            "a branch or a tag has this name"
+            if may_be_prefix(text)
+            else "it is another kind of ref"
+        )
+        raise CliError(
+            Exit.USAGE, f"--expect {text!r} is not a commit id or a prefix of one: {rule}"
+        )
     return found.commit_id

@@ -55,10 +55,21 @@ def list_(session: Session, repository: str, hidden: bool) -> None:
 def show(session: Session, ref_uri: str) -> None:
     """Show the commit that a ref names.
 
+    A branch or a tag is preferred to a short commit id of the same letters; a remark then names that commit.
+
     \b
     Example:
       tarn refs show lake/main~2
     """
     uri = parse_ref(ref_uri)
-    found = session.run(lambda tarn: tarn.graveler.get_commit(tarn.call(), uri.repository, uri.ref))
-    session.output.one(commit_record(found))
+    found = session.run(
+        lambda tarn: tarn.graveler.resolve_ref(tarn.call(), uri.repository, uri.ref)
+    )
+    record = commit_record(found.commit)
+    if found.shadowed_commit_id:
+        record = {**record, "shadowed_commit": found.shadowed_commit_id}
+        session.output.remark(
+            f"{uri.ref} is also a short id of commit {found.shadowed_commit_id}; the branch or tag of that name is "
+            "shown. Write more of the id to mean the commit."
+        )
+    session.output.one(record)

@@ -17,6 +17,7 @@ from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.listing.metarange import Metarange, RangeInfo
 from tarn.core.listing.rangecolumns import RANGE_SCHEMA, columns_of, range_id_of, run_of_columns
 from tarn.core.listing.run import Run, heads_of
+from tarn.core.listing.sizes import bounded, sum_of
 
 __all__ = [
     "METARANGE_SCHEMA",
@@ -90,7 +91,7 @@ def describe_range(run: Run) -> RangeInfo:
         max_path=run.last_path,
         count=len(run),
         size_bytes=run.size_bytes,
-        object_bytes=int(heads_of(run.values)["size"].sum()),
+        object_bytes=bounded(sum_of(heads_of(run.values)["size"])),
     )
 
 

@@ -107,17 +107,16 @@ class Access:
                 else "caller token is too long"
             )
             raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
-        if (found := self._by_token.get(token)) is not None:
-            note_principal(found.user_id)
-            return found
+        found = self._by_token.get(token) or await self._load(call, token)
+        note_principal(found.user_id)
+        return found
 
+    async def _load(self, call: Call, token: str) -> Grant:
         async def ask() -> tuple[Grant, int]:
             answer = await self._auth.authorize_token(call, token)
             return answer, answer.ttl_ms
 
-        loaded = await self._by_token.load(call, token, ask)
-        note_principal(loaded.user_id)
-        return loaded
+        return await self._by_token.load(call, token, ask)
 
     async def check(self, call: Call, action: Action, resource: str) -> Grant:
         """Returns the caller's grant if it allows the action on the resource.
@@ -153,12 +152,13 @@ class Access:
         Raises:
             TarnError: the transport's errors.
         """
-        if not token:
+        if not token or len(token) > _TOKEN_MAX:
             return False
         if (found := self._by_token.get(token)) is not None:
             return found.user_id == service.user_id
         try:
-            grant = await self.grant(replace(call, caller_token=token))
+            # Not by `grant`: the token proves something about the caller, and is not the caller's.
+            grant = await self._load(replace(call, caller_token=token), token)
         except TarnError as error:
             if error.kind is Kind.UNAUTHENTICATED:
                 return False

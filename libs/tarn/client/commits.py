@@ -98,9 +98,13 @@ class CommitClient:
 
     async def get_commit(self, call: Call, repository_id: str, ref: str) -> pb.Commit:
         """Returns the commit that a ref names."""
+        return (await self.resolve_ref(call, repository_id, ref)).commit
+
+    async def resolve_ref(self, call: Call, repository_id: str, ref: str) -> pb.GetCommitResponse:
+        """Returns the commit that a ref names, and one that a short commit id of the same letters would name."""
         request = pb.GetCommitRequest(repository_id=repository_id, ref=ref)
         answer = await self._transport.unary(_SERVICE, "GetCommit", request, call)
-        return expect(answer, pb.GetCommitResponse).commit
+        return expect(answer, pb.GetCommitResponse)
 
     async def list_commits(
         self,

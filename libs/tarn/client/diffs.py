@@ -14,6 +14,8 @@ __all__ = ["DiffClient", "DiffSummary", "SummaryPage", "summary_of"]
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["DiffService"]
 
+_BYTES_MAX = 2**63 - 1
+
 SummaryPage = pb.SummarizeDiffResponse | pb.SummarizeUncommittedResponse
 """A page of counts: `counts` of all changes of the page, its `folders`, and `next_page_token`."""
 
@@ -46,8 +48,8 @@ def _add(total: merge_pb.MergeCounts, more: merge_pb.MergeCounts) -> None:
     total.added_count += more.added_count
     total.changed_count += more.changed_count
     total.removed_count += more.removed_count
-    total.added_bytes += more.added_bytes
-    total.removed_bytes += more.removed_bytes
+    total.added_bytes = min(total.added_bytes + more.added_bytes, _BYTES_MAX)
+    total.removed_bytes = min(total.removed_bytes + more.removed_bytes, _BYTES_MAX)
 
 
 async def summary_of(

@@ -10,7 +10,7 @@ from typing import Literal
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tarn.core.entry import unpack
+from tarn.core.entry import shown_time_us, unpack
 from tarn_proto.auth.v1 import user_pb2
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
@@ -206,7 +206,7 @@ class ObjectVersion:
         return ObjectVersion(
             path,
             entry.size,
-            _EPOCH + timedelta(microseconds=entry.mtime_us),
+            _EPOCH + timedelta(microseconds=shown_time_us(entry.mtime_us)),
             entry.etag,
             entry.content_type,
             dict(entry.metadata),

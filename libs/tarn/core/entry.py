@@ -37,6 +37,7 @@ __all__ = [
     "HEAD_BYTES",
     "TOMBSTONE",
     "METADATA_BYTES_MAX",
+    "TIME_US_MAX",
     "TailTag",
     "address_of",
     "etag_of",
@@ -47,9 +48,12 @@ __all__ = [
     "listed_of",
     "operation_of",
     "pack",
+    "packed_strings",
     "replaced_of",
     "replacing",
+    "shown_time_us",
     "unpack",
+    "unpack_head",
 ]
 
 VERSION = 1
@@ -60,6 +64,8 @@ ENTRY_BYTES_MAX = 12 * 1024
 """Bound of a packed entry that a client may store, so that a page of a thousand entries fits a message."""
 METADATA_BYTES_MAX = 2048
 """S3's limit on user metadata: the sum of the UTF-8 bytes of names and values."""
+TIME_US_MAX = 253_402_214_399_999_999
+"""The last microsecond but a day of the year 9999, in Unix time: calendars end there, in every time zone."""
 
 _HEAD = struct.Struct("<BBqq16s16s16s")
 _SIZE = struct.Struct("<q")
@@ -312,6 +318,12 @@ def replacing(packed: bytes, address: bytes) -> bytes:
     return _packed(size, mtime_us, own, md5, sorted(fields.items()))
 
 
+def unpack_head(packed: bytes) -> tuple[int, int, int, int, bytes, bytes, bytes]:
+    """Version, flags, size, time, address, MD5 and identity of a packed entry that is at least a head."""
+    head: tuple[int, int, int, int, bytes, bytes, bytes] = _HEAD.unpack_from(packed)
+    return head
+
+
 def is_tombstone(packed: bytes | memoryview) -> bool:
     """Whether a packed entry is a tombstone."""
     return bool(packed[1] & FLAG_TOMBSTONE)
@@ -339,6 +351,11 @@ def address_of(packed: bytes) -> bytes | None:
     return address
 
 
+def shown_time_us(time_us: int) -> int:
+    """Returns the nearest time that can be shown: no check kept older releases from storing others."""
+    return min(max(time_us, 0), TIME_US_MAX)
+
+
 def etag_of(packed: bytes) -> str:
     """The ETag without quotes, read without unpacking the rest."""
     if len(packed) == HEAD_BYTES:
@@ -348,6 +365,8 @@ def etag_of(packed: bytes) -> str:
 
 def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int]]:
     """Size in bytes, ETag without quotes, and time in Unix microseconds of each entry, for listings.
+
+    A time that cannot be shown is replaced by the nearest one (`shown_time_us`).
 
     Raises:
         EntryCorruptError: as `unpack`, for damage in the bytes that are read.
@@ -360,6 +379,8 @@ def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int]]:
         head, size, mtime_us, md5 = read_head(packed)
         if head & _LISTED_MASK != VERSION or size < 0:
             unpack(packed)
+        if not 0 <= mtime_us <= TIME_US_MAX:
+            mtime_us = shown_time_us(mtime_us)
         etag, at, end = md5.hex(), HEAD_BYTES, len(packed)
         # One call per entry, or one struct per field, would take 1.5 times as long.
         while at < end:
@@ -375,7 +396,13 @@ def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int]]:
     return listed
 
 
-def _read_strings(value: bytes, packed: bytes) -> list[str]:
+def packed_strings(value: bytes, packed: bytes) -> list[str]:
+    """Returns the texts of a string list in an entry's tail. `packed` is the entry, for the error.
+
+    Raises:
+        EntryCorruptError: the list ends inside a text.
+        UnicodeDecodeError: a text is not UTF-8.
+    """
     out, at = [], 0
     while at < len(value):
         if at + 2 > len(value):
@@ -429,8 +456,8 @@ def unpack(packed: bytes) -> Entry:
         texts = {
             _TEXT_NAMES[tag]: value.decode() for tag, value in fields.items() if tag in _TEXT_NAMES
         }
-        pairs = _read_strings(fields.get(TailTag.METADATA, b""), packed)
-        sums = _read_strings(fields.get(TailTag.CHECKSUMS, b""), packed)
+        pairs = packed_strings(fields.get(TailTag.METADATA, b""), packed)
+        sums = packed_strings(fields.get(TailTag.CHECKSUMS, b""), packed)
     except UnicodeDecodeError as error:
         raise EntryCorruptError(f"not UTF-8: {error.reason}", packed) from error
     if len(pairs) % 2 or len(sums) % 3:

@@ -31,6 +31,8 @@ __all__ = [
     "parse_repository_id",
     "parse_branch_id",
     "parse_commit_id",
+    "parse_new_branch_id",
+    "parse_new_tag_id",
     "parse_tag_id",
     "parse_path",
     "parse_user_id",
@@ -55,6 +57,7 @@ PATH_BYTES_MAX = 1024
 _REPOSITORY = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")
 _REF_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _COMMIT = re.compile(r"[0-9a-f]{64}")
+_HEX_64 = re.compile(r"[0-9A-Fa-f]{64}")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}")
 
 
@@ -80,6 +83,31 @@ def _parse_ref_name(what: str, value: str) -> str:
     if _COMMIT.fullmatch(value):
         raise _invalid(what, value, "looks like a commit id")
     return value
+
+
+def _refuse_as_new(what: str, value: str) -> None:
+    if _HEX_64.fullmatch(value):
+        raise _invalid(what, value, "has the form of a commit id; choose another name")
+    if ".." in value:
+        raise _invalid(what, value, "contains '..', which separates two refs; choose another name")
+
+
+def parse_new_branch_id(value: str) -> BranchId:
+    """Parses the name of a branch that is to be made.
+
+    It is no commit id in any spelling, and no range such as `main..dev`. Older releases made such branches, so names of
+    branches that exist are parsed by `parse_branch_id`.
+    """
+    branch_id = parse_branch_id(value)
+    _refuse_as_new("branch", value)
+    return branch_id
+
+
+def parse_new_tag_id(value: str) -> TagId:
+    """Parses the name of a tag that is to be made; the same rules as for a branch."""
+    tag_id = parse_tag_id(value)
+    _refuse_as_new("tag", value)
+    return tag_id
 
 
 def parse_branch_id(value: str) -> BranchId:

@@ -31,6 +31,7 @@ from tarn.core.erasure import (
 )
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
+from tarn.core.listing.sizes import sum_of
 from tarn.lifecycle.block_names import BlockKind, paths_of
 from tarn.lifecycle.collector import Collector
 from tarn.lifecycle.deleting import delete_paths
@@ -453,4 +454,4 @@ def _times_us(addresses: pa.ChunkedArray) -> np.ndarray:
 
 def _tally(rows: pa.Table) -> Tally:
     sizes = rows["size"] if "size" in rows.column_names else rows["size_max"]
-    return Tally(len(rows), pc.sum(sizes).as_py() or 0)
+    return Tally(len(rows), sum_of(sizes.to_numpy()))

@@ -153,6 +153,11 @@ class Rule:
         """See the class."""
         return ".".join(self.full_name.split(".")[3:])
 
+    @property
+    def is_public(self) -> bool:
+        """Whether all callers are allowed, also those without a token."""
+        return self.action is None
+
     def require_action(self) -> Action:
         """Returns the action.
 

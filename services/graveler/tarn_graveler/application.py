@@ -67,7 +67,10 @@ __all__ = ["GravelerApplication", "endpoints_of"]
 
 
 def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
-    """Returns the services of a replica; `access` checks every call first."""
+    """Returns the services of a replica; `access` checks every call first.
+
+    The operations of the stream are checked by their handler only, because each names one resource.
+    """
     guard = AccessGuard(access, graveler.repositories, graveler.settings)
     handlers = {
         repository_service_pb2: RepositoryHandler(guard, graveler),
@@ -90,7 +93,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         staging_event_service_pb2: StagingEventHandler(guard, graveler),
     }
     return [
-        Endpoint(service, handler)
+        Endpoint(service, handler, access.grant)
         for module, handler in handlers.items()
         for service in module.DESCRIPTOR.services_by_name.values()
     ]

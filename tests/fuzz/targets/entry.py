@@ -23,7 +23,8 @@ from tarn.core.entry import (
     pack,
     unpack,
 )
-from tarn.core.errors import TarnError
+from tarn.core.entry_check import check_entry, check_template
+from tarn.core.errors import Kind, TarnError
 from tarn.core.listing.rangecolumns import columns_of, range_id_of, run_of_columns
 from tarn.core.listing.run import Run
 from tarn.testing.fuzz.target import PropertyError, Target
@@ -41,6 +42,7 @@ def _check(data: bytes) -> str:
             raise PropertyError("an identity has 16 bytes")
         if data[0] == VERSION:
             _survives_columns(data)
+    is_stored = _is_stored(data)
     entry = corrupt_only(lambda: unpack(data))
     if entry.etag != etag_of(data):
         raise PropertyError(f"two ETags: {entry.etag}, {etag_of(data)}")
@@ -52,7 +54,24 @@ def _check(data: bytes) -> str:
         raise PropertyError(f"another entry comes back: {unpack(packed)}")
     if pack(unpack(packed)) != packed:
         raise PropertyError("an entry has two packed forms")
-    return "same" if packed == data else "other"
+    if is_stored and packed != data:
+        raise PropertyError("graveler stores an entry that is not in its packed form")
+    return "stored" if is_stored else "same" if packed == data else "other"
+
+
+def _is_stored(data: bytes) -> bool:
+    """Whether graveler takes the bytes from a caller; if not, it is the caller's mistake."""
+    is_stored = False
+    for check in (check_template, check_entry):
+        try:
+            check(data)
+        except TarnError as error:
+            if error.kind is not Kind.INVALID:
+                raise PropertyError(f"refused as {error.kind}: {error.message}") from error
+            is_stored = False
+        else:
+            is_stored = True
+    return is_stored
 
 
 def _survives_columns(data: bytes) -> None:
@@ -129,7 +148,7 @@ TARGET = Target(
     "entry",
     _check,
     refusals=(TarnError,),
-    traced=("tarn.core.entry", "tarn.core.listing.rangecolumns"),
+    traced=("tarn.core.entry", "tarn.core.entry_check", "tarn.core.listing.rangecolumns"),
     mutations=(_retail, _strings, _whole),
     tokens=(b"\1\0\0", b"\2\0\0", b"\x0f\0\0"),
     input_bytes_max=4096,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.core.entry import unpack
+from tarn.block.rangefile import describe_range
+from tarn.core.entry import pack, unpack
 from tarn.core.listing.diff import DIFF_SCHEMA, diff_runs
+from tarn.core.listing.run import heads_of
+from tarn.core.listing.sizes import bounded, sum_of, sums_of_groups
 from tarn.core.listing.tally import ChangeStats, ChangeTally
 from tarn.testing.listings import Change, Listing, changes_between, run_of, sample_entry
 
@@ -59,3 +65,27 @@ def test_no_changes_count_nothing() -> None:
     tally = ChangeTally()
     tally.add(pa.RecordBatch.from_pylist([], schema=DIFF_SCHEMA))
     assert tally == ChangeTally()
+
+
+def test_sums_of_sizes_that_older_releases_let_in_do_not_wrap() -> None:
+    large = [pack(replace(unpack(sample_entry(3)), size=2**63 - 1 - at)) for at in range(3)]
+    right = {f"a/{number}": value for number, value in enumerate(large)}
+    tally = ChangeTally()
+    tally.add(diff_runs(run_of({}), run_of(right)))
+    tally.add(diff_runs(run_of(right), run_of({})))
+    total = 3 * (2**63 - 1) - 3
+    assert (tally.total.bytes_added, tally.total.bytes_removed) == (total, total)
+    assert sum_of(heads_of(run_of(right).values)["size"]) == total
+    assert bounded(total) == bounded(2**63 - 1) == 2**63 - 1
+    assert bounded(7) == 7
+    assert describe_range(run_of(right)).object_bytes == 2**63 - 1
+    assert describe_range(run_of({"a": large[0]})).object_bytes == 2**63 - 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**63 - 1)), max_size=8))
+def test_sums_of_groups_are_exact(pairs: list[tuple[int, int]]) -> None:
+    rows = np.array([group for group, _ in pairs], np.int64)
+    sizes = np.array([size for _, size in pairs], np.int64)
+    expected = [sum(size for group, size in pairs if group == each) for each in range(4)]
+    assert sums_of_groups(rows, sizes, 4) == expected
+    assert sum_of(sizes) == sum(expected)

@@ -248,8 +248,7 @@ async def test_a_merge_needs_read_permission_for_its_source_and_write_for_its_br
     assert await reason_of(graveler.merge(eve, "lake", MAIN, SANDBOX)) is denied
     assert await reason_of(graveler.reset_branch(eve, "lake", MAIN)) is denied
     # Within the sandbox all of it is allowed.
-    uid = (await graveler.get_repository(service.admin, "lake")).instance_uid
-    await graveler.stage(eve, "lake", uid, "sandbox-1", "a", entry(1))
+    await service.stage("a", service.entry(1), "sandbox-1", call=eve)
     await graveler.create_commit(eve, "lake", "sandbox-1", "a")
     merged = await graveler.merge(eve, "lake", SANDBOX, "sandbox-1")
     assert len(merged.parent_ids) == 2

@@ -13,7 +13,7 @@ from lake_links import BODY, PATH, Bucket, issue, link, written
 from tarn.client.access import Access
 from tarn.client.graveler import GravelerClient
 from tarn.core.condition import WriteCondition
-from tarn.core.entry import Entry, pack
+from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.levels import LEVEL_FIRST, LEVEL_MAX, FeatureGate
 from tarn.rpc.client.inprocess import InProcessTransport
@@ -72,8 +72,11 @@ async def test_others_do_not_stage_addresses_in_the_namespace(online: Service) -
     assert await reason_of(found) == "ENTRY_NOT_FOUND"
 
 
-async def test_an_address_outside_the_namespace_needs_no_proof(online: Service) -> None:
-    await stage(online, made_now(online, external="s3://elsewhere/key"))
+async def test_an_address_outside_the_namespace_is_refused_with_any_proof(online: Service) -> None:
+    packed, token = made_now(online, external="s3://elsewhere/key"), await online.gateway_token()
+    for proof in ("", token):
+        refused = stage(online, packed, gateway_token=proof)
+        assert await reason_of(refused) == "INVALID_ARGUMENT"
 
 
 async def test_the_token_of_a_gateway_allows_nothing_by_itself(online: Service) -> None:
@@ -114,7 +117,8 @@ async def test_a_client_does_not_stage_an_address_that_it_invented(bucket: Servi
             assert raised.value.reason is Reason.ADDRESS_NOT_ISSUED
     condition = WriteCondition(if_none_match=True)
     uid = (await bucket.graveler.get_repository(ann, "lake")).instance_uid
-    place = ("lake", uid, "main", "a", made_now(bucket))
+    named = pack(replace(unpack(made_now(bucket)), operation_id="op"))
+    place = ("lake", uid, "main", "a", named)
     assert await reason_of(bucket.graveler.stage(ann, *place, condition)) == "ADDRESS_NOT_ISSUED"
     assert await reason_of(bucket.graveler.lookup(ann, "lake", "main", "a")) == "ENTRY_NOT_FOUND"
 
@@ -129,7 +133,7 @@ async def test_a_client_stages_an_issued_address_only_by_its_link(bucket: Servic
         for token in ("", issued.token):
             refused = stage(bucket, packed, path, gateway_token=token)
             assert await reason_of(refused) == "ADDRESS_NOT_ISSUED"
-    linked = await link(bucket, issued.token)
+    linked = pack(replace(unpack(await link(bucket, issued.token)), operation_id=""))
     for path in (PATH, "other"):
         assert await reason_of(stage(bucket, linked, path)) == "ADDRESS_NOT_ISSUED"
         found = link(bucket, issued.token, path=path, size=1)

@@ -221,10 +221,8 @@ async def _put(service: Service) -> Callable[[], Awaitable[object]]:
 
 
 async def _conditional(service: Service) -> Callable[[], Awaitable[object]]:
-    graveler, admin = service.graveler, service.admin
-    uid = (await graveler.get_repository(admin, "lake")).instance_uid
     absent = WriteCondition(if_none_match=True)
-    return lambda: graveler.stage(admin, "lake", uid, "main", "new", entry(1, "op"), absent)
+    return lambda: service.stage("new", service.entry(1, "op"), condition=absent)
 
 
 async def _completion(service: Service) -> Callable[[], Awaitable[object]]:

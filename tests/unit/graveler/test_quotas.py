@@ -82,9 +82,8 @@ async def test_every_way_of_writing_is_limited(service: Service) -> None:
     await written(service, issued)
     upload = await graveler.create_upload(admin, "lake", "main", "up", template=entry(0))
     await limit(service, staged_objects=1)
-    uid = (await graveler.get_repository(admin, "lake")).instance_uid
     absent = WriteCondition(if_none_match=True)
-    await refusal(graveler.stage(admin, "lake", uid, "main", "c", entry(1), absent))
+    await refusal(service.stage("c", service.entry(1, "op"), condition=absent))
     await refusal(link(service, issued.token))
     await refusal(graveler.begin_complete_upload(admin, "lake", upload.upload_id, bytes(32)))
     await refusal(complete(service))

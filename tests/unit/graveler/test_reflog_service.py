@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from graveler_service import Service, reason_of
-from lake import entry
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
@@ -141,8 +140,7 @@ async def test_a_moment_is_a_ref_for_readers_and_not_for_writers(service: Servic
     assert await service.size("old", "a") == 1
     await graveler.create_tag(admin, "lake", "v2", "main@{1}~0")
     assert await service.size("v2", "a") == 2
-    uid = (await graveler.get_repository(admin, "lake")).instance_uid
-    stage = graveler.stage(admin, "lake", uid, "main@{0}", "a", entry(1))
+    stage = service.stage("a", service.entry(1), "main@{0}")
     with pytest.raises(TarnError) as raised:
         await stage
     assert raised.value.kind is Kind.INVALID

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from graveler_service import Service, reason_of
 from lake import MAIN, Lake
 
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import CommitId, TagId
+from tarn.core.ids import BranchId, CommitId, TagId
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.history.resolving import branch_to_write
 
@@ -101,3 +102,71 @@ def test_only_branches_are_written_to(ref: str) -> None:
         branch_to_write(ref)
     assert (raised.value.kind, raised.value.reason) == (Kind.INVALID, Reason.REF_NOT_WRITABLE)
     assert branch_to_write("main") == MAIN
+
+
+async def test_a_name_is_preferred_to_a_short_commit_id_and_the_answer_says_so(
+    service: Service,
+) -> None:
+    graveler, admin = service.graveler, service.admin
+    await service.put("a", 1)
+    old = (await graveler.create_commit(admin, "lake", "main", "one")).commit.commit_id
+    await service.put("a", 2)
+    new = (await graveler.create_commit(admin, "lake", "main", "two")).commit.commit_id
+    short = old[:7]
+    assert (await graveler.resolve_ref(admin, "lake", short)).shadowed_commit_id == ""
+    assert (await graveler.resolve_ref(admin, "lake", f"{short}~0")).commit.commit_id == old
+    await graveler.create_branch(admin, "lake", short, "main")
+    for ref, meant in ((short, new), (f"{short}~1", old), (f"{short}@", new)):
+        found = await graveler.resolve_ref(admin, "lake", ref)
+        assert (found.commit.commit_id, found.shadowed_commit_id) == (meant, old)
+    assert await service.size(short, "a") == 2, "every read prefers the name"
+    for ref in (old[:8], old, "main", f"{short}@{{0}}"):
+        assert (await graveler.resolve_ref(admin, "lake", ref)).shadowed_commit_id == ""
+    await graveler.delete_branch(admin, "lake", short)
+    await graveler.create_tag(admin, "lake", short, new)
+    assert (await graveler.resolve_ref(admin, "lake", short)).shadowed_commit_id == old
+    await graveler.delete_tag(admin, "lake", short)
+    await graveler.create_tag(admin, "lake", short, old)
+    assert (await graveler.resolve_ref(admin, "lake", short)).shadowed_commit_id == ""
+
+
+async def test_no_new_ref_has_the_form_of_a_commit_id_or_of_a_range(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    invalid = Reason.INVALID_ARGUMENT
+    for name in ("AB" * 32, "0f" * 32, "main..dev", "a..", "a...b"):
+        assert await reason_of(graveler.create_branch(admin, "lake", name, "main")) is invalid
+        assert await reason_of(graveler.create_tag(admin, "lake", name, "main")) is invalid
+        made = graveler.create_repository(admin, "other", default_branch_id=name)
+        assert await reason_of(made) is invalid
+        merged = graveler.create_merge_branch(admin, "lake", name, "main", "main")
+        assert await reason_of(merged) is invalid
+    assert [each.branch_id for each in (await graveler.list_branches(admin, "lake")).branches] == [
+        "main"
+    ]
+
+
+async def test_refs_with_such_names_of_an_older_release_are_read_and_deleted(
+    service: Service,
+) -> None:
+    graveler, admin = service.graveler, service.admin
+    await service.put("a", 1)
+    head = (await graveler.create_commit(admin, "lake", "main", "one")).commit.commit_id
+    replica = service.replicas.made[0]
+    repository = await replica.repositories.get("lake")
+    for number, name in enumerate(("AB" * 32, "main..dev")):
+        branch = BranchName(repository, BranchId(name))
+        # As a dump of that release brings it back.
+        await replica.branches.create(branch, CommitId(head), create_time_us=1)
+        await replica.tags.create(
+            repository, TagId(f"v{number}.."), CommitId(head), create_time_us=1
+        )
+        assert await service.size(name, "a") == 1
+        assert (await graveler.get_branch(admin, "lake", name)).commit_id == head
+        await service.put("a", 2, name)
+        await graveler.create_commit(admin, "lake", name, "two")
+        assert await service.size(f"v{number}..", "a") == 1
+        await graveler.delete_tag(admin, "lake", f"v{number}..")
+        await graveler.delete_branch(admin, "lake", name)
+        assert await reason_of(graveler.get_branch(admin, "lake", name)) is Reason.BRANCH_NOT_FOUND
+        await graveler.restore_branch(admin, "lake", name)
+        assert await service.size(name, "a") == 2

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import Descriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from graveler_service import Service
-from lake import entry
+from lake import ADDRESS, entry
 
 from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant
@@ -79,7 +79,7 @@ VALUES: dict[str, Any] = {
     "path": "dir/a",
     "paths": ["dir/a"],
     "prefix": "dir/",
-    "entry": entry(1),
+    "entry": entry(1, "op", ADDRESS),
     "template": entry(0),
     "manifest_hash": bytes(32),
     "size_bytes": 1,
@@ -139,7 +139,7 @@ def request_of(of: Descriptor, **more: Any) -> Message:
 
 
 def test_every_service_is_walked() -> None:
-    served = endpoints_of(cast("Any", _Anything()), cast("Any", None))
+    served = endpoints_of(cast("Any", _Anything()), cast("Any", _Anything()))
     assert {endpoint.name for endpoint in served} == {service.full_name for service in SERVICES}
 
 

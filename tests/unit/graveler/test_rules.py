@@ -200,8 +200,7 @@ async def test_every_matching_protection_counts(service: Service) -> None:
 
 
 async def put_as(service: Service, call: Any) -> None:
-    uid = (await service.graveler.get_repository(service.admin, "lake")).instance_uid
-    await service.graveler.stage(call, "lake", uid, "main", "a", entry(1))
+    await service.stage("a", service.entry(1), call=call)
 
 
 async def test_exempt_users_and_roles_are_not_bound(service: Service) -> None:

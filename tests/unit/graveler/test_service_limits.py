@@ -51,15 +51,14 @@ async def test_a_tag_takes_no_write_of_any_kind(service: Service) -> None:
     await service.put("a", 1)
     await graveler.create_commit(admin, "lake", "main", "m")
     await graveler.create_tag(admin, "lake", "v1", "main")
-    uid = (await graveler.get_repository(admin, "lake")).instance_uid
     for work in (
-        graveler.stage(admin, "lake", uid, "v1", "a", entry(2)),
+        service.stage("a", service.entry(2), "v1"),
         graveler.unstage(admin, "lake", "v1", "a"),
         graveler.unstage_many(admin, "lake", "v1", ["a"]),
     ):
         assert await reason_of(work) is Reason.REF_NOT_WRITABLE
     for work in (
-        graveler.stage(admin, "lake", uid, "nowhere", "a", entry(2)),
+        service.stage("a", service.entry(2), "nowhere"),
         graveler.unstage(admin, "lake", "nowhere", "a"),
         graveler.unstage_many(admin, "lake", "nowhere", ["a"]),
     ):
@@ -198,7 +197,7 @@ async def begin(service: Service, path: str = "big") -> uploads.Upload:
 
 
 def part(number: int, *, md5: bytes = bytes(16), size: int = 5) -> uploads.UploadPart:
-    return uploads.UploadPart(part_number=number, size_bytes=size, md5=md5)
+    return uploads.UploadPart(part_number=number, attempt="a1", size_bytes=size, md5=md5)
 
 
 @pytest.mark.parametrize(

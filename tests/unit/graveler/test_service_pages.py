@@ -5,11 +5,12 @@ from dataclasses import replace
 from functools import partial
 
 from graveler_service import Service, reason_of
-from lake import Lake, entry
+from lake import Lake
 
 from tarn.client.commits import ChangesPage
 from tarn.core.access.policy import Grant, Policy
 from tarn.core.entry import ENTRY_BYTES_MAX, pack, unpack
+from tarn.core.entry_check import HEADER_BYTES_MAX
 from tarn.core.errors import Reason
 from tarn.core.ids import PATH_BYTES_MAX, CommitId, UserId
 from tarn.core.listing.diff import DiffPage
@@ -113,20 +114,19 @@ async def test_listings_page_through_staged_and_committed_rows(service: Service)
 
 async def test_a_page_of_the_largest_entries_is_one_message(service: Service) -> None:
     graveler, admin = service.graveler, service.admin
-    uid = (await graveler.get_repository(admin, "lake")).instance_uid
-    small = unpack(entry(1))
-    room = ENTRY_BYTES_MAX - len(pack(replace(small, content_type="x"))) + 1
-    largest = pack(replace(small, content_type="x" * room))
+    small = replace(unpack(service.entry(1)), content_type="x" * HEADER_BYTES_MAX)
+    room = ENTRY_BYTES_MAX - len(pack(replace(small, expires="x"))) + 1
+    largest = pack(replace(small, expires="x" * room))
     path = "p" * PATH_BYTES_MAX
-    await graveler.stage(admin, "lake", uid, "main", path, largest)
+    await service.stage(path, largest)
     page = await graveler.list_entries(admin, "lake", "main")
     assert page.paths == [path]
     message = entry_service_pb2.ListEntriesResponse(
         paths=page.paths * 1000, packed_entries=[largest] * 1000
     )
     assert message.ByteSize() < dict(CHANNEL_OPTIONS)["grpc.max_receive_message_length"]
-    too_large = pack(replace(small, content_type="x" * (room + 1)))
-    staged = graveler.stage(admin, "lake", uid, "main", "q", too_large)
+    too_large = pack(replace(small, expires="x" * (room + 1)))
+    staged = service.stage("q", too_large)
     assert await reason_of(staged) is Reason.METADATA_TOO_LARGE
 
 

@@ -14,6 +14,7 @@ from tarn.core.access.policy import Grant
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import ENTRY_BYTES_MAX, etag_of, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.rules import OPERATE, Rule, rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.handlers.requests import AccessGuard, read_condition
@@ -61,6 +62,40 @@ async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> Non
     assert seen == 92
 
 
+async def test_an_empty_request_without_a_valid_token_is_refused_by_every_rpc(
+    service: Service,
+) -> None:
+    """Of graveler and auth, but the public ones. Also with names and empty lists: a check for each item checks none."""
+    seen = 0
+    forged = replace(service.anonymous, caller_token="forged")
+    transports = {
+        endpoint.name: InProcessTransport([endpoint], service.clock)
+        for endpoint in (*service.endpoints, *service.auth_endpoints)
+    }
+    for endpoint in (*service.endpoints, *service.auth_endpoints):
+        rules = rules_of(endpoint.descriptor)
+        for method in endpoint.descriptor.methods:
+            if method.name == OPERATE or rules[method.name].action is None:
+                continue
+            of_one = {
+                name: PLAUSIBLE[name]
+                for name, field in method.input_type.fields_by_name.items()
+                if name in PLAUSIBLE and not field.is_repeated
+            }
+            for fields in ({}, of_one):
+                request = GetMessageClass(method.input_type)(**fields)
+                for call in (service.anonymous, forged):
+                    with pytest.raises(TarnError) as raised:
+                        await transports[endpoint.name].unary(
+                            endpoint.descriptor, method.name, request, call
+                        )
+                    assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
+            seen += 1
+    assert seen == 92 + 9
+    for transport in transports.values():
+        await transport.close()
+
+
 async def test_every_hot_operation_refuses_a_call_without_a_token(service: Service) -> None:
     descriptor = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
     place: Any = {"repository_id": "lake", "path": "a"}
@@ -84,9 +119,8 @@ async def test_an_analyst_reads_and_does_not_write(service: Service) -> None:
     graveler = service.graveler
     found = await graveler.lookup(ann, "lake", "main", "a")
     assert unpack(found.entry).size == 1
-    uid = (await graveler.get_repository(ann, "lake")).instance_uid
     denied = Reason.ACCESS_DENIED
-    assert await reason_of(graveler.stage(ann, "lake", uid, "main", "b", entry(1))) is denied
+    assert await reason_of(service.stage("b", service.entry(1), call=ann)) is denied
     assert await reason_of(graveler.unstage(ann, "lake", "main", "a")) is denied
     assert await reason_of(graveler.create_branch(ann, "lake", "dev", "main")) is denied
     assert await reason_of(graveler.create_commit(ann, "lake", "main", "m")) is denied
@@ -111,9 +145,8 @@ async def test_an_analyst_reads_and_does_not_write(service: Service) -> None:
 
 async def test_a_reset_takes_a_prefix_or_a_path_and_never_an_empty_one(service: Service) -> None:
     graveler, admin = service.graveler, service.admin
-    uid = (await graveler.get_repository(admin, "lake")).instance_uid
     for path in ("raw/1", "raw/2", "rest"):
-        await graveler.stage(admin, "lake", uid, "main", path, entry(2))
+        await service.put(path, 2)
     invalid = Reason.INVALID_ARGUMENT
     assert await reason_of(graveler.reset_branch(admin, "lake", "main", prefix="")) is invalid
     assert await reason_of(graveler.reset_branch(admin, "lake", "main", path="")) is invalid
@@ -137,22 +170,22 @@ async def test_a_reset_takes_a_prefix_or_a_path_and_never_an_empty_one(service: 
 
 
 async def test_a_conditional_stage_is_judged_with_the_write(service: Service) -> None:
-    graveler, admin = service.graveler, service.admin
-    uid = (await graveler.get_repository(admin, "lake")).instance_uid
-    named = [pack(replace(unpack(entry(n)), operation_id=f"op-{n}")) for n in (1, 2)]
+    named = [service.entry(n, f"op-{n}") for n in (1, 2)]
     new = WriteCondition(if_none_match=True)
-    assert await graveler.stage(admin, "lake", uid, "main", "a", named[0], new) is False
-    refused = graveler.stage(admin, "lake", uid, "main", "a", named[1], new)
+    assert await service.stage("a", named[0], condition=new) is False
+    refused = service.stage("a", named[1], condition=new)
     assert await reason_of(refused) is Reason.PRECONDITION_FAILED
     later = pack(replace(unpack(named[0]), mtime_us=1))
-    assert await graveler.stage(admin, "lake", uid, "main", "a", later, new) is True
+    assert await service.stage("a", later, condition=new) is True
     match = WriteCondition(if_match=etag_of(named[0]))
-    assert await graveler.stage(admin, "lake", uid, "main", "a", named[1], match) is False
+    assert await service.stage("a", named[1], condition=match) is False
     assert await service.size("main", "a") == 2
-    nameless = graveler.stage(admin, "lake", uid, "main", "b", entry(1), new)
+    nameless = service.stage("b", service.entry(1), condition=new)
     assert await reason_of(nameless) is Reason.INVALID_ARGUMENT
+    needless = service.stage("b", named[0])
+    assert await reason_of(needless) is Reason.INVALID_ARGUMENT
     endless = WriteCondition(if_match="x" * 129)
-    long = graveler.stage(admin, "lake", uid, "main", "b", named[0], endless)
+    long = service.stage("b", named[0], condition=endless)
     assert await reason_of(long) is Reason.INVALID_ARGUMENT
 
 
@@ -193,8 +226,8 @@ async def test_branch_tag_commit_and_diff_agree(service: Service) -> None:
     pending = await graveler.diff_uncommitted(admin, "lake", "dev")
     assert pending == ChangesPage(
         ["a", "b", "c"],
-        [entry(1), entry(1), b""],
-        [b"", entry(2), entry(3)],
+        [service.entry(1), service.entry(1), b""],
+        [b"", service.entry(2), service.entry(3)],
         "",
         left_commit_id=first.commit_id,
     )
@@ -234,8 +267,8 @@ async def test_a_preview_pages_through_the_conflicts_of_the_commits_that_it_read
     found = [each async for each in pages]
     assert [each.path for each in found] == ["a", "c", "d", "e"]
     assert {each.base_entry for each in found} == {b""}
-    assert {each.source_entry for each in found} == {entry(2)}
-    assert {each.destination_entry for each in found} == {entry(1)}
+    assert {each.source_entry for each in found} == {service.entry(2)}
+    assert {each.destination_entry for each in found} == {service.entry(1)}
 
 
 async def test_a_squash_that_is_sent_twice_makes_one_commit(service: Service) -> None:
@@ -268,14 +301,13 @@ async def test_missing_and_read_only_refs_are_refused(service: Service) -> None:
     await service.put("a", 1)
     commit = (await graveler.create_commit(admin, "lake", "main", "m")).commit
     await graveler.create_tag(admin, "lake", "v1", "main")
-    uid = (await graveler.get_repository(admin, "lake")).instance_uid
     for ref, reason in (
         ("v1", Reason.REF_NOT_WRITABLE),
         (commit.commit_id, Reason.REF_NOT_WRITABLE),
         ("main~1", Reason.REF_NOT_WRITABLE),
         ("nope", Reason.BRANCH_NOT_FOUND),
     ):
-        assert await reason_of(graveler.stage(admin, "lake", uid, ref, "x", entry(1))) is reason
+        assert await reason_of(service.stage("x", service.entry(1), ref)) is reason
         assert await reason_of(graveler.unstage(admin, "lake", ref, "a")) is reason
     assert await reason_of(graveler.lookup(admin, "lake", "nope", "a")) is Reason.REF_NOT_FOUND
     assert await reason_of(graveler.lookup(admin, "lake", "main~9", "a")) is Reason.REF_NOT_FOUND
@@ -286,7 +318,7 @@ async def test_missing_and_read_only_refs_are_refused(service: Service) -> None:
 
 
 async def test_an_entry_for_another_instance_of_a_repository_is_refused(service: Service) -> None:
-    stage = service.graveler.stage(service.admin, "lake", "0" * 32, "main", "a", entry(1))
+    stage = service.graveler.stage(service.admin, "lake", "0" * 32, "main", "a", service.entry(1))
     assert await reason_of(stage) is Reason.REPOSITORY_NOT_FOUND
 
 

@@ -264,8 +264,7 @@ async def test_a_damaged_branch_record_hides_no_branch_of_another_repository(
     client = StagingEventClient(service.transport)
     for name in ("aaa", "zzz"):
         await service.graveler.create_repository(service.admin, name)
-        uid = (await service.graveler.get_repository(service.admin, name)).instance_uid
-        await service.graveler.stage(service.admin, name, uid, "main", "a", entry(1))
+        await service.stage("a", service.entry(1), repository=name)
     async with service.replicas.replica() as graveler:
         repository = await graveler.repositories.get("lake")
         refs = graveler.repositories.keys_of(repository).refs
@@ -303,8 +302,7 @@ async def test_staged_branches_of_later_repositories_are_found_once(
             await service.graveler.create_repository(admin, repository)
         if branch != "main":
             await service.graveler.create_branch(admin, repository, branch, "main")
-        uid = (await service.graveler.get_repository(admin, repository)).instance_uid
-        await service.graveler.stage(admin, repository, uid, branch, "a", entry(1))
+        await service.stage("a", service.entry(1), branch, repository=repository)
     for page_size in (1, 3, 100):
         found: list[tuple[str, str]] = []
         after = ("", "")

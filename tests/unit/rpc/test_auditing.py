@@ -16,7 +16,6 @@ import pytest
 from google.protobuf.descriptor import Descriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from lake import entry
 from served_service import ServedService, served_service
 
 import tarn_proto.auth.v1
@@ -85,7 +84,9 @@ async def test_changes_and_refusals_of_graveler_are_recorded_and_reads_are_not(
         reader = call_as((await service.as_user("ada", "Analyst")).caller_token)
         uid = (await graveler.get_repository(admin, "lake")).instance_uid
         await graveler.create_branch(admin, "lake", "dev", "main")
-        await graveler.stage(admin, "lake", uid, "dev", "a/b", entry(1))
+        token = await service.gateway_token()
+        place = ("lake", uid, "dev", "a/b", service.entry(1))
+        await graveler.stage(admin, *place, gateway_token=token)
         await graveler.unstage_many(admin, "lake", "dev", ["a/b", "c"])
         await refused(graveler.create_branch(reader, "lake", "mine", "main"))
         await refused(graveler.create_branch(call_as("forged"), "lake", "mine", "main"))

@@ -93,10 +93,12 @@ class GetCommitRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ...) -> None: ...
 
 class GetCommitResponse(_message.Message):
-    __slots__ = ("commit",)
+    __slots__ = ("commit", "shadowed_commit_id")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
+    SHADOWED_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     commit: Commit
-    def __init__(self, commit: _Optional[_Union[Commit, _Mapping]] = ...) -> None: ...
+    shadowed_commit_id: str
+    def __init__(self, commit: _Optional[_Union[Commit, _Mapping]] = ..., shadowed_commit_id: _Optional[str] = ...) -> None: ...
 
 class ListCommitsRequest(_message.Message):
     __slots__ = ("repository_id", "ref", "page_size", "page_token", "first_parent", "exclude_ref", "symmetric", "since", "until", "committer", "paths", "prefixes")

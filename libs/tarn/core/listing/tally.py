@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarn.core.listing.run import Ints, heads_of
+from tarn.core.listing.sizes import sums_of_groups
 
 __all__ = ["PREFIXES_MAX", "ChangeStats", "ChangeTally", "stats_of_groups"]
 
@@ -89,12 +90,12 @@ def stats_of_groups(
     has_left, has_right = (
         batch.column(side).is_valid().to_numpy(zero_copy_only=False) for side in ("left", "right")
     )
-    columns = [
+    columns: list[list[int] | npt.NDArray[np.integer]] = [
         np.bincount(rows[~has_left], minlength=count),
         np.bincount(rows[has_left & has_right], minlength=count),
         np.bincount(rows[~has_right], minlength=count),
-        _sums(rows[has_right], _sizes_of(batch.column("right")), count),
-        _sums(rows[has_left], _sizes_of(batch.column("left")), count),
+        sums_of_groups(rows[has_right], _sizes_of(batch.column("right")), count),
+        sums_of_groups(rows[has_left], _sizes_of(batch.column("left")), count),
     ]
     for name, *numbers in zip(names.dictionary.to_pylist(), *columns, strict=True):
         yield name, ChangeStats(*map(int, numbers))
@@ -111,10 +112,3 @@ def _sizes_of(values: pa.BinaryArray) -> Ints:
     """The object sizes of the entries that are not null."""
     sizes: Ints = heads_of(values.drop_null())["size"]
     return sizes
-
-
-def _sums(rows: npt.NDArray[np.integer], sizes: Ints, count: int) -> Ints:
-    """Sums of whole numbers; `bincount` with weights would use floats."""
-    sums = np.zeros(count, np.int64)
-    np.add.at(sums, rows, sizes)
-    return sums

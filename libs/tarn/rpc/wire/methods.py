@@ -44,10 +44,14 @@ class Endpoint:
     Attributes:
         descriptor: e.g. `branch_service_pb2.DESCRIPTOR.services_by_name["BranchService"]`.
         handler: checked against the descriptor when it is registered.
+        authenticate: refuses a caller without a valid token. It is called before the handler of every unary rpc that
+            is not public, so that no handler can forget it, for example because it authorises each item of a list that
+            is empty. None: the handler does it.
     """
 
     descriptor: ServiceDescriptor
     handler: object
+    authenticate: Callable[[Call], Awaitable[object]] | None = None
 
     @property
     def name(self) -> str:
@@ -146,9 +150,17 @@ def check_handler(endpoint: Endpoint) -> None:
 
 
 def handle_of(endpoint: Endpoint, name: str) -> Handle:
-    """Returns the handler's method for an rpc, or for one operation of its stream."""
+    """Returns the handler's method for an rpc, or for one operation of its stream; see `Endpoint.authenticate`."""
     handle: Handle = getattr(endpoint.handler, "operate" if name == OPERATE else name)
-    return handle
+    authenticate = endpoint.authenticate
+    if authenticate is None or name == OPERATE or rules_of(endpoint.descriptor)[name].is_public:
+        return handle
+
+    async def authenticated(request: Message, call: Call) -> Message:
+        await authenticate(call)
+        return await handle(request, call)
+
+    return authenticated
 
 
 def _path(method: MethodDescriptor) -> str:

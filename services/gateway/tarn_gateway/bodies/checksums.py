@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from awscrt import checksums as crt
 
 from tarn.core.entry import Checksum
+from tarn.core.entry_check import CHECKSUM_BYTES
 from tarn.core.value import hot_value
 from tarn_gateway.http import Headers
 from tarn_gateway.s3error import S3Error
@@ -81,13 +82,7 @@ class _Crc:
         return self._crc.to_bytes(self._size, "big")
 
 
-_SIZES: Final[Mapping[Algorithm, int]] = {
-    Algorithm.CRC32: 4,
-    Algorithm.CRC32C: 4,
-    Algorithm.CRC64NVME: 8,
-    Algorithm.SHA1: 20,
-    Algorithm.SHA256: 32,
-}
+_SIZES: Final[Mapping[Algorithm, int]] = {each: CHECKSUM_BYTES[each] for each in Algorithm}
 
 
 def _new(algorithm: Algorithm) -> _Digest:

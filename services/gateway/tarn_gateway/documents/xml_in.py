@@ -14,6 +14,7 @@ from typing import Final
 
 from lxml import etree
 
+from tarn.core.entry_check import PARTS_MAX
 from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.s3error import S3Error
 
@@ -33,7 +34,6 @@ DELETE_BYTES_MAX: Final = 2 * 1024**2
 COMPLETE_BYTES_MAX: Final = 8 * 1024**2
 """Size limit of a CompleteMultipartUpload document: 10,000 indented parts with ETag and all checksums fit."""
 DELETE_KEYS_MAX: Final = 1000
-PARTS_MAX: Final = 10_000
 
 
 def _malformed(detail: str) -> S3Error:

@@ -9,7 +9,7 @@ from datetime import date
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from tarn.core.entry import Checksum
+from tarn.core.entry import Checksum, shown_time_us
 from tarn_gateway.http import Response
 from tarn_gateway.xml_text import escape, escape_all, url_encode, url_encode_all
 
@@ -60,7 +60,7 @@ def answer(document: bytes, headers: Iterable[tuple[str, str]] = ()) -> Response
 
 def iso_date(time_us: int) -> str:
     """Formats a time as `2009-10-12T17:50:30.000Z`. Whole seconds, so that it equals Last-Modified."""
-    minute, second = divmod(time_us // 1_000_000, 60)
+    minute, second = divmod(shown_time_us(time_us) // 1_000_000, 60)
     return _iso_minute(minute) + _SECONDS[second]
 
 

@@ -20,6 +20,7 @@ import structlog
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Checksum, Entry, pack, unpack
+from tarn.core.entry_check import OBJECT_BYTES_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import is_quota_exceeded
 from tarn_gateway.backend import Backend
@@ -49,7 +50,6 @@ from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 __all__ = ["Expected", "complete_multipart_upload", "plan_object"]
 
 PART_BYTES_MIN: Final = 5 * 1024**2
-OBJECT_BYTES_MAX: Final = 5 * 1024**4
 
 _UNCERTAIN: Final = frozenset(
     {Kind.UNKNOWN_OUTCOME, Kind.DEADLINE, Kind.UNAVAILABLE, Kind.INTERNAL, Kind.CORRUPT}

@@ -7,6 +7,7 @@ that is recorded last counts, as in S3.
 from __future__ import annotations
 
 from tarn.block.port import BlockNotFoundError, BlockWriter, PartWriter
+from tarn.core.entry_check import PARTS_MAX
 from tarn.core.errors import Reason, TarnError
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import copy_block
@@ -16,7 +17,6 @@ from tarn_gateway.http import Response
 from tarn_gateway.operations.copying import find_source
 from tarn_gateway.operations.erased import told_if_erased
 from tarn_gateway.operations.uploads import (
-    PART_NUMBER_MAX,
     discard_parts,
     find_upload,
     upload_block,
@@ -69,10 +69,10 @@ async def upload_part_copy(backend: Backend, request: S3Request) -> Response:
 def _part_number(request: S3Request) -> int:
     text = request.query.text("partNumber")
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
-    if not 1 <= number <= PART_NUMBER_MAX:
+    if not 1 <= number <= PARTS_MAX:
         raise S3Error(
             "InvalidArgument",
-            f"partNumber must be an integer from 1 to {PART_NUMBER_MAX}.",
+            f"partNumber must be an integer from 1 to {PARTS_MAX}.",
             ArgumentName="partNumber",
             ArgumentValue=text[:80],
         )

@@ -11,6 +11,7 @@ import structlog
 
 from tarn.block.port import BlockKey
 from tarn.core.entry import Checksum, Entry, pack
+from tarn.core.entry_check import PARTS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
 from tarn.rpc.wire.call import Call
@@ -38,7 +39,6 @@ __all__ = [
 ]
 
 PAGE_MAX: Final = 1000
-PART_NUMBER_MAX: Final = 10_000
 _NOTHING: Final = Entry(0, 0, bytes(16), bytes(16))
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -145,7 +145,7 @@ async def list_parts(backend: Backend, request: S3Request) -> Response:
     """ListParts."""
     query = request.query
     max_parts = query.integer("max-parts", PAGE_MAX, least=0, most=PAGE_MAX)
-    marker = query.integer("part-number-marker", 0, least=0, most=PART_NUMBER_MAX)
+    marker = query.integer("part-number-marker", 0, least=0, most=PARTS_MAX)
     opening = backend.opening_call(request)
     upload = await find_upload(backend, request, opening)
     parts: list[xml_out.ListedPart] = []

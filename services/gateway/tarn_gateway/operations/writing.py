@@ -15,6 +15,7 @@ from typing import Final
 from tarn.block.port import BlockKey
 from tarn.core.condition import ANY, WriteCondition
 from tarn.core.entry import Entry, operation_of, pack
+from tarn.core.entry_check import LINEAGE_BYTES_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
 from tarn.core.quota import is_quota_exceeded
@@ -41,7 +42,6 @@ __all__ = [
 ]
 
 _AUDIT: Final = "https://audit.example.org/hadoop/"
-_LINEAGE_BYTES_MAX: Final = 4096
 
 _REFUSED: Final = frozenset(
     {
@@ -120,7 +120,7 @@ async def _put_root(
 def lineage_of(headers: Headers) -> str:
     """Returns the audit header that S3A sends as Referer: job, task attempt and user of a write."""
     referer = headers.text("referer")
-    if not referer.startswith(_AUDIT) or len(referer) > _LINEAGE_BYTES_MAX:
+    if not referer.startswith(_AUDIT) or len(referer) > LINEAGE_BYTES_MAX:
         return ""
     return referer
 

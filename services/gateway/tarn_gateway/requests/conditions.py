@@ -13,6 +13,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
+from tarn.core.entry import shown_time_us
 from tarn_gateway.http import Headers
 from tarn_gateway.s3error import S3Error
 
@@ -38,7 +39,7 @@ def quoted(etag: str) -> str:
 
 def http_date(time_us: int) -> str:
     """Formats a time as `Sun, 06 Nov 1994 08:49:37 GMT`; fractions of a second are truncated."""
-    return _http_date(time_us // 1_000_000)
+    return _http_date(shown_time_us(time_us) // 1_000_000)
 
 
 @lru_cache(maxsize=4096)  # objects written together are read together
@@ -99,7 +100,7 @@ class ReadConditions:
             etag: without quotes.
             mtime_us: of the object; compared in whole seconds, as Last-Modified shows them.
         """
-        mtime_s = mtime_us // 1_000_000
+        mtime_s = shown_time_us(mtime_us) // 1_000_000
         if self.if_match is not None:
             if not _matches(self.if_match, etag):
                 return Verdict.FAILED

@@ -9,15 +9,21 @@ from email.header import decode_header
 from typing import Final
 
 from tarn.core.entry import METADATA_BYTES_MAX, Entry
+from tarn.core.entry_check import HEADER_BYTES_MAX
 from tarn.core.value import hot_value
 from tarn_gateway.http import Headers
 from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
 
-__all__ = ["ObjectHeaders", "override_headers", "parse_object_headers", "response_headers"]
+__all__ = [
+    "SYSTEM",
+    "ObjectHeaders",
+    "override_headers",
+    "parse_object_headers",
+    "response_headers",
+]
 
 PREFIX: Final = "x-amz-meta-"
-HEADER_BYTES_MAX: Final = 8 * 1024
 DEFAULT_CONTENT_TYPE: Final = "binary/octet-stream"
 
 _ENCODED: Final = re.compile(r"=\?[^?\s]+\?[bBqQ]\?[^?\s]*\?=", re.ASCII)
@@ -94,7 +100,7 @@ def parse_object_headers(headers: Headers) -> ObjectHeaders:
             above 8 KiB.
     """
     stored = {}
-    for name in _SYSTEM:
+    for name in SYSTEM:
         value = headers.get(name)
         if value is None:
             continue
@@ -107,7 +113,7 @@ def parse_object_headers(headers: Headers) -> ObjectHeaders:
     return ObjectHeaders(metadata=_metadata(headers), **stored)
 
 
-_SYSTEM: Final = (
+SYSTEM: Final = (
     "content-type",
     "content-encoding",
     "cache-control",

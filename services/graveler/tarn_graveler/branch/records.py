@@ -20,7 +20,13 @@ from tarn.core.branch_expiry import BranchExpiry
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import UNATTRIBUTED, Cause, HeadChange, HeadOperation
-from tarn.core.ids import BranchId, CommitId, TokenId, parse_branch_id
+from tarn.core.ids import (
+    BranchId,
+    CommitId,
+    TokenId,
+    parse_branch_id,
+    parse_new_branch_id,
+)
 from tarn.core.reflog import (
     OUTBOX_MAX,
     begin_reflog,
@@ -285,7 +291,10 @@ class Branches:
             if undone is not None and newest is not None and newest.sequence > undone.sequence:
                 raise _was_restored(name)
 
-        branch_id = parse_branch_id(name.branch_id)
+        # A dump and a deleted branch may have names of older releases.
+        is_new = not create_time_us and undone is None
+        parse = parse_new_branch_id if is_new else parse_branch_id
+        branch_id = parse(name.branch_id)
         nonce = await self._names.create(
             name.repository, RefKind.BRANCH, branch_id, encode, before_live
         )

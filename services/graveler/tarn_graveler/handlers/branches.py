@@ -11,7 +11,15 @@ from tarn.core.branch import Branch, Token
 from tarn.core.branch_expiry import BranchExpiry, ExpiryState, expiry_in
 from tarn.core.clock import DAY_US
 from tarn.core.head_change import Cause, HeadOperation
-from tarn.core.ids import BranchId, parse_branch_id, parse_commit_id, parse_path, parse_tag_id
+from tarn.core.ids import (
+    BranchId,
+    parse_branch_id,
+    parse_commit_id,
+    parse_new_branch_id,
+    parse_new_tag_id,
+    parse_path,
+    parse_tag_id,
+)
 from tarn.core.levels import Feature
 from tarn.core.listing.spans import PathSpan
 from tarn.core.retention import TagRule
@@ -116,7 +124,7 @@ class BranchHandler:
         self, request: branch_pb.CreateBranchRequest, call: Call
     ) -> branch_pb.CreateBranchResponse:
         """Creates a branch at the commit of any ref."""
-        branch_id = parse_branch_id(request.branch_id)
+        branch_id = parse_new_branch_id(request.branch_id)
         repository, grant = await self._guard.enter_repository(
             call, _BRANCH_RULES["CreateBranch"], request
         )
@@ -281,7 +289,7 @@ class TagHandler:
         self, request: tag_pb.CreateTagRequest, call: Call
     ) -> tag_pb.CreateTagResponse:
         """Creates a tag at the commit of any ref."""
-        tag_id = parse_tag_id(request.tag_id)
+        tag_id = parse_new_tag_id(request.tag_id)
         repository, _ = await self._guard.enter_repository(call, _TAG_RULES["CreateTag"], request)
         source = request.source_ref or repository.default_branch
         reading = _TAG_RULES["CreateTag"].also["source"]

@@ -52,10 +52,11 @@ class CommitHandler(DifferenceMethods):
         repository, _ = await self._guard.enter_repository(call, _RULES["GetCommit"], request)
         commit_id = await self._refs.commit_of(repository, request.ref)
         commit = await self._commits.get(repository, commit_id)
+        shadowed = await self._refs.shadowed_by(repository, request.ref)
         found = commit_message(commit_id, commit)
         for expiry in (await self._expired.find(repository, [commit_id])).values():
             found.expired_by = expiry.rule
-        return pb.GetCommitResponse(commit=found)
+        return pb.GetCommitResponse(commit=found, shadowed_commit_id=shadowed)
 
     async def ListCommits(
         self, request: pb.ListCommitsRequest, call: Call

@@ -12,6 +12,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, parse_branch_id, parse_path
 from tarn.core.listing.diff import DiffPage
 from tarn.core.listing.folders import FolderPage
+from tarn.core.listing.sizes import bounded
 from tarn.core.listing.tally import ChangeStats
 from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
@@ -59,8 +60,8 @@ def counts_message(stats: ChangeStats) -> merge_pb.MergeCounts:
         added_count=stats.added,
         changed_count=stats.updated,
         removed_count=stats.removed,
-        added_bytes=stats.bytes_added,
-        removed_bytes=stats.bytes_removed,
+        added_bytes=bounded(stats.bytes_added),
+        removed_bytes=bounded(stats.bytes_removed),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tarn.core.access.policy import Grant
 from tarn.core.condition import UNCONDITIONAL
-from tarn.core.entry import address_of
+from tarn.core.entry_check import check_entry, invalid_entry
 from tarn.core.erasure import ADDRESS_BYTES
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
@@ -18,7 +18,6 @@ from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import (
     AccessGuard,
-    entry_to_store,
     paging,
     read_condition,
     timestamp,
@@ -88,13 +87,17 @@ class EntryHandler:
             raise repository_not_found(request.repository_id)
         path, entry = request.path, request.entry
         parse_path(path)
-        size_bytes = entry_to_store(entry).size
+        size_bytes, operation_id = check_entry(entry)
         name = BranchName(repository, branch_to_write(request.branch_id))
         condition = UNCONDITIONAL
         if request.HasField("condition"):
             resource = _STAGE.also["if_match"].resource.of(request)
             condition = await read_condition(self._guard, call, _STAGE, request.condition, resource)
-        is_new = await self._check_issued(request, entry, call)
+        if bool(condition) != bool(operation_id):
+            # Without a condition, a row that names an upload would pass for its completion.
+            text = "names a conditional write or an upload; exactly the entries of these do"
+            raise invalid_entry("entry.operation_id", text)
+        is_new = await self._check_issued(request, call)
         is_repeat = False
         admitted = await self._admission.object(repository, size_bytes)
         try:
@@ -109,7 +112,7 @@ class EntryHandler:
         result.stage.is_repeat = is_repeat
         return result
 
-    async def _check_issued(self, request: pb.Stage, entry: bytes, call: Call) -> bool:
+    async def _check_issued(self, request: pb.Stage, call: Call) -> bool:
         """Whether the address of an entry was made for this call.
 
         Only gateways stage addresses in the namespace: they make them, or they found them by a lookup for a copy. A
@@ -119,8 +122,6 @@ class EntryHandler:
         Raises:
             TarnError: DENIED, ADDRESS_NOT_ISSUED.
         """
-        if address_of(entry) is None:
-            return False
         if await self._guard.is_gateway(call, request.gateway_token):
             return request.is_new_address
         if not self._is_online and not self._features.allows(Feature.ISSUED_ADDRESSES):

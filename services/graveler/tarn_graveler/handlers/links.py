@@ -6,6 +6,7 @@ from typing import Final
 
 from tarn.core.access.policy import Grant
 from tarn.core.entry import Entry, pack
+from tarn.core.entry_check import check_template
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.kv.records import Repository
@@ -15,7 +16,7 @@ from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, read_condition, timestamp
-from tarn_graveler.handlers.uploads import admit_step, allow_step, check_template
+from tarn_graveler.handlers.uploads import admit_step, allow_step
 from tarn_graveler.history.resolving import branch_to_write
 from tarn_graveler.uploads.links import WrittenObject, is_link
 from tarn_graveler.uploads.state import OpenUpload

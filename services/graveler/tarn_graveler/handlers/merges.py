@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tarn.block.merging import ConflictPage
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import CommitId, parse_branch_id
+from tarn.core.ids import CommitId, parse_branch_id, parse_new_branch_id
 from tarn.core.listing.choice import Choice, ChoiceRule, Side
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
@@ -77,7 +77,7 @@ class MergeHandler:
         self, request: pb.CreateMergeBranchRequest, call: Call
     ) -> pb.CreateMergeBranchResponse:
         """Creates a branch at the merge of two refs."""
-        branch_id = parse_branch_id(request.branch_id)
+        branch_id = parse_new_branch_id(request.branch_id)
         rule = _RULES["CreateMergeBranch"]
         reading = rule.also["destination"]
         await self._guard.enter(call, reading, reading.resource.of(request))

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from tarn.client.quotas import limits_of
 from tarn.core.errors import Kind, TarnError
+from tarn.core.listing.sizes import bounded
 from tarn.core.quota import Limits, Quota, QuotaKind, check_quota, parse_kind
 from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
@@ -61,7 +62,7 @@ class QuotaHandler:
         objects, size = await counter.staged(repository, Limits())
         return Limits(
             staged_objects=objects,
-            staged_bytes=size,
+            staged_bytes=bounded(size),
             branches=await counter.branches(repository, 0),
             uploads=await counter.uploads(repository, 0),
         )

@@ -7,7 +7,7 @@ from contextlib import suppress
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadOperation
-from tarn.core.ids import parse_branch_id, parse_repository_id
+from tarn.core.ids import parse_new_branch_id, parse_repository_id
 from tarn.core.levels import Feature
 from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
 from tarn.kv.records import Repository
@@ -59,7 +59,7 @@ class RepositoryHandler:
         repository_id = parse_repository_id(request.repository_id)
         rule = _RULES["CreateRepository"]
         grant = await self._guard.enter(call, rule, rule.resource.of(request))
-        default_branch = parse_branch_id(request.default_branch_id or "main")
+        default_branch = parse_new_branch_id(request.default_branch_id or "main")
         reservation = await self._repositories.reserve(
             repository_id, request.storage_namespace, default_branch
         )

@@ -12,7 +12,6 @@ from tarn.core.access.policy import Grant
 from tarn.core.access.service import Service
 from tarn.core.change_kind import ChangeKind
 from tarn.core.condition import WriteCondition
-from tarn.core.entry import ENTRY_BYTES_MAX, Entry, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule
@@ -28,7 +27,6 @@ __all__ = [
     "CommitText",
     "RepositoryRequest",
     "checked_metadata",
-    "entry_to_store",
     "page_of",
     "paging",
     "read_condition",
@@ -52,19 +50,6 @@ def timestamp(time_us: int) -> Timestamp:
 def paging(requested: int, default: int = PAGE_DEFAULT, maximum: int = PAGE_MAX) -> int:
     """Returns the number of items of a page (AIP-158)."""
     return page_size(requested, default, maximum)
-
-
-def entry_to_store(packed: bytes) -> Entry:
-    """Returns the entry that a caller sent, after checking that it can be unpacked and is short enough for a
-    page.
-
-    Raises:
-        TarnError: METADATA_TOO_LARGE; CORRUPT, as `unpack`.
-    """
-    if len(packed) > ENTRY_BYTES_MAX:
-        text = f"the entry has {len(packed)} bytes; at most {ENTRY_BYTES_MAX} are allowed"
-        raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
-    return unpack(packed)
 
 
 KeyT = TypeVar("KeyT", bound=str)

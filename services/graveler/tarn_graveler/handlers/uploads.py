@@ -5,7 +5,17 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from tarn.core.entry import ENTRY_BYTES_MAX, unpack
+from tarn.block.keys import check_part
+from tarn.core.entry import TIME_US_MAX, address_of
+from tarn.core.entry_check import (
+    CHECKSUM_BYTES,
+    OBJECT_BYTES_MAX,
+    PARTS_MAX,
+    check_checksum,
+    check_entry,
+    check_template,
+    invalid_entry,
+)
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.kv.port import OutcomeUnknownError
@@ -17,7 +27,6 @@ from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import (
     AccessGuard,
     RepositoryRequest,
-    entry_to_store,
     paging,
     read_condition,
     timestamp,
@@ -25,17 +34,16 @@ from tarn_graveler.handlers.requests import (
 from tarn_graveler.history.resolving import branch_to_write
 from tarn_graveler.quotas.admission import NOT_LIMITED, Admission
 from tarn_graveler.uploads.daily_partitions import upload_not_found
-from tarn_graveler.uploads.state import PARTS_MAX, NewUpload, OpenUpload
+from tarn_graveler.uploads.state import NewUpload, OpenUpload
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 from tarn_proto.store.v1 import graveler_pb2 as store
 
-__all__ = ["UploadHandler", "allow_step", "check_template"]
+__all__ = ["UploadHandler", "allow_step"]
 
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["UploadService"])
 
-_TEMPLATE_BYTES_MAX = ENTRY_BYTES_MAX - 512
-"""Leaves room for the fields that a completion adds: the number of parts and their checksums."""
 _HASH_BYTES = 32
+_MD5_BYTES = 16
 
 
 def _message(repository: Repository, upload: OpenUpload) -> pb.Upload:
@@ -58,16 +66,47 @@ def _invalid(text: str) -> TarnError:
     return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
 
 
-def check_template(template: bytes) -> None:
-    """Checks the headers of the request that begins an upload.
+def _check_algorithm(request: pb.CreateUploadRequest) -> None:
+    """Refuses a checksum algorithm that S3 does not have."""
+    if request.checksum_algorithm and request.checksum_algorithm not in CHECKSUM_BYTES:
+        known = ", ".join(CHECKSUM_BYTES)
+        text = f"is {request.checksum_algorithm[:20]!r}, which is none of {known}"
+        raise invalid_entry("checksum_algorithm", text, known)
+
+
+def _checked_part(part: pb.UploadPart, algorithm: str) -> store.UploadPartRecord:
+    """Returns the record of a part. Listings and the completion of the upload read it, so it is checked here.
 
     Raises:
-        TarnError: METADATA_TOO_LARGE; CORRUPT, as `unpack`.
+        TarnError: INVALID_ARGUMENT with the field and its limit.
     """
-    if len(template) > _TEMPLATE_BYTES_MAX:
-        text = f"the headers have {len(template)} bytes; at most {_TEMPLATE_BYTES_MAX} are allowed"
-        raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
-    unpack(template)
+    if not 1 <= part.part_number <= PARTS_MAX:
+        text = f"is {part.part_number}, not 1 to {PARTS_MAX}"
+        raise invalid_entry("part.part_number", text, PARTS_MAX)
+    check_part(part.part_number, part.attempt)
+    if not 0 <= part.size_bytes <= OBJECT_BYTES_MAX:
+        text = f"is {part.size_bytes}, not 0 to {OBJECT_BYTES_MAX}"
+        raise invalid_entry("part.size_bytes", text, OBJECT_BYTES_MAX)
+    if len(part.md5) != _MD5_BYTES:
+        text = f"has {len(part.md5)} bytes, not {_MD5_BYTES}"
+        raise invalid_entry("part.md5", text, _MD5_BYTES)
+    create_time_us = part.create_time.seconds * 1_000_000 + part.create_time.nanos // 1000
+    if not 0 <= create_time_us <= TIME_US_MAX:
+        text = f"is {create_time_us}, not 0 to {TIME_US_MAX} microseconds since 1970"
+        raise invalid_entry("part.create_time", text, TIME_US_MAX)
+    if bool(part.checksum) != bool(algorithm):
+        text = f"is {part.checksum[:80]!r}; the checksum algorithm of the upload is {algorithm or 'none'}"
+        raise invalid_entry("part.checksum", text)
+    if algorithm and check_checksum("part.checksum", algorithm, part.checksum):
+        raise invalid_entry("part.checksum", f"{part.checksum[:80]} has a number of parts")
+    return store.UploadPartRecord(
+        part_number=part.part_number,
+        attempt=part.attempt,
+        size_bytes=part.size_bytes,
+        md5=part.md5,
+        create_time_us=create_time_us,
+        checksum=part.checksum,
+    )
 
 
 async def allow_step(
@@ -139,6 +178,7 @@ class UploadHandler:
             call, _RULES["CreateUpload"], request
         )
         check_template(request.template)
+        _check_algorithm(request)
         branch_id = branch_to_write(request.branch_id)
         await self._branches.fresh(BranchName(repository, branch_id))
         new = NewUpload(
@@ -184,17 +224,7 @@ class UploadHandler:
         rule = _RULES["RecordUploadPart"]
         repository, upload = await self._enter(call, rule, request)
         await allow_step(self._guard, call, rule, repository, upload)
-        part = request.part
-        if not 1 <= part.part_number <= PARTS_MAX or len(part.md5) != 16 or part.size_bytes < 0:
-            raise _invalid(f"part {part.part_number} is not 1 to {PARTS_MAX} with size and MD5")
-        record = store.UploadPartRecord(
-            part_number=part.part_number,
-            attempt=part.attempt,
-            size_bytes=part.size_bytes,
-            md5=part.md5,
-            create_time_us=part.create_time.ToMicroseconds(),
-            checksum=part.checksum,
-        )
+        record = _checked_part(request.part, upload.record.checksum_algorithm)
         await self._uploads.record_part(repository, upload.upload_id, record)
         return pb.RecordUploadPartResponse()
 
@@ -263,14 +293,15 @@ class UploadHandler:
         rule = _RULES["FinishCompleteUpload"]
         repository, upload = await self._enter(call, rule, request)
         await allow_step(self._guard, call, rule, repository, upload)
-        entry = entry_to_store(request.entry)
-        if entry.address != upload.record.address:
-            raise _invalid("the entry's address is not the upload's")
+        size_bytes, operation_id = check_entry(request.entry)
+        if address_of(request.entry) != upload.record.address:
+            raise invalid_entry("entry.address", "is not that of the upload")
         resource = rule.also["if_match"].resource.of_found(request, upload=upload.record)
         condition = await read_condition(self._guard, call, rule, request.condition, resource)
-        if entry.operation_id != upload.upload_id:
-            raise _invalid("the entry of a completed upload must name the upload as its operation")
-        with await admit_step(self._admission, repository, upload, entry.size):
+        if operation_id != upload.upload_id:
+            text = "is not the upload, which the entry of its completion must name"
+            raise invalid_entry("entry.operation_id", text)
+        with await admit_step(self._admission, repository, upload, size_bytes):
             await self._uploads.finish_complete(
                 repository, upload.upload_id, request.claim, request.entry, condition
             )

@@ -169,11 +169,15 @@ class Commits:
         Raises:
             TarnError: REF_AMBIGUOUS when there are several.
         """
-        partition = self._repositories.keys_of(repository).commits
-        root = RepositoryKeys.commit("")
-        rows = RowSource(self._kv, partition, root, lambda name, _: (name, None), prefix=prefix)
-        found = (await rows.read("", 2)).items
+        found = await self.with_prefix(repository, prefix, 2)
         if len(found) > 1:
             text = f"several commits start with {prefix}"
             raise TarnError(Kind.INVALID, Reason.REF_AMBIGUOUS, text, ref=prefix)
-        return CommitId(found[0][0]) if found else None
+        return found[0] if found else None
+
+    async def with_prefix(self, repository: Repository, prefix: str, limit: int) -> list[CommitId]:
+        """Returns the first `limit` commits whose ids start with `prefix`, in order."""
+        partition = self._repositories.keys_of(repository).commits
+        root = RepositoryKeys.commit("")
+        rows = RowSource(self._kv, partition, root, lambda name, _: (name, None), prefix=prefix)
+        return [CommitId(name) for name, _ in (await rows.read("", limit)).items]

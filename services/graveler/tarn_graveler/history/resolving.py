@@ -94,6 +94,21 @@ class Refs:
         version = await self._branches.fresh(resolved)
         return version.branch.commit_id
 
+    async def shadowed_by(self, repository: Repository, ref: str) -> str:
+        """Returns a commit that the name in a ref hides, because its id begins with that name. Empty: none.
+
+        Raises:
+            TarnError: as `commit_of`.
+        """
+        expression = parse_ref(ref)
+        if expression.moment is not None or not may_be_prefix(expression.base):
+            return ""
+        ids = await self._commits.with_prefix(repository, expression.base, 2)
+        if not ids:
+            return ""
+        meant = await self.commit_of(repository, expression.base)
+        return next((each for each in ids if each != meant), "")
+
     async def _base(
         self, repository: Repository, expression: RefExpression, ref: str
     ) -> BranchName | OnCommit:

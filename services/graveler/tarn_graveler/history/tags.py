@@ -8,7 +8,7 @@ import structlog
 
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import CommitId, TagId, parse_tag_id
+from tarn.core.ids import CommitId, TagId, parse_new_tag_id, parse_tag_id
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Kv, PredicateFailedError, Versioned
 from tarn.kv.records import RefKind, Repository, Tag, decode_tag, encode_tag
@@ -74,9 +74,9 @@ class Tags:
                 # Under the pending record, which is a root (rule 14).
                 await self._expired.refuse(repository, [commit_id])
 
-        nonce = await self._names.create(
-            repository, RefKind.TAG, parse_tag_id(tag_id), encode, before_live
-        )
+        # A dump may hold names of older releases.
+        name = parse_tag_id(tag_id) if create_time_us else parse_new_tag_id(tag_id)
+        nonce = await self._names.create(repository, RefKind.TAG, name, encode, before_live)
         return replace(tag, nonce=nonce)
 
     async def _read(self, repository: Repository, tag_id: str) -> tuple[Tag, Versioned]:

@@ -18,6 +18,8 @@ from tarn.block.port import BlockKey, BlockNotFoundError, BlockStore, PresignedW
 from tarn.core.clock import Clock
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, pack, unpack
+from tarn.core.entry_check import OBJECT_BYTES_MAX, check_template
+from tarn.core.entry_check import PARTS_MAX as OBJECT_PARTS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UserId, physical_path
 from tarn.kv.records import Repository
@@ -30,7 +32,6 @@ LINK_SECONDS: Final = 3600
 """Life of an issued address and its URLs."""
 PARTS_MAX: Final = 1000
 """Parts for which URLs are issued: an answer stays below 1 MiB."""
-SIZE_MAX: Final = 5 * 1024**4
 
 _FINISH_TRIES: Final = 3
 _FINISH_PAUSE_S: Final = 0.2
@@ -65,10 +66,15 @@ class WrittenObject:
     etag: str
 
     def __post_init__(self) -> None:
-        if not 0 <= self.size <= SIZE_MAX:
-            raise _invalid("size_bytes", f"the size is 0 to {SIZE_MAX} bytes, not {self.size}")
-        if not _ETAG.fullmatch(self.etag):
-            text = f"the ETag {self.etag[:80]!r} is not 32 hex digits, with -N appended for N parts"
+        if not 0 <= self.size <= OBJECT_BYTES_MAX:
+            text = f"the size is 0 to {OBJECT_BYTES_MAX} bytes, not {self.size}"
+            raise _invalid("size_bytes", text)
+        found = _ETAG.fullmatch(self.etag)
+        if found is None or int(found[2] or 0) > OBJECT_PARTS_MAX:
+            text = (
+                f"the ETag {self.etag[:80]!r} is not 32 hex digits, with -N appended for N parts, at most "
+                f"{OBJECT_PARTS_MAX}"
+            )
             raise _invalid("etag", text)
 
     @property
@@ -170,6 +176,10 @@ class Links:
                 BLOCK_NOT_FOUND: nothing was written; the errors of `Uploads.begin_complete` and `finish_complete`.
         """
         record, upload_id = upload.record, upload.upload_id
+        if record.state == pb.UPLOAD_STATE_OPEN:
+            check_template(
+                record.template
+            )  # a replica of an older release may have issued the address
         if record.state != pb.UPLOAD_STATE_COMPLETED:
             self._check_time(record)
             await self._check_block(repository, upload, written)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from tarn.core.clock import DAY_US, Clock, IdSource
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
+from tarn.core.entry_check import PARTS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UploadId
 from tarn.kv.keys import RepositoryKeys
@@ -26,9 +27,8 @@ from tarn_graveler.uploads.daily_partitions import ENDED, LIVE, DailyUploads, up
 from tarn_graveler.uploads.records import RecordedAttempts, UploadRecords, require_claim
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
-__all__ = ["PARTS_MAX", "Claim", "NewUpload", "OpenUpload", "Uploads"]
+__all__ = ["Claim", "NewUpload", "OpenUpload", "Uploads"]
 
-PARTS_MAX = 10_000
 _CLAIM_US = 300_000_000
 """A completion without progress for five minutes counts as dead; another one may take over."""
 

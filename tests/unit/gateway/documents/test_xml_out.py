@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from tarn.core.entry import Checksum
+from tarn.core.entry import Checksum, Entry, listed_of, pack, shown_time_us
 from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.xml_out import (
     DeletedKey,
@@ -22,6 +22,8 @@ from tarn_gateway.documents.xml_out import (
     Listing,
     UploadListing,
 )
+from tarn_gateway.http import Headers
+from tarn_gateway.requests.conditions import Verdict, http_date, parse_http_date, read_conditions
 from tarn_gateway.xml_text import escape, escape_all, url_encode, url_encode_all
 
 TIME_US = 1_255_369_830_999_999
@@ -81,6 +83,26 @@ def test_listings_give_back_every_key(url_encoded: bool) -> None:
     assert v2["KeyCount"] == len(KEYS) + 2
     assert (v2["ContinuationToken"], v2["NextContinuationToken"]) == ("t&", "u")
     assert decode(v2["StartAfter"]) == "s&"
+
+
+@pytest.mark.parametrize(
+    ("time_us", "shown"),
+    [
+        (2**63 - 1, "9999-12-30T23:59:59.000Z"),
+        (-(2**63), "1970-01-01T00:00:00.000Z"),
+        (-1, "1970-01-01T00:00:00.000Z"),
+    ],
+)
+def test_times_that_no_calendar_has_are_shown_as_the_nearest_one(time_us: int, shown: str) -> None:
+    """An older release stored them; one such object must not hide all others of its page."""
+    made = Entry(1, time_us, bytes(16), bytes(16))
+    listing = Listing("repo", ["a"], listed_of([pack(made)]))
+    for document in (xml_out.list_objects_v1(listing), xml_out.list_objects_v2(listing)):
+        assert f"<LastModified>{shown}</LastModified>".encode() in document
+    assert xml_out.iso_date(time_us) == shown
+    assert parse_http_date(http_date(time_us)) == shown_time_us(time_us) // 1_000_000
+    conditions = read_conditions(Headers([("if-modified-since", http_date(time_us))]))
+    assert conditions.judge("e", time_us) is Verdict.NOT_MODIFIED
 
 
 def test_an_empty_listing() -> None:

@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+import base64
+from contextlib import suppress
+from dataclasses import replace
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tarn.core.entry import Entry, pack, unpack
+from tarn.core.entry_check import CHECKSUM_BYTES, check_entry
+from tarn.core.errors import TarnError
+from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.http import Headers
+from tarn_gateway.http.head import HeadError, parse_head
+from tarn_gateway.http.limits import HttpLimits
 from tarn_gateway.requests.object_headers import (
+    SYSTEM,
     ObjectHeaders,
     override_headers,
     parse_object_headers,
@@ -95,3 +107,40 @@ def test_overrides_replace_headers_of_a_read() -> None:
     ]
     with pytest.raises(S3Error, match="InvalidArgument"):
         override_headers([], parse_query(b"response-expires=a%0D%0AX-Evil:1"))
+
+
+_VALUES = st.text(st.characters(codec="latin-1"), max_size=40)
+_WORDS = st.text(max_size=20).map(
+    lambda text: f"=?UTF-8?B?{base64.b64encode(text.encode()).decode()}?="
+)
+_TOKENS = st.text("!#$%&'*+-.^_`|~AZaz09", max_size=8)
+_NAMES = st.one_of(st.sampled_from(SYSTEM), _TOKENS.map("x-amz-meta-{}".format))
+
+
+@given(st.lists(st.tuples(_NAMES, st.one_of(_VALUES, _WORDS)), max_size=6))
+@example([("content-type", "text/html\r\nSet-Cookie: a=b")])
+@example([("content-disposition", "a\tb\x7f")])
+@example([("x-amz-meta-a", "=?UTF-8?B?DQo=?=")])
+@example([("expires", "x" * 8192), ("x-amz-meta-a", "y" * 2047)])
+def test_graveler_takes_what_a_request_can_send(pairs: list[tuple[str, str]]) -> None:
+    """And refuses what no request can: the characters that the HTTP parser lets through are those of the check."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in pairs)
+    sent = None
+    with suppress(HeadError):
+        sent = parse_head(
+            f"PUT / HTTP/1.1\r\nhost: a\r\n{lines}\r\n".encode("latin-1"), HttpLimits()
+        )
+    # A line break in a value begins another header.
+    is_sent = sent is not None and len(sent.headers.pairs) == 1 + len(pairs)
+    headers = sent.headers if is_sent and sent is not None else Headers(pairs)
+    packed = pack(replace(entry(parse_object_headers(headers)), address=bytes(range(16))))
+    refusal = ""
+    try:
+        check_entry(packed)
+    except TarnError as error:
+        refusal = error.message
+    assert not (is_sent and refusal), refusal
+
+
+def test_the_checksum_algorithms_are_those_that_graveler_takes() -> None:
+    assert set(Algorithm) == set(CHECKSUM_BYTES)
