@@ -154,12 +154,9 @@ def write_condition(headers: Headers) -> WriteCondition:
 
     Raises:
         S3Error: NotImplemented for forms that S3 also refuses: If-None-Match of an ETag, both headers
-            together, several ETags, and the two date conditions.
+            together, and several ETags. (`header_table` refuses the two date conditions.)
     """
     none_match, match = headers.get("if-none-match"), headers.get("if-match")
-    for name in ("if-modified-since", "if-unmodified-since"):
-        if name in headers:
-            raise _refused(name)
     if none_match is None and match is None:
         return UNCONDITIONAL
     if none_match is not None:
