@@ -12,6 +12,7 @@ import base64
 import binascii
 import enum
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -35,6 +36,7 @@ __all__ = [
     "checksum_headers",
     "composite_checksum",
     "full_object_checksum",
+    "known_checksums",
     "multipart_md5",
     "parse_algorithm",
     "parse_claims",
@@ -117,6 +119,16 @@ def checksum_headers(checksums: Iterable[Checksum]) -> list[tuple[str, str]]:
         composite = any(each.composite for each in checksums)
         headers.append(("x-amz-checksum-type", "COMPOSITE" if composite else "FULL_OBJECT"))
     return headers
+
+
+_STORED: Final = re.compile(r"[0-9A-Za-z+/]+=*(?:-[0-9]+)?", re.ASCII)
+
+
+def known_checksums(checksums: Iterable[Checksum]) -> tuple[Checksum, ...]:
+    """Returns the checksums of a stored entry that a client can be told: graveler takes entries from others, too."""
+    return tuple(
+        each for each in checksums if each.algorithm in _SIZES and _STORED.fullmatch(each.value)
+    )
 
 
 _BY_HEADER: Final[Mapping[str, Algorithm]] = {checksum_header(each): each for each in Algorithm}
