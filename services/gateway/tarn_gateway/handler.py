@@ -83,10 +83,10 @@ class S3Handler:
         query = parse_query(request.raw_query)
         refuse_version(query)
         operation = trace.operation = route(request.method, address, query, request.headers)
-        check_headers(operation.name, request.headers, trace.user)
         _check_bucket(address)
         s3_request = S3Request(request, began, operation, address, query, signed, granted)
         _note(trace, s3_request)
+        check_headers(operation.name, request.headers, trace.user)
         authorize(s3_request)
         if self._rates is not None:
             self._rates.admit(trace.user, trace.repository)
