@@ -23,7 +23,7 @@ __all__ = ["S3Audit"]
 
 _REFUSALS: Final = frozenset({401, 403})
 _REFUSALS_BY_CODE: Final = frozenset(
-    {"AuthorizationHeaderMalformed", "AuthorizationQueryParametersError"}
+    {"AuthorizationHeaderMalformed", "AuthorizationQueryParametersError", "InvalidToken"}
 )
 _NO_REFUSALS: Final = frozenset({"QuotaExceeded"})
 _WRITE: Final = Action.WRITE_REPO
@@ -85,8 +85,8 @@ def _outcome(code: str, status: int) -> Outcome:
     if 200 <= status < 400:
         # S3 reports some failures after the status was sent.
         return Outcome.FAILED if code else Outcome.OK
-    # 500 and 503: graveler may have acted when its answer was lost. 0: the client has left.
-    return Outcome.UNKNOWN if status == 0 or status >= 500 else Outcome.FAILED
+    # 500 and 503: graveler may have acted when its answer was lost. 0: the client has left. 501 comes before all acts.
+    return Outcome.UNKNOWN if status == 0 or status in (500, 503) else Outcome.FAILED
 
 
 def _resource(trace: Trace, *, is_write: bool) -> str:

@@ -22,8 +22,8 @@ from tarn_gateway.http import Request, Response
 from tarn_gateway.operation import MissingRef
 from tarn_gateway.rates import RateExceededError, RateLimits
 from tarn_gateway.requests.address import Address, parse_address
-from tarn_gateway.requests.query import parse_query
-from tarn_gateway.requests.refused import refuse_headers, refuse_version
+from tarn_gateway.requests.header_table import check_headers
+from tarn_gateway.requests.query import parse_query, refuse_version
 from tarn_gateway.router import route
 from tarn_gateway.s3error import HOST_ID, S3Error, error_response, from_tarn_error
 from tarn_gateway.s3request import S3Request
@@ -83,10 +83,10 @@ class S3Handler:
         query = parse_query(request.raw_query)
         refuse_version(query)
         operation = trace.operation = route(request.method, address, query, request.headers)
-        refuse_headers(request.headers)
         _check_bucket(address)
         s3_request = S3Request(request, began, operation, address, query, signed, granted)
         _note(trace, s3_request)
+        check_headers(operation.name, request.headers, trace.user)
         authorize(s3_request)
         if self._rates is not None:
             self._rates.admit(trace.user, trace.repository)

@@ -23,13 +23,13 @@ from tarn_gateway.requests.conditions import (
     read_conditions,
     write_condition,
 )
+from tarn_gateway.requests.header_table import check_headers
 from tarn_gateway.requests.object_headers import (
     override_headers,
     parse_object_headers,
     response_headers,
 )
-from tarn_gateway.requests.query import Query, parse_query
-from tarn_gateway.requests.refused import refuse_headers, refuse_version
+from tarn_gateway.requests.query import Query, parse_query, refuse_version
 from tarn_gateway.router import route
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import branch_to_write, readable_ref
@@ -56,7 +56,7 @@ def _addressed(request: Request, query: Query) -> str:
     address = parse_address(request.headers.text("host"), request.raw_path, ("s3.tarn",))
     refuse_version(query)
     operation = route(request.method, address, query, request.headers)
-    refuse_headers(request.headers)
+    check_headers(operation.name, request.headers, "ada")
     parse_repository_id(address.bucket)
     if address.key:
         at = split_key(address.key)
@@ -99,7 +99,7 @@ def _conditions(request: Request, query: Query) -> str:
             http_date(seconds * 1_000_000)
     found = parse_range(headers.get("range"), _SIZE)
     _inside(found)
-    parse_claims(headers)
+    parse_claims(headers, has_trailers=True)
     write_condition(headers)
     return f"{verdict} {found is not None}"
 
@@ -139,7 +139,7 @@ TARGET = Target(
         "tarn_gateway.requests.address",
         "tarn_gateway.requests.query",
         "tarn_gateway.router",
-        "tarn_gateway.requests.refused",
+        "tarn_gateway.requests.header_table",
         "tarn_gateway.requests.object_headers",
         "tarn_gateway.requests.conditions",
         "tarn_gateway.requests.byterange",

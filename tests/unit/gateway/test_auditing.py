@@ -39,6 +39,20 @@ async def test_writes_reads_and_failures_name_their_resource_and_caller(audited:
     assert found[2]["details"]["copy_source"] == "/lake/main/a"
 
 
+async def test_refused_headers_are_recorded_with_their_resource_and_had_no_effect(
+    audited: Any,
+) -> None:
+    lake, records = audited
+    for name in ("x-amz-expected-bucket-owner", "x-amz-security-token", "x-amz-if-match-size"):
+        await lake.ask("DELETE", "/lake/main/a", headers={name: "1"})
+    assert [facts(each) for each in records()] == [
+        ("s3:DeleteObject", f"{MAIN}a", "denied", "AccessDenied", "akiaadmin"),
+        ("s3:DeleteObject", f"{MAIN}a", "denied", "InvalidToken", "akiaadmin"),
+        ("s3:DeleteObject", f"{MAIN}a", "failed", "NotImplemented", "akiaadmin"),
+    ]
+    assert lake.graveler.calls == []
+
+
 async def test_unverified_callers_are_told_by_the_key_that_they_name(audited: Any) -> None:
     lake, records = audited
     await lake.ask("GET", "/lake/main/a", tamper="0")

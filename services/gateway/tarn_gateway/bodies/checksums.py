@@ -12,6 +12,7 @@ import base64
 import binascii
 import enum
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -31,10 +32,12 @@ __all__ = [
     "Claims",
     "EMPTY_MD5",
     "NO_CLAIMS",
+    "NO_VALUES",
     "checksum_header",
     "checksum_headers",
     "composite_checksum",
     "full_object_checksum",
+    "known_checksums",
     "multipart_md5",
     "parse_algorithm",
     "parse_claims",
@@ -43,10 +46,10 @@ __all__ = [
 EMPTY_MD5: Final = bytes.fromhex("d41d8cd98f00b204e9800998ecf8427e")
 
 PREFIX: Final = "x-amz-checksum-"
-# Headers with the prefix that contain no checksum value.
-_NO_VALUES: Final = frozenset(
+NO_VALUES: Final = frozenset(
     {"x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type"}
 )
+"""Headers with the prefix that contain no checksum value."""
 
 
 class Algorithm(enum.StrEnum):
@@ -113,6 +116,16 @@ def checksum_headers(checksums: Iterable[Checksum]) -> list[tuple[str, str]]:
     return headers
 
 
+_STORED: Final = re.compile(r"[0-9A-Za-z+/]+=*(?:-[0-9]+)?", re.ASCII)
+
+
+def known_checksums(checksums: Iterable[Checksum]) -> tuple[Checksum, ...]:
+    """Returns the checksums of a stored entry that a client can be told: graveler takes entries from others, too."""
+    return tuple(
+        each for each in checksums if each.algorithm in _SIZES and _STORED.fullmatch(each.value)
+    )
+
+
 _BY_HEADER: Final[Mapping[str, Algorithm]] = {checksum_header(each): each for each in Algorithm}
 
 
@@ -176,8 +189,13 @@ def _parse_trailer(value: str) -> Algorithm:
     return algorithm
 
 
-def parse_claims(headers: Headers) -> Claims:
+def parse_claims(headers: Headers, *, has_trailers: bool) -> Claims:
     """Reads Content-MD5, `x-amz-checksum-*`, `x-amz-trailer` and `x-amz-sdk-checksum-algorithm`.
+
+    Args:
+        headers: of the request.
+        has_trailers: whether the payload mode has trailers. In another mode nothing can follow the body, so
+            `x-amz-trailer` says nothing beside a checksum in a header: over http the AWS SDK for Java 2 sends both.
 
     Raises:
         S3Error: InvalidDigest for an invalid Content-MD5; InvalidRequest for an invalid, unknown or
@@ -191,7 +209,7 @@ def parse_claims(headers: Headers) -> Claims:
     algorithm: Algorithm | None = None
     value: bytes | None = None
     for name, text in headers.with_prefix(PREFIX):
-        if name in _NO_VALUES:
+        if name in NO_VALUES:
             continue
         if algorithm is not None:
             raise S3Error("InvalidRequest", "More than one x-amz-checksum- header was sent.")
@@ -200,10 +218,12 @@ def parse_claims(headers: Headers) -> Claims:
         algorithm = _BY_HEADER[name]
         value = _parse_value(algorithm, text)
     trailer = headers.get("x-amz-trailer")
-    if trailer is not None:
-        if algorithm is not None:
-            raise S3Error("InvalidRequest", "A checksum was sent as a header and as a trailer.")
+    if trailer is not None and algorithm is None:
+        if not has_trailers:
+            raise S3Error("InvalidRequest", "x-amz-trailer needs a payload mode with trailers.")
         algorithm = _parse_trailer(trailer)
+    elif trailer is not None and has_trailers:
+        raise S3Error("InvalidRequest", "A checksum was sent as a header and as a trailer.")
     named = headers.get("x-amz-sdk-checksum-algorithm")
     if named is not None and parse_algorithm(named) is not algorithm:
         text = (
@@ -213,7 +233,7 @@ def parse_claims(headers: Headers) -> Claims:
         raise S3Error("InvalidRequest", text)
     if md5 is None and algorithm is None:
         return NO_CLAIMS
-    return Claims(md5, algorithm, value, trailer is not None)
+    return Claims(md5, algorithm, value, trailer is not None and has_trailers)
 
 
 @hot_value

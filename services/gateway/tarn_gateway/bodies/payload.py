@@ -286,7 +286,7 @@ def open_payload(
     """
     headers = request.headers
     mode = signed.payload_hash
-    claims = parse_claims(headers)
+    claims = parse_claims(headers, has_trailers=mode.endswith("-TRAILER"))
     chunked: AwsChunked | None = None
     sha256: bytes | None = None
     size = request.body.length
@@ -301,8 +301,6 @@ def open_payload(
         size = _decoded_length(headers)
     elif mode != UNSIGNED_PAYLOAD:
         sha256 = bytes.fromhex(mode)
-    if claims.trailer and (chunked is None or not mode.endswith("-TRAILER")):
-        raise S3Error("InvalidRequest", "x-amz-trailer needs a payload mode with trailers.")
     unsigned = mode in (UNSIGNED_PAYLOAD, "STREAMING-UNSIGNED-PAYLOAD-TRAILER")
     if unsigned and not request.secure and not policy.unsigned_over_http:
         raise S3Error("AccessDenied", "Unsigned payloads are accepted over TLS only.")

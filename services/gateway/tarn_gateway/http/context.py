@@ -131,10 +131,16 @@ class ServerContext:
         return f"{self._id_prefix}{self._requests:08X}"
 
     def common_headers(self) -> str:
-        """Returns the lines `Date` and `Server`, rendered once per second."""
+        """Returns the lines that every answer has, rendered once per second: `Date`, `Server`, and the one that keeps
+        browsers from guessing a type other than that of `Content-Type`."""
         now_s = self.clock.now_us() // 1_000_000
         if now_s != self._date_s:
             self._date_s = now_s
             date = format_datetime(datetime.fromtimestamp(now_s, UTC), usegmt=True)
-            self._common = f"Date: {date}\r\nServer: {self._server_name}\r\n"
+            lines = (
+                f"Date: {date}",
+                f"Server: {self._server_name}",
+                "X-Content-Type-Options: nosniff",
+            )
+            self._common = "".join(f"{line}\r\n" for line in lines)
         return self._common

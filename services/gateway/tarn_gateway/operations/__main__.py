@@ -1,4 +1,4 @@
-"""`python -m tarn_gateway.operations` prints the table of operations for `docs/user/s3.md`."""
+"""`python -m tarn_gateway.operations` prints the tables of operations and headers for `docs/user/s3.md`."""
 
 import sys
 

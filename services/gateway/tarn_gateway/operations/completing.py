@@ -26,6 +26,7 @@ from tarn.core.quota import is_quota_exceeded
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import digest_block
 from tarn_gateway.bodies.checksums import (
+    NO_VALUES,
     PREFIX,
     Algorithm,
     checksum_header,
@@ -106,7 +107,7 @@ def _expected(headers: Headers) -> Expected:
     values = [
         (parse_algorithm(name[len(PREFIX) :]), value)
         for name, value in headers.with_prefix(PREFIX)
-        if name not in ("x-amz-checksum-type", "x-amz-checksum-algorithm")
+        if name not in NO_VALUES
     ]
     if len(values) > 1:
         raise S3Error("InvalidRequest", "More than one x-amz-checksum- header was sent.")

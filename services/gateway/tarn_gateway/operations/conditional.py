@@ -9,15 +9,13 @@ import re
 from typing import Final
 
 from tarn.core.access.actions import ref_object_resource
-from tarn.core.condition import UNCONDITIONAL, WriteCondition
+from tarn.core.condition import WriteCondition
 from tarn_gateway.backend import Backend
 from tarn_gateway.grants import require
-from tarn_gateway.http import Headers
 from tarn_gateway.requests.conditions import write_condition
-from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
-__all__ = ["requested_condition", "operation_id", "refuse_write_condition"]
+__all__ = ["operation_id", "requested_condition"]
 
 _INVOCATION: Final = re.compile(r"[0-9A-Za-z_-]{8,64}")
 
@@ -46,15 +44,3 @@ def operation_id(backend: Backend, request: S3Request) -> str:
     """
     sent = request.headers.text("amz-sdk-invocation-id")
     return sent if _INVOCATION.fullmatch(sent) else backend.ids.uuid7().hex()
-
-
-def refuse_write_condition(headers: Headers) -> None:
-    """Refuses a condition on an operation that cannot check it; ignoring it would cause a lost update.
-
-    Raises:
-        S3Error: NotImplemented if there is a condition.
-    """
-    if write_condition(headers) is not UNCONDITIONAL:
-        name = "If-None-Match" if "if-none-match" in headers else "If-Match"
-        text = f"{name} is not implemented for this operation."
-        raise S3Error("NotImplemented", text, Header=name)

@@ -22,7 +22,7 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import physical_path
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import copy_block, digest_block
-from tarn_gateway.bodies.checksums import Algorithm, parse_algorithm
+from tarn_gateway.bodies.checksums import Algorithm, known_checksums, parse_algorithm
 from tarn_gateway.documents import xml_out
 from tarn_gateway.grants import require
 from tarn_gateway.http import Response
@@ -100,6 +100,8 @@ async def find_source(
         # The source is read: its missing ref is NoSuchKey, although the request as a whole writes.
         raise from_tarn_error(error) from error
     entry = unpack(found.entry)
+    if entry.checksums:
+        entry = dataclasses.replace(entry, checksums=known_checksums(entry.checksums))
     copy_source_conditions(request.headers).check_copy_source(entry.etag, entry.mtime_us)
     namespace, may_be_shared = found.storage_namespace, found.may_be_shared
     return Source(address.bucket, address.key, entry, namespace, may_be_shared)

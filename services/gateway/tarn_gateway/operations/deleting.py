@@ -14,7 +14,6 @@ from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.xml_in import DELETE_BYTES_MAX, parse_delete
 from tarn_gateway.grants import require
 from tarn_gateway.http import Response
-from tarn_gateway.operations.conditional import refuse_write_condition
 from tarn_gateway.requests.address import split_key
 from tarn_gateway.s3error import S3Error, from_tarn_error
 from tarn_gateway.s3request import S3Request, branch_to_write
@@ -32,7 +31,6 @@ Failures = dict[str, TarnError | S3Error]
 
 async def delete_object(backend: Backend, request: S3Request) -> Response:
     """DeleteObject."""
-    refuse_write_condition(request.headers)
     branch, path = request.branch, request.path
     if path:
         await backend.graveler.unstage(backend.call(request), request.bucket, branch, path)

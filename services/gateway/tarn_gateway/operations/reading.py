@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tarn.block.port import BlockKey
 from tarn.core.entry import Entry, unpack
 from tarn.core.ids import physical_path
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import open_body
-from tarn_gateway.bodies.checksums import EMPTY_MD5, checksum_headers
+from tarn_gateway.bodies.checksums import EMPTY_MD5, checksum_headers, known_checksums
 from tarn_gateway.http import Response
 from tarn_gateway.operations.erased import told_if_erased
 from tarn_gateway.requests.byterange import parse_range
@@ -18,7 +20,12 @@ from tarn_gateway.s3request import S3Request
 
 __all__ = ["block_key", "get_object", "head_object", "refuse_external"]
 
-DIRECTORY = "application/x-directory"
+DIRECTORY: Final = "application/x-directory"
+_SANDBOX: Final = ("Content-Security-Policy", "sandbox")
+"""A browser that opens an object runs no script of it with the rights of this origin. `http` forbids all guesses of
+the type (`X-Content-Type-Options`)."""
+_OF_304: Final = frozenset({"Cache-Control", "Expires", "Vary"})
+"""Headers of the full answer that RFC 9110 §15.4.5 wants, besides the validators: caches keep what they say."""
 
 
 async def get_object(backend: Backend, request: S3Request) -> Response:
@@ -64,7 +71,9 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
         case Verdict.FAILED:
             raise S3Error("PreconditionFailed")
         case Verdict.NOT_MODIFIED:
-            return Response(304, validators)
+            told = override_headers(response_headers(entry), query)
+            kept = [pair for pair in told if pair[0] in _OF_304]
+            return Response(304, [*validators, *kept, _SANDBOX])
         case Verdict.PROCEED:
             pass
     # RFC 9110 §13.1.5: a client cannot use a range of another version and wants the whole new one.
@@ -74,13 +83,13 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
     span = parse_range(wanted, entry.size)
     headers = override_headers(response_headers(entry), query)
     headers += validators
-    headers.append(("Accept-Ranges", "bytes"))
+    headers += (("Accept-Ranges", "bytes"), _SANDBOX)
     status, start, length = 200, 0, entry.size
     if span is not None:
         status, start, length = 206, span.start, span.length
         headers.append(("Content-Range", span.content_range))
     elif request_headers.text("x-amz-checksum-mode").upper() == "ENABLED":
-        headers += checksum_headers(entry.checksums)
+        headers += checksum_headers(known_checksums(entry.checksums))
     if not with_body:
         return Response(status, headers, length=length)
     small = backend.bounds.small_body_bytes
@@ -99,5 +108,5 @@ async def _root(backend: Backend, request: S3Request) -> Response:
     await backend.graveler.list_entries(
         backend.call(request), request.bucket, target.ref, page_size=1
     )
-    headers = [("Content-Type", DIRECTORY), ("ETag", quoted(EMPTY_MD5.hex()))]
+    headers = [("Content-Type", DIRECTORY), ("ETag", quoted(EMPTY_MD5.hex())), _SANDBOX]
     return Response(200, headers, length=0)

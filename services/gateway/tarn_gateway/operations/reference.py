@@ -1,4 +1,4 @@
-"""Renders the table of S3 operations as Markdown, for `docs/user/s3.md`."""
+"""Renders the tables of S3 operations and of headers as Markdown, for `docs/user/s3.md`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Final
 from tarn_gateway.operation import COPY_SOURCE, Addressed, Operation
 from tarn_gateway.operations.not_offered import NOT_OFFERED
 from tarn_gateway.operations.table import OPERATIONS
+from tarn_gateway.requests.header_table import ALL, HEADERS, HeaderRow
+from tarn_gateway.s3error import CODES
 
 __all__ = ["REMARKS", "describe"]
 
@@ -45,14 +47,19 @@ _PATHS: Final = {
 
 
 def describe() -> str:
-    """Returns offered operations as a table and the others as a paragraph; ends with a line break."""
+    """Returns offered operations as a table, the others as a paragraph, and the table of headers; ends with a
+    line break."""
     lines = ["| operation | request | needs | remarks |", "| --- | --- | --- | --- |"]
     lines += [_row(row) for row in OPERATIONS]
     names = sorted({name for row in NOT_OFFERED for name in (row.name, *row.others)})
     lines += [
         "",
         f"Not offered, each refused by its name with 501 `NotImplemented`: {', '.join(names)}.",
+        "",
+        "| headers of requests | honoured by | with other operations |",
+        "| --- | --- | --- |",
     ]
+    lines += [_header_row(row) for row in HEADERS]
     return "\n".join(lines) + "\n"
 
 
@@ -70,3 +77,17 @@ def _request(row: Operation) -> str:
     query = f"?{'&'.join(names)}" if names else ""
     header = f" with `{COPY_SOURCE}`" if COPY_SOURCE in row.selected_by.split() else ""
     return f"`{row.method} {_PATHS[row.addressed]}{query}`{header}"
+
+
+def _header_row(row: HeaderRow) -> str:
+    names = ", ".join(f"`{name}`" for name in row.names.split())
+    honoured = "all" if row.honoured_by == ALL else row.honoured_by.replace(" ", ", ")
+    values = ", ".join(f"`{value}`" for value in sorted(row.accepted or ()))
+    if row.honoured_by == ALL:
+        otherwise = ""
+    elif row.accepted is None:
+        otherwise = "no effect"
+    else:
+        otherwise = f"{values} accepted, " * bool(values) + f"{CODES[row.code][0]} `{row.code}`"
+    told = ": ".join(filter(None, (otherwise, row.why)))
+    return f"| {names} | {honoured} | {told} |"

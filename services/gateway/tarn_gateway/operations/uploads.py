@@ -19,7 +19,6 @@ from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.checksums import Algorithm, parse_algorithm
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Headers, Response
-from tarn_gateway.operations.conditional import refuse_write_condition
 from tarn_gateway.operations.refs import branch_roots, within
 from tarn_gateway.operations.writing import with_request_headers
 from tarn_gateway.requests.object_headers import parse_object_headers
@@ -48,7 +47,6 @@ _log = structlog.get_logger()
 async def create_multipart_upload(backend: Backend, request: S3Request) -> Response:
     """CreateMultipartUpload: fixes headers and checksum algorithm of the object."""
     headers = request.headers
-    refuse_write_condition(headers)
     branch, path = request.branch, request.path
     if not path:
         raise S3Error("InvalidArgument", "The key must name an object on a branch.")

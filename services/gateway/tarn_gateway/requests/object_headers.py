@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import re
-from email.errors import HeaderParseError
-from email.header import decode_header
 from typing import Final
 
 from tarn.core.entry import METADATA_BYTES_MAX, Entry
 from tarn.core.entry_check import HEADER_BYTES_MAX
 from tarn.core.value import hot_value
 from tarn_gateway.http import Headers
+from tarn_gateway.requests.encoded_words import decode_words, encode_words
 from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
 
@@ -26,9 +24,9 @@ __all__ = [
 PREFIX: Final = "x-amz-meta-"
 DEFAULT_CONTENT_TYPE: Final = "binary/octet-stream"
 
-_ENCODED: Final = re.compile(r"=\?[^?\s]+\?[bBqQ]\?[^?\s]*\?=", re.ASCII)
-_PRINTABLE: Final = re.compile(r"[\x20-\x7e\t]*", re.ASCII)
 _UNSAFE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
+"""A token (RFC 9110 §5.6.2)."""
 
 
 @hot_value
@@ -56,27 +54,16 @@ def stored_content_encoding(value: str) -> str:
 
 
 def _metadata_text(value: str) -> str:
-    """Decodes user metadata: RFC 2047 words, otherwise UTF-8, otherwise Latin-1.
+    """Decodes user metadata: UTF-8, otherwise Latin-1, and in either RFC 2047 words.
 
     `value` is Latin-1 as in `Headers`. S3 keeps Unicode metadata and returns it as RFC 2047.
     """
-    if _ENCODED.search(value):
-        try:
-            words = decode_header(value)
-            text = "".join(
-                word if isinstance(word, str) else word.decode(charset or "ascii")
-                for word, charset in words
-            )
-            text.encode()  # UTF-7 and others can spell lone surrogates
-            return text
-        except (HeaderParseError, LookupError, ValueError):
-            return value
     if value.isascii():
-        return value
+        return decode_words(value)
     try:
-        return value.encode("latin-1").decode()
+        return decode_words(value.encode("latin-1").decode())
     except UnicodeDecodeError:
-        return value
+        return decode_words(value)
 
 
 def _metadata(headers: Headers) -> tuple[tuple[str, str], ...]:
@@ -130,19 +117,34 @@ _RESPONSE: Final = (
 )
 
 
-def _mail_safe(text: str) -> str:
-    """Encodes a metadata value as a header: RFC 2047 (base64, UTF-8) unless it is printable ASCII."""
-    if _PRINTABLE.fullmatch(text) and not _ENCODED.search(text):
-        return text
-    return f"=?UTF-8?B?{base64.b64encode(text.encode()).decode('ascii')}?="
+def _sendable(value: str) -> str:
+    """Returns a stored value as a header can have it; empty if it cannot.
+
+    Graveler takes entries from other clients, too, and keeps those of earlier releases. A control character would
+    end the header, so the value is left out. Text beyond Latin-1 becomes UTF-8.
+    """
+    if value.isascii() and value.isprintable():
+        return value
+    if _UNSAFE.search(value):
+        return ""
+    return value if max(value) <= "\xff" else value.encode().decode("latin-1")
 
 
 def response_headers(entry: Entry) -> list[tuple[str, str]]:
     """Returns the stored headers of a GET or HEAD answer: Content-Type, the other five if set, and
-    user metadata. The operation adds ETag, Last-Modified, length and checksums."""
-    headers = [("Content-Type", entry.content_type or DEFAULT_CONTENT_TYPE)]
-    headers += [(name, value) for name, field in _RESPONSE if (value := getattr(entry, field))]
-    headers += [(PREFIX + name, _mail_safe(value)) for name, value in entry.metadata]
+    user metadata. The operation adds ETag, Last-Modified, length and checksums.
+
+    What no header can have is left out; S3 counts such metadata in `x-amz-missing-meta`.
+    """
+    headers = [("Content-Type", _sendable(entry.content_type) or DEFAULT_CONTENT_TYPE)]
+    for name, field in _RESPONSE:
+        if (stored := getattr(entry, field)) and (value := _sendable(stored)):
+            headers.append((name, value))
+    if entry.metadata:
+        shown = [pair for pair in entry.metadata if _NAME.fullmatch(pair[0])]
+        headers += [(PREFIX + name, encode_words(value)) for name, value in shown]
+        if len(shown) < len(entry.metadata):
+            headers.append(("x-amz-missing-meta", str(len(entry.metadata) - len(shown))))
     return headers
 
 

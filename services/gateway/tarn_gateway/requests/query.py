@@ -7,7 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 from tarn_gateway.s3error import S3Error
 
-__all__ = ["Query", "parse_query", "url_encoding"]
+__all__ = ["Query", "parse_query", "refuse_version", "url_encoding"]
 
 PARAMETERS_MAX = 64
 
@@ -108,3 +108,16 @@ def url_encoding(query: Query) -> bool:
             ArgumentValue=str(value)[:80],
         )
     return value == "url"
+
+
+def refuse_version(query: Query) -> None:
+    """Refuses a version id of an object, except `null`, which is the version of every object.
+
+    Raises:
+        S3Error: NotImplemented for any other version id.
+    """
+    if query.values.get("versionId", "null") != "null":
+        text = (
+            "The parameter versionId is not implemented. Versions are commits: name one in the key."
+        )
+        raise S3Error("NotImplemented", text, Parameter="versionId")

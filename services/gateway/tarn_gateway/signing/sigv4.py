@@ -339,7 +339,6 @@ _AUTHORIZATION: Final = frozenset(
         "x-amz-credential",
         "x-amz-date",
         "x-amz-expires",
-        "x-amz-security-token",
         "x-amz-signature",
         "x-amz-signedheaders",
         "x-amz-trailer",

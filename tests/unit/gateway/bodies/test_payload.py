@@ -432,6 +432,42 @@ async def test_odd_checksum_headers_are_refused(headers: dict[str, str]) -> None
     assert await Sent(b"", "UNSIGNED-PAYLOAD", headers).code() == "InvalidRequest"
 
 
+@pytest.mark.parametrize("mode", ["hash", "UNSIGNED-PAYLOAD", SIGNED])
+async def test_a_trailer_is_announced_in_vain_beside_a_checksum_in_a_header(mode: str) -> None:
+    """The AWS SDK for Java 2 sends this over http when the caller gives algorithm and checksum."""
+    about = {
+        "x-amz-sdk-checksum-algorithm": "CRC32",
+        "x-amz-trailer": "x-amz-checksum-crc32",
+        "x-amz-checksum-crc32": crc32(b"hello"),
+    }
+    upload = sent(mode, [b"hello"], [])
+    upload.headers |= about
+    data, sums = await upload.receive()
+    assert (data, sums.checksums[0].value) == (b"hello", crc32(b"hello"))
+    wrong = sent(mode, [b"hello"], [])
+    wrong.headers |= about | {"x-amz-checksum-crc32": crc32(b"other")}
+    assert await wrong.code() == "BadDigest"
+
+
+@pytest.mark.parametrize("mode", [UNSIGNED_TRAILER, SIGNED_TRAILER])
+async def test_a_checksum_in_a_header_and_in_a_trailer_is_refused(mode: str) -> None:
+    upload = sent(mode, [b"hello"], [])
+    upload.headers["x-amz-checksum-crc32"] = crc32(b"hello")
+    assert await upload.code() == "InvalidRequest"
+
+
+async def test_a_trailer_beside_a_header_that_has_the_checksum_is_not_read() -> None:
+    """A mode without trailers ends with the last chunk, whatever was announced."""
+    trailer = f"x-amz-checksum-crc32:{crc32(b'hello')}"
+    upload = sent(SIGNED, [b"hello"], [])
+    upload.headers |= {
+        "x-amz-trailer": "x-amz-checksum-crc32",
+        "x-amz-checksum-crc32": crc32(b"hello"),
+    }
+    upload.body = upload.body[:-2] + trailer.encode() + b"\r\n\r\n"
+    assert await upload.code() == "MalformedTrailerError"
+
+
 async def test_wanted_checksums_are_computed_beside_those_sent() -> None:
     wanted = frozenset({Algorithm.CRC32})
     _, sums = await Sent(b"hello", "UNSIGNED-PAYLOAD", wanted=wanted).receive()

@@ -188,3 +188,16 @@ async def test_an_early_refusal_over_tls_reaches_the_client(
     async with serving(handler, HttpLimits(linger_s=0.2), tls=tls) as stage:
         client = await stage.connect()
         assert (await client.ask(wire.put(bytes(1_000_000)))).body == b"no"
+
+
+async def test_no_answer_lets_a_browser_guess_its_type(serving: Serving, wire: Wire) -> None:
+    async def handler(request: Request) -> Response:
+        if request.raw_path == b"/broken":
+            raise RuntimeError("broken")
+        return Response(200, [], b"<script>")
+
+    async with serving(handler) as stage:
+        for sent in (wire.get(), wire.get("/broken"), b"GET <script> HTTP/1.1\r\n\r\n"):
+            client = await stage.connect()
+            client.send(sent)
+            assert (await client.answer()).headers["x-content-type-options"] == "nosniff"

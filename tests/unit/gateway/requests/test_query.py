@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn_gateway.requests.query import parse_query
+from tarn_gateway.requests.query import parse_query, refuse_version
 from tarn_gateway.s3error import S3Error
 
 
@@ -51,3 +51,10 @@ def test_bad_utf8_and_too_many_parameters_are_refused() -> None:
     parse_query(b"&".join(b"a%d" % i for i in range(64)))
     with pytest.raises(S3Error, match="InvalidRequest"):
         parse_query(b"&".join(b"a%d" % i for i in range(65)))
+
+
+def test_versions_other_than_null_are_refused() -> None:
+    with pytest.raises(S3Error, match="NotImplemented") as caught:
+        refuse_version(parse_query(b"versionId=abc"))
+    assert caught.value.extra["Parameter"] == "versionId"
+    refuse_version(parse_query(b"list-type=2&prefix=a&uploads&versionId=null&x-id=PutObject"))

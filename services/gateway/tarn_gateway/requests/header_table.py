@@ -1,0 +1,176 @@
+"""The one table of request headers that change what an S3 request means.
+
+A client whose header is ignored believes that it was honoured: a conditional delete deletes anyway, an object
+that was to be encrypted is not. So each header has a row, which names the operations that act on it and says
+what every other operation does. `check_headers` enforces the table for all operations, before any of them
+runs; the operations that a row names read their headers themselves. A test walks all rows and operations, and
+compares the table with botocore's list of the headers of each operation.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Final
+
+from tarn_gateway.http import Headers
+from tarn_gateway.s3error import S3Code, S3Error
+
+__all__ = ["ALL", "HEADERS", "HeaderRow", "check_headers", "row_of"]
+
+ALL: Final = "*"
+"""Every operation honours the headers of the row, at the one place that reads requests."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeaderRow:
+    """Headers that are treated alike.
+
+    Attributes:
+        names: in lower case, separated by blanks. A name that ends with `*` stands for all names that begin with
+            it and have no row of their own.
+        honoured_by: names of the operations that act on the headers, separated by blanks; or `ALL`.
+        accepted: the values that every other operation accepts, because they ask for what it does anyway;
+            None: any value, because the header says nothing about such an operation. Other values are refused.
+        code: of the refusal.
+        why: the reason of `accepted` or of the refusal, for people.
+    """
+
+    names: str
+    honoured_by: str = ""
+    accepted: frozenset[str] | None = frozenset()
+    code: S3Code = "NotImplemented"
+    why: str = ""
+
+    def honours(self, operation: str) -> bool:
+        """Returns whether an operation acts on the headers."""
+        return self.honoured_by == ALL or operation in self.honoured_by.split()
+
+
+_READS: Final = "GetObject HeadObject"
+_STORES: Final = "PutObject CopyObject CreateMultipartUpload"
+_COPIES: Final = "CopyObject UploadPartCopy"
+_BODIES: Final = "PutObject UploadPart DeleteObjects CompleteMultipartUpload"
+_OWNERS: Final = "x-amz-expected-bucket-owner x-amz-source-expected-bucket-owner"
+
+
+def _only(*values: str) -> frozenset[str]:
+    return frozenset(values)
+
+
+# fmt: off
+HEADERS: Final = (
+    # conditions
+    HeaderRow("if-match if-none-match", f"{_READS} PutObject CopyObject CompleteMultipartUpload"),
+    HeaderRow("if-modified-since if-unmodified-since", _READS),
+    HeaderRow("x-amz-if-match-size x-amz-if-match-last-modified-time x-amz-if-match-initiated-time x-amz-if-*",
+              why="deletes have no conditions"),
+    HeaderRow("x-amz-copy-source-if-match x-amz-copy-source-if-none-match x-amz-copy-source-if-modified-since "
+              "x-amz-copy-source-if-unmodified-since", _COPIES),
+    HeaderRow(_OWNERS, ALL, why="the owner is the caller: any other user id is 403 `AccessDenied`"),
+
+    # ranges and copies
+    HeaderRow("range if-range", _READS, None, why="RFC 9110 defines ranges for reads only"),
+    HeaderRow("content-range", why="there are no partial writes"),
+    HeaderRow("x-amz-copy-source", _COPIES),
+    HeaderRow("x-amz-copy-source-range", "UploadPartCopy"),
+    HeaderRow("x-amz-metadata-directive", "CopyObject", _only("REPLACE"), why="there is nothing to copy"),
+
+    # stored with the object
+    HeaderRow("cache-control content-disposition content-encoding content-language content-type expires x-amz-meta-*",
+              _STORES, None, why="no object is stored"),
+    HeaderRow("referer", _STORES, None, why="S3A's audit line is stored with an object"),
+
+    # checksums and sizes
+    HeaderRow("content-md5 x-amz-checksum-* x-amz-sdk-checksum-algorithm x-amz-trailer x-amz-decoded-content-length",
+              _BODIES, None, why="no body is read"),
+    HeaderRow("x-amz-checksum-algorithm", "CopyObject CreateMultipartUpload", None,
+              why="the checksum has its own header"),
+    HeaderRow("x-amz-checksum-type", "CreateMultipartUpload CompleteMultipartUpload", None,
+              why="only multipart checksums have two types"),
+    HeaderRow("x-amz-checksum-mode", _READS, None, why="no checksum is read"),
+    HeaderRow("x-amz-mp-object-size", "CompleteMultipartUpload"),
+
+    # who asks, and how often
+    HeaderRow("authorization date x-amz-date x-amz-content-sha256", ALL),
+    HeaderRow("x-amz-security-token", code="InvalidToken", why="there are no session tokens"),
+    HeaderRow("amz-sdk-invocation-id", "PutObject CopyObject", None, why="it names a repeated conditional write"),
+    HeaderRow("x-amz-request-payer", accepted=_only("requester"), why="no request costs anything"),
+    HeaderRow("x-amz-mfa"),
+
+    # not offered
+    HeaderRow("x-amz-storage-class", accepted=_only("STANDARD"), why="the only class"),
+    HeaderRow("x-amz-optional-object-attributes", accepted=_only("RestoreStatus"), why="no object is archived"),
+    HeaderRow("x-amz-acl", accepted=_only("private", "bucket-owner-full-control"), why="there are no ACLs"),
+    HeaderRow("x-amz-object-ownership", accepted=_only("BucketOwnerEnforced"), why="there are no ACLs"),
+    HeaderRow("x-amz-tagging-directive x-amz-object-annotation-directive", accepted=_only("COPY"),
+              why="a source has neither tags nor annotations"),
+    HeaderRow("x-amz-tagging x-amz-website-redirect-location x-amz-write-offset-bytes"),
+    HeaderRow("x-amz-server-side-encryption* x-amz-copy-source-* x-amz-object-lock-* x-amz-grant-* "
+              "x-amz-bypass-governance-* x-amz-rename-source*"),
+)
+# fmt: on
+
+_ROWS: Final = {name: row for row in HEADERS for name in row.names.split()}
+_LENGTHS: Final = frozenset({"PutObject", "UploadPart"})
+
+
+def row_of(name: str) -> HeaderRow | None:
+    """Returns the row of a header in lower case; None if it changes no request."""
+    if (row := _ROWS.get(name)) is not None:
+        return row
+    prefixes = (one for one in _ROWS if one.endswith("*") and name.startswith(one[:-1]))
+    longest = max(prefixes, key=len, default=None)
+    return None if longest is None else _ROWS[longest]
+
+
+@functools.cache
+def _watched(operation: str) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Returns the names and the beginnings of names that an operation may have to refuse."""
+    names = {
+        name
+        for name, row in _ROWS.items()
+        if name in _OWNERS.split() or not (row.honours(operation) or row.accepted is None)
+    }
+    prefixes = {name for name in names if name.endswith("*")}
+    return frozenset(names - prefixes), tuple(name[:-1] for name in prefixes)
+
+
+def check_headers(operation: str, headers: Headers, user_id: str) -> None:
+    """Refuses a request with a header that its operation does not honour.
+
+    Args:
+        operation: name of the operation.
+        headers: of the request, including those that a presigned URL contains.
+        user_id: the caller. Listings call the caller the owner.
+
+    Raises:
+        S3Error: NotImplemented or InvalidToken, naming the header; AccessDenied if the expected owner is
+            another; MissingContentLength for an upload without a length.
+    """
+    names, prefixes = _watched(operation)
+    sent = headers.by_name
+    if not names.isdisjoint(sent):
+        for name in filter(names.__contains__, sent):
+            _judge(_ROWS[name], name, sent[name], operation, user_id)
+    for name in headers.amz_names:
+        if name.startswith(prefixes) and name not in _ROWS:
+            row = row_of(name)
+            assert row is not None, "its beginning is in the table"
+            _judge(row, name, sent[name], operation, user_id)
+    if operation in _LENGTHS and "content-length" not in sent and "transfer-encoding" not in sent:
+        raise S3Error("MissingContentLength")
+
+
+def _judge(row: HeaderRow, name: str, value: str, operation: str, user_id: str) -> None:
+    if row.honoured_by == ALL:
+        if value != user_id:
+            raise S3Error("AccessDenied", f"{name} is not your user id.", Header=name)
+        return
+    if row.honours(operation) or row.accepted is None or value in row.accepted:
+        return
+    shown = f"{name}: {value[:80]}" if row.accepted else name
+    text = f"{shown} is not implemented for {operation}{f': {row.why}' if row.why else ''}."
+    if row.code == "InvalidToken":
+        text = "There are no session tokens: send the access key without x-amz-security-token."
+    raise S3Error(row.code, text, Header=name)
