@@ -12,6 +12,7 @@ from tarn.core.clock import Clock, IdSource
 from tarn.rpc.wire.call import Call
 from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.bodies.payload import Payload, PayloadPolicy, open_payload
+from tarn_gateway.documents.reading import DocumentReader
 from tarn_gateway.http import Request
 from tarn_gateway.key_locks import KeyLocks
 from tarn_gateway.repository_cache import RepositoryCache
@@ -52,6 +53,7 @@ class Backend:
     Attributes:
         own_token: returns the caller token of this gateway as a service, which proves that it made an address.
         locks: locks of keys that are written conditionally.
+        documents: reads the documents of requests, within their bounds.
         removals: blocks of refused writes that are being removed after the answers.
     """
 
@@ -64,6 +66,7 @@ class Backend:
     region: str
     own_token: Callable[[Call], Awaitable[str]]
     locks: KeyLocks = field(default_factory=KeyLocks)
+    documents: DocumentReader = field(default_factory=DocumentReader)
     removals: TaskSet = field(default_factory=TaskSet)
 
     def call(self, request: S3Request, timeout_s: float = 0.0) -> Call:
