@@ -12,7 +12,7 @@ from tarn.core.clock import Clock, IdSource
 from tarn.rpc.wire.call import Call
 from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.bodies.payload import Payload, PayloadPolicy, open_payload
-from tarn_gateway.documents.reading import DocumentReader
+from tarn_gateway.documents.reading import DOCUMENT_MEMORY_BYTES, DocumentReader
 from tarn_gateway.http import Request
 from tarn_gateway.key_locks import KeyLocks
 from tarn_gateway.repository_cache import RepositoryCache
@@ -34,6 +34,7 @@ class Bounds:
         refs_max: number of refs that a listing of a whole bucket searches.
         removals_max: number of blocks that may be removed after their answers concurrently; further
             answers wait for their removal.
+        document_memory_bytes: see `DocumentReader`.
         payload: the bodies that are accepted.
     """
 
@@ -43,6 +44,7 @@ class Bounds:
     small_body_bytes: int = 64 * 1024
     refs_max: int = 10_000
     removals_max: int = 256
+    document_memory_bytes: int = DOCUMENT_MEMORY_BYTES
     payload: PayloadPolicy = field(default_factory=PayloadPolicy)
 
 
