@@ -102,6 +102,27 @@ async def test_no_document_is_received_for_an_upload_that_does_not_exist(lake: A
 
 
 @pytest.mark.parametrize(
+    ("changes", "identified"),
+    [
+        ({}, True),
+        ({"presign_s": 60}, True),
+        ({"key": "AKIAREADER"}, True),
+        ({"key": ""}, False),
+        ({"tamper": "0"}, False),
+        ({"secret": "another"}, False),
+        ({"key": "AKIAUNKNOWN"}, False),
+    ],
+)
+async def test_a_verified_signature_identifies_the_client_of_a_connection(
+    lake: Any, changes: dict[str, Any], identified: bool
+) -> None:
+    """Also if the request is refused afterwards: the connection is that of a user."""
+    reply = await lake.ask("GET", "/lake/main/none", **changes)
+    assert reply.status in (403, 404)
+    assert reply.identified is identified
+
+
+@pytest.mark.parametrize(
     ("changes", "code"),
     [
         ({"tamper": "0"}, "SignatureDoesNotMatch"),
