@@ -7,7 +7,6 @@ import enum
 import http
 import http.client
 import re
-import resource
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from tarn.core.levels import LEVEL_MAX, StoreLevel
 from tarn.kv.fence import read_level
 from tarn.kv.opening import open_kv_to_read
 from tarn.kv.replicas import ReplicaRow, read_replicas
+from tarn.rpc.process.open_files import attainable_open_files
 from tarn_cli.node.data_dir import DataDir
 
 __all__ = ["Finding", "Level", "admin_page", "examine", "look_at_processes"]
@@ -37,6 +37,9 @@ _FREE_BYTES_MIN = 1 << 30
 _OTHER_FILES = 512
 _REPLICAS_SHOWN = 20
 _VALUE = re.compile(r"^tarn_process_clock_seconds (\S+)$", re.MULTILINE)
+_FILES = re.compile(r"^tarn_process_open_files_max (\S+)$", re.MULTILINE)
+_GATEWAYS = ("gateway", "node")
+"""The names of processes that hold connections of S3 clients."""
 _BUILD = re.compile(
     r'^tarn_build_info\{service="([^"]*)",version="([^"]*)"\} 1$',
     re.MULTILINE,
@@ -109,12 +112,13 @@ def _secret(config: Config) -> Finding:
 
 
 def _files(config: Config) -> Finding:
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    """The limit that a process started here has: it raises its own (`tarn.rpc.process.open_files`)."""
+    limit = attainable_open_files()
     needed = config.limits.connections + _OTHER_FILES
     if limit < needed:
         text = (
-            f"a process may open {limit} files, and limits.connections needs {needed}: raise "
-            "`ulimit -n`, or lower limits.connections"
+            f"a process may open {limit} files, and limits.connections needs {needed}: raise the hard limit "
+            "(`ulimit -Hn`), or lower limits.connections"
         )
         return Finding("open files", Level.WARNING, text)
     return Finding("open files", Level.OK, f"a process may open {limit}")
@@ -212,14 +216,15 @@ async def _probed(config: Config, clock: Clock, ids: IdSource) -> Finding:
 
 
 def look_at_processes(
-    addresses: Mapping[str, str], clock: Clock, own_version: str
+    addresses: Mapping[str, str], clock: Clock, own_version: str, connections: int
 ) -> Iterator[Finding]:
-    """Checks the clock and the version of running processes.
+    """Checks the clock, the version and the limit of open files of running processes.
 
     Args:
         addresses: admin ports (`host:port`) by the names of their processes.
         clock: this machine's.
         own_version: of this command.
+        connections: the most connections of a gateway.
     """
     versions: dict[str, list[str]] = {}
     for name, address in addresses.items():
@@ -237,12 +242,23 @@ def look_at_processes(
             continue
         versions.setdefault(built[2], []).append(name)
         yield _clock(check, float(told[1]) - middle, built)
+        files = _FILES.search(page)
+        if built[1] in _GATEWAYS and files and float(files[1]) < connections + _OTHER_FILES:
+            yield _few_files(name, int(float(files[1])), connections + _OTHER_FILES)
     if versions and set(versions) != {own_version}:
         shown = "; ".join(f"{version}: {', '.join(names)}" for version, names in versions.items())
         text = f"this command is {own_version}, the processes are {shown}"
         yield Finding("versions", Level.WARNING, f"{text}. Finish the upgrade")
     elif versions:
         yield Finding("versions", Level.OK, f"all processes and this command are {own_version}")
+
+
+def _few_files(name: str, limit: int, needed: int) -> Finding:
+    text = (
+        f"it may open {limit} files, and limits.connections needs {needed}: raise the hard limit of the process "
+        "(`ulimit -Hn`, LimitNOFILE of a systemd unit), or lower limits.connections"
+    )
+    return Finding(f"open files {name}", Level.WARNING, text)
 
 
 def _clock(check: str, ahead: float, built: re.Match[str]) -> Finding:

@@ -66,7 +66,7 @@ def bundle(
     clock = SystemClock()
     with logging_to(LogConfig(level="error", format="text")):
         findings = asyncio.run(examined(config))
-        findings += look_at_processes(ports, clock, version("tarn"))
+        findings += look_at_processes(ports, clock, version("tarn"), config.limits.connections)
     try:
         names = write_bundle(out, config, findings, ports, where.log_file, clock)
     except OSError as error:

@@ -59,7 +59,9 @@ def doctor(
     with logging_to(LogConfig(level="error", format="text")):
         findings = [Finding("configuration", Level.OK, str(config_file or "defaults"))]
         findings += asyncio.run(examined(config))
-        findings += look_at_processes(ports, SystemClock(), version("tarn"))
+        findings += look_at_processes(
+            ports, SystemClock(), version("tarn"), config.limits.connections
+        )
     if not ports:
         session.output.remark("no running process is known: clocks and versions were not compared")
     records = [

@@ -440,6 +440,17 @@ class Limits:
     body_size_bytes: int = setting(
         "5GiB", "Largest body of one S3 request; the default is S3's own limit."
     )
+    document_memory_bytes: int = setting(
+        "64MiB",
+        "Most memory of one gateway for documents of requests (DeleteObjects, CompleteMultipartUpload) that are "
+        "being received, by their announced sizes. A user may take half of it. Beyond it: 503 SlowDown.",
+        Within(Sort.SIZE, "16MiB", "1TiB"),  # the largest document, 8 MiB, fits into a half
+    )
+    body_rate_bytes: int = setting(
+        "512",
+        "Bytes per second at which a client must send a body at least, averaged over 30 s in which the gateway "
+        "waits for it; 0: any rate. Documents need 16 KiB per second.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
 from tarn_gateway.backend import Backend
 from tarn_gateway.config import GatewaySettings
+from tarn_gateway.documents.reading import DocumentReader
 from tarn_gateway.grants import Authenticator
 from tarn_gateway.handler import S3Handler
 from tarn_gateway.http import HttpServer
@@ -85,7 +86,10 @@ class GatewayApplication:
             bounds,
             settings.region,
             calls.proof,
+            documents=DocumentReader(bounds.document_memory_bytes),
         )
+        budget = backend.documents.budget
+        meters.sample("gateway.document_memory", lambda: budget.held)
         policy = SigV4Policy(settings.region)
         authenticator = Authenticator(access, clock, policy, timeout_s=bounds.call_timeout_s)
         self._rates = RateLimits(graveler, calls, clock, gateways=settings.gateways)

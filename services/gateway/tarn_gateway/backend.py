@@ -12,6 +12,7 @@ from tarn.core.clock import Clock, IdSource
 from tarn.rpc.wire.call import Call
 from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.bodies.payload import Payload, PayloadPolicy, open_payload
+from tarn_gateway.documents.reading import DOCUMENT_MEMORY_BYTES, DocumentReader
 from tarn_gateway.http import Request
 from tarn_gateway.key_locks import KeyLocks
 from tarn_gateway.repository_cache import RepositoryCache
@@ -33,6 +34,7 @@ class Bounds:
         refs_max: number of refs that a listing of a whole bucket searches.
         removals_max: number of blocks that may be removed after their answers concurrently; further
             answers wait for their removal.
+        document_memory_bytes: see `DocumentReader`.
         payload: the bodies that are accepted.
     """
 
@@ -42,6 +44,7 @@ class Bounds:
     small_body_bytes: int = 64 * 1024
     refs_max: int = 10_000
     removals_max: int = 256
+    document_memory_bytes: int = DOCUMENT_MEMORY_BYTES
     payload: PayloadPolicy = field(default_factory=PayloadPolicy)
 
 
@@ -52,6 +55,7 @@ class Backend:
     Attributes:
         own_token: returns the caller token of this gateway as a service, which proves that it made an address.
         locks: locks of keys that are written conditionally.
+        documents: reads the documents of requests, within their bounds.
         removals: blocks of refused writes that are being removed after the answers.
     """
 
@@ -64,6 +68,7 @@ class Backend:
     region: str
     own_token: Callable[[Call], Awaitable[str]]
     locks: KeyLocks = field(default_factory=KeyLocks)
+    documents: DocumentReader = field(default_factory=DocumentReader)
     removals: TaskSet = field(default_factory=TaskSet)
 
     def call(self, request: S3Request, timeout_s: float = 0.0) -> Call:

@@ -69,8 +69,15 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
         slow_operation_s=config.telemetry.slow_operation_ms / 1000,
         domains=(section.domain_name.lower(),) if section.domain_name else (),
         gateways=config.quotas.gateways,
-        limits=HttpLimits(connections_max=config.limits.connections),
-        bounds=Bounds(payload=PayloadPolicy(object_bytes_max=config.limits.body_size_bytes)),
+        limits=HttpLimits(
+            connections_max=config.limits.connections,
+            unidentified_max=max(1, config.limits.connections // 2),
+            body_rate_min_bytes=config.limits.body_rate_bytes,
+        ),
+        bounds=Bounds(
+            payload=PayloadPolicy(object_bytes_max=config.limits.body_size_bytes),
+            document_memory_bytes=config.limits.document_memory_bytes,
+        ),
     )
 
 

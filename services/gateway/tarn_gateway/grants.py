@@ -16,6 +16,7 @@ from tarn.client.auth import SigningGrant
 from tarn.core.access.actions import (
     REPOSITORIES,
     Action,
+    branches_resource,
     object_resource,
     ref_object_resource,
     repository_resource,
@@ -100,7 +101,7 @@ _RESOURCES: Mapping[About, Callable[[S3Request], str] | None] = MappingProxyType
         About.SERVICE: _service,
         About.BUCKET: _bucket,
         About.REF: _listed,
-        About.KEYS: None,  # `deleting` checks each
+        About.KEYS: None,  # see `authorize`
         About.KEY: _key,
         About.UPLOAD: _key,
     }
@@ -134,7 +135,10 @@ def authorize(request: S3Request) -> None:
         TarnError: DENIED with ACCESS_DENIED if the caller may not; the error of a malformed target.
         S3Error: NoSuchKey for a ref that cannot exist.
     """
-    operation = request.operation
+    operation, grant = request.operation, request.granted.grant
     resource_of = _RESOURCES[operation.about]
     if resource_of is not None:
-        request.granted.grant.require(operation.action, resource_of(request))
+        grant.require(operation.action, resource_of(request))
+    else:
+        # The body names the keys, and `deleting` checks each. A caller who may write none of them need not send it.
+        grant.require_any(operation.action, branches_resource(request.bucket))

@@ -76,6 +76,7 @@ class S3Handler:
         else:
             with child_span("authenticate"):
                 signed, granted = await self._authenticator.authenticate(request)
+        request.identified = True
         authenticated = self._now()
         trace.auth_s = authenticated - began
         trace.user = granted.grant.user_id

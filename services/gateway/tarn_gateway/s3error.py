@@ -12,7 +12,14 @@ from typing import Final, Literal
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import is_quota_exceeded
-from tarn_gateway.http import BodyError, BodyStalledError, BodyTruncatedError, Request, Response
+from tarn_gateway.http import (
+    BodyError,
+    BodySlowError,
+    BodyStalledError,
+    BodyTruncatedError,
+    Request,
+    Response,
+)
 from tarn_gateway.xml_text import escape
 
 __all__ = ["CODES", "S3Code", "S3Error", "error_response", "from_tarn_error"]
@@ -273,7 +280,7 @@ def _from_body_error(error: BodyError) -> S3Error:
     match error:
         case BodyTruncatedError():
             return S3Error("IncompleteBody", error.message)
-        case BodyStalledError():
+        case BodyStalledError() | BodySlowError():
             return S3Error("RequestTimeout", error.message)
         case _:
             return S3Error("InvalidRequest", error.message)

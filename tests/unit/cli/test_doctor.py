@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -94,19 +95,19 @@ async def test_a_secret_that_others_can_read_is_a_warning(tmp_path: Path) -> Non
 
 
 @asynccontextmanager
-async def process(ahead_s: float, version: str) -> AsyncIterator[str]:
+async def process(ahead_s: float, version: str, service: str = "graveler") -> AsyncIterator[str]:
     """Yields the admin port of a process whose clock differs."""
     clock = ManualClock()
     clock.now_us = lambda: CLOCK.now_us() + int(ahead_s * 1_000_000)  # type: ignore[method-assign]
     meters = Meters()
-    register_process(meters, clock, "graveler", version)
+    register_process(meters, clock, service, version)
     async with AdminServer(meters) as server:
         yield await server.listen("127.0.0.1:0")
 
 
-async def looked_at(addresses: dict[str, str]) -> dict[str, Finding]:
+async def looked_at(addresses: dict[str, str], connections: int = 1) -> dict[str, Finding]:
     def look() -> list[Finding]:
-        return list(look_at_processes(addresses, CLOCK, "1.0"))
+        return list(look_at_processes(addresses, CLOCK, "1.0", connections))
 
     return {each.check: each for each in await asyncio.to_thread(look)}
 
@@ -120,6 +121,29 @@ async def test_a_clock_that_differs_is_found(ahead_s: float, level: Level) -> No
         findings = await looked_at({"worker": address})
     assert findings["process worker"].level is level
     assert findings["versions"].level is Level.OK
+
+
+@pytest.mark.parametrize("service", ["gateway", "node", "graveler"])
+async def test_a_gateway_that_may_open_too_few_files_is_found(service: str) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    async with process(0, "1.0", service) as address:
+        enough = await looked_at({"worker": address}, limit - 512)
+        too_few = await looked_at({"worker": address}, limit - 511)
+    assert "open files worker" not in enough
+    assert ("open files worker" in too_few) is (service != "graveler")
+    if service != "graveler":
+        assert too_few["open files worker"].level is Level.WARNING
+        assert f"may open {limit} files" in too_few["open files worker"].text
+
+
+async def test_the_limit_that_a_process_will_have_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that of the shell, whose soft limit is raised at the start."""
+    config = config_in(tmp_path)
+    for limits, level in (((1024, 40_000), Level.OK), ((1024, 4096), Level.WARNING)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limits=limits: limits)
+        assert (await found(config))["open files"].level is level
 
 
 async def test_processes_of_another_version_are_named(tmp_path: Path) -> None:

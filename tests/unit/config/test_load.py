@@ -10,6 +10,7 @@ import pytest
 from tarn.config import KEYS, Config, ConfigError, load, variables_of
 from tarn.config.values import Choice, Form, Number, Sort, Within
 from tarn.core.collection import LIMITS
+from tarn_gateway.documents.xml_in import COMPLETE_BYTES_MAX
 
 HOME = {"HOME": "/home/ann"}
 SECRET = "5e" * 32
@@ -346,7 +347,7 @@ EXAMPLES = {
     Sort.FLAG: "no",
     Sort.RATIO: "0.0000123",
     Sort.DURATION: "7m",
-    Sort.SIZE: "7MiB",
+    Sort.SIZE: "17MiB",
 }
 VALID = {
     "TARN_INSTALLATION_ID": "lake-1",
@@ -381,6 +382,24 @@ def test_the_bounds_of_the_drain_timeout() -> None:
     for text in ("61m", "-1s"):
         with pytest.raises(ConfigError, match=r"rpc\.drain_timeout"):
             load(None, HOME | {"TARN_RPC_DRAIN_TIMEOUT": text})
+
+
+def test_the_bounds_of_the_memory_for_documents() -> None:
+    """The largest document has to fit into the half that one user may take."""
+    for text, count in (("16MiB", 16 << 20), ("1TiB", 1 << 40)):
+        config = load(None, HOME | {"TARN_LIMITS_DOCUMENT_MEMORY": text})
+        assert config.limits.document_memory_bytes == count
+        assert config.limits.document_memory_bytes // 2 >= COMPLETE_BYTES_MAX
+    for text in ("16777215", "1025GiB"):
+        with pytest.raises(ConfigError, match=r"limits\.document_memory"):
+            load(None, HOME | {"TARN_LIMITS_DOCUMENT_MEMORY": text})
+
+
+def test_any_rate_of_bodies_may_be_allowed() -> None:
+    assert load(None, HOME).limits.body_rate_bytes == 512
+    assert load(None, HOME | {"TARN_LIMITS_BODY_RATE": "0"}).limits.body_rate_bytes == 0
+    with pytest.raises(ConfigError, match=r"limits\.body_rate"):
+        load(None, HOME | {"TARN_LIMITS_BODY_RATE": "-1"})
 
 
 def test_the_health_address_needs_no_certificate() -> None:

@@ -10,6 +10,7 @@ from tarn.core.access.actions import (
     REPOSITORIES,
     USERS,
     Action,
+    branches_resource,
     object_resource,
     ref_object_resource,
     repository_resource,
@@ -31,6 +32,57 @@ from tarn.core.ids import UserId
 
 def test_nothing_is_allowed_by_default() -> None:
     assert not any(decide((), action, "repository/lake") for action in Action)
+
+
+BRANCHES = branches_resource("lake")
+
+
+@pytest.mark.parametrize(
+    ("statements", "possible"),
+    [
+        ([(True, "*")], True),
+        ([(True, "repository/*")], True),
+        ([(True, "repository/la*")], True),
+        ([(True, "repository/lake/branch/*")], True),
+        ([(True, "repository/lake/branch/main/object/raw/*")], True),
+        ([(True, "repository/lake/branch/main/object/a")], True),
+        ([], False),
+        ([(True, "repository/lake")], False),
+        ([(True, "repository/lake2/*")], False),
+        ([(True, "repository/lake/ref/*")], False),
+        ([(True, "*"), (False, "repository/lake/*")], False),
+        ([(True, "*"), (False, "repository/lake/branch/*")], False),
+        ([(True, "*"), (False, "repository/lake/branch/main*")], True),
+    ],
+)
+def test_an_action_may_be_allowed_below_a_prefix(
+    statements: list[tuple[bool, str]], possible: bool
+) -> None:
+    made = [Statement(allow, ("WriteRepo",), (pattern,)) for allow, pattern in statements]
+    assert Policy(made).may_allow(Action.WRITE_REPO, BRANCHES) is possible
+    assert not Policy(made).may_allow(Action.READ_REPO, BRANCHES)
+
+
+_NAMES = st.text("ab/", max_size=4)
+_STATEMENTS = st.lists(
+    st.builds(
+        lambda allow, name, end: Statement(allow, ("*",), (name + end,)),
+        st.booleans(),
+        _NAMES,
+        st.sampled_from(("", "*")),
+    ),
+    max_size=4,
+)
+
+
+@given(_STATEMENTS, _NAMES, _NAMES)
+def test_what_is_allowed_may_be_allowed(
+    statements: list[Statement], prefix: str, rest: str
+) -> None:
+    """The first check refuses no request of which the second would allow a part."""
+    policy = Policy(statements)
+    if policy.allows(Action.WRITE_REPO, prefix + rest):
+        assert policy.may_allow(Action.WRITE_REPO, prefix)
 
 
 def test_deny_beats_allow_in_any_order() -> None:

@@ -95,6 +95,7 @@ class Reply:
     body: bytes
     line: dict[str, Any]
     reads: int
+    identified: bool = False
 
     @property
     def code(self) -> str:
@@ -238,7 +239,8 @@ class Lake:
         headers = {name.lower(): value for name, value in response.headers}
         if response.length is not None:
             headers["content-length"] = str(response.length)
-        return Reply(response.status, headers, body, dict(line), reader.reads)
+        identified = wire_request.identified
+        return Reply(response.status, headers, body, dict(line), reader.reads, identified)
 
 
 async def _collect(body: bytes | AsyncIterator[bytes | memoryview] | FileSlice) -> bytes:

@@ -33,12 +33,15 @@ SECRETS = {
     "AKIAADMIN": "admin-secret",
     "AKIAREADER": "reader-secret",
     "AKIAWRITER": "writer-secret",
+    "AKIAPARTIAL": "partial-secret",
 }
 ALLOWED = {
     "AKIAADMIN": ("*",),
     "AKIAREADER": ("ReadRepo", "ListRepos"),
     "AKIAWRITER": ("WriteRepo",),
+    "AKIAPARTIAL": ("WriteRepo",),
 }
+RESOURCES = {"AKIAPARTIAL": ("repository/lake/branch/dev/*",)}
 
 
 def error_of(kind: Kind, reason: Reason, text: str = "as told") -> TarnError:
@@ -412,7 +415,9 @@ class FakeAuth:
             user_id=request.access_key_id.lower(),
             statements=[
                 caller_pb2.Statement(
-                    allow=True, actions=ALLOWED[request.access_key_id], resources=["*"]
+                    allow=True,
+                    actions=ALLOWED[request.access_key_id],
+                    resources=RESOURCES.get(request.access_key_id, ("*",)),
                 )
             ],
             caller_token=f"token-of-{request.access_key_id}",

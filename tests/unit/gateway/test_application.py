@@ -185,12 +185,16 @@ def test_settings_come_from_the_configuration(tmp_path: Path) -> None:
             "TARN_GATEWAYS_S3_REGION": "eu-test-1",
             "TARN_LIMITS_CONNECTIONS": "7",
             "TARN_LIMITS_BODY_SIZE": "1GiB",
+            "TARN_LIMITS_BODY_RATE": "99",
+            "TARN_LIMITS_DOCUMENT_MEMORY": "20MiB",
         },
     )
     settings = settings_of(config, reuse_port=True)
     assert (settings.host, settings.port, settings.reuse_port) == ("127.0.0.1", 9000, True)
     assert (settings.region, settings.domains) == ("eu-test-1", ("s3.example.org",))
-    assert settings.limits.connections_max == 7
+    limits, bounds = settings.limits, settings.bounds
+    assert (limits.connections_max, limits.unidentified_max) == (7, 3)
+    assert (limits.body_rate_min_bytes, bounds.document_memory_bytes) == (99, 20 * 1024**2)
     assert settings.bounds.payload.object_bytes_max == 1024**3
     assert server_tls(config) is None
 

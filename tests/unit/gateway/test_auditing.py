@@ -89,6 +89,17 @@ async def test_a_key_that_the_caller_may_not_delete_is_recorded_as_denied(audite
     lake, records = audited
     body = DELETE.format("<Object><Key>main/a</Key></Object>").encode()
     await lake.ask("POST", "/lake", "delete", body=body, key="AKIAREADER")
+    assert [facts(each)[1:4] for each in records()] == [
+        ("repository/lake", "denied", "AccessDenied")
+    ]
+
+
+async def test_a_key_beside_those_that_the_caller_may_delete_is_recorded_as_denied(
+    audited: Any,
+) -> None:
+    lake, records = audited
+    body = DELETE.format("<Object><Key>main/a</Key></Object>").encode()
+    await lake.ask("POST", "/lake", "delete", body=body, key="AKIAPARTIAL")
     assert [facts(each)[1:4] for each in records()] == [(f"{MAIN}a", "denied", "AccessDenied")]
 
 

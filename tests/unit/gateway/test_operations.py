@@ -8,6 +8,7 @@ import pytest
 
 from tarn.core.errors import Kind, Reason
 from tarn.core.quota import Limits, QuotaKind
+from tarn_gateway.documents.xml_in import COMPLETE_BYTES_MAX, DELETE_BYTES_MAX
 from tarn_gateway.rates import RateLimits
 
 BIG = bytes(70_000)
@@ -55,8 +56,70 @@ async def test_a_reader_may_not_write(lake: Any, method: str, target: str, query
 async def test_a_reader_may_not_delete_many(lake: Any) -> None:
     body = b"<Delete><Object><Key>main/a</Key></Object></Delete>"
     reply = await lake.ask("POST", "/lake", "delete", body, key="AKIAREADER")
-    assert reply.all("Code") == ["AccessDenied"]
+    assert (reply.status, reply.code) == (403, "AccessDenied")
     assert lake.graveler.calls == []
+    assert reply.reads == 0, "the document is not received from a caller who may delete nothing"
+
+
+async def test_whoever_may_delete_some_keys_has_each_checked(lake: Any) -> None:
+    body = b"<Delete>%b</Delete>" % b"".join(
+        b"<Object><Key>%b</Key></Object>" % key for key in (b"main/a", b"dev/b")
+    )
+    reply = await lake.ask("POST", "/lake", "delete", body, key="AKIAPARTIAL")
+    assert (reply.status, reply.all("Code")) == (200, ["AccessDenied"])
+    assert reply.all("Key") == ["main/a", "dev/b"]
+    other = await lake.ask("POST", "/other", "delete", body, key="AKIAPARTIAL")
+    assert (other.status, other.reads) == (403, 0)
+
+
+@pytest.mark.parametrize(
+    ("target", "query", "limit"),
+    [("/lake", "delete", DELETE_BYTES_MAX), ("/lake/main/a", "uploadId=u1", COMPLETE_BYTES_MAX)],
+)
+async def test_documents_beyond_the_budget_are_not_received(
+    lake: Any, target: str, query: str, limit: int
+) -> None:
+    if "uploadId" in query:
+        created = await lake.ask("POST", target, "uploads")
+        query = f"uploadId={created.all('UploadId')[0]}"
+    with lake.backend.documents.budget.hold("another", 32 * 1024**2):
+        with lake.backend.documents.budget.hold("a third", 32 * 1024**2 - 3):
+            reply = await lake.ask("POST", target, query, b"<a/>")
+        assert (reply.status, reply.code, reply.reads) == (503, "SlowDown", 0)
+        assert reply.headers["retry-after"] == "2"
+        # Without a length, the largest one is taken from the budget.
+        with lake.backend.documents.budget.hold("a third", 32 * 1024**2 - limit + 1):
+            reply = await lake.ask("POST", target, query, b"<a/>", length=None)
+        assert (reply.code, reply.reads) == ("SlowDown", 0)
+        reply = await lake.ask("POST", target, query, b"<a/>", length=None)
+        assert reply.code == "MalformedXML"
+    assert lake.backend.documents.budget.held == 0
+
+
+async def test_no_document_is_received_for_an_upload_that_does_not_exist(lake: Any) -> None:
+    reply = await lake.ask("POST", "/lake/main/a", "uploadId=none", b"<a/>")
+    assert (reply.code, reply.reads) == ("NoSuchUpload", 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "identified"),
+    [
+        ({}, True),
+        ({"presign_s": 60}, True),
+        ({"key": "AKIAREADER"}, True),
+        ({"key": ""}, False),
+        ({"tamper": "0"}, False),
+        ({"secret": "another"}, False),
+        ({"key": "AKIAUNKNOWN"}, False),
+    ],
+)
+async def test_a_verified_signature_identifies_the_client_of_a_connection(
+    lake: Any, changes: dict[str, Any], identified: bool
+) -> None:
+    """Also if the request is refused afterwards: the connection is that of a user."""
+    reply = await lake.ask("GET", "/lake/main/none", **changes)
+    assert reply.status in (403, 404)
+    assert reply.identified is identified
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ __all__ = [
     "REPOSITORIES",
     "USERS",
     "Action",
+    "branches_resource",
     "object_resource",
     "ref_object_resource",
     "repository_resource",
@@ -95,6 +96,11 @@ def _segment(name: str) -> str:
 def repository_resource(repository: str) -> str:
     """A repository. Like all functions here, raises `TarnError` INVALID for a name with a slash."""
     return f"repository/{_segment(repository)}"
+
+
+def branches_resource(repository: str) -> str:
+    """The beginning of the names of a repository's branches and of all paths that may be written in them."""
+    return f"repository/{_segment(repository)}/branch/"
 
 
 def object_resource(repository: str, branch: str, path: str) -> str:

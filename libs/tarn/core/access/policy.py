@@ -68,6 +68,18 @@ class _Patterns:
     def match(self, name: str) -> bool:
         return name in self._names or name.startswith(self._prefixes)
 
+    def meet(self, prefix: str) -> bool:
+        """Whether a name that begins with the prefix can match."""
+        return (
+            self.cover(prefix)
+            or any(name.startswith(prefix) for name in self._names)
+            or any(each.startswith(prefix) for each in self._prefixes)
+        )
+
+    def cover(self, prefix: str) -> bool:
+        """Whether one pattern matches every name that begins with the prefix."""
+        return prefix.startswith(self._prefixes)
+
 
 class Policy:
     """Compiled statements. Immutable."""
@@ -85,6 +97,12 @@ class Policy:
         """Whether a statement allows the action on the resource and no statement denies it."""
         denied, allowed = self._rules[action]
         return allowed.match(resource) and not denied.match(resource)
+
+    def may_allow(self, action: Action, prefix: str) -> bool:
+        """Whether the action may be allowed on any resource whose name begins with the prefix. A denial of each
+        single one of them is not found; a denial of them all is."""
+        denied, allowed = self._rules[action]
+        return allowed.meet(prefix) and not denied.cover(prefix)
 
     def _resources(self, action: Action, *, allow: bool) -> _Patterns:
         return _Patterns(
@@ -132,15 +150,24 @@ class Grant:
     def require(self, action: Action, resource: str) -> None:
         """Raises `TarnError` DENIED, ACCESS_DENIED unless the caller may do the action on the resource."""
         if not self.policy.allows(action, resource):
-            text = f"user {self.user_id} may not {action} on {resource}"
-            raise TarnError(
-                Kind.DENIED,
-                Reason.ACCESS_DENIED,
-                text,
-                user_id=self.user_id,
-                action=action.value,
-                resource=resource,
-            )
+            raise self._denial(action, resource)
+
+    def require_any(self, action: Action, prefix: str) -> None:
+        """Raises as `require` if the caller may do the action on no resource whose name begins with the prefix
+        (`Policy.may_allow`): a first check of a request whose body names the resources."""
+        if not self.policy.may_allow(action, prefix):
+            raise self._denial(action, f"{prefix}*")
+
+    def _denial(self, action: Action, resource: str) -> TarnError:
+        text = f"user {self.user_id} may not {action} on {resource}"
+        return TarnError(
+            Kind.DENIED,
+            Reason.ACCESS_DENIED,
+            text,
+            user_id=self.user_id,
+            action=action.value,
+            resource=resource,
+        )
 
 
 class Role(enum.StrEnum):

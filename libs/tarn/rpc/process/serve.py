@@ -30,6 +30,7 @@ from tarn.core.errors import TarnError
 from tarn.rpc.process.defects import new_loop, warnings_logged
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.log_lines import LogLines
+from tarn.rpc.process.open_files import raise_open_files
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.rpc.process.tls import TlsFiles, server_credentials
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
@@ -213,6 +214,7 @@ def serve(build: Build, config: ServeConfig) -> int:
 async def _run(build: Build, config: ServeConfig, lines: LogLines) -> int:
     clock, rng, meters = SystemClock(), random.SystemRandom(), Meters()
     ids = SystemIds(clock)
+    open_files = raise_open_files()
     try:
         register_process(meters, clock, config.name, version("tarn"))
         stdout = _Stdout(lines if config.log.output == "-" else LogLines(sys.stdout))
@@ -225,7 +227,7 @@ async def _run(build: Build, config: ServeConfig, lines: LogLines) -> int:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, runtime.stop)
             dump_threads_on_signal()
-            await _live(build, config, runtime)
+            await _live(build, config, runtime, open_files)
     except (TarnError, OSError, ValueError) as error:
         # Errors that an operator can fix: a taken port, a wrong file, a missing store.
         _log.error("cannot run", service=config.name, error=str(error), kind=type(error).__name__)
@@ -247,7 +249,7 @@ class _Stdout:
         self._lines.error(text.removesuffix("\n"))
 
 
-async def _live(build: Build, config: ServeConfig, runtime: Runtime) -> None:
+async def _live(build: Build, config: ServeConfig, runtime: Runtime, open_files: int) -> None:
     """Runs from the first application's start to the last one's close. The health checks are there before and after."""
     async with AsyncExitStack() as stack:
         health = None
@@ -269,7 +271,7 @@ async def _live(build: Build, config: ServeConfig, runtime: Runtime) -> None:
         _settle_memory()
         if health is not None:
             await health.set_ready(True)
-        _announce(config, runtime)
+        _announce(config, runtime, open_files)
         await runtime.stopped()
         _log.info("stopping", service=config.name)
         if health is not None:
@@ -334,9 +336,15 @@ def _settle_memory() -> None:
     gc.set_threshold(_GC_THRESHOLD, 20, 20)
 
 
-def _announce(config: ServeConfig, runtime: Runtime) -> None:
+def _announce(config: ServeConfig, runtime: Runtime, open_files: int) -> None:
     """Announces that the process serves, once everything listens."""
-    _log.info("ready", service=config.name, pid=os.getpid(), addresses=runtime.addresses)
+    _log.info(
+        "ready",
+        service=config.name,
+        pid=os.getpid(),
+        addresses=runtime.addresses,
+        open_files_max=open_files,
+    )
     if config.ready_fd is not None:
         line = json.dumps({"event": "ready", "addresses": runtime.addresses})
         with os.fdopen(config.ready_fd, "w", encoding="utf-8") as ready:

@@ -147,6 +147,10 @@ class Payload:
         self._digests = digests
         self._policy = policy
 
+    def require_rate(self, bytes_per_second: int) -> None:
+        """Sets the rate at which the client must send this body; see `BodyReader.rate_min_bytes`."""
+        self._request.body.rate_min_bytes = bytes_per_second
+
     async def pump(self, write: Write) -> BodySums:
         """Reads the body to its end, passes every piece to `write`, and verifies all claims of the client.
 

@@ -2,15 +2,16 @@
 
 lxml runs with every feature off that reads beyond the document: no DTD, no entities, no network, no huge
 trees. This module adds limits on size and number of items (docs/design/security.md). Depth needs no limit:
-unknown elements are refused, so no document is deeper than the schema. Element names are compared without
-their namespace: clients send S3's, another one, or none.
+unknown elements are refused, so no document is deeper than the schema. No tree is built, and a document is parsed
+in pieces, between which the caller may do other work. Element names are compared without their namespace: clients
+send S3's, another one, or none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from lxml import etree
 
@@ -24,7 +25,11 @@ __all__ = [
     "DELETE_BYTES_MAX",
     "DELETE_KEYS_MAX",
     "DeleteRequest",
+    "DocumentParser",
     "PARTS_MAX",
+    "PIECE_BYTES",
+    "complete_parser",
+    "delete_parser",
     "parse_complete",
     "parse_delete",
 ]
@@ -36,54 +41,162 @@ COMPLETE_BYTES_MAX: Final = 8 * 1024**2
 DELETE_KEYS_MAX: Final = 1000
 
 
+PIECE_BYTES: Final = 16 * 1024
+"""Bytes that are parsed in one go: at most about 1 ms, also of a hostile document."""
+_SILENT_BYTES_MAX: Final = 64 * 1024
+"""Bytes without an element, its end or text. The parser keeps a tag until its end, and 2 MiB of attributes then take it
+0.1 s; no tag of these documents is that long."""
+
+Parsed = TypeVar("Parsed")
+
+
 def _malformed(detail: str) -> S3Error:
     return S3Error("MalformedXML", f"The XML is not acceptable: {detail}.")
 
 
-def _name(element: etree._Element) -> str:
-    tag = element.tag
-    if not isinstance(tag, str):
-        return ""  # a comment or a processing instruction
-    return tag.rpartition("}")[2]
+class _Schema(Generic[Parsed]):
+    """A root that holds items, which hold fields, which hold text. lxml calls it while it parses.
+
+    Nothing is kept of an element after its end, and the first one that is not in the schema ends the parse: an
+    element costs more memory than its four bytes of a hostile document.
+    """
+
+    root = ""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self._depth = 0
+        self._text: list[str] = []
+
+    def item(self, name: str) -> None:
+        """Called at the start of an element in the root."""
+        raise NotImplementedError
+
+    def field(self, name: str, text: str) -> None:
+        """Called at the end of an element in an item."""
+        raise NotImplementedError
+
+    def item_end(self, name: str, text: str) -> None:
+        """Called at the end of an item, with its own text."""
+        raise NotImplementedError
+
+    def result(self) -> Parsed:
+        """Returns what the document says, after its end."""
+        raise NotImplementedError
+
+    # --- called by lxml
+
+    def doctype(self, *_: object) -> None:
+        raise _malformed("a document type is not allowed")
+
+    def start(self, tag: str | bytes, _: Mapping[str | bytes, str | bytes]) -> None:
+        self.events += 1
+        self._depth += 1
+        name = _local(tag)
+        if self._depth == 1:
+            if name != self.root:
+                raise _malformed(f"the root is not {self.root}")
+        elif self._depth == 2:
+            self._text.clear()
+            self.item(name)
+        elif self._depth == 3:
+            self._text.clear()
+        else:
+            raise _malformed(f"an element of a field, {name}, holds elements")
+
+    def data(self, data: str | bytes) -> None:
+        self.events += 1
+        if self._depth > 1:
+            self._text.append(str(data))
+
+    def end(self, tag: str | bytes) -> None:
+        self.events += 1
+        self._depth -= 1
+        if self._depth == 0:
+            return
+        text = "".join(self._text)
+        self._text.clear()
+        if self._depth == 2:
+            self.field(_local(tag), text)
+        else:
+            self.item_end(_local(tag), text)
+
+    def comment(self, _: str | bytes) -> None:
+        """Ignores a comment: the text before and after it is one."""
+
+    def close(self) -> None:
+        """Called at the end of the document."""
 
 
-def _parse(body: bytes, root_name: str, bytes_max: int) -> etree._Element:
+def _local(tag: str | bytes) -> str:
+    return str(tag).rpartition("}")[2]
+
+
+class DocumentParser(Generic[Parsed]):
+    """Parses one document, piece by piece.
+
+    Args:
+        schema: receives its elements.
+    """
+
+    def __init__(self, schema: _Schema[Parsed]) -> None:
+        self._schema = schema
+        self._silent_bytes = 0
+        self._is_empty = True
+        self._parser = etree.XMLParser(
+            target=schema,
+            resolve_entities=False,
+            no_network=True,
+            load_dtd=False,
+            dtd_validation=False,
+            huge_tree=False,
+            remove_comments=True,
+            remove_pis=True,
+            collect_ids=False,
+        )
+
+    def feed(self, piece: bytes) -> None:
+        """Parses the next bytes; pieces should be of `PIECE_BYTES`.
+
+        Raises:
+            S3Error: MalformedXML; the errors of the document's schema.
+        """
+        before = self._schema.events
+        self._is_empty &= not piece
+        self._well_formed(lambda: self._parser.feed(piece))
+        self._silent_bytes += len(piece)
+        if self._schema.events != before:
+            self._silent_bytes = 0
+        elif self._silent_bytes > _SILENT_BYTES_MAX:
+            raise _malformed(f"a tag or comment is longer than {_SILENT_BYTES_MAX} bytes")
+
+    def finish(self) -> Parsed:
+        """Returns what the document says, after all of its bytes.
+
+        Raises:
+            S3Error: as `feed`; MissingRequestBodyError for an empty document.
+        """
+        if self._is_empty:
+            raise S3Error("MissingRequestBodyError")
+        self._well_formed(self._parser.close)
+        return self._schema.result()
+
+    @staticmethod
+    def _well_formed(parse: Callable[[], object]) -> None:
+        try:
+            parse()
+        except etree.XMLSyntaxError as error:
+            raise _malformed(f"not well-formed at line {error.lineno}") from None
+        except ValueError:
+            raise _malformed("not well-formed") from None
+
+
+def _whole(parser: DocumentParser[Parsed], body: bytes, bytes_max: int) -> Parsed:
     if len(body) > bytes_max:
         raise S3Error("MaxMessageLengthExceeded", MaxMessageLengthBytes=str(bytes_max))
-    if not body:
-        raise S3Error("MissingRequestBodyError")
-    parser = etree.XMLParser(
-        resolve_entities=False,
-        no_network=True,
-        load_dtd=False,
-        dtd_validation=False,
-        huge_tree=False,
-        remove_comments=True,
-        remove_pis=True,
-        collect_ids=False,
-    )
-    try:
-        root = etree.fromstring(body, parser)
-    except etree.XMLSyntaxError as error:
-        raise _malformed(f"not well-formed at line {error.lineno}") from None
-    except ValueError:
-        raise _malformed("not well-formed") from None
-    if root.getroottree().docinfo.internalDTD is not None:
-        raise _malformed("a document type is not allowed")
-    if _name(root) != root_name:
-        raise _malformed(f"the root is not {root_name}")
-    return root
-
-
-def _children(element: etree._Element) -> Iterator[tuple[str, str]]:
-    """Yields `(name, text)` of the child elements."""
-    for child in element:
-        name = _name(child)
-        if not name:
-            raise _malformed("an entity is not allowed")
-        if len(child):
-            raise _malformed(f"{name} holds elements")
-        yield name, child.text or ""
+    for at in range(0, len(body), PIECE_BYTES):
+        parser.feed(body[at : at + PIECE_BYTES])
+    return parser.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,35 +212,30 @@ class DeleteRequest:
     quiet: bool
 
 
-def parse_delete(body: bytes) -> DeleteRequest:
-    """Reads `<Delete>`.
+class _Delete(_Schema[DeleteRequest]):
+    root = "Delete"
 
-    Raises:
-        S3Error: MalformedXML, MaxMessageLengthExceeded, MissingRequestBodyError; NotImplemented for
-            a version id or a condition, which would otherwise be ignored.
-    """
-    root = _parse(body, "Delete", DELETE_BYTES_MAX)
-    keys: list[str] = []
-    quiet = False
-    for child in root:
-        match _name(child):
+    def __init__(self) -> None:
+        super().__init__()
+        self._keys: list[str] = []
+        self._key = ""
+        self._quiet = False
+
+    def item(self, name: str) -> None:
+        match name:
             case "Object":
-                keys.append(_deleted_key(child))
+                self._key = ""
+                if len(self._keys) == DELETE_KEYS_MAX:
+                    raise _malformed(f"more than {DELETE_KEYS_MAX} keys")
             case "Quiet":
-                quiet = (child.text or "").strip().lower() == "true"
-            case other:
-                raise _malformed(f"{other or 'an entity'} is not allowed in Delete")
-    if not 1 <= len(keys) <= DELETE_KEYS_MAX:
-        raise _malformed(f"{len(keys)} keys are not 1 to {DELETE_KEYS_MAX}")
-    return DeleteRequest(tuple(keys), quiet)
+                pass
+            case _:
+                raise _malformed(f"{name} is not allowed in Delete")
 
-
-def _deleted_key(element: etree._Element) -> str:
-    key = ""
-    for name, text in _children(element):
+    def field(self, name: str, text: str) -> None:
         match name:
             case "Key":
-                key = text
+                self._key = text
             case "VersionId":
                 if text not in ("", "null"):
                     raise S3Error(
@@ -138,9 +246,36 @@ def _deleted_key(element: etree._Element) -> str:
                 raise S3Error("NotImplemented", refusal)
             case _:
                 raise _malformed(f"{name} is not allowed in Object")
-    if not key:
-        raise _malformed("an Object has no Key")
-    return key
+
+    def item_end(self, name: str, text: str) -> None:
+        if name == "Quiet":
+            self._quiet = text.strip().lower() == "true"
+            return
+        if not self._key:
+            raise _malformed("an Object has no Key")
+        self._keys.append(self._key)
+
+    def result(self) -> DeleteRequest:
+        if not self._keys:
+            raise _malformed(f"0 keys are not 1 to {DELETE_KEYS_MAX}")
+        return DeleteRequest(tuple(self._keys), self._quiet)
+
+
+def delete_parser() -> DocumentParser[DeleteRequest]:
+    """Returns a parser of one `<Delete>`.
+
+    It refuses with S3Error NotImplemented a version id or a condition, which would otherwise be ignored.
+    """
+    return DocumentParser(_Delete())
+
+
+def parse_delete(body: bytes) -> DeleteRequest:
+    """Reads a whole `<Delete>`.
+
+    Raises:
+        S3Error: MalformedXML, MaxMessageLengthExceeded, MissingRequestBodyError, NotImplemented.
+    """
+    return _whole(delete_parser(), body, DELETE_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,43 +296,62 @@ class CompletedPart:
 _CHECKSUMS: Final = {f"Checksum{each}": each for each in Algorithm}
 
 
-def parse_complete(body: bytes) -> tuple[CompletedPart, ...]:
-    """Reads `<CompleteMultipartUpload>`: parts by ascending number.
+class _Complete(_Schema[tuple[CompletedPart, ...]]):
+    root = "CompleteMultipartUpload"
 
-    Raises:
-        S3Error: MalformedXML (also for zero parts), InvalidPartOrder, InvalidPart (number out of
-            range), MaxMessageLengthExceeded, MissingRequestBodyError.
-    """
-    root = _parse(body, "CompleteMultipartUpload", COMPLETE_BYTES_MAX)
-    if not 1 <= len(root) <= PARTS_MAX:
-        raise _malformed(f"{len(root)} parts are not 1 to {PARTS_MAX}")
-    parts = []
-    last = 0
-    for child in root:
-        if _name(child) != "Part":
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[CompletedPart] = []
+        self._number = self._etag = ""
+        self._checksums: list[tuple[Algorithm, str]] = []
+
+    def item(self, name: str) -> None:
+        if name != "Part":
             raise _malformed("only Part is allowed in CompleteMultipartUpload")
-        part = _completed_part(child)
-        if part.number <= last:
-            raise S3Error("InvalidPartOrder")
-        last = part.number
-        parts.append(part)
-    return tuple(parts)
+        self._number = self._etag = ""
+        self._checksums = []
 
-
-def _completed_part(element: etree._Element) -> CompletedPart:
-    number, etag = "", ""
-    checksums = []
-    for name, text in _children(element):
+    def field(self, name: str, text: str) -> None:
         if name == "PartNumber":
-            number = text.strip()
+            self._number = text.strip()
         elif name == "ETag":
-            etag = text.strip().strip('"')
+            self._etag = text.strip().strip('"')
         elif name in _CHECKSUMS:
-            checksums.append((_CHECKSUMS[name], text.strip()))
+            if len(self._checksums) == len(_CHECKSUMS):
+                raise _malformed("a Part has a checksum twice")
+            self._checksums.append((_CHECKSUMS[name], text.strip()))
         else:
             raise _malformed(f"{name} is not allowed in Part")
-    if not (number.isascii() and number.isdigit() and etag):
-        raise _malformed("a Part needs a PartNumber and an ETag")
-    if len(number) > 5 or not 1 <= int(number) <= PARTS_MAX:
-        raise S3Error("InvalidPart", f"The part number {number[:20]} is not 1 to {PARTS_MAX}.")
-    return CompletedPart(int(number), etag, tuple(checksums))
+
+    def item_end(self, _name: str, _text: str) -> None:
+        number = self._number
+        if not (number.isascii() and number.isdigit() and self._etag):
+            raise _malformed("a Part needs a PartNumber and an ETag")
+        if len(number) > 5 or not 1 <= int(number) <= PARTS_MAX:
+            raise S3Error("InvalidPart", f"The part number {number[:20]} is not 1 to {PARTS_MAX}.")
+        if self._parts and int(number) <= self._parts[-1].number:
+            raise S3Error("InvalidPartOrder")
+        self._parts.append(CompletedPart(int(number), self._etag, tuple(self._checksums)))
+
+    def result(self) -> tuple[CompletedPart, ...]:
+        if not self._parts:
+            raise _malformed(f"0 parts are not 1 to {PARTS_MAX}")
+        return tuple(self._parts)
+
+
+def complete_parser() -> DocumentParser[tuple[CompletedPart, ...]]:
+    """Returns a parser of one `<CompleteMultipartUpload>`: parts by ascending number.
+
+    It refuses with S3Error InvalidPartOrder, and InvalidPart for a number out of range.
+    """
+    return DocumentParser(_Complete())
+
+
+def parse_complete(body: bytes) -> tuple[CompletedPart, ...]:
+    """Reads a whole `<CompleteMultipartUpload>`.
+
+    Raises:
+        S3Error: MalformedXML (also for zero parts), InvalidPartOrder, InvalidPart, MaxMessageLengthExceeded,
+            MissingRequestBodyError.
+    """
+    return _whole(complete_parser(), body, COMPLETE_BYTES_MAX)

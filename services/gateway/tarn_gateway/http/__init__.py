@@ -8,6 +8,7 @@ from tarn_gateway.http.body import (
     BodyError,
     BodyMalformedError,
     BodyReader,
+    BodySlowError,
     BodyStalledError,
     BodyTruncatedError,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "BodyReader",
     "BodyError",
     "BodyMalformedError",
+    "BodySlowError",
     "BodyStalledError",
     "BodyTruncatedError",
     "Response",

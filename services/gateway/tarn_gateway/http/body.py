@@ -3,18 +3,22 @@
 While the handler processes one buffer, the socket fills the other. When that is also full, the connection
 stops reading, and TCP slows the client down. Receiving directly into a large buffer is 1.5 times as fast as
 callbacks per received segment (docs/design/hot-path.md, "HTTP").
+
+A body takes no memory before its handler reads it, so a request that is refused never does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import mmap
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from tarn_gateway.http.body_error import (
     BodyError,
     BodyMalformedError,
+    BodySlowError,
     BodyStalledError,
     BodyTruncatedError,
 )
@@ -24,6 +28,7 @@ __all__ = [
     "BodyError",
     "BodyMalformedError",
     "BodyReader",
+    "BodySlowError",
     "BodyStalledError",
     "BodyTruncatedError",
     "BufferPool",
@@ -31,26 +36,50 @@ __all__ = [
 ]
 
 
+Buffer = bytearray | mmap.mmap
+
+RATE_WINDOW_S: Final = 30.0
+"""Seconds of waiting over which the rate of a body is averaged; also the grace after its beginning."""
+
+SMALL_BUFFER_BYTES: Final = 16 * 1024
+"""Size of the buffers beyond those of the pool: 10,000 bodies with two of them take 320 MiB."""
+
+
 class BufferPool:
     """Reusable receive buffers: a fresh 512 KiB buffer costs a page fault per 4 KiB.
+
+    A new buffer is a mapping of its own. A page of it takes memory only when a byte arrives there, so a client that
+    sends little costs little; and the system has the memory back as soon as the buffer is dropped. Buffers of malloc
+    remain with the process after a peak.
 
     Args:
         size: bytes of each buffer.
         idle_max: maximum number of unused buffers that are kept.
+        used_max: maximum number of buffers in use; beyond it, `take` returns small ones.
     """
 
-    def __init__(self, size: int, idle_max: int) -> None:
+    def __init__(self, size: int, idle_max: int, used_max: int) -> None:
         self.size = size
         self._idle_max = idle_max
-        self._idle: list[bytearray] = []
+        self._used_max = used_max
+        self._used = 0
+        self._idle: list[mmap.mmap] = []
 
-    def take(self) -> bytearray:
+    def take(self) -> Buffer:
         """Returns a buffer with arbitrary content."""
-        return self._idle.pop() if self._idle else bytearray(self.size)
+        if self._used >= self._used_max:
+            return bytearray(min(self.size, SMALL_BUFFER_BYTES))
+        self._used += 1
+        if self._idle:
+            return self._idle.pop()
+        return mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
-    def give(self, buffer: bytearray) -> None:
+    def give(self, buffer: Buffer) -> None:
         """Returns a buffer to the pool; its views must not be used any more."""
-        if len(buffer) == self.size and len(self._idle) < self._idle_max:
+        if isinstance(buffer, bytearray):
+            return  # of a body's own size, or small
+        self._used -= 1
+        if len(self._idle) < self._idle_max:
             self._idle.append(buffer)
 
 
@@ -59,6 +88,10 @@ class Channel(Protocol):
 
     def send_continue(self) -> None:
         """Tells the client to send the body."""
+        ...
+
+    def time(self) -> float:
+        """Returns the time of the loop, in seconds."""
         ...
 
     def pause_body(self) -> None:
@@ -89,7 +122,8 @@ class BodyReader:
     Attributes:
         length: as above.
         received: bytes received so far, framing included.
-        waiting: whether a read waits for bytes.
+        rate_min_bytes: bytes per second that the client must send at least, averaged over each `RATE_WINDOW_S`
+            seconds in which a read waits for it: the handler's own time does not count. 0: any rate.
     """
 
     __slots__ = (
@@ -106,8 +140,12 @@ class BodyReader:
         "_pool",
         "_slices",
         "_small_bytes",
+        "_waited_s",
         "_waiter",
+        "_waiting_since",
+        "_window_received",
         "length",
+        "rate_min_bytes",
         "received",
     )
 
@@ -120,9 +158,11 @@ class BodyReader:
         *,
         small_bytes: int = 0,
         expects_continue: bool = False,
+        rate_min_bytes: int = 0,
     ) -> None:
         self.length = length
         self.received = len(first)
+        self.rate_min_bytes = rate_min_bytes
         self._first = first
         self._channel = channel
         self._pool = pool
@@ -132,13 +172,17 @@ class BodyReader:
         self._decoder = ChunkedDecoder() if length is None else None
         # Invariant with a known length: received + left = length.
         self._left = 0 if length is None else length - len(first)
-        self._fill: bytearray | None = None
+        self._fill: Buffer | None = None
         self._filled = 0
-        self._held: bytearray | None = None
+        self._held: Buffer | None = None
         self._paused = False
         self._slices: deque[memoryview] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._error: BodyError | None = None
+        # Seconds for which reads have waited in the present window; `received` at its start.
+        self._waited_s = 0.0
+        self._waiting_since = 0.0
+        self._window_received = self.received
 
     # --- the reading side
 
@@ -191,14 +235,15 @@ class BodyReader:
         """Whether the whole body was received (if chunked: also read)."""
         return self._left == 0 if self._decoder is None else self._decoder.done
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a read waits for bytes."""
-        return self._waiter is not None
-
     def left_at_most(self, limit: int) -> bool:
         """Returns whether the client will send at most `limit` more bytes unprompted."""
         return not self._expects_continue and self._decoder is None and self._left <= limit
+
+    def drop(self) -> int:
+        """Ends the reading of a body of known length; returns how many bytes of it the client has yet to send."""
+        left = self._left
+        self.release()
+        return left
 
     def _take(self) -> bytes | memoryview:
         """Returns the undecoded bytes received since the last piece; frees the last piece."""
@@ -237,10 +282,13 @@ class BodyReader:
             self._expects_continue = False
             self._channel.send_continue()
         self._waiter = asyncio.get_running_loop().create_future()
+        self._channel.resume_body()  # the first wait: nothing was received before
+        self._waiting_since = self._channel.time()
         try:
             await self._waiter
         finally:
             self._waiter = None
+            self._waited_s += self._channel.time() - self._waiting_since
 
     # --- the receiving side, called by the connection
 
@@ -251,7 +299,7 @@ class BodyReader:
         room = memoryview(self._fill)[self._filled :]
         return room if self.length is None else room[: self._left]
 
-    def _new_buffer(self) -> bytearray:
+    def _new_buffer(self) -> Buffer:
         if self.length is not None and self._left <= self._small_bytes:
             return bytearray(self._left)
         assert self._pool is not None, "a body that is not complete has a pool"
@@ -273,6 +321,30 @@ class BodyReader:
             self._paused = True
             self._channel.pause_body()
         self._wake()
+
+    def sweep(self, now: float, last_received: float, stall_s: float) -> None:
+        """Ends a read that waits for a client that is silent or too slow.
+
+        Args:
+            now: loop time.
+            last_received: when the connection last received a byte, or began to wait for one.
+            stall_s: how long the client may send nothing.
+        """
+        if self._waiter is None:
+            return
+        if now - last_received > stall_s:
+            self.fail(BodyStalledError(self.received, stall_s))
+            return
+        waited = self._waited_s + now - self._waiting_since
+        if waited < RATE_WINDOW_S:
+            return
+        count = self.received - self._window_received
+        if count < self.rate_min_bytes * waited:
+            self.fail(BodySlowError(self.received, count / waited, self.rate_min_bytes))
+            return
+        # The next window begins within this wait.
+        self._waited_s = self._waiting_since - now
+        self._window_received = self.received
 
     def fail(self, error: BodyError) -> None:
         """Called when no more bytes will be received; bytes received before are still read first."""

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from tarn.core.errors import Kind, Reason, TarnError
 
-__all__ = ["BodyError", "BodyMalformedError", "BodyStalledError", "BodyTruncatedError"]
+__all__ = [
+    "BodyError",
+    "BodyMalformedError",
+    "BodySlowError",
+    "BodyStalledError",
+    "BodyTruncatedError",
+]
 
 
 class BodyError(TarnError):
@@ -24,6 +30,14 @@ class BodyStalledError(BodyError):
 
     def __init__(self, received: int, seconds: float) -> None:
         text = f"received no byte of the body for {seconds:g} s after {received} bytes"
+        super().__init__(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text, received=str(received))
+
+
+class BodySlowError(BodyError):
+    """The client sends its body more slowly than the server allows."""
+
+    def __init__(self, received: int, rate: float, rate_min: int) -> None:
+        text = f"the body arrived at {rate:.0f} bytes/s after {received} bytes; at least {rate_min} are needed"
         super().__init__(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text, received=str(received))
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NamedTuple, cast
 
-from tarn_gateway.http.body import BodyError, BodyReader, BodyStalledError, BodyTruncatedError
+from tarn_gateway.http.body import BodyReader, BodyTruncatedError
 from tarn_gateway.http.context import Exchange, ServerContext, Spawn
+from tarn_gateway.http.discard import Discard
 from tarn_gateway.http.head import HeadError, parse_head
 from tarn_gateway.http.request import Request
 from tarn_gateway.http.response import Response
@@ -60,11 +61,13 @@ class Connection(asyncio.BufferedProtocol):
         "_cancellable",
         "_context",
         "_deadline",
+        "_identified",
         "_last_read",
         "_next",
         "_paused",
         "_pending",
         "_remote_addr",
+        "_request",
         "_request_begun",
         "_secure",
         "_spawn",
@@ -80,12 +83,15 @@ class Connection(asyncio.BufferedProtocol):
         self._writer: ResponseWriter | None = None
         self._task: asyncio.Task[None] | None = None
         # The body that receives the socket's bytes now, None between bodies.
-        self._body: BodyReader | None = None
+        self._body: BodyReader | Discard | None = None
         # Received bytes that belong to no body or head yet.
         self._pending = bytearray()
         self._paused = False
         # Set while the task waits for the next request.
         self._next: asyncio.Future[Request | HeadError | None] | None = None
+        # The request that a handler works for now.
+        self._request: Request | None = None
+        self._identified = False
         self._cancellable = False
         self._request_begun = True  # the first header timeout runs from connecting
         self._deadline = context.loop.time() + context.limits.header_timeout_s
@@ -99,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         """Starts the connection's task, or refuses the client."""
         context = self._context
         self._transport = cast("asyncio.Transport", transport)
-        if context.draining or len(context.connections) >= context.limits.connections_max:
+        if not context.admit(self):
             self._transport.write(_FULL)
             self._transport.close()
             return
@@ -110,7 +116,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport, context.loop, context.limits.write_buffer_bytes
         )
         self._last_read = context.loop.time()
-        context.connections.add(self)
         self._task = self._spawn(self._run(self._writer))
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - buffers have their own size
@@ -157,7 +162,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._writer.lose()
         if self._body is not None:
-            self._body.fail(BodyTruncatedError(self._body.received))
+            received = self._body.received if isinstance(self._body, BodyReader) else 0
+            self._body.fail(BodyTruncatedError(received))
         if self._next is not None and not self._next.done():
             self._next.set_result(None)
         elif self._cancellable and self._task is not None:
@@ -171,12 +177,16 @@ class Connection(asyncio.BufferedProtocol):
         if not self._writer.lost:
             self._writer.write(_CONTINUE)
 
+    def time(self) -> float:
+        """Returns the time of the loop, in seconds."""
+        return self._context.loop.time()
+
     def pause_body(self) -> None:
         """Called when both buffers of the body are full."""
         self._pause()
 
     def resume_body(self) -> None:
-        """Called when a buffer of the body is free."""
+        """Called when a buffer of the body is free, and when a read waits."""
         self._resume()
 
     def end_body(self, rest: bytes) -> None:
@@ -249,10 +259,11 @@ class Connection(asyncio.BufferedProtocol):
             context.pool,
             small_bytes=context.limits.small_body_bytes,
             expects_continue=head.expects_continue,
+            rate_min_bytes=context.limits.body_rate_min_bytes,
         )
         if not body.complete:
             self._body = body
-            self._resume()  # pipelined bytes may have stopped it
+            self._pause()  # until the handler reads it
         if length is not None:
             self._pending += rest[length:]
         return Request(
@@ -322,23 +333,35 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _serve(self, writer: ResponseWriter, request: Request) -> bool:
         """One exchange; returns whether the connection may serve another."""
+        try:
+            sent = await self._exchange(writer, request)
+            return await self._finish(writer, request, keep=sent.keep)
+        finally:
+            self._body = None
+            request.body.release()
+
+    async def _exchange(self, writer: ResponseWriter, request: Request) -> Sent:
+        """Answers a request and tells the observer."""
         context = self._context
         started = context.clock.monotonic()
         sent = _NOTHING_SENT
         self._cancellable = request.method in _SAFE_METHODS
+        self._request = request
         try:
             response, error = await self._handle(request)
             sent = await self._send(writer, request, response, error)
         finally:
             # Also reached by cancellation: a client that disconnected is logged like any other.
             self._cancellable = False
+            self._identified = self.is_identified
+            self._request = None
             if context.observer is not None:
                 seconds = context.clock.monotonic() - started
                 received = request.body.received
                 context.observer(
                     Exchange(request, sent.status, sent.body_bytes, received, seconds, sent.error)
                 )
-        return await self._finish(writer, request, keep=sent.keep)
+        return sent
 
     async def _handle(self, request: Request) -> tuple[Response, Exception | None]:
         try:
@@ -403,27 +426,21 @@ class Connection(asyncio.BufferedProtocol):
     async def _finish(self, writer: ResponseWriter, request: Request, *, keep: bool) -> bool:
         """Handles the unread rest of the request's body; returns whether to continue."""
         body = request.body
+        if writer.lost or writer.transport.is_closing():
+            return False
+        if keep and not body.complete:
+            return await self._discard(body.drop(), self._context.limits.body_stall_timeout_s)
+        if not keep and not body.complete:
+            await self._linger(writer)
+        return keep
+
+    async def _discard(self, count: int, seconds: float) -> bool:
+        """Drops the bytes that are received next; returns whether all of them arrived in time."""
+        self._body = discard = Discard(count, self._context.head_view, self)
         try:
-            if writer.lost or writer.transport.is_closing():
-                return False
-            if keep and not body.complete:
-                keep = await self._discard(body, self._context.limits.body_stall_timeout_s)
-            elif not keep and not body.complete:
-                await self._linger(writer)
-            return keep
+            return await discard.wait(seconds)
         finally:
             self._body = None
-            body.release()
-
-    async def _discard(self, body: BodyReader, seconds: float) -> bool:
-        """Reads an unread body to its end."""
-        try:
-            async with asyncio.timeout(seconds):
-                async for _ in body:
-                    pass
-        except (TimeoutError, BodyError):
-            return False
-        return True
 
     async def _linger(self, writer: ResponseWriter) -> None:
         """Closes our side, and for a moment discards the bytes that the client still sends. Closing a socket with
@@ -432,15 +449,19 @@ class Connection(asyncio.BufferedProtocol):
             return
         if writer.transport.can_write_eof():
             writer.transport.write_eof()
-        # An endless body, written to a reader that only this loop checks.
-        self._body = BodyReader(LINGER_BYTES_MAX, b"", self, self._context.pool, small_bytes=0)
-        body = self._body
-        self._resume()
-        await self._discard(body, self._context.limits.linger_s)
-        self._body = None
-        body.release()
+        await self._discard(LINGER_BYTES_MAX, self._context.limits.linger_s)
 
     # --- called by the server
+
+    @property
+    def is_identified(self) -> bool:
+        """Whether a handler has identified the client, by this request or an earlier one."""
+        return self._identified or (self._request is not None and self._request.identified)
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a handler works for the connection now."""
+        return self._request is not None
 
     def sweep(self, now: float) -> None:
         """Ends waits that exceed their limits; called about once a second."""
@@ -455,12 +476,8 @@ class Connection(asyncio.BufferedProtocol):
         elif writer.waiting_since is not None:
             if now - writer.waiting_since > limits.write_stall_timeout_s:
                 writer.transport.abort()
-        elif (
-            self._body is not None
-            and self._body.waiting
-            and now - self._last_read > limits.body_stall_timeout_s
-        ):
-            self._body.fail(BodyStalledError(self._body.received, limits.body_stall_timeout_s))
+        elif self._body is not None:
+            self._body.sweep(now, self._last_read, limits.body_stall_timeout_s)
 
     def end_idle(self) -> None:
         """Ends the connection if it waits for a request."""

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from tarn.core.clock import Clock, IdSource
 from tarn.core.value import hot_value
+from tarn_gateway.http.admission import Admission, Admitted
 from tarn_gateway.http.body import BufferPool
 from tarn_gateway.http.limits import HttpLimits
 from tarn_gateway.http.request import Request
@@ -55,7 +56,7 @@ HEAD_BUFFER_BYTES: Final = 64 * 1024
 IDLE_BUFFERS_MAX: Final = 64
 
 
-class Sweepable(Protocol):
+class Sweepable(Admitted, Protocol):
     """The functions of a connection that the server uses."""
 
     def sweep(self, now: float) -> None:
@@ -98,12 +99,13 @@ class ServerContext:
         self.on_error = on_error
         self.observer = observer
         self.loop = asyncio.get_running_loop()
-        self.pool = BufferPool(limits.body_buffer_bytes, IDLE_BUFFERS_MAX)
+        self.pool = BufferPool(limits.body_buffer_bytes, IDLE_BUFFERS_MAX, limits.body_buffers_max)
         self.head_buffer = bytearray(HEAD_BUFFER_BYTES)
         self.head_view = memoryview(self.head_buffer)
         self.draining = False
         self.ends_idle = False
         self.connections: set[Sweepable] = set()
+        self._admission: Admission[Sweepable] = Admission(limits)
         self._empty = asyncio.Event()
         self.clock = clock
         self._server_name = server_name
@@ -113,9 +115,23 @@ class ServerContext:
         self._id_prefix = ids.nonce()[:6].hex().upper()
         self._requests = 0
 
+    def admit(self, connection: Sweepable) -> bool:
+        """Returns whether a new connection is taken; may end another one for it."""
+        if self.draining:
+            return False
+        is_taken, loser = self._admission.admit(connection, len(self.connections))
+        if loser is not None:
+            # Its task ends a moment later; it no longer counts.
+            self.connections.discard(loser)
+            loser.abort()
+        if is_taken:
+            self.connections.add(connection)
+        return is_taken
+
     def leave(self, connection: Sweepable) -> None:
         """Called when a connection's task ends."""
         self.connections.discard(connection)
+        self._admission.leave(connection)
         if not self.connections:
             self._empty.set()
 

@@ -13,6 +13,8 @@ class HttpLimits:
 
     Attributes:
         connections_max: open connections; further ones are answered 503 and closed.
+        unidentified_max: of these, connections whose clients the handler has not identified (`Request.identified`); see
+            `Admission`.
         header_count_max: header lines of a request; more is 431.
         header_bytes_max: request line and headers together; more is 431.
         url_bytes_max: request target; more is 414.
@@ -22,7 +24,10 @@ class HttpLimits:
             A client whose request meets the close of its connection gets no answer (RFC 9112, section 9.5).
         body_stall_timeout_s: without one byte of a body that a handler waits for.
         write_stall_timeout_s: without the client receiving enough of an answer to continue.
+        body_rate_min_bytes: bytes per second at which a client must send a body at least; see
+            `BodyReader.rate_min_bytes`.
         body_buffer_bytes: size of each of the two receive buffers of a large or chunked body.
+        body_buffers_max: such buffers of the whole server; further bodies get small ones.
         small_body_bytes: bodies up to this length get one buffer of exactly their size instead.
         write_buffer_bytes: unsent bytes of one connection above which its handler waits.
         drain_bytes_max: an unread rest of a body up to this size is read and discarded to keep the
@@ -33,6 +38,7 @@ class HttpLimits:
     """
 
     connections_max: int = 10_000
+    unidentified_max: int = 5_000
     header_count_max: int = 100
     header_bytes_max: int = 32 * 1024
     url_bytes_max: int = 16 * 1024
@@ -41,7 +47,9 @@ class HttpLimits:
     idle_drain_s: float = 1.0
     body_stall_timeout_s: float = 30.0
     write_stall_timeout_s: float = 60.0
+    body_rate_min_bytes: int = 512
     body_buffer_bytes: int = 512 * 1024
+    body_buffers_max: int = 512
     small_body_bytes: int = 64 * 1024
     write_buffer_bytes: int = 512 * 1024
     drain_bytes_max: int = 256 * 1024

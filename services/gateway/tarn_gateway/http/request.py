@@ -21,12 +21,14 @@ class Request:
         request_id: 20 upper-case hex digits, unique; also sent as `x-amz-request-id`.
         secure: whether the connection is TLS.
         http_1_0: whether the client speaks HTTP/1.0.
+        identified: the handler sets it once it knows who sent the request; see `Admission`.
     """
 
     __slots__ = (
         "body",
         "headers",
         "http_1_0",
+        "identified",
         "keep_alive",
         "method",
         "raw_path",
@@ -60,6 +62,7 @@ class Request:
         self.secure = secure
         self.keep_alive = keep_alive
         self.http_1_0 = http_1_0
+        self.identified = False
 
     def __repr__(self) -> str:
         # Never the query or the headers: presigned URLs are secrets (docs/design/security.md, "Secrets").

@@ -36,7 +36,7 @@ from tarn_gateway.bodies.checksums import (
     parse_algorithm,
 )
 from tarn_gateway.documents import xml_out
-from tarn_gateway.documents.xml_in import COMPLETE_BYTES_MAX, CompletedPart, parse_complete
+from tarn_gateway.documents.xml_in import COMPLETE_BYTES_MAX, CompletedPart, complete_parser
 from tarn_gateway.http import Headers, Request, Response
 from tarn_gateway.operations.conditional import requested_condition
 from tarn_gateway.operations.uploads import (
@@ -80,9 +80,10 @@ async def complete_multipart_upload(backend: Backend, request: S3Request) -> Res
     condition = requested_condition(request)
     expected = _expected(request.headers)
     payload = backend.payload(request, head=_without_object_checksum(request.http))
-    body, _ = await payload.read_all(COMPLETE_BYTES_MAX)
-    listed = parse_complete(body)
-    upload = await find_upload(backend, request, backend.call(request))
+    # Before the document: it is not received for an upload that does not exist.
+    upload = await find_upload(backend, request, backend.opening_call(request))
+    user_id = request.granted.grant.user_id
+    listed = await backend.documents.read(payload, user_id, COMPLETE_BYTES_MAX, complete_parser)
     begun = await backend.graveler.begin_complete_upload(
         backend.call(request), request.bucket, upload.upload_id, _manifest_hash(listed)
     )

@@ -11,7 +11,7 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn_gateway.backend import Backend
 from tarn_gateway.documents import xml_out
-from tarn_gateway.documents.xml_in import DELETE_BYTES_MAX, parse_delete
+from tarn_gateway.documents.xml_in import DELETE_BYTES_MAX, delete_parser
 from tarn_gateway.grants import require
 from tarn_gateway.http import Response
 from tarn_gateway.requests.address import split_key
@@ -44,8 +44,9 @@ async def delete_objects(backend: Backend, request: S3Request) -> Response:
     If nothing could be deleted because graveler is unavailable, the whole request fails with 503: SDKs
     retry that, but report failures of single keys to their callers.
     """
-    body, _ = await backend.payload(request).read_all(DELETE_BYTES_MAX)
-    wanted = parse_delete(body)
+    user_id = request.granted.grant.user_id
+    payload = backend.payload(request)
+    wanted = await backend.documents.read(payload, user_id, DELETE_BYTES_MAX, delete_parser)
     failures: Failures = {}
     by_branch: dict[BranchId, dict[str, str]] = {}
     for key in dict.fromkeys(wanted.keys):

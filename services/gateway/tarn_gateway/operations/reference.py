@@ -30,7 +30,10 @@ REMARKS: Final[Mapping[str, str]] = {
     "CopyObject": f"{_CONDITIONS}, `x-amz-copy-source-if-*`; inside a repository nothing is copied but "
     "metadata, between repositories the bytes are copied",
     "DeleteObject": "deleting an absent key succeeds",
-    "DeleteObjects": "up to 1,000 keys of any branches, an outcome for each",
+    "DeleteObjects": (
+        "up to 1,000 keys of any branches, an outcome for each; AccessDenied as a whole if no path of the repository "
+        "may be written"
+    ),
     "CreateMultipartUpload": "an upload survives restarts, and commits in between",
     "UploadPartCopy": "`x-amz-copy-source-range`, `x-amz-copy-source-if-*`; the bytes are copied",
     "CompleteMultipartUpload": f"{_CONDITIONS}; completing an upload again gives the same answer and "

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.documents.xml_in import (
     COMPLETE_BYTES_MAX,
     DELETE_BYTES_MAX,
+    PIECE_BYTES,
     CompletedPart,
     DeleteRequest,
+    DocumentParser,
+    complete_parser,
+    delete_parser,
     parse_complete,
     parse_delete,
 )
@@ -49,6 +55,56 @@ def test_delete_limits() -> None:
     assert code(parse_delete, b"") == "MissingRequestBodyError"
     longest = [obj("&amp;" * 200 + "k" * 800)] * 1000
     assert len(parse_delete(delete(*longest)).keys) == 1000
+
+
+def pieces_read(parser: DocumentParser[Any], body: bytes, expected: str = "MalformedXML") -> int:
+    """Returns how many pieces of a document are parsed before it is refused."""
+    count = 0
+
+    def feed_all() -> None:
+        nonlocal count
+        for at in range(0, len(body), PIECE_BYTES):
+            count += 1
+            parser.feed(body[at : at + PIECE_BYTES])
+
+    with pytest.raises(S3Error) as caught:
+        feed_all()
+    assert caught.value.code == expected
+    return count
+
+
+@pytest.mark.parametrize(
+    ("body", "pieces"),
+    [
+        (delete("<a/>" * 400_000), 1),
+        (delete("<Object>" + "<a/>" * 400_000 + "</Object>"), 1),
+        (delete("<Quiet>" * 200_000), 1),
+        (delete(obj("k") * 60_000), 2),
+        # One tag, one comment: the parser would keep all of it.
+        (delete(ns="".join(f" a{n}=''" for n in range(150_000))), 5),
+        (delete(ns="".join(f" xmlns:a{n}='{n}'" for n in range(90_000))), 5),
+        (delete(f"<!--{'c' * 2_000_000}-->"), 6),
+    ],
+)
+def test_a_hostile_document_ends_at_its_first_pieces(body: bytes, pieces: int) -> None:
+    """What is not parsed takes neither time nor memory."""
+    assert len(body) < DELETE_BYTES_MAX
+    assert pieces_read(delete_parser(), body) <= pieces
+    assert code(parse_delete, body) == "MalformedXML"
+
+
+def test_a_document_of_ten_thousand_equal_parts_ends_at_the_second() -> None:
+    body = complete(*[part(1)] * 10_000)
+    assert pieces_read(complete_parser(), body, "InvalidPartOrder") == 1
+
+
+def test_a_long_text_is_no_long_tag() -> None:
+    key = "k" * 500_000
+    assert parse_delete(delete(obj(key))).keys == (key,)
+
+
+def test_text_around_a_comment_is_one_text() -> None:
+    assert parse_delete(delete(obj("a<!-- x -->b<?pi?>c"))).keys == ("abc",)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +184,7 @@ def test_ten_thousand_parts_with_a_checksum_fit() -> None:
     ("body", "expected"),
     [
         (complete(), "MalformedXML"),
-        (complete(*[part(1)] * 10_001), "MalformedXML"),
+        (complete(*[part(1)] * 10_001), "InvalidPartOrder"),
         (complete(part(2), part(1)), "InvalidPartOrder"),
         (complete(part(1), part(1)), "InvalidPartOrder"),
         (complete(part(0)), "InvalidPart"),
