@@ -353,6 +353,7 @@ async def _collect(world: World, graveler: Graveler, branch: str) -> None:
     if branch == "lake/main":
         for commit_id in sorted(world.built - set(history.commits)):
             await _read_commit(world, graveler, repository, CommitId(commit_id), is_published=False)
+        history.unread = world.built - set(history.commits)
 
 
 async def _read_commit(

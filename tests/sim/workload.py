@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 
 from tests.sim.least import DIFFERENCE
 from tests.sim.objects import Objects
-from tests.sim.outcomes import note_of, outcome_of
+from tests.sim.outcomes import note_of, outcome_of, refuse
 from tests.sim.transport import SimTransport
 from tests.sim.uploading import Uploading
 from tests.sim.versioning import Versioning
@@ -134,7 +134,7 @@ class Client:
                 is_repeat = await self._stage(branch, key, packed, condition)
             except TarnError as error:
                 op.observed = _observed(self.world, error)
-                self.history.finish(op, outcome_of(error), note_of(error))
+                self._refuse(op, error)
                 if op.outcome is Outcome.FAIL:
                     return
             else:
@@ -155,11 +155,17 @@ class Client:
         clock = gateways[len(self.history.ops) % len(gateways)].clock
         return clock.now_us() if self.world.plan.has_moves else 0
 
+    def _refuse(self, op: Op, error: TarnError) -> None:
+        """Records that a put was refused."""
+        assert op.value is not None, "a put has a value"
+        op.grounds = self._objects.grounds(op.value)
+        refuse(self.history, op, error)
+
     async def _finish(self, op: Op, work: Awaitable[object]) -> None:
         try:
             await work
         except TarnError as error:
-            self.history.finish(op, outcome_of(error), note_of(error))
+            self._refuse(op, error)
         else:
             self.history.finish(op, Outcome.OK)
 
@@ -197,7 +203,7 @@ class Client:
             if outcome is None:
                 self.history.finish(op, Outcome.OK)
             else:
-                self.history.finish(op, outcome_of(outcome), note_of(outcome))
+                refuse(self.history, op, outcome)
 
     async def get(self, branch: str, key: str) -> Op:
         """Reads one key."""
@@ -228,7 +234,10 @@ class Client:
             is_lost = error.kind in {Kind.NOT_FOUND, Kind.CORRUPT}
             if is_lost and not self._objects.may_be_swept(error, begun):
                 self.world.problem(f"{op.line()}: {error!r}")
-            self.history.finish(op, Outcome.INFO, note_of(error))
+            if is_lost:
+                self.history.finish(op, Outcome.INFO, note_of(error))
+            else:
+                refuse(self.history, op, error)
             return
         self.history.finish(op, Outcome.OK)
 
@@ -310,10 +319,7 @@ class Client:
             page = await self.graveler.diff_uncommitted(self.call(), repository_id, branch_id)
         except TarnError as error:
             for op in ops.values():
-                if error.reason in NO_BRANCH:
-                    self._finish_read(op, error, begun)
-                else:
-                    self.history.finish(op, Outcome.INFO, note_of(error))
+                self._finish_read(op, error, begun)
             return [*ops.values()]
         sides = zip(page.left_entries, page.right_entries, strict=True)
         changes = dict(zip(page.paths, sides, strict=True))
@@ -368,17 +374,17 @@ class Client:
         """Commits all changes of the branch."""
         repository_id, branch_id = branch.split("/")
         op = self.history.begin(self.name, OpKind.COMMIT, branch)
-        allow_empty = self.random.random() < 0.05
+        op.allows_empty = self.random.random() < 0.05
         try:
             made = await self.graveler.create_commit(
-                self.call(), repository_id, branch_id, f"#{op.number}", allow_empty=allow_empty
+                self.call(), repository_id, branch_id, f"#{op.number}", allow_empty=op.allows_empty
             )
         except TarnError as error:
             if error.reason is Reason.NOTHING_TO_COMMIT:
                 op.commit_id, op.is_claim = error.metadata["commit_id"], True
                 self.history.finish(op, Outcome.OK)
             else:
-                self.history.finish(op, outcome_of(error), note_of(error))
+                refuse(self.history, op, error)
         else:
             op.commit_id = made.commit.commit_id
             self.history.finish(op, Outcome.OK)
