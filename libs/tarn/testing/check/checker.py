@@ -8,7 +8,8 @@ take effect more often than the protocol allows.
 
 - *I1 freshness*: an operation that returns a write w is stale if w had ended before another acknowledged
   write began, and that write had ended before the operation began; or if no order of effects explains it.
-  This holds for reads, for every key of a page, and for every key of a commit.
+  This holds for reads, for every key of a page, and for every key of a commit
+  (`tarn.testing.check.pages` for lines that stand for others, or are left out).
 - *I2 no future*: a returned value was really requested, before the answer, by a write that did not fail.
   A page or a commit has each path once, and in order.
 - *I3 commit = listing*: each key of a commit obeys I1 and I2 for the commit's own interval; "nothing to
@@ -54,7 +55,9 @@ from tarn.testing.check.history import (
     Outcome,
     shown,
 )
-from tarn.testing.check.refusals import Refusals
+from tarn.testing.check.pages import unchanged_value, wrong_lines
+from tarn.testing.check.past import Past
+from tarn.testing.check.refusals import wrong_refusals
 from tarn.testing.check.versions import Versions
 from tarn.testing.check.witness import explain
 from tarn.testing.check.writes import Write, Writes, writes_of
@@ -130,6 +133,7 @@ class _Branch:
     commits: Sequence[tuple[Op, str, float]]
     seals: Seals
     versions: Versions
+    past: Past
 
 
 def check(history: History) -> Report:
@@ -142,10 +146,11 @@ def check(history: History) -> Report:
     keys = {op.key for op in history.ops if op.key is not None}
     keys |= {key for commit in history.commits.values() for key in commit.contents}
     versions = Versions(history)
+    past = Past(history, versions)
     for name in sorted({op.branch for op in history.ops}):
         ops = [op for op in history.ops if op.branch == name]
         commits = [*_commits_of(history, name, ops, report)]
-        branch = _Branch(history, name, commits, Seals(ops), versions)
+        branch = _Branch(history, name, commits, Seals(ops), versions, past)
         by_key = _by_key(ops)
         for key in sorted(keys):
             _check_key(branch, key, by_key(key), report)
@@ -154,7 +159,10 @@ def check(history: History) -> Report:
     for op, text in versions.merge_problems():
         told = f"{op.branch}: #{op.number} {op.kind} {text}"
         report.violations.append(Violation("I8", told, (op.line(),)))
-    for op, text in Refusals(history, versions).problems():
+    for op, text in wrong_lines(past):
+        told = f"{op.branch}/{op.key}: #{op.number} {op.kind} {text}"
+        report.violations.append(Violation("I1", told, (op.line(),)))
+    for op, text in wrong_refusals(past):
         told = f"{op.branch}: #{op.number} {op.kind} {text}"
         report.violations.append(Violation("I11", told, (op.line(),)))
     report.violations += [Violation("I9", text) for text in history.dangling]
@@ -210,8 +218,11 @@ def _commits_of(
 def _reads_of(branch: _Branch, key: str, ops: Sequence[Op]) -> Iterator[_Read]:
     for op in ops:
         if op.kind in {OpKind.GET, OpKind.LIST} and op.is_ok and op.key in {key, None}:
-            assert op.value is not None, "a read has a value"
-            yield _Read(op.value, op.inv, op.end, op, "I1")
+            value = unchanged_value(branch.past, op) if op.is_unchanged else op.value
+            if value is None:
+                assert op.is_unchanged, "any other read has a value"
+                continue
+            yield _Read(value, op.inv, op.end, op, "I1")
         elif op.kind is OpKind.PUT and op.key == key and op.expected is not None:
             if op.is_ok:
                 yield _Read(op.expected, op.inv, op.end, op, "I6")

@@ -100,6 +100,8 @@ class Op:
         is_forced: whether a hard move discards uncommitted changes.
         part: the prefix or path whose changes a reset discards; empty for all changes.
         is_prefix: whether `part` is a prefix.
+        is_unchanged: whether uncommitted differences left the key out: it has no value of its own.
+        below: paths below the common prefix that a page shows, of which one at least was there.
         allows_empty: whether a commit or merge is made even if it changes nothing.
         is_restore: whether a branch is created by undoing its deletion.
         reason: why it was refused: a `Reason`, or a code of S3; empty without an answer. One may come with the outcome
@@ -135,6 +137,8 @@ class Op:
     is_forced: bool = False
     part: str = ""
     is_prefix: bool = False
+    is_unchanged: bool = False
+    below: tuple[str, ...] = ()
     allows_empty: bool = False
     is_restore: bool = False
     reason: str = ""

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tarn.core.errors import Reason
-from tarn.testing.check.history import ABSENT, GONE, MERGES, NEVER, History, Op, OpKind, Outcome
-from tarn.testing.check.versions import Versions
-from tarn.testing.check.writes import Writes, writes_of
+from tarn.testing.check.history import ABSENT, GONE, MERGES, NEVER, Op, OpKind, Outcome
+from tarn.testing.check.past import Past
 
-__all__ = ["CONDITIONS", "Condition", "Refusals"]
+__all__ = ["CONDITIONS", "Condition", "wrong_refusals"]
 
 _READS = frozenset({OpKind.GET, OpKind.LIST, OpKind.HEAD})
 _STAGING = frozenset({OpKind.PUT, OpKind.DELETE})
@@ -27,236 +26,141 @@ _ALL = frozenset(OpKind)
 _DISCARDS = frozenset({OpKind.RESET, OpKind.MOVE})
 
 
-class Refusals:
-    """The refused operations of a history."""
-
-    def __init__(self, history: History, versions: Versions) -> None:
-        self.history = history
-        self.versions = versions
-        self._writes: dict[tuple[str, str], Writes] = {}
-
-    def problems(self) -> Iterator[tuple[Op, str]]:
-        """Yields the operations whose refusal is wrong, and why."""
-        for op in self.history.ops:
-            if op.is_ok:
-                if op.is_claim and op.allows_empty:
-                    yield op, "says that there is nothing to commit, and may be empty"
-            elif op.reason:
-                problem = self._problem(op)
-                if problem:
-                    yield op, f"was refused with {op.reason}, but {problem}"
-            elif op.outcome is Outcome.FAIL:
-                yield op, "was refused without a reason"
-
-    def _problem(self, op: Op) -> str:
-        condition = CONDITIONS.get(op.reason)
-        if condition is None:
-            return "it is no reason for any operation"
-        if op.kind not in condition.kinds:
-            return f"that is no reason for a {op.kind}"
-        if op.reason in op.grounds or condition.holds(self, op):
-            return ""
-        return f"never while it ran {condition.text}"
-
-    # ---- what may have been true while an operation ran
-
-    def writes(self, branch: str, key: str) -> Writes:
-        """Returns the writes of a key."""
-        place = (branch, key)
-        found = self._writes.get(place)
-        if found is None:
-            ops = [op for op in self.history.ops if op.branch == branch]
-            listed = writes_of(self.history, self.versions, key, ops)
-            found = self._writes[place] = Writes([*listed])
-        return found
-
-    def all_keys(self) -> set[str]:
-        """Returns all keys of the history."""
-        return {op.key for op in self.history.ops if op.key is not None}
-
-    def heads(self, op: Op, branch: str = "") -> list[str] | None:
-        """Returns the commits that may have been the head of a branch; None if one of them is unknown."""
-        return self.versions.heads_between(branch or op.branch, op.inv, op.end)
-
-    def may_be_gone(self, op: Op, branch: str) -> bool:
-        """Whether there may have been no such branch."""
-        ops = [each for each in self.history.ops if each.branch == branch]
-        made = [each for each in ops if each.kind is OpKind.CREATE and each.is_ok]
-        newest = max((each.inv for each in made if each.ret < op.inv), default=-NEVER)
-        if newest == -NEVER:
-            return True  # it was made neither before nor by a known operation
-        removed = (each for each in ops if each.kind is OpKind.REMOVE)
-        return any(
-            each.outcome is not Outcome.FAIL and each.inv < op.end and each.ret >= newest
-            for each in removed
-        )
-
-    def may_exist(self, op: Op) -> bool:
-        """Whether there may have been a branch of the name that an operation creates."""
-        ops = [each for each in self.history.ops if each.branch == op.branch and each is not op]
-        removed = [each for each in ops if each.kind is OpKind.REMOVE and each.is_ok]
-        newest = max((each.inv for each in removed if each.ret < op.inv), default=-NEVER)
-        created = (each for each in ops if each.kind is OpKind.CREATE)
-        return any(
-            each.outcome is not Outcome.FAIL and each.inv < op.end and each.ret >= newest
-            for each in created
-        )
-
-    def is_beside(self, op: Op, kinds: frozenset[OpKind]) -> bool:
-        """Whether another operation of some kinds may have taken effect on the branch."""
-        return any(
-            each is not op
-            and each.branch == op.branch
-            and each.kind in kinds
-            and each.inv < op.end
-            and each.ret > op.inv
-            and (each.outcome is not Outcome.FAIL or each.end > op.inv)
-            for each in self.history.ops
-        )
-
-    def sources(self, op: Op) -> list[str] | None:
-        """Returns the commits that an operation may have merged; None if one of them is unknown."""
-        found = [op.source_id] if op.source_id else self.heads(op, op.source_branch)
-        if found is None or any(each not in self.history.commits for each in found):
-            return None
-        return found
-
-
-def _never(_: Refusals, __: Op) -> bool:
+def _never(_: Past, __: Op) -> bool:
     return False
 
 
-def _is_under_faults(refusals: Refusals, op: Op) -> bool:
-    return op.inv < refusals.history.quiet_at
+def _is_under_faults(past: Past, op: Op) -> bool:
+    return op.inv < past.history.quiet_at
 
 
-def _has_no_branch(refusals: Refusals, op: Op) -> bool:
-    is_gone = refusals.may_be_gone(op, op.branch)
-    return is_gone or (bool(op.source_branch) and refusals.may_be_gone(op, op.source_branch))
+def _has_no_branch(past: Past, op: Op) -> bool:
+    is_gone = past.may_be_gone(op, op.branch)
+    return is_gone or (bool(op.source_branch) and past.may_be_gone(op, op.source_branch))
 
 
-def _has_branch(refusals: Refusals, op: Op) -> bool:
-    return refusals.may_exist(op)
+def _has_branch(past: Past, op: Op) -> bool:
+    return past.may_exist(op)
 
 
-def _is_dirty(refusals: Refusals, op: Op) -> bool:
+def _is_dirty(past: Past, op: Op) -> bool:
     """Whether a key may have had a staged row that differs from the head."""
-    heads = refusals.heads(op)
+    heads = past.heads(op)
     if heads is None or (op.kind is OpKind.MOVE and op.is_forced):
         return heads is None
-    contents = [refusals.history.commits[each].contents for each in heads]
+    contents = [past.history.commits[each].contents for each in heads]
     return any(
         write.op.kind in _STAGING and any(write.value != each.get(key, ABSENT) for each in contents)
-        for key in refusals.all_keys()
-        for write in refusals.writes(op.branch, key).between(op.inv, op.end)
+        for key in past.all_keys()
+        for write in past.writes(op.branch, key).between(op.inv, op.end)
     )
 
 
-def _has_other_head(refusals: Refusals, op: Op) -> bool:
+def _has_other_head(past: Past, op: Op) -> bool:
     if op.kind is OpKind.CREATE:
-        return op.is_restore and refusals.is_beside(op, frozenset({OpKind.CREATE, OpKind.REMOVE}))
+        return op.is_restore and past.is_beside(op, frozenset({OpKind.CREATE, OpKind.REMOVE}))
     if op.told_id:
         return op.told_id != op.expected_id
-    heads = refusals.heads(op)
+    heads = past.heads(op)
     return heads is None or any(each != op.expected_id for each in heads)
 
 
-def _was_reset(refusals: Refusals, op: Op) -> bool:
+def _was_reset(past: Past, op: Op) -> bool:
     return any(
         each.branch == op.branch
         and each.kind in _DISCARDS
         and each.outcome is not Outcome.FAIL
         and each.inv < op.end
         and each.ret > op.inv
-        for each in refusals.history.ops
+        for each in past.history.ops
     )
 
 
-def _merges(refusals: Refusals, op: Op, is_met: Callable[[Refusals, Op, str, str], bool]) -> bool:
+def _merges(past: Past, op: Op, is_met: Callable[[Past, Op, str, str], bool]) -> bool:
     """Whether a condition is met by one of the heads that an operation may have merged into, and one of the sources."""
-    heads, sources = refusals.heads(op), refusals.sources(op)
+    heads, sources = past.heads(op), past.sources(op)
     if heads is None or sources is None:
         return True
-    commits = refusals.history.commits
+    commits = past.history.commits
     if op.kind is not OpKind.MERGE and any(
         each not in commits for each in commits[op.source_id].parents
     ):
         return True
-    return any(is_met(refusals, op, head, source) for head in heads for source in sources)
+    return any(is_met(past, op, head, source) for head in heads for source in sources)
 
 
-def _conflicts(refusals: Refusals, op: Op, head: str, source: str) -> bool:
-    return any(result is None for result, _ in refusals.versions.merge_results(op, head, source))
+def _conflicts(past: Past, op: Op, head: str, source: str) -> bool:
+    return any(result is None for result, _ in past.versions.merge_results(op, head, source))
 
 
-def _has_conflict(refusals: Refusals, op: Op) -> bool:
-    return not op.choice and _merges(refusals, op, _conflicts)
+def _has_conflict(past: Past, op: Op) -> bool:
+    return not op.choice and _merges(past, op, _conflicts)
 
 
-def _changes_nothing(refusals: Refusals, op: Op, head: str, source: str) -> bool:
-    results = refusals.versions.merge_results(op, head, source)
+def _changes_nothing(past: Past, op: Op, head: str, source: str) -> bool:
+    results = past.versions.merge_results(op, head, source)
     return all(result == before for result, before in results)
 
 
-def _has_nothing_to_commit(refusals: Refusals, op: Op) -> bool:
-    return not op.allows_empty and _merges(refusals, op, _changes_nothing)
+def _has_nothing_to_commit(past: Past, op: Op) -> bool:
+    return not op.allows_empty and _merges(past, op, _changes_nothing)
 
 
-def _is_merged(refusals: Refusals, op: Op, head: str, source: str) -> bool:
-    is_squashed = op.is_squash and _changes_nothing(refusals, op, head, source)
-    return is_squashed or refusals.versions.contains(head, source)
+def _is_merged(past: Past, op: Op, head: str, source: str) -> bool:
+    is_squashed = op.is_squash and _changes_nothing(past, op, head, source)
+    return is_squashed or past.versions.contains(head, source)
 
 
-def _has_nothing_to_merge(refusals: Refusals, op: Op) -> bool:
-    return not op.allows_empty and _merges(refusals, op, _is_merged)
+def _has_nothing_to_merge(past: Past, op: Op) -> bool:
+    return not op.allows_empty and _merges(past, op, _is_merged)
 
 
-def _has_many_bases(refusals: Refusals, op: Op) -> bool:
+def _has_many_bases(past: Past, op: Op) -> bool:
     return _merges(
-        refusals,
+        past,
         op,
-        lambda refusals, _, head, source: len(refusals.versions.merge_bases([head], source)) > 1,
+        lambda past, _, head, source: len(past.versions.merge_bases([head], source)) > 1,
     )
 
 
-def _has_no_such_parent(refusals: Refusals, op: Op) -> bool:
-    if op.kind not in MERGES or op.source_id not in refusals.history.commits:
+def _has_no_such_parent(past: Past, op: Op) -> bool:
+    if op.kind not in MERGES or op.source_id not in past.history.commits:
         return False
-    count = len(refusals.history.commits[op.source_id].parents)
+    count = len(past.history.commits[op.source_id].parents)
     return op.parent_number > max(count, 1) or (count > 1 and not op.parent_number)
 
 
-def _has_other_value(refusals: Refusals, op: Op) -> bool:
+def _has_other_value(past: Past, op: Op) -> bool:
     if op.expected is None or op.key is None:
         return False
     if op.observed is not None:
         return op.observed != op.expected
     return any(
         write.value not in {op.expected, GONE}
-        for write in refusals.writes(op.branch, op.key).between(op.inv, op.end)
+        for write in past.writes(op.branch, op.key).between(op.inv, op.end)
     )
 
 
-def _has_no_value(refusals: Refusals, op: Op) -> bool:
+def _has_no_value(past: Past, op: Op) -> bool:
     if op.expected in {None, ABSENT} or op.key is None:
         return False
     if op.observed is not None:
         return op.observed == ABSENT
-    writes = refusals.writes(op.branch, op.key).between(op.inv, op.end)
+    writes = past.writes(op.branch, op.key).between(op.inv, op.end)
     return any(write.value == ABSENT for write in writes)
 
 
-def _has_expired(refusals: Refusals, op: Op) -> bool:
-    commits = refusals.history.commits
+def _has_expired(past: Past, op: Op) -> bool:
+    commits = past.history.commits
     named = {op.source_id, op.commit_id}
     if op.source_id in commits:
         named.update(commits[op.source_id].parents)  # a revert takes the entries of a parent
-    return any(refusals.history.expired.get(each, NEVER) < op.end for each in named)
+    return any(past.history.expired.get(each, NEVER) < op.end for each in named)
 
 
-def _meets_others(refusals: Refusals, op: Op) -> bool:
+def _meets_others(past: Past, op: Op) -> bool:
     changes = _ALL - _READS
-    return _is_under_faults(refusals, op) and refusals.is_beside(op, changes)
+    return _is_under_faults(past, op) and past.is_beside(op, changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +175,7 @@ class Condition:
 
     kinds: frozenset[OpKind]
     text: str
-    holds: Callable[[Refusals, Op], bool]
+    holds: Callable[[Past, Op], bool]
 
 
 _FAULTS = Condition(_ALL, "might a fault be injected", _is_under_faults)
@@ -339,3 +243,28 @@ CONDITIONS: Mapping[str, Condition] = {
     "InvalidPart": _UPLOAD,
 }
 """When each reason is right. A test compares the rows with the reasons that the code of these operations raises."""
+
+
+def wrong_refusals(past: Past) -> Iterator[tuple[Op, str]]:
+    """Yields the operations whose refusal is wrong, and why."""
+    for op in past.history.ops:
+        if op.is_ok:
+            if op.is_claim and op.allows_empty:
+                yield op, "says that there is nothing to commit, and may be empty"
+        elif op.reason:
+            problem = _problem(past, op)
+            if problem:
+                yield op, f"was refused with {op.reason}, but {problem}"
+        elif op.outcome is Outcome.FAIL:
+            yield op, "was refused without a reason"
+
+
+def _problem(past: Past, op: Op) -> str:
+    condition = CONDITIONS.get(op.reason)
+    if condition is None:
+        return "it is no reason for any operation"
+    if op.kind not in condition.kinds:
+        return f"that is no reason for a {op.kind}"
+    if op.reason in op.grounds or condition.holds(past, op):
+        return ""
+    return f"never while it ran {condition.text}"
