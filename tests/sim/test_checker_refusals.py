@@ -294,6 +294,9 @@ RIGHT: dict[str, Act] = {
     ),
     "retries beside another operation": beside_other_writes,
     "a fault": put("UNAVAILABLE"),
+    "a read that was too slow each time": lambda lake: lake.refused(
+        "TOO_MANY_RETRIES", OpKind.GET, MAIN, "a"
+    ),
     "a creation of a living repository": lambda lake: lake.refused(
         "REPOSITORY_EXISTS", OpKind.CREATE, MAIN
     ),

@@ -159,8 +159,9 @@ def _has_expired(past: Past, op: Op) -> bool:
 
 
 def _meets_others(past: Past, op: Op) -> bool:
-    changes = _ALL - _READS
-    return _is_under_faults(past, op) and past.is_beside(op, changes)
+    """Whether another operation may have changed the branch; a read is tried again also if a store is slow."""
+    is_met = op.kind in _READS or past.is_beside(op, _ALL - _READS)
+    return is_met and _is_under_faults(past, op)
 
 
 @dataclass(frozen=True, slots=True)
