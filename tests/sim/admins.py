@@ -7,7 +7,7 @@ import random
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.outcomes import note_of, outcome_of
+from tests.sim.outcomes import note_of, note_refusal, outcome_of
 from tests.sim.versioning import REPOSITORY
 from tests.sim.workload import NO_BRANCH, Client
 
@@ -75,6 +75,7 @@ class Admin(Client):
                 await self._remove(repository_id, branch_id)
             except TarnError as error:
                 outcome = outcome_of(error)
+                note_refusal(op, error)
                 if error.reason in NO_BRANCH:
                     is_ours = Outcome.OK if was_lost else Outcome.FAIL
                     self.history.finish(op, is_ours, "removed before")
@@ -107,7 +108,7 @@ class Admin(Client):
                 source, way = await self._source(branch_id)
             op = self.history.begin(self.name, OpKind.CREATE, branch)
             op.is_stepwise = branch_id == "main"
-            op.commit_id = source
+            op.commit_id, op.is_restore = source, way == RESTORED
             try:
                 if way == RESTORED:
                     call = self.transport.call(_ADMIN_SECONDS)
@@ -116,6 +117,7 @@ class Admin(Client):
                     await self._create(repository_id, branch_id, source, namespace)
             except TarnError as error:
                 outcome = outcome_of(error)
+                note_refusal(op, error)
                 exists = error.kind is Kind.ALREADY_EXISTS
                 is_there = await self._is_there(repository_id, branch_id) if exists else None
                 if is_there:

@@ -5,7 +5,7 @@ A compaction is no write: all other promises must hold beside it (I7). The histo
 
 import asyncio
 
-from tests.sim.outcomes import note_of, outcome_of
+from tests.sim.outcomes import refuse
 from tests.sim.workload import Client
 
 from tarn.core.errors import Kind, TarnError
@@ -40,7 +40,7 @@ class Compactor(Client):
             if error.kind is Kind.CORRUPT:
                 self.world.problem(f"compaction of {branch}: {error!r}")
             told = str(error.reason)
-            self.history.finish(op, outcome_of(error), note_of(error))
+            refuse(self.history, op, error)
         else:
             told = pb.CompactionOutcome.Name(done.outcome).removeprefix("COMPACTION_OUTCOME_")
             self.history.finish(op, Outcome.OK, told)

@@ -77,6 +77,7 @@ class Kept:
             self._world.log(f"expires {commit_id[:12]}")
             self._world.statistics["expiry: commits"] += 1
         self._expired.add(commit_id)
+        self._world.history.expired.setdefault(commit_id, self._world.history.clock)
 
     def is_expired(self, commit_id: str) -> bool:
         """Whether a commit has expired, or was about to."""

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from typing import Final
 
+from tests.sim.outcomes import note_refusal
 from tests.sim.workload import Client
 
 from tarn.block.port import BlockKey
@@ -73,21 +74,24 @@ class Linker(Client):
         self, op: Op, issued: pb.GetPhysicalAddressResponse, size: int, etag: str
     ) -> None:
         """Repeats the request until there is an answer."""
-        is_refused, note = True, ""
+        is_refused = True
         for _ in range(_TRIES):
             op.calls += 1
             error = await self._send(op, issued, size, etag)
             if error is None:
                 self.history.finish(op, Outcome.OK, "link")
                 return
-            note = f"link: {error.reason}"
+            note_refusal(op, error)
+            op.grounds = self._objects.grounds(op.value or 0)
             if error.reason is Reason.BLOCK_NOT_FOUND:
                 self.world.problem(f"{issued.physical_address} was issued, and its block is gone")
             if error.kind in _REFUSALS:
                 break
             is_refused = False
             await asyncio.sleep(self.random.uniform(0, 1.0))
-        self.history.finish(op, Outcome.FAIL if is_refused else Outcome.INFO, note)
+        if not is_refused:
+            op.reason = ""  # an earlier request may have taken effect
+        self.history.finish(op, Outcome.FAIL if is_refused else Outcome.INFO, "link")
 
     async def _send(
         self, op: Op, issued: pb.GetPhysicalAddressResponse, size: int, etag: str

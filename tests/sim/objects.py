@@ -21,7 +21,7 @@ from tests.sim.transport import GATEWAY_TOKEN
 from tarn.block.port import BlockKey
 from tarn.core.entry import address_of
 from tarn.core.errors import Reason, TarnError
-from tarn.core.ids import physical_path
+from tarn.core.ids import address_time_us, physical_path
 from tarn.testing.check.history import Op, OpKind, Outcome
 
 if TYPE_CHECKING:
@@ -218,6 +218,20 @@ class Objects:
             )
         except (TarnError, LostError):
             return
+
+    def grounds(self, value: int) -> frozenset[str]:
+        """Returns why graveler may have refused the address of a value by now (rule 11)."""
+        plan = self._world.plan
+        if plan.collecting is None:
+            return frozenset()
+        limits, skew_us = plan.collecting.limits, int(plan.skew_seconds * 1_000_000)
+        age_us = self._client.transport.clock.now_us() - address_time_us(
+            self._world.values.place(value)[1]
+        )
+        is_old = age_us + skew_us >= limits.staging_us
+        is_ahead = skew_us - age_us > limits.ahead_us
+        found = {Reason.ADDRESS_TOO_OLD: is_old, Reason.ADDRESS_IN_FUTURE: is_ahead}
+        return frozenset(reason for reason, holds in found.items() if holds)
 
     def may_be_swept(self, error: TarnError, begun: float) -> bool:
         """Whether a read that began at a time of the loop took so long that a sweep may have taken what it reads: a

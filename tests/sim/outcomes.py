@@ -1,9 +1,12 @@
 """Decides what an error says about the outcome of a request."""
 
-from tarn.core.errors import Kind, TarnError
-from tarn.testing.check.history import Outcome
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.testing.check.history import History, Op, Outcome
 
-__all__ = ["note_of", "outcome_of"]
+__all__ = ["note_of", "note_refusal", "outcome_of", "refuse"]
+
+_NAMES_HEAD = {Reason.REF_MOVED, Reason.BRANCH_RESET}
+"""Reasons with which an error names the head that the operation met."""
 
 _SURE = {
     Kind.NOT_FOUND,
@@ -31,3 +34,17 @@ def note_of(error: Exception) -> str:
     if isinstance(error, TarnError):
         return f"{error.kind.name} {error.message[:80]}"
     return str(error)
+
+
+def note_refusal(op: Op, error: Exception) -> None:
+    """Records why an operation was refused, and the head that the answer names."""
+    if isinstance(error, TarnError):
+        op.reason = error.reason
+        if error.reason in _NAMES_HEAD:
+            op.told_id = error.metadata.get("commit_id", "")
+
+
+def refuse(history: History, op: Op, error: Exception) -> None:
+    """Records the answer of an operation that failed."""
+    note_refusal(op, error)
+    history.finish(op, outcome_of(error), note_of(error))

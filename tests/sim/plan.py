@@ -55,6 +55,7 @@ class Plan:
             none.
         equal_rate: share of the objects that are equal to earlier ones: same bytes, another address.
         stray_rate: share of the addresses, in a plan with collections, that come from a clock far ahead.
+        paged_rate: share of the listings that are read to their end, page by page.
     """
 
     seed: int
@@ -104,6 +105,7 @@ class Plan:
     link_seconds: float = 0.0
     equal_rate: float = 0.0
     stray_rate: float = 0.0
+    paged_rate: float = 0.0
 
     @property
     def registered_seconds(self) -> float:
@@ -200,6 +202,11 @@ _AS_DRAWN = 1
 """The remainder of the seed modulo 4 of the plans that stay as they are drawn when collectors are added."""
 
 
+_PAGED_RATE = 0.5
+_PAGED_FROM = 96
+"""The first seed whose listings are read page by page. Recorded seeds of guards are smaller, and stay as they are."""
+
+
 _LINKED = {5, 6, 7}
 """Remainders of the seed modulo 8 of the plans with links, in runs with collections or erasures."""
 
@@ -229,6 +236,7 @@ def planned(seed: int, mode: Mode) -> Plan:
     """Draws the plan of a seed, and adds what plays beside the clients in a mode."""
     add = _ADDED.get(mode)
     plan = draw(seed) if add is None else add(draw(seed))
+    plan = replace(plan, paged_rate=_PAGED_RATE if seed >= _PAGED_FROM else 0.0)
     return with_equal_objects(plan, mode)
 
 

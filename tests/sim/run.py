@@ -284,11 +284,7 @@ async def _look(world: World, branches: list[str]) -> None:
         elif step == "collected":
             await collect_twice(world, repositories)
         for branch in branches:
-            gets = [await client.get(branch, key) for key in client.keys]
-            lists = await client.list_keys(branch, "", 1000)
-            for op in [*gets, *lists]:
-                if not op.is_ok:
-                    world.problem(f"a read without injected faults failed: {op.line()}")
+            await _read_all(world, client, branch)
     if world.plan.collecting is not None:
         await world.kept.compare(last, "lake")
     graveler = last.graveler
@@ -297,6 +293,17 @@ async def _look(world: World, branches: list[str]) -> None:
         await check_reflog(world, graveler, branch)
     _check_tags(world)
     last.crash()
+
+
+async def _read_all(world: World, client: Client, branch: str) -> None:
+    """Reads each key, all keys at once, and in some runs all of them page by page."""
+    reads = [await client.get(branch, key) for key in client.keys]
+    reads += await client.list_keys(branch, "", 1000)
+    if world.plan.paged_rate:
+        reads += await client.list_keys(branch, "", 2, is_whole=True)
+    for op in reads:
+        if not op.is_ok:
+            world.problem(f"a read without injected faults failed: {op.line()}")
 
 
 def _steps(plan: Plan) -> list[str]:
@@ -353,6 +360,7 @@ async def _collect(world: World, graveler: Graveler, branch: str) -> None:
     if branch == "lake/main":
         for commit_id in sorted(world.built - set(history.commits)):
             await _read_commit(world, graveler, repository, CommitId(commit_id), is_published=False)
+        history.unread = world.built - set(history.commits)
 
 
 async def _read_commit(

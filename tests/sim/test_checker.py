@@ -44,6 +44,7 @@ class Story:
             commit_id,
             is_claim,
         )
+        made.reason = "UNAVAILABLE" if outcome is FAIL else ""
         self.history.ops.append(made)
         return made
 

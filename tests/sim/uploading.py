@@ -45,6 +45,12 @@ def _is_refusal(error: Error) -> bool:
     return isinstance(error, S3Error) and error.status < 500
 
 
+def _reason_of(error: Error) -> str:
+    if isinstance(error, TarnError):
+        return error.reason
+    return error.code if isinstance(error, S3Error) else ""
+
+
 @dataclass
 class _Upload:
     """An upload as its client knows it.
@@ -54,7 +60,10 @@ class _Upload:
         op: its completion.
         calls: number of completions that were requested.
         refusals: whether every attempt so far was surely refused.
+        reason: why the last of them was refused.
         is_aborted: whether an abort was acknowledged.
+        is_ending: whether an abort was requested.
+        are_parts_sure: whether every part that was sent was acknowledged, so that each is the newest of its number.
     """
 
     branch: str
@@ -67,7 +76,16 @@ class _Upload:
     refusals: bool = True
     calls: int = 0
     note: str = ""
+    reason: str = ""
     is_aborted: bool = False
+    is_ending: bool = False
+    are_parts_sure: bool = True
+
+    @property
+    def grounds(self) -> frozenset[str]:
+        """Returns why its completion may be refused, as far as other requests of its client tell."""
+        found = {"UPLOAD_NOT_FOUND": self.is_ending, "InvalidPart": not self.are_parts_sure}
+        return frozenset(reason for reason, holds in found.items() if holds)
 
     @property
     def etag(self) -> str:
@@ -120,7 +138,9 @@ class Uploading:
                 group.create_task(self._abort(upload))
         op = upload.op
         if op.end == NEVER:
+            op.grounds = upload.grounds
             outcome = Outcome.FAIL if upload.refusals else Outcome.INFO
+            op.reason = upload.reason if upload.refusals else ""
             history.finish(op, outcome, f"multipart: {upload.note}")
         if op.is_ok:
             await self._afterwards(upload)
@@ -169,6 +189,7 @@ class Uploading:
             try:
                 await self._send_part(upload, number, body)
             except (TarnError, S3Error, LostError):
+                upload.are_parts_sure = False
                 if self._random.random() < 0.5:
                     return False  # the client dies, too, and the upload is never ended
             else:
@@ -203,6 +224,7 @@ class Uploading:
                 if not _is_refusal(error):
                     upload.refusals = False
                 elif op.outcome is not Outcome.OK:
+                    upload.reason = _reason_of(error)
                     return
             else:
                 self._check_answer(upload, answer)
@@ -225,6 +247,7 @@ class Uploading:
             self._world.problem(f"{text}: {answer.body!r} instead of {upload.etag}")
 
     async def _abort(self, upload: _Upload) -> None:
+        upload.is_ending = True
         try:
             await self._request(upload, BY_NAME["AbortMultipartUpload"], {})
         except (TarnError, S3Error, LostError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
-from tests.sim.outcomes import outcome_of
+from tests.sim.outcomes import refuse
 
 from tarn.core.errors import Reason, TarnError
 from tarn.testing.check.history import GONE, MERGES, Op, OpKind, Outcome
@@ -64,7 +64,7 @@ class Versioning:
             if self._random.random() < 0.8:
                 await self._client.commit(branch)
             op = await self._merge(branch, source)
-            if op is None or op.note != Reason.BRANCH_DIRTY:
+            if op is None or op.reason != Reason.BRANCH_DIRTY:
                 return
 
     async def _merge(self, branch: str, source: str) -> Op | None:
@@ -76,6 +76,7 @@ class Versioning:
         op = self._begin(OpKind.MERGE, branch)
         op.source_id, op.is_squash = source_id, is_by_id and self._random.random() < 0.2
         op.source_branch = "" if is_by_id else source
+        op.allows_empty = self._random.random() < 0.4
         request = merge_pb.MergeRequest(
             repository_id=REPOSITORY,
             branch_id=branch.split("/")[1],
@@ -83,7 +84,7 @@ class Versioning:
             message=f"#{op.number}",
             default_side=_SIDES[op.choice],
             squash=op.is_squash,
-            allow_empty=self._random.random() < 0.4,
+            allow_empty=op.allows_empty,
         )
         await self._finish(op, self._send(_MERGES, "Merge", request))
         return op
@@ -184,9 +185,11 @@ class Versioning:
                 self._client.call(), REPOSITORY, branch.split("/")[1]
             )
         except TarnError as error:
-            is_gone = error.reason is Reason.BRANCH_NOT_FOUND
-            op.value = GONE if is_gone else None
-            self._history.finish(op, Outcome.OK if is_gone else Outcome.INFO, error.reason)
+            if error.reason is Reason.BRANCH_NOT_FOUND:
+                op.value = GONE
+                self._history.finish(op, Outcome.OK, error.reason)
+            else:
+                refuse(self._history, op, error)
             return ""
         op.commit_id = self._heads[branch] = found.commit_id
         self._history.finish(op, Outcome.OK)
@@ -204,9 +207,8 @@ class Versioning:
         try:
             answer = await work
         except TarnError as error:
-            outcome = outcome_of(error)
-            self._history.finish(op, outcome, error.reason)
-            self._client.world.statistics[f"{op.kind} {outcome}: {error.reason}"] += 1
+            refuse(self._history, op, error)
+            self._client.world.statistics[f"{op.kind} {op.outcome}: {error.reason}"] += 1
         else:
             if op.kind in MERGES:
                 op.commit_id = answer.commit.commit_id  # type: ignore[attr-defined]

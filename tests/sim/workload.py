@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 
 from tests.sim.least import DIFFERENCE
 from tests.sim.objects import Objects
-from tests.sim.outcomes import note_of, outcome_of
+from tests.sim.outcomes import note_of, outcome_of, refuse
 from tests.sim.transport import SimTransport
 from tests.sim.uploading import Uploading
 from tests.sim.versioning import Versioning
@@ -23,6 +23,8 @@ from tarn_gateway.repository_cache import RepositoryCache
 __all__ = ["NO_BRANCH", "Client"]
 
 _SCRATCH = "t/"
+_LATER = "on a later page"
+_PAGES_MAX = 50
 
 NO_BRANCH = {Reason.BRANCH_NOT_FOUND, Reason.REF_NOT_FOUND, Reason.REPOSITORY_NOT_FOUND}
 
@@ -57,6 +59,7 @@ class Client:
         self.patience_seconds = world.plan.hang_up_seconds
         self._objects = Objects(self)
         self._seen: dict[tuple[str, str], int] = {}
+        self._paging = random.Random(f"pages {seed} {name}")  # so that other runs stay as they are
         self._tag = _Tag(f"{name}-1")
         self._uploading = Uploading(self)
         self._versioning = Versioning(self)
@@ -134,7 +137,7 @@ class Client:
                 is_repeat = await self._stage(branch, key, packed, condition)
             except TarnError as error:
                 op.observed = _observed(self.world, error)
-                self.history.finish(op, outcome_of(error), note_of(error))
+                self._refuse(op, error)
                 if op.outcome is Outcome.FAIL:
                     return
             else:
@@ -155,11 +158,17 @@ class Client:
         clock = gateways[len(self.history.ops) % len(gateways)].clock
         return clock.now_us() if self.world.plan.has_moves else 0
 
+    def _refuse(self, op: Op, error: TarnError) -> None:
+        """Records that a put was refused."""
+        assert op.value is not None, "a put has a value"
+        op.grounds = self._objects.grounds(op.value)
+        refuse(self.history, op, error)
+
     async def _finish(self, op: Op, work: Awaitable[object]) -> None:
         try:
             await work
         except TarnError as error:
-            self.history.finish(op, outcome_of(error), note_of(error))
+            self._refuse(op, error)
         else:
             self.history.finish(op, Outcome.OK)
 
@@ -197,7 +206,7 @@ class Client:
             if outcome is None:
                 self.history.finish(op, Outcome.OK)
             else:
-                self.history.finish(op, outcome_of(outcome), note_of(outcome))
+                refuse(self.history, op, outcome)
 
     async def get(self, branch: str, key: str) -> Op:
         """Reads one key."""
@@ -228,7 +237,10 @@ class Client:
             is_lost = error.kind in {Kind.NOT_FOUND, Kind.CORRUPT}
             if is_lost and not self._objects.may_be_swept(error, begun):
                 self.world.problem(f"{op.line()}: {error!r}")
-            self.history.finish(op, Outcome.INFO, note_of(error))
+            if is_lost:
+                self.history.finish(op, Outcome.INFO, note_of(error))
+            else:
+                refuse(self.history, op, error)
             return
         self.history.finish(op, Outcome.OK)
 
@@ -243,38 +255,57 @@ class Client:
         return await self.list_keys(branch, after, limit, prefix, delimiter)
 
     async def list_keys(
-        self, branch: str, after: str, limit: int, prefix: str = "", delimiter: str = ""
+        self,
+        branch: str,
+        after: str,
+        limit: int,
+        prefix: str = "",
+        delimiter: str = "",
+        *,
+        is_whole: bool = False,
     ) -> list[Op]:
-        """Reads one page and records a read of each key that it covers, listed or not.
-
-        A common prefix says nothing about a single key below it; if the prefix is missing, all its keys are absent.
+        """Reads one page, sometimes (or if `is_whole`) also those that follow it; returns a read of each key that they
+        cover.
         """
-        repository_id, branch_id = branch.split("/")
+        asked = {"prefix": prefix, "delimiter": delimiter, "after": after}
         scratches = [f"{_SCRATCH}c{n}" for n in range(self.world.plan.clients)]
         matching = [k for k in [*self.keys, *scratches] if k.startswith(prefix)]
-        covered = sorted(k for k in matching if k > after != _line(k, prefix, delimiter))
-        ops = [self.history.begin(self.name, OpKind.LIST, branch, k) for k in covered]
+        left = sorted(k for k in matching if k > after != _line(k, prefix, delimiter))
+        ops, token = await self._page(branch, left, limit, asked)
+        is_paged = bool(token) and (is_whole or self._paging.random() < self.world.plan.paged_rate)
+        for _ in range(_PAGES_MAX if is_paged else 0):
+            # The key on which a page ends is read once; those behind it are read by the pages that follow.
+            left = [str(op.key) for op in ops if op.note == _LATER]
+            ops = [op for op in ops if op.note != _LATER]
+            more, token = await self._page(branch, left, limit, {**asked, "page_token": token})
+            self.world.statistics["pages that follow another one"] += 1
+            ops += more
+            if not token:
+                break
+        return ops
+
+    async def _page(
+        self, branch: str, keys: list[str], limit: int, asked: dict[str, str]
+    ) -> tuple[list[Op], str]:
+        """Reads one page; returns a read of each key that may be on it, and the token of the next page.
+
+        A common prefix says that one of the keys below it is there; if the prefix is missing, all its keys are absent.
+        """
+        repository_id, branch_id = branch.split("/")
+        ops = [self.history.begin(self.name, OpKind.LIST, branch, k) for k in keys]
         begun = self.world.loop.time()
         try:
             page = await self.graveler.list_entries(
-                self.call(),
-                repository_id,
-                branch_id,
-                prefix=prefix,
-                delimiter=delimiter,
-                after=after,
-                page_size=limit,
+                self.call(), repository_id, branch_id, page_size=limit, **asked
             )
         except TarnError as error:
             for op in ops:
                 self._finish_read(op, error, begun)
-            return ops
-        self._read_page(
-            page, ops, prefix, delimiter, f"{branch} {prefix!r} {delimiter!r} {after!r}"
-        )
+            return ops, ""
+        self._read_page(page, ops, asked["prefix"], asked["delimiter"], f"{branch} {asked}")
         for op in ops:
             self._objects.looked_up(op, begun)
-        return ops
+        return ops, page.next_page_token
 
     def _read_page(
         self, page: ListingPage, ops: list[Op], prefix: str, delimiter: str, what: str
@@ -284,7 +315,7 @@ class Client:
                 f"a page of {what} is not in order, or has a line twice: {page.paths}"
             )
         lines = dict(zip(page.paths, page.entries, strict=True))
-        unknown = set(lines)
+        unknown, rolled = set(lines), dict[str, list[Op]]()
         last = page.paths[-1] if page.paths else ""
         for op in ops:
             assert op.key is not None, "a line of a page has a key"
@@ -292,17 +323,20 @@ class Client:
             unknown.discard(line)
             packed = lines.get(line)
             if page.next_page_token and line > last:
-                self.history.finish(op, Outcome.INFO, "on a later page")
+                self.history.finish(op, Outcome.INFO, _LATER)
             elif packed == b"":
+                rolled.setdefault(line, []).append(op)
                 self.history.finish(op, Outcome.INFO, "rolled up")
             else:
                 op.value = ABSENT if packed is None else self.world.values.of(packed)
                 self.history.finish(op, Outcome.OK)
+        for below in rolled.values():
+            below[0].below = tuple(str(op.key) for op in below)
         if unknown:
             self.world.problem(f"a page of {what} has {sorted(unknown)}")
 
     async def difference(self, branch: str, key: str) -> list[Op]:
-        """Reads uncommitted differences: each line is a read of its key; a missing line says nothing."""
+        """Reads uncommitted differences: each line is a read of its key; a missing one says that it is unchanged."""
         repository_id, branch_id = branch.split("/")
         ops = {k: self.history.begin(self.name, OpKind.LIST, branch, k) for k in self.keys}
         begun = self.world.loop.time()
@@ -310,10 +344,7 @@ class Client:
             page = await self.graveler.diff_uncommitted(self.call(), repository_id, branch_id)
         except TarnError as error:
             for op in ops.values():
-                if error.reason in NO_BRANCH:
-                    self._finish_read(op, error, begun)
-                else:
-                    self.history.finish(op, Outcome.INFO, note_of(error))
+                self._finish_read(op, error, begun)
             return [*ops.values()]
         sides = zip(page.left_entries, page.right_entries, strict=True)
         changes = dict(zip(page.paths, sides, strict=True))
@@ -325,8 +356,11 @@ class Client:
                 right = changes[path][1]
                 op.value = self.world.values.of(right) if right else ABSENT
                 self.history.finish(op, Outcome.OK, DIFFERENCE)
+            elif page.next_page_token and path > max(changes, default=""):
+                self.history.finish(op, Outcome.INFO, _LATER)
             else:
-                self.history.finish(op, Outcome.INFO, "no difference")
+                op.is_unchanged = True
+                self.history.finish(op, Outcome.OK, DIFFERENCE)
         return [*ops.values()]
 
     async def tag(self, branch: str, key: str) -> None:
@@ -368,17 +402,17 @@ class Client:
         """Commits all changes of the branch."""
         repository_id, branch_id = branch.split("/")
         op = self.history.begin(self.name, OpKind.COMMIT, branch)
-        allow_empty = self.random.random() < 0.05
+        op.allows_empty = self.random.random() < 0.05
         try:
             made = await self.graveler.create_commit(
-                self.call(), repository_id, branch_id, f"#{op.number}", allow_empty=allow_empty
+                self.call(), repository_id, branch_id, f"#{op.number}", allow_empty=op.allows_empty
             )
         except TarnError as error:
             if error.reason is Reason.NOTHING_TO_COMMIT:
                 op.commit_id, op.is_claim = error.metadata["commit_id"], True
                 self.history.finish(op, Outcome.OK)
             else:
-                self.history.finish(op, outcome_of(error), note_of(error))
+                refuse(self.history, op, error)
         else:
             op.commit_id = made.commit.commit_id
             self.history.finish(op, Outcome.OK)

@@ -307,6 +307,8 @@ class Client:
                 self._finish("commit", op, Outcome.OK, "nothing to commit")
                 return
             outcome = Outcome.INFO if error.kind in _UNSURE else Outcome.FAIL
+            if outcome is Outcome.FAIL:
+                op.reason = error.reason
             self._finish("commit", op, outcome, error.kind.name)
         else:
             self._finish("commit", op, Outcome.OK)

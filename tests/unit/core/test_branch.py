@@ -71,9 +71,12 @@ def test_finish_clears_what_compaction_had_made() -> None:
 
 
 def test_forgetting_sealed_tokens_keeps_the_commit_and_forgets_what_they_undid() -> None:
-    compacted = replace(branch("a"), compacted_metarange_id=MetarangeId("m"))
+    compacted = replace(
+        branch("a"), compacted_metarange_id=MetarangeId("m"), compaction_start_time_us=7
+    )
     after = forget_sealed(compacted, compacted, b"x")
     assert (after.sealed, after.commit_id, after.compacted_metarange_id) == ((), "c0", None)
+    assert after.compaction_start_time_us == 0, "the compaction that runs has lost its tokens"
 
 
 def test_a_lost_finish_is_reused_when_only_newer_seals_came() -> None:

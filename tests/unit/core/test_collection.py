@@ -130,6 +130,16 @@ def test_a_mark_is_swept_once_and_not_before_its_grace_is_over() -> None:
     assert refused(begin, done, C, Phase.SWEEP, A, early + 3, LIMITS) is Reason.COLLECTION_NO_MARK
 
 
+def test_a_sweep_judges_by_the_begin_of_its_mark_however_long_that_took() -> None:
+    """What was written while the mark read its roots may be missing in them."""
+    begun = begin(NEVER, A, Phase.MARK, "", NOW, LIMITS)
+    late = NOW + LIMITS.lease_us - 1
+    done = end(begun, A, Totals(A), late, is_complete=True)
+    assert (done.mark_end_us, done.mark_cutoff_us) == (late, NOW - LIMITS.cutoff_us)
+    sweep = begin(done, B, Phase.SWEEP, A, late + LIMITS.grace_us, LIMITS)
+    assert sweep.cutoff_us == NOW - LIMITS.cutoff_us
+
+
 def test_a_run_that_stopped_counts_for_nothing() -> None:
     record = begin(NEVER, A, Phase.MARK, "", NOW, LIMITS)
     stopped = end(record, A, Totals(A, live_count=3), NOW, is_complete=False)

@@ -74,6 +74,18 @@ async def test_an_announcement_whose_outcome_is_unknown_is_repeated(lake: Lake) 
     assert await lake.get("x", "main@") == 1
 
 
+@pytest.mark.parametrize("is_raised", [False, True])
+async def test_an_announcement_that_stays_unknown_does_not_count(
+    lake: Lake, is_raised: bool
+) -> None:
+    """Alone: a commit would be refused because of its reflog as well."""
+    tokens = (await record(lake)).tokens
+    refuse_drop_list(lake, OutcomeUnknownError("no answer"), is_raised=is_raised)
+    with pytest.raises(TarnError) as raised:
+        await lake.graveler.cleaning.announce(lake.main, tokens)
+    assert raised.value.kind is Kind.UNAVAILABLE
+
+
 async def test_a_branch_whose_tokens_cannot_be_announced_is_not_deleted(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

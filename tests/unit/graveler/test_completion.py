@@ -1,6 +1,8 @@
 """An upload is staged once, even if its completion is repeated and processes die or hang half-way."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 from lake import MAIN, Lake, Running, ended, entry, reached
@@ -417,3 +419,32 @@ async def test_a_row_of_another_writer_that_is_carried_over_hides_no_later_merge
     with pytest.raises(OutcomeUnknownError):
         await first
     assert await other.get("k") == 2
+
+
+async def test_a_completion_is_done_only_by_a_record_that_it_verifies(
+    lake: Lake, other: Lake, running: Running, upload: Upload
+) -> None:
+    """The row of the first attempt lands after a commit has scanned its token; the second one finds it there."""
+    packed = entry(7, upload.upload_id)
+
+    def finish(at: Lake) -> Coroutine[Any, Any, None]:
+        return at.graveler.uploads.finish_complete(
+            at.repository, upload.upload_id, upload.claim.op_id, packed, UNCONDITIONAL
+        )
+
+    row = lake.kv.hold("set_many", lake.row_key("k"))
+    running.start(finish(lake))
+    await reached(row)
+    look = lake.kv.hold("get_many", lake.row_key("k"))
+    second = running.start(finish(other))
+    await reached(look)  # it has read the record, whose staging token is that of the first attempt
+    await lake.commit()  # seals the token and scans it: the row is not there
+    stuck = lake.kv.hold("get_many", lake.branch_key)
+    row.open()
+    await reached(stuck)  # the row has landed; the process of the first attempt stands still
+    look.open()
+    await ended(second)
+    if not isinstance(second.exception(), OutcomeUnknownError):  # that would be honest, too
+        await second
+        await other.drop_everything_removed()
+        assert await other.get("k") == 7, "acknowledged, and lost"

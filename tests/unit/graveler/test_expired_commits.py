@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TagId
 from tarn.core.listing.pages import PageRequest
 from tarn.kv.keys import RepositoryKeys
+from tarn.kv.port import Group, Partition
 from tarn.kv.records import encode_branch
 from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.branch.head_moves import NewHead
@@ -56,6 +57,25 @@ async def test_an_expired_commit_keeps_its_listing_only(lake: Lake) -> None:
     assert emptied == {await listing_of(lake, first)}
     kept = {await listing_of(lake, second), await listing_of(lake, head)}
     assert kept <= whole, "a head and a commit without a row keep their objects"
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+async def test_a_row_that_failed_ends_the_expiry(lake: Lake, failed: int) -> None:
+    """A plan whose rows may be missing must not go on: the collection would read roots that the plan took for gone."""
+    first, second, _ = await line(lake)
+    write = lake.kv.set_many
+
+    async def set_many(partition: Partition, groups: Sequence[Group]) -> list[TarnError | None]:
+        answers = await write(partition, [*groups[:failed], *groups[failed + 1 :]])
+        answers.insert(failed, TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "refused"))
+        return answers
+
+    lake.kv.set_many = set_many  # type: ignore[method-assign]
+    with pytest.raises(TarnError) as raised:
+        await expire(lake, first, second)
+    assert raised.value.kind is Kind.UNAVAILABLE
+    lake.kv.set_many = write  # type: ignore[method-assign]
+    assert await expire(lake, first, second) == 1, "the call is repeated"
 
 
 async def test_expiry_is_durable_and_the_first_rule_stays(lake: Lake) -> None:

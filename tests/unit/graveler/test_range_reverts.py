@@ -6,6 +6,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from expired_lake import expire
 from lake import MAIN, Lake, Running, reached
 from lake_merges import SIDE, branch_with, head, history, hold_change, merge
 
@@ -374,3 +375,19 @@ async def test_the_ranges_that_reverts_write_are_counted(lake: Lake) -> None:
         lake.main.repository, sides, REFUSE, into, Made(whole, none_expired, is_beside_sweep=False)
     )
     assert written == 1
+
+
+@pytest.mark.parametrize("squash", [False, True])
+async def test_a_revert_is_refused_if_any_of_its_sources_has_expired(
+    lake: Lake, squash: bool
+) -> None:
+    first = await commit(lake, {"a": 1})
+    await commit(lake, {"a": 2})
+    third = await commit(lake, {"b": 3})
+    await commit(lake, {"c": 4})
+    await lake.kv.drop_partition(lake.graveler.repositories.keys_of(lake.repository).reflog)
+    await expire(lake, first)  # the source of the older one of the two reverts
+    request = RangeRevertRequest(first, PickRequest(third, "ann", "undo"), squash=squash)
+    with pytest.raises(TarnError) as raised:
+        await lake.graveler.range_reverts.revert(lake.main, request)
+    assert raised.value.reason is Reason.EXPIRED_COMMIT

@@ -8,7 +8,8 @@ take effect more often than the protocol allows.
 
 - *I1 freshness*: an operation that returns a write w is stale if w had ended before another acknowledged
   write began, and that write had ended before the operation began; or if no order of effects explains it.
-  This holds for reads, for every key of a page, and for every key of a commit.
+  This holds for reads, for every key of a page, and for every key of a commit
+  (`tarn.testing.check.pages` for lines that stand for others, or are left out).
 - *I2 no future*: a returned value was really requested, before the answer, by a write that did not fail.
   A page or a commit has each path once, and in order.
 - *I3 commit = listing*: each key of a commit obeys I1 and I2 for the commit's own interval; "nothing to
@@ -27,6 +28,7 @@ take effect more often than the protocol allows.
 - *I8 merge*: the commit of a merge, revert or cherry-pick holds the three-way result
   (`tarn.testing.check.versions`). It is a write of the keys that it changes.
 - *I9 no dangling address*.
+- *I11 refusal*: what a refusal says was true at some moment of its operation (`tarn.testing.check.refusals`).
 
 Creating or removing a branch is a write of every key; so "a re-created branch shows no old write" is I1.
 A write with outcome `fail` is not a write: if its value is read, that violates I2. Some events are
@@ -37,9 +39,8 @@ reads that return an older one of several concurrent writes.
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tarn.testing.check.effects import Effect, Reading, Seals
@@ -54,8 +55,12 @@ from tarn.testing.check.history import (
     Outcome,
     shown,
 )
+from tarn.testing.check.pages import unchanged_value, wrong_lines
+from tarn.testing.check.past import Past
+from tarn.testing.check.refusals import wrong_refusals
 from tarn.testing.check.versions import Versions
 from tarn.testing.check.witness import explain
+from tarn.testing.check.writes import Write, Writes, writes_of
 
 __all__ = ["Report", "Violation", "check"]
 
@@ -100,21 +105,6 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
-    """A value that a key had, or may have had.
-
-    Attributes:
-        replaces: as in `Effect`.
-    """
-
-    value: int
-    inv: float
-    ret: float
-    op: Op
-    replaces: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Read:
     """A value that an operation returned.
 
@@ -143,34 +133,7 @@ class _Branch:
     commits: Sequence[tuple[Op, str, float]]
     seals: Seals
     versions: Versions
-
-
-class _Writes:
-    """The writes of one key, indexed for queries."""
-
-    def __init__(self, writes: Sequence[_Write]) -> None:
-        acked = sorted((w for w in writes if w.ret != NEVER), key=lambda w: w.ret)
-        self._rets = [w.ret for w in acked]
-        self._newest: list[_Write] = []
-        for write in acked:
-            last = self._newest[-1] if self._newest else write
-            self._newest.append(write if write.inv >= last.inv else last)
-        self._by_value: dict[int, list[_Write]] = defaultdict(list)
-        for write in writes:
-            self._by_value[write.value].append(write)
-
-    def newest_before(self, time: float) -> _Write | None:
-        """Of the acknowledged writes that ended before `time`, returns the one that began last."""
-        count = bisect_left(self._rets, time)
-        return self._newest[count - 1] if count else None
-
-    def candidate(self, value: int, before: float) -> _Write | None:
-        """Of the writes of a value that began before a time, returns the one that ended last."""
-        fitting = [w for w in self._by_value.get(value, ()) if w.inv < before]
-        return max(fitting, key=lambda w: w.ret, default=None)
-
-    def __contains__(self, value: int) -> bool:
-        return value in self._by_value
+    past: Past
 
 
 def check(history: History) -> Report:
@@ -183,10 +146,11 @@ def check(history: History) -> Report:
     keys = {op.key for op in history.ops if op.key is not None}
     keys |= {key for commit in history.commits.values() for key in commit.contents}
     versions = Versions(history)
+    past = Past(history, versions)
     for name in sorted({op.branch for op in history.ops}):
         ops = [op for op in history.ops if op.branch == name]
         commits = [*_commits_of(history, name, ops, report)]
-        branch = _Branch(history, name, commits, Seals(ops), versions)
+        branch = _Branch(history, name, commits, Seals(ops), versions, past)
         by_key = _by_key(ops)
         for key in sorted(keys):
             _check_key(branch, key, by_key(key), report)
@@ -195,6 +159,12 @@ def check(history: History) -> Report:
     for op, text in versions.merge_problems():
         told = f"{op.branch}: #{op.number} {op.kind} {text}"
         report.violations.append(Violation("I8", told, (op.line(),)))
+    for op, text in wrong_lines(past):
+        told = f"{op.branch}/{op.key}: #{op.number} {op.kind} {text}"
+        report.violations.append(Violation("I1", told, (op.line(),)))
+    for op, text in wrong_refusals(past):
+        told = f"{op.branch}: #{op.number} {op.kind} {text}"
+        report.violations.append(Violation("I11", told, (op.line(),)))
     report.violations += [Violation("I9", text) for text in history.dangling]
     report.violations += [Violation("I2", text) for text in history.doubled]
     _check_searches(report)
@@ -216,24 +186,6 @@ def _by_key(ops: Sequence[Op]) -> Callable[[str], Sequence[Op]]:
     for op in ops:
         own[op.key].append(op)
     return lambda key: sorted([*own[None], *own[key]], key=lambda op: op.number)
-
-
-def _writes_of(branch: _Branch, key: str, ops: Iterable[Op]) -> Iterator[_Write]:
-    for op in ops:
-        if op.outcome is Outcome.FAIL:
-            continue
-        if op.kind in {OpKind.PUT, OpKind.DELETE} and op.key == key:
-            assert op.value is not None, "a write has a value"
-            yield _Write(op.value, op.inv, op.ret, op)
-        elif op.kind is OpKind.REMOVE:
-            yield _Write(GONE, op.inv, op.ret, op)
-        elif op.kind is OpKind.CREATE:
-            source = branch.history.commits.get(op.commit_id)
-            contents = source.contents if source is not None else {}
-            yield _Write(contents.get(key, ABSENT), op.inv, op.ret, op)
-        elif op.kind in {OpKind.RESET, OpKind.MOVE, *MERGES}:
-            for merged in branch.versions.merged(op, key):
-                yield _Write(merged.value, op.inv, op.ret, op, merged.replaces)
 
 
 def _commits_of(
@@ -266,8 +218,11 @@ def _commits_of(
 def _reads_of(branch: _Branch, key: str, ops: Sequence[Op]) -> Iterator[_Read]:
     for op in ops:
         if op.kind in {OpKind.GET, OpKind.LIST} and op.is_ok and op.key in {key, None}:
-            assert op.value is not None, "a read has a value"
-            yield _Read(op.value, op.inv, op.end, op, "I1")
+            value = unchanged_value(branch.past, op) if op.is_unchanged else op.value
+            if value is None:
+                assert op.is_unchanged, "any other read has a value"
+                continue
+            yield _Read(value, op.inv, op.end, op, "I1")
         elif op.kind is OpKind.PUT and op.key == key and op.expected is not None:
             if op.is_ok:
                 yield _Read(op.expected, op.inv, op.end, op, "I6")
@@ -281,8 +236,8 @@ def _reads_of(branch: _Branch, key: str, ops: Sequence[Op]) -> Iterator[_Read]:
 
 
 def _check_key(branch: _Branch, key: str, ops: Sequence[Op], report: Report) -> None:
-    listed = [*_writes_of(branch, key, ops)]
-    writes = _Writes(listed)
+    listed = [*writes_of(branch.history, branch.versions, key, ops)]
+    writes = Writes(listed)
     reads = sorted(_reads_of(branch, key, ops), key=lambda read: read.inv)
     problem = _first_problem(writes, reads)
     if problem is None:
@@ -317,7 +272,7 @@ def _is_between(read: _Read, steps: Sequence[Op]) -> bool:
     return read.value == GONE and any(op.inv < read.ret and op.ret > read.inv for op in steps)
 
 
-def _first_problem(writes: _Writes, reads: Sequence[_Read]) -> _Problem | None:
+def _first_problem(writes: Writes, reads: Sequence[_Read]) -> _Problem | None:
     """Finds a violation by one read and one write; the first one of a key explains the others."""
     for read in reads:
         problem = _problem(writes, read)
@@ -328,7 +283,7 @@ def _first_problem(writes: _Writes, reads: Sequence[_Read]) -> _Problem | None:
 
 
 def _unexplained(
-    writes: Sequence[_Write], reads: Sequence[_Read], seals: Seals, report: Report
+    writes: Sequence[Write], reads: Sequence[_Read], seals: Seals, report: Report
 ) -> _Problem | None:
     """Finds a violation that only all reads and writes together show."""
     effects = [Effect(write.value, write.op, write.replaces) for write in writes]
@@ -377,7 +332,7 @@ def _apart(branch: _Branch, key: str, quiet: Sequence[_Read]) -> _Problem | None
     return None
 
 
-def _problem(writes: _Writes, read: _Read) -> tuple[str, str] | None:
+def _problem(writes: Writes, read: _Read) -> tuple[str, str] | None:
     found = writes.candidate(read.value, read.ret)
     if found is None:
         if read.value in writes:
@@ -401,7 +356,7 @@ def _story(key: str, ops: Sequence[Op], about: Op) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _count_oddities(writes: _Writes, reads: Sequence[_Read], report: Report) -> None:
+def _count_oddities(writes: Writes, reads: Sequence[_Read], report: Report) -> None:
     for read in reads:
         found = writes.candidate(read.value, read.ret)
         if found is not None and found.ret == NEVER:

@@ -100,6 +100,15 @@ class Op:
         is_forced: whether a hard move discards uncommitted changes.
         part: the prefix or path whose changes a reset discards; empty for all changes.
         is_prefix: whether `part` is a prefix.
+        is_unchanged: whether uncommitted differences left the key out: it has no value of its own.
+        below: paths below the common prefix that a page shows, of which one at least was there.
+        allows_empty: whether a commit or merge is made even if it changes nothing.
+        is_restore: whether a branch is created by undoing its deletion.
+        reason: why it was refused: a `Reason`, or a code of S3; empty without an answer. One may come with the outcome
+            `info`: the answer says that the outcome is unknown.
+        told_id: the head that a refusal names.
+        grounds: reasons that the recorder knows to be right, because the history does not show it: the age of an
+            address, an upload that was aborted.
     """
 
     number: int
@@ -128,6 +137,13 @@ class Op:
     is_forced: bool = False
     part: str = ""
     is_prefix: bool = False
+    is_unchanged: bool = False
+    below: tuple[str, ...] = ()
+    allows_empty: bool = False
+    is_restore: bool = False
+    reason: str = ""
+    told_id: str = ""
+    grounds: frozenset[str] = frozenset()
     note: str = ""
 
     @property
@@ -157,7 +173,8 @@ class Op:
             what += f"/{self.part}" + "*" * self.is_prefix
         if self.expected_id:
             what += f" from {self.expected_id[:12]}" + " by force" * self.is_forced
-        note = f"  # {self.note}" if self.note else ""
+        told = " ".join(filter(None, [self.reason, self.note]))
+        note = f"  # {told}" if told else ""
         return (
             f"[{self.inv:>5.0f}, {end:>5}] {self.outcome:<4} #{self.number} {self.proc}: "
             f"{what}{value}{commit}{claim}{note}"
@@ -196,6 +213,8 @@ class History:
         heads: head commit of each branch that exists at the end.
         dangling: references of commits and staging tokens to blocks that the block store does not have.
         doubled: lines of pages and commits that are not greater than the line before them.
+        expired: commits that have expired or were about to, and since when.
+        unread: commits that were built and cannot be read; one without an answer may have been published.
         quiet_at: time at which the quiet end began: no earlier request is still running; `NEVER` if that
             is unknown.
         log: one line for each event, in order; equal for equal seeds.
@@ -206,6 +225,8 @@ class History:
     heads: dict[str, str] = field(default_factory=dict)
     dangling: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
+    expired: dict[str, float] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
     quiet_at: float = NEVER
     log: list[str] = field(default_factory=list)
     clock: int = 0

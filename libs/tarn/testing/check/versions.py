@@ -164,12 +164,57 @@ class Versions:
         """Returns the commits that may have been the head at some moment of an operation."""
         found = self._reset_heads.get(reset.number)
         if found is None:
-            turns = self._turns(reset.branch)
-            over = [op.inv for op, _ in turns if op.ret < reset.inv]
-            newest = max(over, default=-NEVER)
-            heads = (each for op, each in turns if op.inv < reset.ret and op.ret >= newest)
-            found = self._reset_heads[reset.number] = [*dict.fromkeys(heads)]
+            heads = self._heads(reset.branch, reset.inv, reset.ret)
+            found = self._reset_heads[reset.number] = heads
         return found
+
+    def _heads(self, branch: str, begin: float, end: float) -> list[str]:
+        turns = self._turns(branch)
+        over = [op.inv for op, _ in turns if op.ret < begin]
+        newest = max(over, default=-NEVER)
+        heads = (each for op, each in turns if op.inv < end and op.ret >= newest)
+        return [*dict.fromkeys(heads)]
+
+    def heads_between(self, branch: str, begin: float, end: float) -> list[str] | None:
+        """Returns the commits that may have been the head of a branch at some moment between two times; None if one of
+        them is unknown."""
+        for op in self._history.ops:
+            is_lost = op.is_ok or (op.outcome is Outcome.INFO and bool(self._history.unread))
+            if op.branch != branch or op.inv >= end or not is_lost:
+                continue
+            if op.kind in _MAKERS and not op.is_claim and not self.made_by(op):
+                return None
+        root = self._root(branch)
+        heads = [each or root for each in self._heads(branch, begin, end)]
+        return heads if all(each in self._commits for each in heads) else None
+
+    def contains(self, commit_id: str, other_id: str) -> bool:
+        """Whether a commit is another one, or descends from it."""
+        return other_id in self._ancestors(commit_id)
+
+    def merge_results(
+        self, op: Op, dest_id: str, source_id: str
+    ) -> Iterator[tuple[int | None, int]]:
+        """Yields, for each path, what a merge, revert or cherry-pick onto a head makes of it, and what the head has.
+
+        A conflict without a choice is None."""
+        base, source = self._sides_onto(op, dest_id, source_id)
+        dest = self._contents(dest_id)
+        for key in sorted({*base, *source, *dest}):
+            old, new, ours = (each.get(key, ABSENT) for each in (base, source, dest))
+            yield _three_way(old, new, ours, op.choice), ours
+
+    def _sides_onto(
+        self, op: Op, dest_id: str, source_id: str
+    ) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Returns the contents of base and source."""
+        if op.kind is OpKind.MERGE:
+            bases = self.merge_bases([dest_id], source_id)
+            return self._folded(bases), self._contents(source_id)
+        parents = self._commits[op.source_id].parents
+        parent = self._contents(parents[max(op.parent_number, 1) - 1]) if parents else _NOTHING
+        picked = self._contents(op.source_id)
+        return (picked, parent) if op.kind is OpKind.REVERT else (parent, picked)
 
     def head_problem(self, branch: str) -> HeadProblem | None:
         """Finds an answer that no order of the changes of a branch's head explains.
@@ -210,6 +255,8 @@ class Versions:
     def _told(self, branch: str) -> Iterator[tuple[Op, str]]:
         """Yields the answers that say which commit was the head of a branch; empty if there was no branch."""
         for op in self._history.ops:
+            if op.branch == branch and op.told_id:
+                yield op, op.told_id
             if not op.is_ok:
                 continue
             if op.branch == branch and (op.is_claim or op.kind is OpKind.HEAD):
@@ -239,8 +286,9 @@ class Versions:
     @staticmethod
     def _told_as(op: Op) -> HeadProblem:
         invariant = "I8" if op.kind in MERGES else "I5" if op.kind is OpKind.MOVE else "I4"
+        told = (op.told_id or op.commit_id)[:12]
         text = (
-            f"{op.branch}: #{op.number} {op.kind} has commit {op.commit_id[:12]}, and no order of the changes of the "
+            f"{op.branch}: #{op.number} {op.kind} has commit {told}, and no order of the changes of the "
             "head explains it with the answers before it: each expects its first parent, or the head that it names"
         )
         return HeadProblem(invariant, op, text)
@@ -281,16 +329,10 @@ class Versions:
 
     def _sides(self, op: Op, commit: Commit) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
         """Returns the contents of base and source; None if the commit was not made of those of its operation."""
-        if op.kind is OpKind.MERGE:
-            source_id = op.source_id or commit.parents[-1]
-            if not op.is_squash and commit.parents[1] != source_id:
-                return None
-            bases = self.merge_bases(commit.parents[:1], source_id)
-            return self._folded(bases), self._contents(source_id)
-        parents = self._commits[op.source_id].parents
-        parent = self._contents(parents[max(op.parent_number, 1) - 1]) if parents else _NOTHING
-        picked = self._contents(op.source_id)
-        return (picked, parent) if op.kind is OpKind.REVERT else (parent, picked)
+        source_id = op.source_id or commit.parents[-1]
+        if op.kind is OpKind.MERGE and not op.is_squash and commit.parents[1] != source_id:
+            return None
+        return self._sides_onto(op, commit.parents[0], source_id)
 
     def merge_bases(self, lefts: Sequence[str], right: str) -> list[str]:
         """Returns the common ancestors that no other one descends from.
