@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn
 from rich.progress import Progress as Bar
 
 from tarn.backup.bucket import BucketTarget
@@ -33,6 +33,7 @@ from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.kv_place import about, secret_of
 from tarn_cli.session import Session
+from tarn_cli.terminal import text_column
 from tarn_cli.ticking import ticking
 from tarn_graveler.fsck.check import check
 from tarn_graveler.fsck.finding import Code, Finding, Severity
@@ -206,10 +207,10 @@ def run_backup(session: Session, config: Config, work: Callable[[BackupRun], Awa
 
 @contextmanager
 def _bar(session: Session) -> Iterator[Callable[[str, int, int, int], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (text_column("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Bar(
         *columns,
-        TextColumn("{task.fields[rows]:,} rows"),
+        text_column("{task.fields[rows]:,} rows"),
         console=session.output.progress_console,
         transient=True,
     ) as shown:

@@ -19,6 +19,7 @@ from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import Output, shown_size, shown_time
 from tarn_cli.session import Session
+from tarn_cli.terminal import text_column, write_line
 from tarn_cli.ticking import ticking
 
 if TYPE_CHECKING:  # imported when a command runs
@@ -195,7 +196,7 @@ def collect(
         session.output.many(rows, ())
     for row in () if session.output.as_json else rows:
         session.output.one(row)
-        click.echo()
+        write_line()
     if failed is not None:
         raise failed
 
@@ -418,11 +419,11 @@ def _swept(report: Report) -> dict[str, object]:
 @contextmanager
 def _bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
     """A progress bar of the present step; yields a function that updates it."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     columns = (
-        TextColumn("{task.description}"),
+        text_column(),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import enum
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import botocore.exceptions
 
 from tarn.aio.first_error import first_error
+from tarn.config.errors import ConfigError
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = ["CliError", "Exit", "Failure", "failure_of"]
@@ -37,11 +39,14 @@ class Exit(enum.IntEnum):
 class CliError(Exception):
     """A failure that the command line itself detects, with its exit code."""
 
-    def __init__(self, exit_code: Exit, message: str, hint: str = "") -> None:
+    def __init__(
+        self, exit_code: Exit, message: str, hint: str = "", details: Sequence[str] = ()
+    ) -> None:
         super().__init__(message)
         self.exit_code = exit_code
         self.message = message
         self.hint = hint
+        self.details = tuple(details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +58,14 @@ class Failure:
         reason: for programs, upper snake case.
         message: one sentence for people.
         hint: the remedy, or empty.
+        details: further lines.
     """
 
     exit_code: Exit
     reason: str
     message: str
     hint: str = ""
+    details: tuple[str, ...] = ()
 
     def line(self) -> str:
         """The message and the hint on one line, for people."""
@@ -72,6 +79,7 @@ class Failure:
                 "message": self.message,
                 "hint": self.hint,
                 "exit_code": int(self.exit_code),
+                **({"details": self.details} if self.details else {}),
             }
         )
 
@@ -156,15 +164,21 @@ def _hint(error: TarnError) -> str:
     return _HINTS.get(error.reason, "")
 
 
+def _of_tarn(error: TarnError) -> Failure:
+    exit_code = _EXITS.get(error.kind, Exit.FAILURE)
+    lines = error.problems if isinstance(error, ConfigError) else (error.message,)
+    return Failure(exit_code, error.reason, lines[0], _hint(error), lines[1:])
+
+
 def failure_of(error: BaseException) -> Failure | None:
     """The message for an error; None for an unexpected error, which is a bug and needs a traceback."""
     error = first_error(error)
     match error:
         case CliError():
-            return Failure(error.exit_code, error.exit_code.name, error.message, error.hint)
+            name = error.exit_code.name
+            return Failure(error.exit_code, name, error.message, error.hint, error.details)
         case TarnError():
-            exit_code = _EXITS.get(error.kind, Exit.FAILURE)
-            return Failure(exit_code, error.reason, error.message, _hint(error))
+            return _of_tarn(error)
         case botocore.exceptions.ClientError():
             return _of_s3(error)
         case botocore.exceptions.HTTPClientError() | botocore.exceptions.ConnectionError():

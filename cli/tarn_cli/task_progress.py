@@ -5,10 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import click
-
 from tarn.core.clock import Clock
 from tarn_cli.session import Session
+from tarn_cli.terminal import text_column, write_line
 from tarn_proto.graveler.v1.task_service_pb2 import Task
 
 if TYPE_CHECKING:  # rich's progress bars are imported when one is shown
@@ -52,19 +51,17 @@ class TaskProgress:
             self._show_line(found)
 
     def _show_bar(self, found: Task) -> None:
-        from rich.markup import escape
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
         if self._progress is None:
-            text = TextColumn("{task.description}")
-            columns = (text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            columns = (text_column(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
             self._progress = Bar(*columns, console=self._console, transient=True)
             self._progress.add_task("", total=None)
             self._progress.start()
         self._progress.update(
             self._progress.task_ids[0],
-            description=escape(found.subject),
+            description=found.subject,
             completed=found.done_count,
             total=found.total_count or None,
         )
@@ -75,4 +72,4 @@ class TaskProgress:
             return
         self._told = now
         parts = f"{found.done_count}/{found.total_count}" if found.total_count else "begun"
-        click.echo(f"{found.subject}: {parts} after {now - self._begin:.0f} s", err=True)
+        write_line(f"{found.subject}: {parts} after {now - self._begin:.0f} s", err=True)

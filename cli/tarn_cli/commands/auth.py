@@ -27,6 +27,7 @@ from tarn_cli.settings import (
     settings_of_environment,
     write_file,
 )
+from tarn_cli.terminal import confirm, prompt
 from tarn_proto.auth.v1.user_pb2 import Credential, User
 
 __all__ = ["auth"]
@@ -59,10 +60,10 @@ def _new_pair() -> Settings:
 
 def _show_new(session: Session, made: NewCredential) -> None:
     record = {**_credential_record(made.credential), "secret_access_key": made.secret_access_key}
-    text = (
-        f"Access key id:      {made.credential.access_key_id}\n"
-        f"Secret access key:  {made.secret_access_key}"
-    )
+    text = [
+        f"Access key id:      {made.credential.access_key_id}",
+        f"Secret access key:  {made.secret_access_key}",
+    ]
     session.output.one(record, text)
 
 
@@ -162,10 +163,8 @@ def login(session: Session) -> None:
     """
     given = session.settings()
     said = session.flags.over(settings_of_environment(session.environment))
-    key = said.access_key_id or click.prompt(
-        "Access key id", default=given.access_key_id or None, err=True
-    )
-    secret = said.secret_access_key or click.prompt("Secret access key", hide_input=True, err=True)
+    key = said.access_key_id or prompt("Access key id", default=given.access_key_id or None)
+    secret = said.secret_access_key or prompt("Secret access key", is_secret=True)
     settings = replace(given, access_key_id=key, secret_access_key=secret)
     caller = session.run(lambda tarn: tarn.auth.get_caller(tarn.call()), settings=settings)
     file = session.settings_file or default_file(session.environment)
@@ -266,7 +265,7 @@ def update_roles(session: Session, user_id: str, roles: tuple[str, ...]) -> None
 def delete_user(session: Session, user_id: str, yes: bool) -> None:
     """Delete a user and its keys."""
     if not yes:
-        click.confirm(f"Delete {user_id} and its keys?", abort=True, err=True)
+        confirm(f"Delete {user_id} and its keys?")
     session.run(lambda tarn: tarn.auth.delete_user(tarn.call(), user_id))
     session.output.remark(f"deleted {user_id}")
 

@@ -20,6 +20,7 @@ from tarn_cli.node.kv_url import kv_variables
 from tarn_cli.node.plan import read_config
 from tarn_cli.output import TIME_FORMAT, Record, shown_size
 from tarn_cli.session import Group, Session, pass_session
+from tarn_cli.terminal import write_line
 
 if TYPE_CHECKING:  # imported when a command runs
     from tarn.backup.manifest import Manifest
@@ -155,7 +156,7 @@ def verify(
     session.output.one(shown)
     if wrong:
         for line in () if session.output.as_json else wrong:
-            click.echo(line)
+            write_line(line)
         raise click.exceptions.Exit(Exit.FINDINGS)
 
 

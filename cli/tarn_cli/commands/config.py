@@ -8,6 +8,7 @@ import click
 
 from tarn_cli.session import Group, Session, pass_session
 from tarn_cli.settings import LOCAL_FILE, default_file, variable_of
+from tarn_cli.terminal import write_lines
 
 __all__ = ["config"]
 
@@ -40,4 +41,4 @@ def reference(session: Session) -> None:
         keys = ({"key": key.name, "default": key.default, "meaning": key.doc} for key in KEYS)
         session.output.many(keys, ())
     else:
-        click.echo(describe(), nl=False)
+        write_lines(describe().splitlines())

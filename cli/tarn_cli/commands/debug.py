@@ -97,7 +97,7 @@ def stacks(
     config = read_config(config_file, session.environment, data_dir)
     ports = _required(DataDir(config.data_dir), admin_ports)
     pages = _pages(ports, "/debug/stacks", 0)
-    text = "\n".join(f"== {name}\n{page}" for name, page in pages.items())
+    text = [line for name, page in pages.items() for line in (f"== {name}", *page.splitlines())]
     session.output.one(pages, text)
 
 

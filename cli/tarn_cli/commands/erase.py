@@ -21,6 +21,7 @@ from tarn_cli.node.plan import read_config
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import shown_size
 from tarn_cli.session import Group, Session, pass_session
+from tarn_cli.terminal import prompt
 
 if TYPE_CHECKING:  # imported when a command runs
     from tarn.config import Config
@@ -179,7 +180,7 @@ def _ask(name: str, plan_id: str) -> None:
         )
     what = f"objects of {name} out of all history, and uncommitted ones"
     text = f"This deletes {what}, for ever. Repeat the id of the plan"
-    if click.prompt(text, err=True).strip() != plan_id:
+    if prompt(text).strip() != plan_id:
         raise click.UsageError("that is another id; nothing was deleted")
 
 

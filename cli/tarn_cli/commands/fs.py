@@ -17,6 +17,7 @@ from tarn_cli.objects.transfer import Transfer, bytes_bar, count_bar, run_all
 from tarn_cli.objects.uri import ObjectUri, parse_object, parse_prefix
 from tarn_cli.output import TIME_FORMAT, Record, shown_size
 from tarn_cli.session import Group, Session, pass_session
+from tarn_cli.terminal import write_line
 
 __all__ = ["fs"]
 
@@ -79,7 +80,7 @@ def ls(session: Session, uri: str, recursive: bool, limit: int) -> None:
         session.output.many(map(_record, shown), ())
         return
     for each in shown:
-        click.echo(_line(each))
+        write_line(_line(each))
 
 
 @fs.command()

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
 from tarn.block.opening import open_blocks_to_read
@@ -32,6 +32,7 @@ from tarn_cli.node.kv_url import kv_variables
 from tarn_cli.node.plan import read_config
 from tarn_cli.output import Output, shown_size
 from tarn_cli.session import Command, Session, pass_session
+from tarn_cli.terminal import text_column, write_line
 from tarn_cli.ticking import ticking
 from tarn_graveler.fsck.check import check
 from tarn_graveler.fsck.finding import Finding, Severity
@@ -194,10 +195,10 @@ async def _run(config: Config, options: FsckOptions, state: State, output: Outpu
 def _bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
     """A progress bar of the current phase; yields a function that updates it."""
     columns = (
-        TextColumn("{task.description}"),
+        text_column(),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[requests]} requests"),
+        text_column("{task.fields[requests]} requests"),
         TimeElapsedColumn(),
     )
     with Bar(*columns, console=output.progress_console, transient=True) as bar:
@@ -223,7 +224,7 @@ def _report(output: Output, state: State) -> None:
     for code in totals:
         shown = None if code.severity is not Severity.ORPHAN else _SHOWN_ORPHANS
         for finding in islice(state.findings(code), shown):
-            click.echo(_line(finding))
+            write_line(_line(finding))
     by_severity = dict.fromkeys(Severity, 0)
     for code, (count, size_bytes) in totals.items():
         by_severity[code.severity] += count
@@ -261,9 +262,9 @@ def _report_json(state: State) -> None:
         {"code": code.label, "severity": code.severity, "count": count, "size_bytes": size_bytes}
         for code, (count, size_bytes) in state.totals().items()
     ]
-    click.echo(f'{{"summary": {json.dumps(summary)},\n"findings": [', nl=False)
-    separator = "\n"
+    write_line(f'{{"summary": {json.dumps(summary)},')
+    line = '"findings": ['
     for finding in state.findings():
-        click.echo(separator + json.dumps(_record(finding)), nl=False)
-        separator = ",\n"
-    click.echo("]}")
+        write_line(line if line.endswith("[") else f"{line},")
+        line = json.dumps(_record(finding))
+    write_line(f"{line}]}}")

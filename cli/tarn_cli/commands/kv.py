@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
 from tarn.config import Config
 from tarn.kv.agreement import read_settings
@@ -42,6 +42,7 @@ from tarn_cli.exits import CliError, Exit
 from tarn_cli.kv_place import about, check_apart, config_of, secret_of
 from tarn_cli.output import Record
 from tarn_cli.session import Group, Session, pass_session
+from tarn_cli.terminal import text_column
 
 __all__ = ["kv"]
 
@@ -348,10 +349,10 @@ def _carry_out(
 
 @contextmanager
 def _progress(session: Session) -> Iterator[Callable[[Pass], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (text_column("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(
         *columns,
-        TextColumn("{task.fields[rows]:,} rows"),
+        text_column("{task.fields[rows]:,} rows"),
         console=session.output.progress_console,
         transient=True,
     ) as shown:

@@ -45,7 +45,9 @@ def show(session: Session, repository: str) -> None:
     name = parse_repository(repository)
     found = session.run(lambda tarn: tarn.graveler.get_retention(tarn.call(), name))
     shown = {"repository": name, "rules": found.rules_json, "etag": found.etag}
-    session.output.one(shown, found.rules_json or "no rules: every commit keeps its objects")
+    session.output.one(
+        shown, found.rules_json.splitlines() or "no rules: every commit keeps its objects"
+    )
 
 
 @retention.command("set")

@@ -27,6 +27,7 @@ from tarn_cli.node.running import run_node
 from tarn_cli.node.timers import timers_record
 from tarn_cli.output import Record
 from tarn_cli.session import Command, Session, pass_session
+from tarn_cli.terminal import write_line
 
 __all__ = ["check_kv", "config_option", "data_dir_option", "down", "status", "up"]
 
@@ -113,7 +114,7 @@ def up(
     with where.locked(), NodePlan.of(flags, config, environment) as plan:
         check_kv(config)
         session.output.remark(f"starting Tarn on {where.path}")
-        run_node(plan, where, lambda line: click.echo(f"tarn: {line}", err=True))
+        run_node(plan, where, lambda line: write_line(f"tarn: {line}", err=True))
 
 
 def check_kv(config: Config) -> None:
@@ -179,9 +180,9 @@ def _detach(flags: NodeFlags, where: DataDir) -> State:
     if isinstance(state, State):
         return state
     said = where.log_file.read_bytes()[start:].decode(errors="replace").splitlines()
-    tail = "\n".join(said[-_TAIL_LINES:])
     code = Exit(process.returncode) if process.returncode in list(Exit) else Exit.FAILURE
-    raise CliError(code, f"Tarn did not start:\n{tail}", f"the full log is {where.log_file}")
+    hint = f"the full log is {where.log_file}"
+    raise CliError(code, "Tarn did not start", hint, said[-_TAIL_LINES:])
 
 
 def _started(where: DataDir, process: subprocess.Popen[bytes]) -> State | bool | None:

@@ -13,9 +13,10 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
-    TextColumn,
     TransferSpeedColumn,
 )
+
+from tarn_cli.terminal import text_column
 
 __all__ = ["Advance", "Transfer", "bytes_bar", "count_bar", "run_all"]
 
@@ -77,7 +78,7 @@ def _settled(finished: set[Future[int]]) -> int:
 def bytes_bar(console: Console, what: str) -> Iterator[tuple[Advance, Advance]]:
     """A progress bar of bytes: yields one function that adds to the total and one that reports progress."""
     columns = (
-        TextColumn("{task.description}"),
+        text_column(),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
@@ -97,7 +98,7 @@ def bytes_bar(console: Console, what: str) -> Iterator[tuple[Advance, Advance]]:
 @contextmanager
 def count_bar(console: Console, what: str) -> Iterator[Advance]:
     """A progress bar of items whose total is unknown; yields a function that reports progress."""
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn())
+    columns = (text_column(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=None)
         yield lambda count: progress.advance(task, count)

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -77,8 +78,18 @@ def test_a_bug_is_reported_in_one_line_unless_debugged(
     assert run(["config", "show"]) == 1
     said = capsys.readouterr().err
     assert said == "tarn: unexpected ZeroDivisionError: a bug (--debug shows the traceback)\n"
-    with pytest.raises(ZeroDivisionError):
-        run(["--debug", "config", "show"])
+    assert run(["--debug", "config", "show"]) == 1
+    assert "in broken" in capsys.readouterr().err
+    assert run(["--json", "config", "show"]) == 1
+    assert json.loads(capsys.readouterr().err)["error"] == "UNEXPECTED"
+
+
+def test_a_mistake_in_the_arguments_is_json_for_programs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["--json", "repo", "list", "--no-such-option"]) == 2
+    told = json.loads(capsys.readouterr().err)
+    assert (told["error"], told["exit_code"]) == ("USAGE", 2)
 
 
 def test_start_up_leaves_out_what_a_command_does_not_need() -> None:
