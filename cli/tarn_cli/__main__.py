@@ -12,7 +12,8 @@ from click.shell_completion import shell_complete
 
 from tarn_cli.app import cli
 from tarn_cli.commands.completion import COMPLETE_VARIABLE
-from tarn_cli.exits import Exit, Failure, failure_of
+from tarn_cli.exits import Exit, Failure
+from tarn_cli.failures import failure_of
 from tarn_cli.session import Session
 from tarn_cli.terminal import write_line, write_lines
 

@@ -92,8 +92,21 @@ def test_listing_and_stat(tarn: RunningTarn, repository: str) -> None:
     assert removed == {"removed": 2}
 
 
-def test_every_failure_has_its_exit_code(tarn: RunningTarn, repository: str) -> None:
+def test_every_failure_has_its_exit_code(
+    tarn: RunningTarn, repository: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    file, folder = str(tmp_path / "folder" / "a.csv"), str(tmp_path / "folder")
+    Path(file).write_text("a")
+    tarn.ok("tag", "create", f"{repository}/v1", "--ref", "main")
+    tarn.ok("branch", "create", f"{repository}/kept")
+    tarn.ok("repo", "protect", repository, "kept")
     expected = {
+        ("fs", "upload", file, f"{repository}/v1/a"): 2,
+        ("fs", "upload", file, f"{repository}/none/a"): 3,
+        ("fs", "upload", file, f"{repository}/kept/a"): 4,
+        ("fs", "upload", "-r", folder, f"{repository}/kept/a"): 4,
+        ("--json", "fs", "upload", file, f"{repository}/kept/a"): 4,
         ("repo", "show", "no-such-lake"): 3,
         ("branch", "show", f"{repository}/none"): 3,
         ("fs", "cat", f"{repository}/main/none"): 3,

@@ -16,7 +16,7 @@ from tarn_cli.graph import Node, drawn
 from tarn_cli.objects.uri import parse_ref, parse_ref_of
 from tarn_cli.output import shown_time
 from tarn_cli.session import Command, Session, pass_session
-from tarn_cli.terminal import write_lines
+from tarn_cli.terminal import write_line, write_lines
 from tarn_proto.graveler.v1.commit_service_pb2 import Commit
 
 __all__ = ["Refs", "log", "parse_refs", "parse_time"]
@@ -166,13 +166,18 @@ def log(
     elif not shown:
         session.output.remark("no commits")
     elif graph:
-        is_whole = len(shown) == len(found)
-        write_lines(drawn(_nodes(shown, oneline, first_parent, is_whole)))
+        nodes = _nodes(shown, oneline, first_parent, is_whole=len(shown) == len(found))
+        write_lines(drawn(nodes))
     else:
-        for each in shown:
-            write_lines(
-                [_line(each)] if oneline else _story(each), first_fg=None if oneline else "yellow"
-            )
+        _write(shown, oneline=oneline)
+
+
+def _write(found: Sequence[Commit], *, oneline: bool) -> None:
+    for each in found:
+        if oneline:
+            write_line(_line(each))
+        else:
+            write_lines(_story(each), first_fg="yellow")
 
 
 def _nodes(

@@ -16,6 +16,7 @@ from typing import Any
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.objects.transfer import Advance, Transfer
 from tarn_cli.objects.uri import ObjectUri
+from tarn_cli.s3_failures import about, exit_of_code
 from tarn_cli.settings import Settings
 
 __all__ = ["WORKERS_MAX", "Listed", "Objects"]
@@ -60,33 +61,40 @@ class Objects:
         from botocore.config import Config
 
         settings.require_key()
-        self._client: Client = boto3.session.Session().client(
-            "s3",
-            endpoint_url=settings.endpoint,
-            aws_access_key_id=settings.access_key_id,
-            aws_secret_access_key=settings.secret_access_key,
-            region_name="us-east-1",
-            config=Config(
-                s3={"addressing_style": "path"},  # a repository is not a host name
-                retries={"mode": "standard", "max_attempts": 5},  # outlives a worker's restart
-                max_pool_connections=workers + 1,
-                connect_timeout=10,
-                read_timeout=120,
-            ),
+        options = Config(
+            s3={"addressing_style": "path"},  # a repository is not a host name
+            retries={"mode": "standard", "max_attempts": 5},  # outlives a worker's restart
+            max_pool_connections=workers + 1,
+            connect_timeout=10,
+            read_timeout=120,
         )
+        try:
+            self._client: Client = boto3.session.Session().client(
+                "s3",
+                endpoint_url=settings.endpoint,
+                aws_access_key_id=settings.access_key_id,
+                aws_secret_access_key=settings.secret_access_key,
+                region_name="us-east-1",
+                config=options,
+            )
+        except ValueError as error:  # botocore's, for an endpoint that is no URL
+            text = f"the S3 endpoint {settings.endpoint!r} is not a URL"
+            raise CliError(Exit.USAGE, text, "expected e.g. http://127.0.0.1:8000") from error
         self._parallel = TransferConfig(max_concurrency=workers)
         # With several files, each uses one thread: the files are transferred concurrently.
         self._serial = TransferConfig(use_threads=False)
 
     def head(self, uri: ObjectUri) -> dict[str, Any]:
         """The answer of HeadObject."""
-        answer: dict[str, Any] = self._client.head_object(Bucket=uri.repository, Key=uri.key)
+        with about(uri):
+            answer: dict[str, Any] = self._client.head_object(Bucket=uri.repository, Key=uri.key)
         return answer
 
     def read(self, uri: ObjectUri, chunk_bytes: int) -> Iterator[bytes]:
         """The bytes of an object, in chunks."""
-        body = self._client.get_object(Bucket=uri.repository, Key=uri.key)["Body"]
-        yield from body.iter_chunks(chunk_bytes)
+        with about(uri):
+            body = self._client.get_object(Bucket=uri.repository, Key=uri.key)["Body"]
+            yield from body.iter_chunks(chunk_bytes)
 
     def listing(self, uri: ObjectUri, *, recursive: bool) -> Iterator[Listed]:
         """Objects at or below a prefix, in byte order; one level with common prefixes unless recursive."""
@@ -94,31 +102,38 @@ class Objects:
             Bucket=uri.repository, Prefix=uri.key, Delimiter="" if recursive else "/"
         )
         cut = len(uri.ref) + 1
-        for page in pages:
-            found = [Listed(each["Prefix"][cut:]) for each in page.get("CommonPrefixes", [])]
-            found += [
-                Listed(
-                    each["Key"][cut:], each["Size"], each["LastModified"], each["ETag"].strip('"')
-                )
-                for each in page.get("Contents", [])
-            ]
-            yield from sorted(found, key=lambda each: each.path)
+        with about(uri):
+            for page in pages:
+                found = [Listed(each["Prefix"][cut:]) for each in page.get("CommonPrefixes", [])]
+                found += [
+                    Listed(
+                        each["Key"][cut:],
+                        each["Size"],
+                        each["LastModified"],
+                        each["ETag"].strip('"'),
+                    )
+                    for each in page.get("Contents", [])
+                ]
+                yield from sorted(found, key=lambda each: each.path)
 
     def upload_stream(self, source: Any, uri: ObjectUri, content_type: str) -> None:  # noqa: ANN401 - any binary file
         """Uploads a binary file, read until its end."""
-        extra = _extra(content_type)
-        self._client.upload_fileobj(source, uri.repository, uri.key, ExtraArgs=extra)
+        with about(uri):
+            self._client.upload_fileobj(
+                source, uri.repository, uri.key, ExtraArgs=_extra(content_type)
+            )
 
     def upload(self, source: Path, uri: ObjectUri, content_type: str, advance: Advance) -> None:
         """Uploads one file, its parts concurrently."""
-        self._client.upload_file(
-            str(source),
-            uri.repository,
-            uri.key,
-            ExtraArgs=_extra(content_type),
-            Callback=advance,
-            Config=self._parallel,
-        )
+        with about(uri):
+            self._client.upload_file(
+                str(source),
+                uri.repository,
+                uri.key,
+                ExtraArgs=_extra(content_type),
+                Callback=advance,
+                Config=self._parallel,
+            )
 
     def uploads(self, source: Path, folder: ObjectUri) -> Iterator[Transfer]:
         """Transfers of every file below a local folder. Symbolic links to folders are not followed."""
@@ -133,7 +148,10 @@ class Objects:
 
     def _upload_of(self, path: Path, bucket: str, key: str) -> Transfer:
         def start(advance: Advance) -> None:
-            self._client.upload_file(str(path), bucket, key, Callback=advance, Config=self._serial)
+            with about(f"{bucket}/{key}"):
+                self._client.upload_file(
+                    str(path), bucket, key, Callback=advance, Config=self._serial
+                )
 
         return Transfer(path.stat().st_size, start)
 
@@ -166,14 +184,18 @@ class Objects:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(f".{target.name}.tarn-part")
         try:
-            self._client.download_file(bucket, key, str(partial), Callback=advance, Config=config)
+            with about(f"{bucket}/{key}"):
+                self._client.download_file(
+                    bucket, key, str(partial), Callback=advance, Config=config
+                )
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
 
     def remove(self, uri: ObjectUri) -> None:
         """Removes one object; succeeds if there is none, as in S3."""
-        self._client.delete_object(Bucket=uri.repository, Key=uri.key)
+        with about(uri):
+            self._client.delete_object(Bucket=uri.repository, Key=uri.key)
 
     def removals(self, uri: ObjectUri, advance: Advance) -> Iterator[Callable[[], int]]:
         """Batches of work that remove all objects with a prefix; each returns how many it removed."""
@@ -184,11 +206,15 @@ class Objects:
     def _removal_of(self, bucket: str, keys: list[str], advance: Advance) -> Callable[[], int]:
         def start() -> int:
             wanted = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
-            failed = self._client.delete_objects(Bucket=bucket, Delete=wanted).get("Errors", [])
+            with about(f"{bucket}/{keys[0]}"):
+                answer = self._client.delete_objects(Bucket=bucket, Delete=wanted)
+            failed = answer.get("Errors", [])
             advance(len(keys) - len(failed))
             if failed:
-                first = f"{failed[0]['Key']}: {failed[0].get('Message', failed[0].get('Code'))}"
-                raise CliError(Exit.FAILURE, f"{len(failed)} objects were not removed; {first}")
+                code = str(failed[0].get("Code", ""))
+                first = f"{bucket}/{failed[0]['Key']}: {failed[0].get('Message', code)}"
+                text = f"{len(failed)} objects were not removed; {first}"
+                raise CliError(exit_of_code(code), text, reason=code)
             return len(keys)
 
         return start

@@ -17,7 +17,8 @@ from tarn.kv.keys import AuthKeys
 from tarn.kv.port import Group
 from tarn_auth.secret_box import SecretBox
 from tarn_cli.app import cli
-from tarn_cli.exits import Exit, failure_of
+from tarn_cli.exits import Exit
+from tarn_cli.failures import failure_of
 
 INSTALLATION = "tarn"
 SECRET = bytes(range(32))
