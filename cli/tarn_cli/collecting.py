@@ -19,7 +19,7 @@ from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import Output, shown_size, shown_time
 from tarn_cli.session import Session
-from tarn_cli.terminal import text_column, write_line
+from tarn_cli.terminal import write_line
 from tarn_cli.ticking import ticking
 
 if TYPE_CHECKING:  # imported when a command runs
@@ -420,20 +420,9 @@ def _swept(report: Report) -> dict[str, object]:
 def _bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
     """A progress bar of the present step; yields a function that updates it."""
     from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
 
-    columns = (
-        text_column(),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Bar(*columns, console=output.progress_console, transient=True) as bar:
-        task = bar.add_task("begin", total=None)
+    from tarn_cli.bars import bar
 
-        def show() -> None:
-            bar.update(
-                task, description=progress.step, completed=progress.done, total=progress.total
-            )
-
-        yield show
+    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
+    with bar(output.progress_console, "begin", *columns) as shown:
+        yield lambda: shown.show(progress.step, progress.done, progress.total)

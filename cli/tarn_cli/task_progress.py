@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from tarn.core.clock import Clock
 from tarn_cli.session import Session
-from tarn_cli.terminal import text_column, write_line
+from tarn_cli.terminal import write_line
 from tarn_proto.graveler.v1.task_service_pb2 import Task
 
-if TYPE_CHECKING:  # rich's progress bars are imported when one is shown
-    from rich.progress import Progress
+if TYPE_CHECKING:  # bars are imported when one is shown
+    from tarn_cli.bars import Bar
 
 __all__ = ["TaskProgress"]
 
@@ -25,7 +26,8 @@ class TaskProgress:
         self._console = session.output.progress_console
         self._clock = clock
         self._begin = self._told = clock.monotonic()
-        self._progress: Progress | None = None
+        self._bar: Bar | None = None
+        self._shown = ExitStack()
 
     def __enter__(self) -> Self:
         """Shows nothing yet: most tasks end at once."""
@@ -38,8 +40,7 @@ class TaskProgress:
         traceback: TracebackType | None,
     ) -> None:
         """Removes the bar."""
-        if self._progress is not None:
-            self._progress.stop()
+        self._shown.close()
 
     def show(self, found: Task) -> None:
         """Shows how far a task is."""
@@ -52,19 +53,13 @@ class TaskProgress:
 
     def _show_bar(self, found: Task) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
 
-        if self._progress is None:
-            columns = (text_column(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._progress = Bar(*columns, console=self._console, transient=True)
-            self._progress.add_task("", total=None)
-            self._progress.start()
-        self._progress.update(
-            self._progress.task_ids[0],
-            description=found.subject,
-            completed=found.done_count,
-            total=found.total_count or None,
-        )
+        from tarn_cli.bars import bar
+
+        if self._bar is None:
+            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = self._shown.enter_context(bar(self._console, "", *columns))
+        self._bar.show(found.subject, found.done_count, found.total_count or None)
 
     def _show_line(self, found: Task) -> None:
         now = self._clock.monotonic()

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:  # rich's progress bars are imported when one is shown
-    from rich.progress import TextColumn
+if TYPE_CHECKING:
     from rich.text import Text
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "confirm",
     "printable",
     "prompt",
-    "text_column",
     "write_json",
     "write_line",
     "write_lines",
@@ -88,18 +86,6 @@ def prompt(question: str, *, default: str | None = None, is_secret: bool = False
     """Asks for a value on standard error, and returns it."""
     text = printable(question)
     return str(click.prompt(text, default=default, hide_input=is_secret, err=True))
-
-
-def text_column(form: str = "{task.description}") -> TextColumn:
-    """A column of a progress bar that shows its text as `printable` does, and takes none of it for markup."""
-    from rich.progress import Task, TextColumn
-    from rich.text import Text
-
-    class Column(TextColumn):
-        def render(self, task: Task) -> Text:
-            return Text(printable(self.text_format.format(task=task)), style="none")
-
-    return Column(form)
 
 
 def cell(value: object) -> Text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import subprocess
 from pathlib import Path
@@ -231,3 +232,85 @@ def test_shells_complete_commands(shell: str) -> None:
         check=True,
     )
     assert completed.stdout.strip() == "plain,branch"
+
+
+HOSTILE = "hostile/a\nFAKE\r\x1b[31m\u202e"
+
+
+def test_what_others_wrote_cannot_forge_output(tarn: RunningTarn, repository: str) -> None:
+    """One object, message and metadata with line breaks and escape sequences, shown by every command that shows one."""
+    main, text = f"{repository}/main", HOSTILE.removeprefix("hostile/")
+    tarn.ok("commit", main, "-m", "base", "--allow-empty")
+    tarn.ok("branch", "create", f"{repository}/dev", "--from", "main")
+    tarn.ok("fs", "upload", "-", f"{main}/{HOSTILE}", stdin=b"1")
+    uncommitted = [("diff", main), ("diff", main, "--name-only"), ("diff", main, "--summary")]
+    shown = {words: tarn.cli(*words) for words in uncommitted}
+    tarn.ok("commit", main, "-m", text, "--meta", f"k={text}")
+    tarn.ok("fs", "upload", "-", f"{repository}/dev/{HOSTILE}", stdin=b"2")
+    tarn.ok("commit", f"{repository}/dev", "-m", text)
+    committed = [
+        ("fs", "ls", f"{main}/hostile/"),
+        ("fs", "ls", "-r", f"{main}/"),
+        ("fs", "stat", f"{main}/{HOSTILE}"),
+        ("fs", "cat", f"{main}/{HOSTILE}x"),
+        ("fs", "rm", f"{main}/{HOSTILE}x"),
+        ("annotate", f"{main}/"),
+        ("log", main),
+        ("log", main, "--oneline"),
+        ("log", main, "--graph"),
+        ("refs", "show", main),
+        ("reflog", main),
+        ("diff", f"{repository}/main..dev"),
+        ("merge", f"{repository}/dev", main, "--preview"),
+        ("merge", f"{repository}/dev", main),
+        ("merge", f"{repository}/dev", main, "--take", "source:hostile/**", "-m", text),
+        ("revert", main, "main"),
+    ]
+    shown |= {words: tarn.cli(*words) for words in committed}
+    assert shown["log", main].code == shown["annotate", f"{main}/"].code == 0
+    assert r"a\nFAKE\r\x1b[31m\u202e" in shown["annotate", f"{main}/"].out
+    for words, done in shown.items():
+        for line in (*done.out.split("\n"), *done.err.split("\n")):
+            assert line.isprintable(), words
+            assert not line.startswith("FAKE"), words
+    exact = tarn.ok("--json", "fs", "ls", f"{main}/hostile/").json
+    assert [each["path"] for each in exact] == [HOSTILE]
+
+
+def test_files_that_cannot_be_do_not_keep_the_others(
+    tarn: RunningTarn, repository: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a").write_text("a")
+    os.mkfifo(source / "pipe")
+    (source / "circle").symlink_to(source / "circle")
+    done = tarn.cli("--json", "fs", "upload", "-r", str(source), f"{repository}/main/x")
+    assert done.code == 1
+    told = json.loads(done.err)
+    assert told["error"] == "FILES_REFUSED"
+    assert [line.split(": ")[0].rpartition("/")[2] for line in told["details"]] == [
+        "circle",
+        "pipe",
+    ]
+    s3 = tarn.s3()
+    for key in ("x/d", "x/d-", "x/d/e", "x//f", "x/../g", "x/" + "h" * 300, "x/link/i"):
+        s3.put_object(Bucket=repository, Key=f"main/{key}", Body=b"1")
+    s3.close()
+    back, outside = tmp_path / "back", tmp_path / "outside"
+    back.mkdir()
+    outside.mkdir()
+    (back / "link").symlink_to(outside)
+    done = tarn.cli("fs", "download", "-r", f"{repository}/main/x/", str(back))
+    assert done.code == 1
+    assert [line.partition(":")[0] for line in done.err.splitlines()[1:]] == [
+        "x/../g",
+        "x//f",
+        "x/d/e",
+        "x/" + "h" * 300,
+        "x/link/i",
+    ]
+    assert sorted(path.name for path in back.iterdir()) == ["a", "d", "d-", "link"]
+    assert list(outside.iterdir()) == []
+    assert tarn.cli("fs", "download", f"{repository}/main/x/a", str(source / "pipe")).code == 2
+    assert tarn.cli("fs", "upload", str(source / "pipe"), f"{repository}/main/x/p").code == 2

@@ -19,20 +19,20 @@ from pathlib import Path
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 
 from tarn.block.opening import open_blocks_to_read
 from tarn.config import Config
 from tarn.kv.opening import open_kv_to_read
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn_cli.bars import PlainColumn, bar
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.exits import Exit
 from tarn_cli.node.kv_url import kv_variables
 from tarn_cli.node.plan import read_config
 from tarn_cli.output import Output, shown_size
 from tarn_cli.session import Command, Session, pass_session
-from tarn_cli.terminal import text_column, write_line
+from tarn_cli.terminal import write_line
 from tarn_cli.ticking import ticking
 from tarn_graveler.fsck.check import check
 from tarn_graveler.fsck.finding import Finding, Severity
@@ -195,25 +195,13 @@ async def _run(config: Config, options: FsckOptions, state: State, output: Outpu
 def _bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
     """A progress bar of the current phase; yields a function that updates it."""
     columns = (
-        text_column(),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        text_column("{task.fields[requests]} requests"),
+        PlainColumn("{task.fields[extra]} requests"),
         TimeElapsedColumn(),
     )
-    with Bar(*columns, console=output.progress_console, transient=True) as bar:
-        task = bar.add_task("start", total=None, requests=0)
-
-        def show() -> None:
-            bar.update(
-                task,
-                description=progress.phase,
-                completed=progress.done,
-                total=progress.total,
-                requests=progress.requests,
-            )
-
-        yield show
+    with bar(output.progress_console, "start", *columns) as shown:
+        yield lambda: shown.show(progress.phase, progress.done, progress.total, progress.requests)
 
 
 def _report(output: Output, state: State) -> None:
