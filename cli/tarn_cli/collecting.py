@@ -142,7 +142,7 @@ def plan_of(
     """
     from tarn.lifecycle.limits import Limits
     from tarn.lifecycle.sweeping import SweepOptions
-    from tarn_cli.node.plan import read_config
+    from tarn_cli.context import store_config
 
     dry_run, only, confirm = values["dry_run"], values["only"], values["confirm"]
     if dry_run and (only == "sweep" or confirm):
@@ -154,7 +154,7 @@ def plan_of(
     if confirm and len(repositories) != 1:
         raise click.UsageError("--confirm needs one REPOSITORY")
     return CollectionPlan(
-        read_config(values["config_file"], session.environment, values["data_dir"]),
+        store_config(session, values["config_file"], values["data_dir"], beside_server=True),
         tuple(parse_repository(name) for name in repositories),
         "sweep" if confirm else only or "",
         dry_run,

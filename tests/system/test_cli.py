@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from running_tarn import BIN, RunningTarn, clean_environment
 
+from tarn_cli.__main__ import run
+
 
 @pytest.mark.in_form("separate")
 def test_a_typical_session(tarn: RunningTarn, repository: str, tmp_path: Path) -> None:
@@ -237,43 +239,53 @@ def test_shells_complete_commands(shell: str) -> None:
 HOSTILE = "hostile/a\nFAKE\r\x1b[31m\u202e"
 
 
-def test_what_others_wrote_cannot_forge_output(tarn: RunningTarn, repository: str) -> None:
-    """One object, message and metadata with line breaks and escape sequences, shown by every command that shows one."""
-    main, text = f"{repository}/main", HOSTILE.removeprefix("hostile/")
-    tarn.ok("commit", main, "-m", "base", "--allow-empty")
-    tarn.ok("branch", "create", f"{repository}/dev", "--from", "main")
-    tarn.ok("fs", "upload", "-", f"{main}/{HOSTILE}", stdin=b"1")
-    uncommitted = [("diff", main), ("diff", main, "--name-only"), ("diff", main, "--summary")]
-    shown = {words: tarn.cli(*words) for words in uncommitted}
-    tarn.ok("commit", main, "-m", text, "--meta", f"k={text}")
-    tarn.ok("fs", "upload", "-", f"{repository}/dev/{HOSTILE}", stdin=b"2")
-    tarn.ok("commit", f"{repository}/dev", "-m", text)
-    committed = [
-        ("fs", "ls", f"{main}/hostile/"),
-        ("fs", "ls", "-r", f"{main}/"),
-        ("fs", "stat", f"{main}/{HOSTILE}"),
-        ("fs", "cat", f"{main}/{HOSTILE}x"),
-        ("fs", "rm", f"{main}/{HOSTILE}x"),
-        ("annotate", f"{main}/"),
-        ("log", main),
-        ("log", main, "--oneline"),
-        ("log", main, "--graph"),
-        ("refs", "show", main),
-        ("reflog", main),
-        ("diff", f"{repository}/main..dev"),
-        ("merge", f"{repository}/dev", main, "--preview"),
-        ("merge", f"{repository}/dev", main),
-        ("merge", f"{repository}/dev", main, "--take", "source:hostile/**", "-m", text),
-        ("revert", main, "main"),
-    ]
-    shown |= {words: tarn.cli(*words) for words in committed}
-    assert shown["log", main].code == shown["annotate", f"{main}/"].code == 0
-    assert r"a\nFAKE\r\x1b[31m\u202e" in shown["annotate", f"{main}/"].out
-    for words, done in shown.items():
-        for line in (*done.out.split("\n"), *done.err.split("\n")):
+def test_what_others_wrote_cannot_forge_output(
+    tarn: RunningTarn, repository: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One object, message and metadata with line breaks and escape sequences, shown by every command that shows one.
+
+    In this process: each of them would import its libraries again.
+    """
+    main, dev, text = f"{repository}/main", f"{repository}/dev", HOSTILE.removeprefix("hostile/")
+    shown: dict[tuple[str, ...], str] = {}
+
+    def show(*words: str) -> str:
+        code = run(["--settings", str(tarn.settings), *words])
+        said = capsys.readouterr()
+        assert code == 0 or said.err, words
+        shown[words] = said.out + said.err
+        return said.out
+
+    s3 = tarn.s3()
+    show("branch", "create", dev, "--from", "main")
+    s3.put_object(Bucket=repository, Key=f"main/{HOSTILE}", Body=b"1")
+    show("diff", main)
+    show("diff", main, "--name-only")
+    show("commit", main, "-m", text, "--meta", f"k={text}")
+    s3.put_object(Bucket=repository, Key=f"dev/{HOSTILE}", Body=b"22")
+    s3.close()
+    show("commit", dev, "-m", text)
+    show("fs", "ls", f"{main}/hostile/")
+    show("fs", "stat", f"{main}/{HOSTILE}")
+    show("fs", "stat", f"{main}/{HOSTILE}x")
+    show("fs", "rm", f"{main}/{HOSTILE}x")
+    assert r"a\nFAKE\r\x1b[31m\u202e" in show("annotate", f"{main}/")
+    assert r"k=a\nFAKE\r\x1b[31m\u202e" in show("log", main)
+    show("log", main, "--oneline", "--graph")
+    show("log", main, "--graph")
+    show("refs", "show", main)
+    show("reflog", main)
+    show("diff", f"{main}..dev")
+    show("diff", f"{main}..dev", "--summary")
+    show("merge", dev, main, "--preview")
+    show("merge", dev, main)
+    show("merge", dev, main, "--take", "source:hostile/**", "-m", text)
+    show("revert", main, "main")
+    for words, said in shown.items():
+        for line in said.split("\n"):
             assert line.isprintable(), words
             assert not line.startswith("FAKE"), words
-    exact = tarn.ok("--json", "fs", "ls", f"{main}/hostile/").json
+    exact = json.loads(show("--json", "fs", "ls", f"{dev}/hostile/"))
     assert [each["path"] for each in exact] == [HOSTILE]
 
 

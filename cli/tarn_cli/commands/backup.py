@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from tarn_cli.commands.up import config_option, data_dir_option
+from tarn_cli.context import store_config
 from tarn_cli.exits import Exit
 from tarn_cli.node.kv_url import kv_variables
-from tarn_cli.node.plan import read_config
 from tarn_cli.output import TIME_FORMAT, Record, shown_size
 from tarn_cli.session import Group, Session, pass_session
 from tarn_cli.terminal import write_line
@@ -184,7 +184,7 @@ def restore(
     Tarn must be stopped, and starts only when the restore is complete. If it is interrupted, run the same command
     again. Garbage collections are held for seven days afterwards.
     """
-    config = _config(session, config_file, data_dir, kv)
+    config = _config(session, config_file, data_dir, kv, may_be_new=True)
 
     async def work(run: BackupRun) -> Record:
         from tarn.backup.restoring import restore as restore_backup
@@ -232,9 +232,16 @@ def prune(
     session.output.one(_run(session, config, work, "backup prune", target))
 
 
-def _config(session: Session, config_file: Path | None, data_dir: Path | None, kv: str) -> Config:
-    environment = {**session.environment, **kv_variables(kv, None)}
-    return read_config(config_file, environment, data_dir)
+def _config(
+    session: Session,
+    config_file: Path | None,
+    data_dir: Path | None,
+    kv: str,
+    *,
+    may_be_new: bool = False,
+) -> Config:
+    variables = kv_variables(kv, None)
+    return store_config(session, config_file, data_dir, variables=variables, may_be_new=may_be_new)
 
 
 def _run(

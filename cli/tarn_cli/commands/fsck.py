@@ -27,9 +27,9 @@ from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_cli.bars import PlainColumn, bar
 from tarn_cli.commands.up import config_option, data_dir_option
+from tarn_cli.context import store_config
 from tarn_cli.exits import Exit
 from tarn_cli.node.kv_url import kv_variables
-from tarn_cli.node.plan import read_config
 from tarn_cli.output import Output, shown_size
 from tarn_cli.session import Command, Session, pass_session
 from tarn_cli.terminal import write_line
@@ -115,8 +115,7 @@ def fsck(
         raise click.UsageError("--ref needs one --repository")
     if restart and state_file is None:
         raise click.UsageError("--restart needs --state")
-    environment = {**session.environment, **kv_variables(kv, None)}
-    config = read_config(config_file, environment, data_dir)
+    config = store_config(session, config_file, data_dir, variables=kv_variables(kv, None))
     options = FsckOptions(
         repositories=repositories,
         ref=ref,

@@ -20,6 +20,7 @@ from tarn.kv.opening import open_kv
 from tarn.rpc.process.log import logging_to
 from tarn.rpc.process.standalone import log_config
 from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn_cli.context import data_folder
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.data_dir import DataDir, State
 from tarn_cli.node.plan import NodeFlags, NodePlan, read_config
@@ -54,7 +55,7 @@ config_option = click.option(
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Data folder.  [default: ~/tarn]",
+    help="Data folder.  [default: that of the context, see `tarn context`; else ~/tarn]",
 )
 
 
@@ -102,6 +103,8 @@ def up(
       tarn up --data-dir /srv/tarn --port 9000
       tarn up --kv cassandra://127.0.0.1
     """
+    if data_dir is None and config_file is None:
+        data_dir, config_file = _of_context(session)
     flags = NodeFlags(
         config_file, data_dir, host, port, rpc_port, workers, separate, kv, kv_replicas
     )
@@ -115,6 +118,12 @@ def up(
         check_kv(config)
         session.output.remark(f"starting Tarn on {where.path}")
         run_node(plan, where, lambda line: write_line(f"tarn: {line}", err=True))
+
+
+def _of_context(session: Session) -> tuple[Path | None, Path | None]:
+    """The data folder and the configuration that the context names; the default folder is that of the configuration."""
+    context = session.context()
+    return context.data_dir, context.config_file
 
 
 def check_kv(config: Config) -> None:
@@ -213,7 +222,7 @@ def _wait(look: Callable[[], T | None], seconds: float) -> T:
 @pass_session
 def down(session: Session, config_file: Path | None, data_dir: Path | None) -> None:
     """Stop the Tarn of a data folder; requests in flight are answered first."""
-    where = DataDir(read_config(config_file, session.environment, data_dir).data_dir)
+    where = DataDir(data_folder(session, config_file, data_dir))
     state = where.state()
     if state is None:
         session.output.remark(f"no Tarn runs on {where.path}")
@@ -230,7 +239,7 @@ def down(session: Session, config_file: Path | None, data_dir: Path | None) -> N
 @pass_session
 def status(session: Session, config_file: Path | None, data_dir: Path | None) -> None:
     """Show whether Tarn runs on a data folder, and its addresses. Exit code 6 if it does not run."""
-    where = DataDir(read_config(config_file, session.environment, data_dir).data_dir)
+    where = DataDir(data_folder(session, config_file, data_dir))
     state = where.state()
     if state is None:
         text = "is starting or stopping" if where.is_locked() else "does not run"

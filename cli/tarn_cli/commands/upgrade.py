@@ -22,9 +22,9 @@ from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_cli.audited import audited
 from tarn_cli.commands.up import config_option, data_dir_option
+from tarn_cli.context import store_config
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.kv_url import kv_variables
-from tarn_cli.node.plan import read_config
 from tarn_cli.output import Record
 from tarn_cli.session import Command, Group, Session, pass_session
 
@@ -127,8 +127,7 @@ def finish(session: Session, config_file: Path | None, data_dir: Path | None, kv
 
 
 def _config(session: Session, config_file: Path | None, data_dir: Path | None, kv: str) -> Config:
-    environment = {**session.environment, **kv_variables(kv, None)}
-    config = read_config(config_file, environment, data_dir)
+    config = store_config(session, config_file, data_dir, variables=kv_variables(kv, None))
     file = config.metadata.db.embedded.file
     if config.metadata.db.type == "embedded" and not file.exists():
         raise CliError(
