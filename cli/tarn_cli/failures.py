@@ -47,7 +47,7 @@ _HINTS = {
     Reason.CREDENTIAL_NOT_FOUND: "check the access key id, or run `tarn auth login`",
     Reason.ACCESS_DENIED: "`tarn auth whoami` shows your roles",
     Reason.ALREADY_SET_UP: "log in with the key of the first set-up",
-    Reason.UNAVAILABLE: "`tarn status` shows whether Tarn runs",
+    Reason.UNAVAILABLE: "`tarn status` shows whether Tarn runs, `tarn context` which addresses are used",
     Reason.OUTCOME_UNKNOWN: "it may or may not have been done: check before you try again",
 }
 

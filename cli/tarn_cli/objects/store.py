@@ -65,7 +65,7 @@ class Objects:
         settings.require_key()
         options = Config(
             s3={"addressing_style": "path"},  # a repository is not a host name
-            retries={"mode": "standard", "max_attempts": 5},  # outlives a worker's restart
+            retries={"mode": "standard", "max_attempts": 3},  # outlives a worker that ends
             max_pool_connections=workers + 1,
             connect_timeout=10,
             read_timeout=120,

@@ -44,7 +44,7 @@ def files_below(folder: Path) -> list[str]:
 async def test_a_fresh_installation_has_no_errors_and_no_block_is_left(tmp_path: Path) -> None:
     fresh = await found(config_in(tmp_path / "new"))
     assert "the first start makes it" in fresh["block store"].text
-    assert list(tmp_path.iterdir()) == []
+    assert files_below(tmp_path) == []
     (tmp_path / "blocks").mkdir()
     findings = await found(config_in(tmp_path))
     assert {name for name, each in findings.items() if each.level is Level.ERROR} == set()
