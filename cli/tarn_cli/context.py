@@ -33,7 +33,13 @@ __all__ = ["FOLDER", "Context", "data_folder", "resolve", "store_config"]
 
 FOLDER: Final = ".tarn"
 _FILE: Final = "credentials"
-_STORES: Final = ("TARN_METADATA_DB_", "TARN_BLOCKSTORE_")
+_STORES: Final = (
+    "TARN_DATA_DIR",
+    "TARN_BLOCKSTORE_TYPE",
+    "TARN_BLOCKSTORE_LOCAL_PATH",
+    "TARN_METADATA_DB_TYPE",
+    "TARN_METADATA_DB_EMBEDDED_PATH",
+)
 _MARKS: Final = ("tarn.lock", "kv", "blocks")
 """What `tarn up` makes in a data folder."""
 
@@ -144,7 +150,6 @@ def store_config(
         CliError: NOT_FOUND, nothing names the stores, or they are not there; CONFLICT, they are those of another
             server; USAGE, the configuration is invalid.
     """
-    from tarn_cli.node.data_dir import DataDir
     from tarn_cli.node.plan import read_config
 
     context = session.context()
@@ -158,18 +163,10 @@ def store_config(
         raise CliError(Exit.NOT_FOUND, text, hint)
     config = read_config(config_file, environment, data_dir)
     if not may_be_new:
-        _check_there(config)
-    if beside_server:
-        state = DataDir(config.data_dir).state()
-        is_default = (
-            not is_named and config_file is None and context.data_dir == _default(environment)
-        )
-        if state is None and is_default:
-            text = f"no Tarn runs on {data_dir}, the default folder: it may not be that of {context.settings.server}"
-            raise CliError(Exit.CONFLICT, text, "name the stores by --data-dir or --config")
-        if state is not None and _port(state.server) != _port(context.settings.server):
-            text = f"{config.data_dir} is the folder of the Tarn at {state.server}, not of {context.settings.server}"
-            raise CliError(Exit.CONFLICT, text, "`tarn context` shows where both come from")
+        _check_there(config, with_metadata=not beside_server)
+    if beside_server and _has_own_blocks(config):
+        is_default = not is_named and context.data_dir == _default(environment)
+        _check_server(config, context, is_default=is_default)
     return config
 
 
@@ -209,19 +206,37 @@ def _data_dir_of(config_file: Path) -> dict[str, str]:
     return {} if named is None else {"TARN_DATA_DIR": str(named)}
 
 
-def _check_there(config: Config) -> None:
+def _check_there(config: Config, *, with_metadata: bool) -> None:
     hint = "name the stores by --data-dir or --config; `tarn context` shows what was found"
     kv, blocks = config.metadata.db, config.blockstore
-    if kv.type == "embedded" and not kv.embedded.path.is_dir():
+    if with_metadata and kv.type == "embedded" and not kv.embedded.path.is_dir():
         raise CliError(Exit.NOT_FOUND, f"there is no metadata store at {kv.embedded.path}", hint)
     if blocks.type == "local" and not blocks.local.path.is_dir():
         raise CliError(Exit.NOT_FOUND, f"there is no block store at {blocks.local.path}", hint)
 
 
+def _has_own_blocks(config: Config) -> bool:
+    blocks = config.blockstore
+    return blocks.type == "local" and blocks.local.path.is_relative_to(config.data_dir)
+
+
+def _check_server(config: Config, context: Context, *, is_default: bool) -> None:
+    """Checks that the blocks of a data folder are those of the server."""
+    from tarn_cli.node.data_dir import DataDir
+
+    server, state = context.settings.server, DataDir(config.data_dir).state()
+    if state is None and is_default:
+        text = (
+            f"no Tarn runs on {config.data_dir}, the default folder: it may not be that of {server}"
+        )
+        raise CliError(Exit.CONFLICT, text, "name the stores by --data-dir or --config")
+    if state is not None and _port(state.server) != _port(server):
+        text = f"{config.data_dir} is the folder of the Tarn at {state.server}, not of {server}"
+        raise CliError(Exit.CONFLICT, text, "`tarn context` shows where both come from")
+
+
 def _names_stores(environment: Mapping[str, str]) -> bool:
-    return bool(environment.get("TARN_DATA_DIR")) or any(
-        name.startswith(_STORES) and value for name, value in environment.items()
-    )
+    return any(environment.get(name) for name in _STORES)
 
 
 def _search(start: Path) -> tuple[Path | None, tuple[Path, ...]]:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from tarn_cli.commands.up import config_option, data_dir_option
-from tarn_cli.context import store_config
+from tarn_cli.context import data_folder, store_config
 from tarn_cli.exits import Exit
 from tarn_cli.node.kv_url import kv_variables
+from tarn_cli.node.plan import read_config
 from tarn_cli.output import TIME_FORMAT, Record, shown_size
 from tarn_cli.session import Group, Session, pass_session
 from tarn_cli.terminal import write_line
@@ -104,7 +105,7 @@ def create(
 @pass_session
 def list_(session: Session, target: str, config_file: Path | None, data_dir: Path | None) -> None:
     """List the finished backups, oldest first."""
-    config = _config(session, config_file, data_dir, "")
+    config = _unopened(session, config_file, data_dir)
 
     async def work(run: BackupRun) -> list[Record]:
         from tarn.backup.stored import manifests
@@ -135,7 +136,11 @@ def verify(
 
     Exit code 7: the backup is damaged, or the bucket lacks objects that it needs. Changes nothing.
     """
-    config = _config(session, config_file, data_dir, "")
+    config = (
+        _unopened(session, config_file, data_dir)
+        if files_only
+        else _config(session, config_file, data_dir, "")
+    )
 
     async def work(run: BackupRun) -> tuple[Record, list[str]]:
         from tarn.backup.stored import check_files, open_backup
@@ -221,7 +226,7 @@ def prune(
     session: Session, target: str, config_file: Path | None, data_dir: Path | None, keep: int
 ) -> None:
     """Remove old backups, and the chunks that no backup needs any more. Not while a backup is made."""
-    config = _config(session, config_file, data_dir, "")
+    config = _unopened(session, config_file, data_dir)
 
     async def work(run: BackupRun) -> Record:
         from tarn.backup.pruning import prune as prune_target
@@ -242,6 +247,13 @@ def _config(
 ) -> Config:
     variables = kv_variables(kv, None)
     return store_config(session, config_file, data_dir, variables=variables, may_be_new=may_be_new)
+
+
+def _unopened(session: Session, config_file: Path | None, data_dir: Path | None) -> Config:
+    """The configuration for a command that opens the backup, and no store of the installation."""
+    if config_file is None:
+        data_dir = data_folder(session, None, data_dir)
+    return read_config(config_file, session.environment, data_dir)
 
 
 def _run(

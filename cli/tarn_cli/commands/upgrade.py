@@ -32,6 +32,8 @@ __all__ = ["upgrade"]
 
 T = TypeVar("T")
 
+_REPLICA_COLUMNS = ("service", "version", "host", "pid", "supports", "age_s")
+
 _kv = click.option("--kv", default="", help="The metadata store, as in `tarn up --kv`.")
 
 
@@ -85,7 +87,14 @@ def status(session: Session, config_file: Path | None, data_dir: Path | None, kv
         }
 
     record = _with_store(config, work, alone=False)
-    session.output.one(record)
+    if session.as_json:
+        session.output.one(record)
+    else:
+        replicas: list[Record] = record["replicas"]  # type: ignore[assignment]  # made above
+        session.output.one(
+            {**record, "raising_to": record["raising_to"] or "", "replicas": len(replicas)}
+        )
+        session.output.many(replicas, _REPLICA_COLUMNS, empty="no replica has the store open")
     if record["level"] != LEVEL_MAX:
         session.output.remark(
             f"the installation is at feature level {record['level']} of {LEVEL_MAX}: older releases may run, and the "

@@ -47,6 +47,7 @@ def test_help_and_usage_have_their_exit_codes(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     "words",
     [
+        ["commit", "lake/main", "-m", ""],
         ["merge", "lake/dev", "lake/main", "--as", ""],
         ["branch", "move", "lake/main", "v1", "--yes", "--expect", ""],
         ["repo", "set-default", "lake", "main", "--expect", ""],
@@ -74,7 +75,7 @@ def test_a_bug_is_reported_in_one_line_unless_debugged(
     def broken(*_arguments: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("tarn_cli.session.Session.settings", broken)
+    monkeypatch.setattr("tarn_cli.session.Session.context", broken)
     assert run(["config", "show"]) == 1
     said = capsys.readouterr().err
     assert said == "tarn: unexpected ZeroDivisionError: a bug (--debug shows the traceback)\n"

@@ -125,7 +125,7 @@ def test_errors_show_it_as_escapes(
     def broken(*_arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr("tarn_cli.session.Session.settings", broken)
+    monkeypatch.setattr("tarn_cli.session.Session.context", broken)
     assert main_module.run([*flags, "config", "show"]) != 0
     said = capsys.readouterr().err
     assert "FAKE" in said
