@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
+from tarn.core.quota import Limits
 from tarn_cli.__main__ import run
 from tarn_cli.app import cli
 
@@ -29,6 +30,7 @@ EVERY = dict(commands(cli, click.Context(cli)))
 def test_every_command_explains_itself_and_speaks_json(path: str) -> None:
     command = EVERY[path]
     assert command.help
+    assert "\\b" not in command.help  # click's mark, as text
     assert any("--json" in parameter.opts for parameter in command.params)
     for parameter in command.params:
         if isinstance(parameter, click.Option):
@@ -91,6 +93,40 @@ def test_a_mistake_in_the_arguments_is_json_for_programs(
     assert run(["--json", "repo", "list", "--no-such-option"]) == 2
     told = json.loads(capsys.readouterr().err)
     assert (told["error"], told["exit_code"]) == ("USAGE", 2)
+
+
+def test_a_quota_without_a_limit_is_not_shown_as_none_allowed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It showed 0 for every limit that is not set."""
+    monkeypatch.setattr("tarn_cli.session.Session.run", lambda *_: Limits(branches=10))
+    assert run(["quota", "set", "lake", "--branches", "10"]) == 0
+    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (rows["branches"], rows["staged_objects"]) == ("10", "no limit")
+    assert run(["--json", "quota", "set", "lake", "--branches", "10"]) == 0
+    assert json.loads(capsys.readouterr().out)["staged_objects"] == 0
+
+
+def test_the_replicas_of_an_installation_are_a_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were printed as Python's dictionaries."""
+    replica = {
+        "service": "node",
+        "version": "1",
+        "host": "vm",
+        "pid": 7,
+        "supports": "1 to 2",
+        "age_s": 3,
+    }
+    record = {"installation": "tarn", "level": 1, "raising_to": None, "replicas": [replica]}
+    monkeypatch.setattr("tarn_cli.commands.upgrade._config", lambda *_: None)
+    monkeypatch.setattr("tarn_cli.commands.upgrade._with_store", lambda *_, **__: record)
+    assert run(["upgrade", "status"]) == 0
+    said = capsys.readouterr().out
+    assert "{" not in said
+    assert "None" not in said
+    assert said.splitlines()[-1].split() == ["node", "1", "vm", "7", "1", "to", "2", "3"]
 
 
 def test_start_up_leaves_out_what_a_command_does_not_need() -> None:
