@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -22,6 +23,11 @@ __all__ = ["main", "run_command"]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `tarn`. Exits the process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a name may have characters that the terminal's encoding lacks
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

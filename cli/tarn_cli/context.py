@@ -1,8 +1,9 @@
 """The context of a command: the installation that it is about, found as git finds a repository.
 
-The folder `.tarn` is searched from the working directory upwards; folders of other users are passed over. It holds
-`credentials` (`tarn_cli.settings`), is the data folder of a Tarn, or both. A file of settings may name the data folder
-or the configuration of the services, as `tarn auth setup --save` writes them. The user's own file comes after it.
+The folder `.tarn` is searched from the working directory upwards; folders that other users own or may change are passed
+over. It holds `credentials` (`tarn_cli.settings`), is the data folder of a Tarn, or both. A file of settings may name
+the data folder or the configuration of the services, as `tarn auth setup --save` writes them. The user's own file comes
+after it.
 
 Addresses that a file has saved are those of the last start. If a Tarn runs on the data folder of the file, its
 addresses are used instead. Commands that open stores use `store_config`, and never guess.
@@ -11,6 +12,7 @@ addresses are used instead. Commands that open stores use `store_config`, and ne
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,7 +54,7 @@ class Context:
         settings: addresses and key pair, with defaults.
         folder: the folder `.tarn`; None if there is none.
         files: the files of settings that exist, the first one first.
-        passed_over: folders `.tarn` of other users.
+        passed_over: folders `.tarn` that other users own or may change.
         data_dir: the data folder; None if nothing names one.
         data_dir_source: what names it.
         config_file: configuration of the services; None if nothing names one.
@@ -112,8 +114,10 @@ def resolve(
         and _is_data_folder(_default(environment))
     ):
         default = str(_default(environment))
-        settings = settings.over(replace(_running(default), data_dir=default))
-        source = "the default of `tarn up`" if settings.data_dir else ""
+        present = _running(default)
+        if settings.server in ("", present.server):  # not the folder of another server
+            settings = settings.over(replace(present, data_dir=default))
+            source = "the default of `tarn up`"
     return Context(
         settings.with_defaults(),
         folder,
@@ -247,10 +251,11 @@ def _search(start: Path) -> tuple[Path | None, tuple[Path, ...]]:
         try:
             if not folder.is_dir():
                 continue
-            owners = {folder.lstat().st_uid, folder.stat().st_uid}
+            found = folder.stat()
+            owners = {folder.lstat().st_uid, found.st_uid}
         except OSError:  # no permission to look
             continue
-        if owners == {os.geteuid()}:
+        if owners == {os.geteuid()} and not found.st_mode & stat.S_IWOTH:
             return folder, tuple(passed_over)
         passed_over.append(folder)
     return None, tuple(passed_over)

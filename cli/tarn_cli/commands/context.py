@@ -48,6 +48,8 @@ def context(session: Session) -> None:
             "the addresses are those of the running Tarn; saved ones are of an earlier start"
         )
     for folder in found.passed_over:
-        session.output.remark(f"{folder} belongs to another user and is not used")
+        session.output.remark(
+            f"{folder} belongs to another user, or others may change it: it is not used"
+        )
     if found.folder is None:
         session.output.remark(f"no folder {FOLDER} from here upwards")

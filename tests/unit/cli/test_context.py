@@ -84,6 +84,22 @@ def test_a_folder_of_another_user_is_passed_over(
     assert found.settings.access_key_id == ""
 
 
+def test_a_folder_that_all_users_may_change_is_passed_over(
+    project: Path, home: dict[str, str]
+) -> None:
+    write_file(project / ".tarn" / "credentials", KEY)
+    (project / ".tarn").chmod(0o777)
+    assert resolve(Settings(), home, None).passed_over == (project / ".tarn",)
+
+
+def test_the_default_folder_is_not_that_of_a_server_elsewhere(
+    project: Path, home: dict[str, str]
+) -> None:
+    made(Path(home["HOME"]) / "tarn")
+    write_file(project / ".tarn" / "credentials", replace(KEY, server="lake.example.org:8102"))
+    assert resolve(Settings(), home, None).data_dir is None
+
+
 def test_a_data_folder_is_a_context_of_its_own(project: Path, home: dict[str, str]) -> None:
     made(project / ".tarn")
     found = resolve(Settings(), home, None)
