@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import click
@@ -11,14 +13,21 @@ from click.shell_completion import shell_complete
 
 from tarn_cli.app import cli
 from tarn_cli.commands.completion import COMPLETE_VARIABLE
-from tarn_cli.exits import Exit, failure_of
+from tarn_cli.exits import Exit, Failure
+from tarn_cli.failures import failure_of
 from tarn_cli.session import Session
+from tarn_cli.terminal import write_line, write_lines
 
 __all__ = ["main", "run_command"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `tarn`. Exits the process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a name may have characters that the terminal's encoding lacks
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -40,21 +49,21 @@ def run_command(command: click.Command, name: str, arguments: Sequence[str]) -> 
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.exceptions.Abort:
-        click.echo("aborted", err=True)
+        write_line("aborted", err=True)
         return Exit.FAILURE
     except click.ClickException as error:
-        error.show()
-        return Exit.USAGE
+        return _tell_usage(error)
     except BrokenPipeError:
         # The reader (`head`) has closed the pipe. That is no error, but no more output is possible.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except KeyboardInterrupt:
         return 130
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last one: it tells all that others raise
         session = context.find_object(Session) if context else None
         if session is not None and session.debug:
-            raise
+            lines = "".join(traceback.format_exception(error)).splitlines()
+            write_lines((f"  {line}" for line in lines), err=True)
         return _tell(error, as_json=session is not None and session.as_json)
     return Exit.OK
 
@@ -62,11 +71,28 @@ def run_command(command: click.Command, name: str, arguments: Sequence[str]) -> 
 def _tell(error: Exception, *, as_json: bool) -> int:
     failure = failure_of(error)
     if failure is None:
-        what = f"{type(error).__name__}: {error}".replace("\n", " ")
-        click.echo(f"tarn: unexpected {what} (--debug shows the traceback)", err=True)
-        return Exit.FAILURE
-    click.echo(failure.json() if as_json else f"tarn: {failure.line()}", err=True)
+        what = f"unexpected {type(error).__name__}: {error}"
+        failure = Failure(Exit.FAILURE, "UNEXPECTED", what, "--debug shows the traceback")
+    if as_json:
+        write_line(failure.json(), err=True)
+    else:
+        write_lines([f"tarn: {failure.line()}", *failure.details], err=True)
     return failure.exit_code
+
+
+def _tell_usage(error: click.ClickException) -> int:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    session = context.find_object(Session) if context else None
+    text = error.format_message().replace("\n\t", " ")  # click's choices
+    if session is not None and session.as_json:
+        write_line(Failure(Exit.USAGE, "USAGE", text).json(), err=True)
+        return Exit.USAGE
+    if context is not None:
+        write_lines(context.get_usage().splitlines(), err=True)
+        write_line(f"Try '{context.command_path} --help' for help.", err=True)
+        write_line(err=True)
+    write_line(f"Error: {text}", err=True)
+    return Exit.USAGE
 
 
 if __name__ == "__main__":

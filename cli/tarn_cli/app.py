@@ -75,6 +75,10 @@ _COMMANDS = {
         "The feature level, and the releases that use an installation.",
     ),
     # The command line itself.
+    "context": (
+        "tarn_cli.commands.context:context",
+        "Show which installation commands use, and what names it.",
+    ),
     "config": (
         "tarn_cli.commands.config:config",
         "Settings of the command line and of the services.",

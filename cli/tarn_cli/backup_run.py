@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn
 
 from tarn.backup.bucket import BucketTarget
 from tarn.backup.restoring import restore
@@ -30,6 +29,7 @@ from tarn.kv.transfer import OpenStore, Progress, RateLimiter, TransferOptions
 from tarn.rpc.process.log import logging_to
 from tarn.rpc.process.standalone import log_config
 from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn_cli.bars import PlainColumn, bar
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.kv_place import about, secret_of
 from tarn_cli.session import Session
@@ -206,16 +206,6 @@ def run_backup(session: Session, config: Config, work: Callable[[BackupRun], Awa
 
 @contextmanager
 def _bar(session: Session) -> Iterator[Callable[[str, int, int, int], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bar(
-        *columns,
-        TextColumn("{task.fields[rows]:,} rows"),
-        console=session.output.progress_console,
-        transient=True,
-    ) as shown:
-        task = shown.add_task("opening", total=None, rows=0)
-
-        def show(phase: str, done: int, total: int, rows: int) -> None:
-            shown.update(task, description=phase, total=total, completed=done, rows=rows)
-
-        yield show
+    columns = (BarColumn(), MofNCompleteColumn(), PlainColumn("{task.fields[extra]:,} rows"))
+    with bar(session.output.progress_console, "opening", *columns) as shown:
+        yield shown.show

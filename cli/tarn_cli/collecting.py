@@ -19,6 +19,7 @@ from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import Output, shown_size, shown_time
 from tarn_cli.session import Session
+from tarn_cli.terminal import write_line
 from tarn_cli.ticking import ticking
 
 if TYPE_CHECKING:  # imported when a command runs
@@ -141,7 +142,7 @@ def plan_of(
     """
     from tarn.lifecycle.limits import Limits
     from tarn.lifecycle.sweeping import SweepOptions
-    from tarn_cli.node.plan import read_config
+    from tarn_cli.context import store_config
 
     dry_run, only, confirm = values["dry_run"], values["only"], values["confirm"]
     if dry_run and (only == "sweep" or confirm):
@@ -153,7 +154,7 @@ def plan_of(
     if confirm and len(repositories) != 1:
         raise click.UsageError("--confirm needs one REPOSITORY")
     return CollectionPlan(
-        read_config(values["config_file"], session.environment, values["data_dir"]),
+        store_config(session, values["config_file"], values["data_dir"], beside_server=True),
         tuple(parse_repository(name) for name in repositories),
         "sweep" if confirm else only or "",
         dry_run,
@@ -195,7 +196,7 @@ def collect(
         session.output.many(rows, ())
     for row in () if session.output.as_json else rows:
         session.output.one(row)
-        click.echo()
+        write_line()
     if failed is not None:
         raise failed
 
@@ -418,21 +419,10 @@ def _swept(report: Report) -> dict[str, object]:
 @contextmanager
 def _bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
     """A progress bar of the present step; yields a function that updates it."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Bar(*columns, console=output.progress_console, transient=True) as bar:
-        task = bar.add_task("begin", total=None)
+    from tarn_cli.bars import bar
 
-        def show() -> None:
-            bar.update(
-                task, description=progress.step, completed=progress.done, total=progress.total
-            )
-
-        yield show
+    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
+    with bar(output.progress_console, "begin", *columns) as shown:
+        yield lambda: shown.show(progress.step, progress.done, progress.total)

@@ -86,9 +86,9 @@ def conflict_record(conflict: MergeConflict) -> Record:
     return {"path": conflict.path, **sides, "base_undecided": conflict.is_base_undecided}
 
 
-def conflict_lines(conflict: MergeConflict) -> str:
+def conflict_lines(conflict: MergeConflict) -> list[str]:
     """A conflict in four lines, for people."""
-    lines = [click.style(f"! {conflict.path}", fg="red")]
+    lines = [f"! {conflict.path}"]
     for name, packed in _sides(conflict):
         version = _version(packed)
         if name == "base" and conflict.is_base_undecided:
@@ -100,7 +100,7 @@ def conflict_lines(conflict: MergeConflict) -> str:
             etag = str(version["etag"])[:_ETAG_CHARS]
             shown = f"{shown_size(int(str(version['size_bytes'])))}  {version['modified']}  {etag}"
         lines.append(f"    {name:<11}  {shown}")
-    return "\n".join(lines)
+    return lines
 
 
 def _sides(conflict: MergeConflict) -> list[tuple[str, bytes]]:

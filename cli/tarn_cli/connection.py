@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import random
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -17,6 +17,7 @@ from tarn.core.clock import Clock, IdSource
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.process.tls import ChannelTls
 from tarn_cli.settings import DEFAULT_COMPACTOR, Settings
+from tarn_cli.terminal import write_lines
 
 __all__ = ["Connection", "collect", "connect", "connect_to_compactor"]
 
@@ -73,6 +74,14 @@ async def connect_to_compactor(settings: Settings, clock: Clock) -> AsyncIterato
         await transport.close()
 
 
+class _Lines(io.StringIO):
+    """A file of lines on standard error."""
+
+    def write(self, text: str) -> int:
+        write_lines(text.splitlines(), err=True)
+        return len(text)
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Within the block, log lines of libraries go to standard error, from warnings on: standard output is for results,
@@ -82,7 +91,11 @@ def _quiet() -> Iterator[None]:
         return
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.dev.ConsoleRenderer(colors=False),
+        ],
+        logger_factory=lambda *_: structlog.PrintLogger(_Lines()),
     )
     try:
         yield

@@ -183,6 +183,13 @@ def _level(level: StoreLevel, replicas: Sequence[ReplicaRow]) -> Finding:
 
 
 async def _blocks(config: Config, clock: Clock, ids: IdSource) -> list[Finding]:
+    place = config.blockstore.local.path
+    try:
+        if config.blockstore.type == "local":
+            place.stat()
+    except FileNotFoundError:
+        text = f"{place} does not exist yet; the first start makes it"
+        return [Finding("block store", Level.OK, text)]
     return [await _probed(config, clock, ids)]
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-import click
-
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.session import Session
+from tarn_cli.terminal import write_line
 from tarn_proto.graveler.v1.commit_service_pb2 import Commit
 from tarn_proto.graveler.v1.merge_service_pb2 import (
     MergeRequest,
@@ -151,8 +150,9 @@ def _run(
     except KeyboardInterrupt:
         if is_sent or is_started:
             goes_on = f"the {what or 'task'} {'goes on' if is_started else 'may go on'}"
-            click.echo(
-                f"\n{goes_on} as task {repository}/{name}: `tarn task wait {repository}/{name}` waits for its end, "
+            write_line(err=True)
+            write_line(
+                f"{goes_on} as task {repository}/{name}: `tarn task wait {repository}/{name}` waits for its end, "
                 f"`tarn task cancel {repository}/{name}` asks for it",
                 err=True,
             )

@@ -6,14 +6,14 @@ to standard error, so that output can be piped.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-import click
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.table import Table
+
+from tarn_cli.terminal import cell, write_json, write_line, write_lines
 
 __all__ = ["TIME_FORMAT", "Output", "Record", "shown_size", "shown_time"]
 
@@ -56,22 +56,22 @@ class Output:
         """Console for progress bars, on standard error; silent with `quiet` and `as_json`."""
         return Console(stderr=True, quiet=self.quiet or self.as_json)
 
-    def one(self, record: Record, text: str | None = None) -> None:
-        """Prints one record: as JSON, else as `text` if given, else as a list of its fields."""
+    def one(self, record: Record, text: str | Sequence[str] | None = None) -> None:
+        """Prints one record: as JSON, else as `text` (a line, or several) if given, else as a list of its fields."""
         if self.as_json:
-            click.echo(json.dumps(record, indent=2, default=str))
+            write_json(record)
         elif text is not None:
-            click.echo(text)
+            write_lines([text] if isinstance(text, str) else text)
         else:
             width = max((len(name) for name in record), default=0)
             for name, value in record.items():
-                click.echo(f"{name:<{width}}  {_shown(value)}")
+                write_line(f"{name:<{width}}  {_shown(value)}")
 
     def many(self, records: Iterable[Record], columns: Sequence[str], empty: str = "none") -> None:
         """Prints records of one kind: as a table of `columns`, or with every field as JSON."""
         rows = list(records)
         if self.as_json:
-            click.echo(json.dumps(rows, indent=2, default=str))
+            write_json(rows)
             return
         if not rows:
             self.remark(empty)
@@ -83,7 +83,7 @@ class Output:
                 column.replace("_", " "), justify="right" if numeric else "left", overflow="fold"
             )
         for row in rows:
-            table.add_row(*(_shown(row.get(column, "")) for column in columns))
+            table.add_row(*(cell(_shown(row.get(column, ""))) for column in columns))
         # A pipe has no width: rows must not be folded there.
         console = Console(soft_wrap=True, highlight=False, markup=False)
         if not console.is_terminal:
@@ -93,7 +93,7 @@ class Output:
     def remark(self, text: str) -> None:
         """Prints a remark on standard error, for people; silent with `quiet` and `as_json`."""
         if not (self.quiet or self.as_json):
-            click.echo(text, err=True)
+            write_line(text, err=True)
 
 
 def _shown(value: object) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tarn_cli import settings as settings_module
+from tarn_cli.context import Context, resolve
 from tarn_cli.output import Output
 from tarn_cli.settings import Settings
 
@@ -53,8 +53,12 @@ class Session:
         return Output(as_json=self.as_json, quiet=self.quiet)
 
     def settings(self) -> Settings:
-        """Addresses and key pair; see `tarn_cli.settings.load`."""
-        return settings_module.load(self.flags, self.environment, self.settings_file)
+        """Addresses and key pair of the context."""
+        return self.context().settings
+
+    def context(self) -> Context:
+        """The installation that the command is about; see `tarn_cli.context.resolve`."""
+        return resolve(self.flags, self.environment, self.settings_file)
 
     def run(
         self,

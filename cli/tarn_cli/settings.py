@@ -1,8 +1,8 @@
 """The addresses and the key pair that commands use.
 
-Each value comes from the first source that has it: a flag, the environment, `.tarn/credentials` in the
-working directory (which `make quickstart` writes), the user's `config.yaml`. The files are YAML
-with the keys of `Settings` and mode 0600. The secret is used only to sign.
+Each value comes from the first source that has it: a flag, the environment, `credentials` in the folder `.tarn` of the
+context (`tarn_cli.context`), the user's `config.yaml`. The files are YAML with the keys of `Settings` and mode 0600.
+The secret is used only to sign.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # it imports gRPC, which most commands need only later, and s
 __all__ = [
     "Settings",
     "default_file",
-    "load",
     "read_file",
     "settings_of_environment",
     "variable_of",
@@ -34,7 +33,6 @@ __all__ = [
 DEFAULT_SERVER = "127.0.0.1:8102"
 DEFAULT_COMPACTOR = "127.0.0.1:8103"
 DEFAULT_ENDPOINT = "http://127.0.0.1:8000"
-LOCAL_FILE = Path(".tarn/credentials")
 _TLS = ("rpc_tls_ca", "rpc_tls_cert", "rpc_tls_key")
 
 
@@ -52,6 +50,8 @@ class Settings:
         rpc_tls_ca: PEM file with the authorities of the servers' certificates, if services use TLS.
         rpc_tls_cert: PEM file with a certificate for this client, which services with mutual TLS require.
         rpc_tls_key: PEM file with that certificate's key.
+        data_dir: absolute path of the installation's data folder, if it is on this machine.
+        config_file: absolute path of the configuration of its services.
     """
 
     server: str = ""
@@ -63,6 +63,8 @@ class Settings:
     rpc_tls_ca: str = ""
     rpc_tls_cert: str = ""
     rpc_tls_key: str = ""
+    data_dir: str = ""
+    config_file: str = ""
 
     def __repr__(self) -> str:  # the secret stays out of tracebacks
         return f"Settings({self.server!r}, {self.endpoint!r}, {self.access_key_id!r})"
@@ -78,6 +80,8 @@ class Settings:
         if self.server and self.server != other.server:
             merged["auth_server"] = self.auth_server
             merged["compactor_server"] = self.compactor_server
+            if other.server:
+                merged["data_dir"], merged["config_file"] = self.data_dir, self.config_file
         return Settings(**merged)
 
     def with_defaults(self) -> Settings:
@@ -171,24 +175,3 @@ def write_file(path: Path, settings: Settings) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-
-
-def load(flags: Settings, environment: Mapping[str, str], file: Path | None) -> Settings:
-    """The settings of one command.
-
-    Args:
-        flags: settings of the command line.
-        environment: `TARN_SERVER`, `TARN_ENDPOINT`, `TARN_ACCESS_KEY_ID`, … for every field.
-        file: read instead of the two default files; None reads those.
-
-    Raises:
-        CliError: USAGE, a file cannot be read as settings; NOT_FOUND, `file` does not exist.
-    """
-    settings = flags.over(settings_of_environment(environment))
-    if file is not None:
-        if not file.exists():
-            raise CliError(Exit.NOT_FOUND, f"no such file: {file}")
-        return settings.over(read_file(file)).with_defaults()
-    for path in (LOCAL_FILE, default_file(environment)):
-        settings = settings.over(read_file(path))
-    return settings.with_defaults()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import click
-
 from tarn.core.clock import Clock
 from tarn_cli.session import Session
+from tarn_cli.terminal import write_line
 from tarn_proto.graveler.v1.task_service_pb2 import Task
 
-if TYPE_CHECKING:  # rich's progress bars are imported when one is shown
-    from rich.progress import Progress
+if TYPE_CHECKING:  # bars are imported when one is shown
+    from tarn_cli.bars import Bar
 
 __all__ = ["TaskProgress"]
 
@@ -26,7 +26,8 @@ class TaskProgress:
         self._console = session.output.progress_console
         self._clock = clock
         self._begin = self._told = clock.monotonic()
-        self._progress: Progress | None = None
+        self._bar: Bar | None = None
+        self._shown = ExitStack()
 
     def __enter__(self) -> Self:
         """Shows nothing yet: most tasks end at once."""
@@ -39,8 +40,7 @@ class TaskProgress:
         traceback: TracebackType | None,
     ) -> None:
         """Removes the bar."""
-        if self._progress is not None:
-            self._progress.stop()
+        self._shown.close()
 
     def show(self, found: Task) -> None:
         """Shows how far a task is."""
@@ -52,22 +52,14 @@ class TaskProgress:
             self._show_line(found)
 
     def _show_bar(self, found: Task) -> None:
-        from rich.markup import escape
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
-        if self._progress is None:
-            text = TextColumn("{task.description}")
-            columns = (text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._progress = Bar(*columns, console=self._console, transient=True)
-            self._progress.add_task("", total=None)
-            self._progress.start()
-        self._progress.update(
-            self._progress.task_ids[0],
-            description=escape(found.subject),
-            completed=found.done_count,
-            total=found.total_count or None,
-        )
+        from tarn_cli.bars import bar
+
+        if self._bar is None:
+            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = self._shown.enter_context(bar(self._console, "", *columns))
+        self._bar.show(found.subject, found.done_count, found.total_count or None)
 
     def _show_line(self, found: Task) -> None:
         now = self._clock.monotonic()
@@ -75,4 +67,4 @@ class TaskProgress:
             return
         self._told = now
         parts = f"{found.done_count}/{found.total_count}" if found.total_count else "begun"
-        click.echo(f"{found.subject}: {parts} after {now - self._begin:.0f} s", err=True)
+        write_line(f"{found.subject}: {parts} after {now - self._begin:.0f} s", err=True)

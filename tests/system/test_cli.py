@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import subprocess
 from pathlib import Path
 
 import pytest
 from running_tarn import BIN, RunningTarn, clean_environment
+
+from tarn_cli.__main__ import run
 
 
 @pytest.mark.in_form("separate")
@@ -92,8 +95,21 @@ def test_listing_and_stat(tarn: RunningTarn, repository: str) -> None:
     assert removed == {"removed": 2}
 
 
-def test_every_failure_has_its_exit_code(tarn: RunningTarn, repository: str) -> None:
+def test_every_failure_has_its_exit_code(
+    tarn: RunningTarn, repository: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    file, folder = str(tmp_path / "folder" / "a.csv"), str(tmp_path / "folder")
+    Path(file).write_text("a")
+    tarn.ok("tag", "create", f"{repository}/v1", "--ref", "main")
+    tarn.ok("branch", "create", f"{repository}/kept")
+    tarn.ok("repo", "protect", repository, "kept")
     expected = {
+        ("fs", "upload", file, f"{repository}/v1/a"): 2,
+        ("fs", "upload", file, f"{repository}/none/a"): 3,
+        ("fs", "upload", file, f"{repository}/kept/a"): 4,
+        ("fs", "upload", "-r", folder, f"{repository}/kept/a"): 4,
+        ("--json", "fs", "upload", file, f"{repository}/kept/a"): 4,
         ("repo", "show", "no-such-lake"): 3,
         ("branch", "show", f"{repository}/none"): 3,
         ("fs", "cat", f"{repository}/main/none"): 3,
@@ -218,3 +234,95 @@ def test_shells_complete_commands(shell: str) -> None:
         check=True,
     )
     assert completed.stdout.strip() == "plain,branch"
+
+
+HOSTILE = "hostile/a\nFAKE\r\x1b[31m\u202e"
+
+
+def test_what_others_wrote_cannot_forge_output(
+    tarn: RunningTarn, repository: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One object, message and metadata with line breaks and escape sequences, shown by every command that shows one.
+
+    In this process: each of them would import its libraries again.
+    """
+    main, dev, text = f"{repository}/main", f"{repository}/dev", HOSTILE.removeprefix("hostile/")
+    shown: dict[tuple[str, ...], str] = {}
+
+    def show(*words: str) -> str:
+        code = run(["--settings", str(tarn.settings), *words])
+        said = capsys.readouterr()
+        assert code == 0 or said.err, words
+        shown[words] = said.out + said.err
+        return said.out
+
+    s3 = tarn.s3()
+    show("branch", "create", dev, "--from", "main")
+    s3.put_object(Bucket=repository, Key=f"main/{HOSTILE}", Body=b"1")
+    show("diff", main)
+    show("diff", main, "--name-only")
+    show("commit", main, "-m", text, "--meta", f"k={text}")
+    s3.put_object(Bucket=repository, Key=f"dev/{HOSTILE}", Body=b"22")
+    s3.close()
+    show("commit", dev, "-m", text)
+    show("fs", "ls", f"{main}/hostile/")
+    show("fs", "stat", f"{main}/{HOSTILE}")
+    show("fs", "stat", f"{main}/{HOSTILE}x")
+    show("fs", "rm", f"{main}/{HOSTILE}x")
+    assert r"a\nFAKE\r\x1b[31m\u202e" in show("annotate", f"{main}/")
+    assert r"k=a\nFAKE\r\x1b[31m\u202e" in show("log", main)
+    show("log", main, "--oneline", "--graph")
+    show("log", main, "--graph")
+    show("refs", "show", main)
+    show("reflog", main)
+    show("diff", f"{main}..dev")
+    show("diff", f"{main}..dev", "--summary")
+    show("merge", dev, main, "--preview")
+    show("merge", dev, main)
+    show("merge", dev, main, "--take", "source:hostile/**", "-m", text)
+    show("revert", main, "main")
+    for words, said in shown.items():
+        for line in said.split("\n"):
+            assert line.isprintable(), words
+            assert not line.startswith("FAKE"), words
+    exact = json.loads(show("--json", "fs", "ls", f"{dev}/hostile/"))
+    assert [each["path"] for each in exact] == [HOSTILE]
+
+
+def test_files_that_cannot_be_do_not_keep_the_others(
+    tarn: RunningTarn, repository: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a").write_text("a")
+    os.mkfifo(source / "pipe")
+    (source / "circle").symlink_to(source / "circle")
+    done = tarn.cli("--json", "fs", "upload", "-r", str(source), f"{repository}/main/x")
+    assert done.code == 1
+    told = json.loads(done.err)
+    assert told["error"] == "FILES_REFUSED"
+    assert [line.split(": ")[0].rpartition("/")[2] for line in told["details"]] == [
+        "circle",
+        "pipe",
+    ]
+    s3 = tarn.s3()
+    for key in ("x/d", "x/d-", "x/d/e", "x//f", "x/../g", "x/" + "h" * 300, "x/link/i"):
+        s3.put_object(Bucket=repository, Key=f"main/{key}", Body=b"1")
+    s3.close()
+    back, outside = tmp_path / "back", tmp_path / "outside"
+    back.mkdir()
+    outside.mkdir()
+    (back / "link").symlink_to(outside)
+    done = tarn.cli("fs", "download", "-r", f"{repository}/main/x/", str(back))
+    assert done.code == 1
+    assert [line.partition(":")[0] for line in done.err.splitlines()[1:]] == [
+        "x/../g",
+        "x//f",
+        "x/d/e",
+        "x/" + "h" * 300,
+        "x/link/i",
+    ]
+    assert sorted(path.name for path in back.iterdir()) == ["a", "d", "d-", "link"]
+    assert list(outside.iterdir()) == []
+    assert tarn.cli("fs", "download", f"{repository}/main/x/a", str(source / "pipe")).code == 2
+    assert tarn.cli("fs", "upload", str(source / "pipe"), f"{repository}/main/x/p").code == 2

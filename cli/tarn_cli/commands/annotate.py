@@ -9,6 +9,7 @@ import click
 from tarn_cli.objects.uri import parse_prefix
 from tarn_cli.output import Record, shown_time
 from tarn_cli.session import Command, Session, pass_session
+from tarn_cli.terminal import write_line, write_lines
 
 if TYPE_CHECKING:  # `tarn --help` does without
     from tarn.client.commits import PathAnnotation
@@ -78,6 +79,6 @@ def annotate(session: Session, prefix: str, limit: int) -> None:
         session.output.remark("no paths")
     else:
         width = max(len(line.commit.committer) for line in shown)
-        click.echo("\n".join(_line(line, width) for line in shown))
+        write_lines(_line(line, width) for line in shown)
     if len(found) > len(shown):
-        click.echo(f"more than {limit} paths: --limit 0 shows all", err=True)
+        write_line(f"more than {limit} paths: --limit 0 shows all", err=True)

@@ -10,11 +10,12 @@ from pathlib import Path
 import click
 
 from tarn.client.auth import NewCredential
-from tarn.config import ConfigError, installation_secret
+from tarn.config import Config, ConfigError, installation_secret
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import parse_user_id
 from tarn_cli.commands.rotation import rotate_master_key
 from tarn_cli.commands.up import config_option, data_dir_option
+from tarn_cli.context import data_folder
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.data_dir import DataDir
 from tarn_cli.node.plan import read_config
@@ -27,6 +28,7 @@ from tarn_cli.settings import (
     settings_of_environment,
     write_file,
 )
+from tarn_cli.terminal import confirm, prompt
 from tarn_proto.auth.v1.user_pb2 import Credential, User
 
 __all__ = ["auth"]
@@ -59,10 +61,10 @@ def _new_pair() -> Settings:
 
 def _show_new(session: Session, made: NewCredential) -> None:
     record = {**_credential_record(made.credential), "secret_access_key": made.secret_access_key}
-    text = (
-        f"Access key id:      {made.credential.access_key_id}\n"
-        f"Secret access key:  {made.secret_access_key}"
-    )
+    text = [
+        f"Access key id:      {made.credential.access_key_id}",
+        f"Secret access key:  {made.secret_access_key}",
+    ]
     session.output.one(record, text)
 
 
@@ -105,6 +107,8 @@ def setup(
     from tarn_cli.connection import Connection
 
     name = parse_user_id(user)
+    if config_file is None:
+        data_dir = data_folder(session, None, data_dir)
     config = read_config(config_file, session.environment, data_dir)
     where = DataDir(config.data_dir)
     try:
@@ -112,8 +116,7 @@ def setup(
     except ConfigError as error:
         hint = "start Tarn with `tarn up`, or give its data folder with --data-dir"
         raise CliError(Exit.NOT_FOUND, str(error), hint) from error
-    given = session.settings()
-    settings = where.settings().over(replace(given, access_key_id="", secret_access_key=""))
+    settings = _installation(session, config, where, config_file)
 
     kept = Settings() if save is None else read_file(save)
     pair = kept if kept.secret_access_key else _new_pair()
@@ -149,6 +152,36 @@ def setup(
     session.output.remark("this installation is set up already")
 
 
+def _installation(
+    session: Session, config: Config, where: DataDir, config_file: Path | None
+) -> Settings:
+    """Addresses and place of an installation: what the user says, what runs, what is configured, in this order."""
+    said = session.flags.over(settings_of_environment(session.environment))
+    configured = Settings() if config_file is None else _configured(config)
+    settings = said.over(where.settings()).over(configured).over(session.settings())
+    return replace(
+        settings,
+        access_key_id="",
+        secret_access_key="",
+        data_dir=str(where.path) if where.path.is_dir() else "",
+        config_file="" if config_file is None else str(config_file.absolute()),
+    )
+
+
+def _configured(config: Config) -> Settings:
+    """The addresses in the configuration of the services."""
+    services, s3 = config.services, config.gateways.s3
+    host, _, port = s3.listen_address.rpartition(":")
+    scheme = "http" if s3.tls.cert is None else "https"
+    here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}  # noqa: S104 - not bound here
+    return Settings(
+        server=services.graveler.addresses[0],
+        auth_server=services.auth.addresses[0],
+        compactor_server=services.compactor.addresses[0],
+        endpoint=f"{scheme}://{here.get(host, host)}:{port}",
+    )
+
+
 @auth.command()
 @pass_session
 def login(session: Session) -> None:
@@ -162,10 +195,8 @@ def login(session: Session) -> None:
     """
     given = session.settings()
     said = session.flags.over(settings_of_environment(session.environment))
-    key = said.access_key_id or click.prompt(
-        "Access key id", default=given.access_key_id or None, err=True
-    )
-    secret = said.secret_access_key or click.prompt("Secret access key", hide_input=True, err=True)
+    key = said.access_key_id or prompt("Access key id", default=given.access_key_id or None)
+    secret = said.secret_access_key or prompt("Secret access key", is_secret=True)
     settings = replace(given, access_key_id=key, secret_access_key=secret)
     caller = session.run(lambda tarn: tarn.auth.get_caller(tarn.call()), settings=settings)
     file = session.settings_file or default_file(session.environment)
@@ -266,7 +297,7 @@ def update_roles(session: Session, user_id: str, roles: tuple[str, ...]) -> None
 def delete_user(session: Session, user_id: str, yes: bool) -> None:
     """Delete a user and its keys."""
     if not yes:
-        click.confirm(f"Delete {user_id} and its keys?", abort=True, err=True)
+        confirm(f"Delete {user_id} and its keys?")
     session.run(lambda tarn: tarn.auth.delete_user(tarn.call(), user_id))
     session.output.remark(f"deleted {user_id}")
 

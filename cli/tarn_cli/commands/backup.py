@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from tarn_cli.commands.up import config_option, data_dir_option
+from tarn_cli.context import data_folder, store_config
 from tarn_cli.exits import Exit
 from tarn_cli.node.kv_url import kv_variables
 from tarn_cli.node.plan import read_config
 from tarn_cli.output import TIME_FORMAT, Record, shown_size
 from tarn_cli.session import Group, Session, pass_session
+from tarn_cli.terminal import write_line
 
 if TYPE_CHECKING:  # imported when a command runs
     from tarn.backup.manifest import Manifest
@@ -103,7 +105,7 @@ def create(
 @pass_session
 def list_(session: Session, target: str, config_file: Path | None, data_dir: Path | None) -> None:
     """List the finished backups, oldest first."""
-    config = _config(session, config_file, data_dir, "")
+    config = _unopened(session, config_file, data_dir)
 
     async def work(run: BackupRun) -> list[Record]:
         from tarn.backup.stored import manifests
@@ -134,7 +136,11 @@ def verify(
 
     Exit code 7: the backup is damaged, or the bucket lacks objects that it needs. Changes nothing.
     """
-    config = _config(session, config_file, data_dir, "")
+    config = (
+        _unopened(session, config_file, data_dir)
+        if files_only
+        else _config(session, config_file, data_dir, "")
+    )
 
     async def work(run: BackupRun) -> tuple[Record, list[str]]:
         from tarn.backup.stored import check_files, open_backup
@@ -155,7 +161,7 @@ def verify(
     session.output.one(shown)
     if wrong:
         for line in () if session.output.as_json else wrong:
-            click.echo(line)
+            write_line(line)
         raise click.exceptions.Exit(Exit.FINDINGS)
 
 
@@ -183,7 +189,7 @@ def restore(
     Tarn must be stopped, and starts only when the restore is complete. If it is interrupted, run the same command
     again. Garbage collections are held for seven days afterwards.
     """
-    config = _config(session, config_file, data_dir, kv)
+    config = _config(session, config_file, data_dir, kv, may_be_new=True)
 
     async def work(run: BackupRun) -> Record:
         from tarn.backup.restoring import restore as restore_backup
@@ -220,7 +226,7 @@ def prune(
     session: Session, target: str, config_file: Path | None, data_dir: Path | None, keep: int
 ) -> None:
     """Remove old backups, and the chunks that no backup needs any more. Not while a backup is made."""
-    config = _config(session, config_file, data_dir, "")
+    config = _unopened(session, config_file, data_dir)
 
     async def work(run: BackupRun) -> Record:
         from tarn.backup.pruning import prune as prune_target
@@ -231,9 +237,23 @@ def prune(
     session.output.one(_run(session, config, work, "backup prune", target))
 
 
-def _config(session: Session, config_file: Path | None, data_dir: Path | None, kv: str) -> Config:
-    environment = {**session.environment, **kv_variables(kv, None)}
-    return read_config(config_file, environment, data_dir)
+def _config(
+    session: Session,
+    config_file: Path | None,
+    data_dir: Path | None,
+    kv: str,
+    *,
+    may_be_new: bool = False,
+) -> Config:
+    variables = kv_variables(kv, None)
+    return store_config(session, config_file, data_dir, variables=variables, may_be_new=may_be_new)
+
+
+def _unopened(session: Session, config_file: Path | None, data_dir: Path | None) -> Config:
+    """The configuration for a command that opens the backup, and no store of the installation."""
+    if config_file is None:
+        data_dir = data_folder(session, None, data_dir)
+    return read_config(config_file, session.environment, data_dir)
 
 
 def _run(

@@ -16,6 +16,7 @@ from tarn_cli.objects.uri import parse_ref, parse_ref_of, parse_repository
 from tarn_cli.options import not_empty
 from tarn_cli.output import Record, shown_time
 from tarn_cli.session import Group, Session, pass_session
+from tarn_cli.terminal import confirm
 from tarn_proto.graveler.v1.branch_service_pb2 import Branch, BranchExpiryState
 
 if TYPE_CHECKING:  # `tarn --help` does without
@@ -197,7 +198,7 @@ def delete(session: Session, branch_uri: str, yes: bool) -> None:
     """Delete a branch and its uncommitted changes. Its commits stay."""
     uri = parse_ref(branch_uri)
     if not yes:
-        click.confirm(f"Delete {uri} and its uncommitted changes?", abort=True, err=True)
+        confirm(f"Delete {uri} and its uncommitted changes?")
     session.run(lambda tarn: tarn.graveler.delete_branch(tarn.call(), uri.repository, uri.ref))
     session.output.remark(f"deleted {uri}")
 
@@ -232,7 +233,7 @@ def reset(
     where = f" below {prefix} in" if prefix else f" of {path} in" if path else " of"
     changes = f"uncommitted changes{where} {uri}"
     if not yes:
-        click.confirm(f"Discard all {changes}?", abort=True, err=True)
+        confirm(f"Discard all {changes}?")
     session.run(
         lambda tarn: tarn.graveler.reset_branch(
             tarn.call(), uri.repository, uri.ref, prefix=prefix, path=path
@@ -285,7 +286,7 @@ def move(
     if not yes:
         loss = " and discard its uncommitted changes" if force else ""
         question = f"Move {uri} from commit {expected[:12]} to commit {new[:12]}{loss}?"
-        click.confirm(question, abort=True, err=True)
+        confirm(question)
     # The commit, not the ref: a ref that moves after the question must not change the answer's meaning.
     found = session.run(
         lambda tarn: tarn.graveler.move_branch(

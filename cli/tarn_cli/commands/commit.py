@@ -48,9 +48,15 @@ def metadata_pairs(values: tuple[str, ...]) -> dict[str, str]:
     return pairs
 
 
+def _said(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    if not value.strip():
+        raise click.BadParameter("it is empty; say what the commit changes")
+    return value
+
+
 @click.command(cls=Command)
 @click.argument("branch_uri", metavar="REPOSITORY/BRANCH")
-@click.option("-m", "--message", required=True, help="Message of the commit.")
+@click.option("-m", "--message", required=True, callback=_said, help="Message of the commit.")
 @click.option("--meta", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
 @click.option("--allow-empty", is_flag=True, help="Commit even if nothing changed.")
 @pass_session

@@ -10,6 +10,7 @@ import click
 from tarn_cli.commands.compact import compact as compact_branch
 from tarn_cli.output import Record, shown_size, shown_time
 from tarn_cli.session import Group, Session, pass_session
+from tarn_cli.terminal import write_line
 
 if TYPE_CHECKING:
     from tarn.client.compactor import CompactorClient
@@ -75,7 +76,7 @@ def status(session: Session, limit: int) -> None:
         session.output.one({**_totals(found), "branches": _branches(found, as_json=True)})
         return
     session.output.one(_totals(found))
-    click.echo()
+    write_line()
     session.output.many(
         _branches(found, as_json=False), _COLUMNS, empty="no branch has uncommitted rows"
     )

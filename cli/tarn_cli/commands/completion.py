@@ -6,6 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from tarn_cli.session import Command
+from tarn_cli.terminal import write_lines
 
 __all__ = ["COMPLETE_VARIABLE", "completion"]
 
@@ -30,4 +31,4 @@ def completion(context: click.Context, shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None, "click knows the shells of the choice"
     root = context.find_root()
-    click.echo(found(root.command, {}, "tarn", COMPLETE_VARIABLE).source())
+    write_lines(found(root.command, {}, "tarn", COMPLETE_VARIABLE).source().splitlines())

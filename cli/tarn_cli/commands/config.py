@@ -7,7 +7,8 @@ from dataclasses import asdict
 import click
 
 from tarn_cli.session import Group, Session, pass_session
-from tarn_cli.settings import LOCAL_FILE, default_file, variable_of
+from tarn_cli.settings import variable_of
+from tarn_cli.terminal import write_lines
 
 __all__ = ["config"]
 
@@ -21,11 +22,12 @@ def config() -> None:
 @pass_session
 def show(session: Session) -> None:
     """Show the addresses and the access key id that commands use; never the secret."""
-    settings = session.settings()
+    context = session.context()
+    settings = context.settings
     record: dict[str, object] = asdict(settings)
     record["secret_access_key"] = "set" if settings.secret_access_key else "not set"
     session.output.one(record)
-    files = session.settings_file or f"{LOCAL_FILE}, {default_file(session.environment)}"
+    files = ", ".join(map(str, context.files)) or "no file"
     variables = ", ".join(variable_of(name) for name in asdict(settings))
     session.output.remark(f"from flags, {variables}, {files}")
 
@@ -40,4 +42,4 @@ def reference(session: Session) -> None:
         keys = ({"key": key.name, "default": key.default, "meaning": key.doc} for key in KEYS)
         session.output.many(keys, ())
     else:
-        click.echo(describe(), nl=False)
+        write_lines(describe().splitlines())

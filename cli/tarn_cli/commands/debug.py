@@ -15,6 +15,7 @@ from tarn.telemetry.debugging import SECONDS_MAX
 from tarn_cli.bundle import file_name, write_bundle
 from tarn_cli.commands.doctor import examined
 from tarn_cli.commands.up import config_option, data_dir_option
+from tarn_cli.context import data_folder
 from tarn_cli.doctor import admin_page, look_at_processes
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.data_dir import DataDir
@@ -60,6 +61,8 @@ def bundle(
     Example:
       tarn debug bundle bundle.tar.gz
     """
+    if config_file is None:
+        data_dir = data_folder(session, None, data_dir)
     config = read_config(config_file, session.environment, data_dir)
     where = DataDir(config.data_dir)
     ports = _known(where, admin_ports)
@@ -94,10 +97,9 @@ def stacks(
     Example:
       tarn debug stacks --data-dir .tarn
     """
-    config = read_config(config_file, session.environment, data_dir)
-    ports = _required(DataDir(config.data_dir), admin_ports)
+    ports = _required(DataDir(data_folder(session, config_file, data_dir)), admin_ports)
     pages = _pages(ports, "/debug/stacks", 0)
-    text = "\n".join(f"== {name}\n{page}" for name, page in pages.items())
+    text = [line for name, page in pages.items() for line in (f"== {name}", *page.splitlines())]
     session.output.one(pages, text)
 
 
@@ -131,8 +133,7 @@ def profile(
     Example:
       tarn debug profile --seconds 20 profiles
     """
-    config = read_config(config_file, session.environment, data_dir)
-    ports = _required(DataDir(config.data_dir), admin_ports)
+    ports = _required(DataDir(data_folder(session, config_file, data_dir)), admin_ports)
     session.output.remark(f"profiling {len(ports)} processes for {seconds:g} s")
     pages = _pages(ports, f"/debug/profile?seconds={seconds:g}", seconds)
     try:

@@ -12,6 +12,7 @@ from tarn_cli.objects.ref_range import RefRange, parse_range
 from tarn_cli.objects.uri import RefUri, parse_ref
 from tarn_cli.output import Record, shown_size
 from tarn_cli.session import Command, Session, pass_session
+from tarn_cli.terminal import write_line
 
 if TYPE_CHECKING:  # `tarn --help` does without
     from tarn.client.commits import ChangesPage
@@ -172,9 +173,12 @@ def _show(session: Session, found: list[_Change], limit: int, *, names_only: boo
         session.output.many([_record(each, names_only=names_only) for each in shown], ())
     else:
         for change in shown:
-            click.echo(change.path if names_only else _line(change))
+            if names_only:
+                write_line(change.path)
+            else:
+                write_line(_line(change), fg=_KINDS[change.kind][2])
     if len(found) > len(shown):
-        click.echo(f"more than {limit} differences: --limit 0 shows all", err=True)
+        write_line(f"more than {limit} differences: --limit 0 shows all", err=True)
     elif not found:
         session.output.remark("no differences")
 
@@ -188,10 +192,10 @@ def _record(change: _Change, *, names_only: bool) -> Record:
 
 
 def _line(change: _Change) -> str:
-    _, sign, colour = _KINDS[change.kind]
+    sign = _KINDS[change.kind][1]
     sizes = [size for size in (change.left_size, change.right_size) if size is not None]
     shown = " -> ".join(shown_size(size) for size in sizes)
-    return click.style(f"{sign} {change.path}", fg=colour) + f"  ({shown})"
+    return f"{sign} {change.path}  ({shown})"
 
 
 # ---- counts
@@ -244,11 +248,11 @@ def _show_summary(session: Session, wish: _Wish, limit: int, *, with_total: bool
             session.output.one(total)
     else:
         for each in folders:
-            click.echo(f"{each.path}  {_counted(each.counts)}")
+            write_line(f"{each.path}  {_counted(each.counts)}")
         if with_total:
-            click.echo(f"{'total' if wish.delimiter else 'all changes'}  {_counted(found.counts)}")
+            write_line(f"{'total' if wish.delimiter else 'all changes'}  {_counted(found.counts)}")
     if len(found.folders) > len(folders):
-        click.echo(f"more than {limit} folders: --limit 0 shows all", err=True)
+        write_line(f"more than {limit} folders: --limit 0 shows all", err=True)
     elif not found.folders and not with_total:
         session.output.remark("no differences")
 

@@ -12,11 +12,11 @@ from tarn.config import Config
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_cli.commands.up import config_option, data_dir_option
+from tarn_cli.context import store_config
 from tarn_cli.doctor import Finding, Level, examine, look_at_processes
 from tarn_cli.exits import Exit
 from tarn_cli.node.data_dir import DataDir
 from tarn_cli.node.kv_url import kv_variables
-from tarn_cli.node.plan import read_config
 from tarn_cli.session import Command, Session, pass_session
 
 __all__ = ["doctor", "examined"]
@@ -51,8 +51,13 @@ def doctor(
       tarn doctor
       tarn doctor --config tarn.yaml --admin graveler-0:8112 --admin graveler-1:8112
     """
-    environment = {**session.environment, **kv_variables(kv, None)}
-    config = read_config(config_file, environment, data_dir)
+    config = store_config(
+        session,
+        config_file,
+        data_dir,
+        variables=kv_variables(kv, None),
+        may_be_new=config_file is not None,  # it is also run before the first start
+    )
     state = DataDir(config.data_dir).state()
     ports = {} if state is None else dict(state.admin_addresses)
     ports |= {address: address for address in admin_ports}

@@ -17,10 +17,11 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.moments import iso_time
 from tarn_cli.collecting import interruptible, opened_collector
 from tarn_cli.commands.up import config_option, data_dir_option
-from tarn_cli.node.plan import read_config
+from tarn_cli.context import store_config
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import shown_size
 from tarn_cli.session import Group, Session, pass_session
+from tarn_cli.terminal import prompt
 
 if TYPE_CHECKING:  # imported when a command runs
     from tarn.config import Config
@@ -68,7 +69,7 @@ def plan(
     config_file: Path | None,
     data_dir: Path | None,
 ) -> None:
-    r"""Find the objects whose paths match PATTERN, in all history; deletes nothing.
+    """Find the objects whose paths match PATTERN, in all history; deletes nothing.
 
     In a pattern, `*` is any text without a slash, `?` one character, `**` any text, and a backslash makes the next
     character literal. Quote it.
@@ -78,7 +79,7 @@ def plan(
       tarn erase plan lake 'users/1234/**'
     """
     name = parse_repository(repository)
-    config = read_config(config_file, session.environment, data_dir)
+    config = store_config(session, config_file, data_dir, beside_server=True)
     made = _done(session, config, lambda each: each.plan(name, pattern, everything=everything))
     session.output.one(_shown_plan(made))
     if made.erasable.count:
@@ -128,7 +129,7 @@ def run(
     repeat the id of the plan. A run that was interrupted is begun again by the same command.
     """
     name = parse_repository(repository)
-    config = read_config(config_file, session.environment, data_dir)
+    config = store_config(session, config_file, data_dir, beside_server=True)
     if not yes:
         _ask(name, plan_id)
     found = _done(session, config, lambda each: each.run(name, plan_id))
@@ -162,7 +163,7 @@ def repair(
     plans that began are in the bucket. It deletes nothing: run a plan again if the restore brought blocks back.
     """
     name = parse_repository(repository)
-    config = read_config(config_file, session.environment, data_dir)
+    config = store_config(session, config_file, data_dir, beside_server=True)
     count = _done(session, config, lambda each: each.repair(name))
     session.output.one({"repository": name, "erased_blocks": count})
 
@@ -179,7 +180,7 @@ def _ask(name: str, plan_id: str) -> None:
         )
     what = f"objects of {name} out of all history, and uncommitted ones"
     text = f"This deletes {what}, for ever. Repeat the id of the plan"
-    if click.prompt(text, err=True).strip() != plan_id:
+    if prompt(text).strip() != plan_id:
         raise click.UsageError("that is another id; nothing was deleted")
 
 

@@ -12,11 +12,13 @@ import click
 
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.objects import direct
+from tarn_cli.objects.local_files import FileRefusedError, files_below, refusal_of
 from tarn_cli.objects.store import WORKERS_MAX, Listed, Objects
-from tarn_cli.objects.transfer import Transfer, bytes_bar, count_bar, run_all
+from tarn_cli.objects.transfer import Tally, Transfer, bytes_bar, count_bar, run_all
 from tarn_cli.objects.uri import ObjectUri, parse_object, parse_prefix
 from tarn_cli.output import TIME_FORMAT, Record, shown_size
 from tarn_cli.session import Group, Session, pass_session
+from tarn_cli.terminal import write_line
 
 __all__ = ["fs"]
 
@@ -79,7 +81,7 @@ def ls(session: Session, uri: str, recursive: bool, limit: int) -> None:
         session.output.many(map(_record, shown), ())
         return
     for each in shown:
-        click.echo(_line(each))
+        write_line(_line(each))
 
 
 @fs.command()
@@ -152,11 +154,18 @@ def upload(
     if recursive:
         if not source.is_dir():
             raise CliError(Exit.USAGE, f"{source} is not a folder", "omit -r for one file")
-        count = _transfer(session, objects.uploads(source, where), "uploading", workers)
+        is_shown = session.output.progress_console.is_terminal
+        total = (
+            sum(size for _, size in files_below(source) if isinstance(size, int)) if is_shown else 0
+        )
+        count = _transfer(session, objects.uploads(source, where), "uploaded", workers, total)
         session.output.one({"uploaded": count}, f"uploaded {count} objects to {where}")
         return
     if source.is_dir():
         raise CliError(Exit.USAGE, f"{source} is a folder", "-r uploads a whole folder")
+    if str(source) != "-" and (refusal := refusal_of(source.stat().st_mode)):
+        hint = "- uploads standard input, e.g. of a pipe"
+        raise CliError(Exit.USAGE, f"{source} {refusal}, which has no size", hint)
     is_folder = not where.path or where.path.endswith("/")
     target = parse_object(f"{where}{source.name}" if is_folder and str(source) != "-" else uri)
     if is_direct:
@@ -213,7 +222,7 @@ def download(session: Session, uri: str, target: Path, recursive: bool, workers:
         folder = parse_prefix(uri)
         if folder.path and not folder.path.endswith("/"):
             folder = replace(folder, path=f"{folder.path}/")
-        count = _transfer(session, objects.downloads(folder, target), "downloading", workers)
+        count = _transfer(session, objects.downloads(folder, target), "downloaded", workers)
         if not count:
             raise CliError(Exit.NOT_FOUND, f"there are no objects below {folder}")
         session.output.one({"downloaded": count}, f"downloaded {count} objects to {target}")
@@ -221,21 +230,58 @@ def download(session: Session, uri: str, target: Path, recursive: bool, workers:
     where = parse_object(uri)
     file = target / where.path.rpartition("/")[2] if target.is_dir() else target
     size = objects.head(where)["ContentLength"]
-    with bytes_bar(session.output.progress_console, file.name) as (announce, advance):
-        announce(size)
-        objects.download(where, file, advance)
+    try:
+        with bytes_bar(session.output.progress_console, file.name) as (announce, advance):
+            announce(size)
+            objects.download(where, file, advance)
+    except FileRefusedError as error:
+        hint = "name another file; `tarn fs cat` writes to a pipe or device"
+        raise CliError(Exit.USAGE, f"{file}: {error}", hint, reason="FILES_REFUSED") from error
     session.output.one({"downloaded": 1, "file": str(file)}, f"downloaded {file}")
 
 
-def _transfer(session: Session, transfers: Iterator[Transfer], what: str, workers: int) -> int:
-    with bytes_bar(session.output.progress_console, what) as (announce, advance):
+def _transfer(
+    session: Session, transfers: Iterator[Transfer], done: str, workers: int, total: int = 0
+) -> int:
+    """Runs transfers and returns how many files arrived.
 
-        def announced() -> Iterator[Transfer]:
-            for each in transfers:
-                announce(each.size)
-                yield each
+    Args:
+        session: of the command.
+        transfers: of the files.
+        done: `uploaded` or `downloaded`.
+        workers: threads.
+        total: bytes of all files; 0: the total grows with the files that are found.
 
-        return run_all((each.bound(advance) for each in announced()), workers)
+    Raises:
+        CliError: some files cannot be transferred, and all others were; or the first failure of another kind.
+    """
+    tally = Tally()
+    doing = f"{done.removesuffix('ed')}ing"
+    try:
+        with bytes_bar(session.output.progress_console, doing) as (announce, advance):
+            announce(total)
+
+            def announced() -> Iterator[Transfer]:
+                for each in transfers:
+                    announce(0 if total else each.size)
+                    yield each
+
+            run_all((each.bound(advance, tally) for each in announced()), workers)
+    except CliError as error:
+        error.details = (*error.details, f"{tally.done} files had been {done}")
+        raise
+    except KeyboardInterrupt:
+        text = f"interrupted: {tally.done} files were {done}"
+        if session.as_json:
+            session.output.one({done: tally.done, "interrupted": True})
+        session.output.remark(text)
+        raise
+    if count := tally.refused_count:
+        text = f"{count} of {count + tally.done} files were not {done}"
+        details = [f"{name}: {why}" for name, why in sorted(tally.refused)]
+        details += [f"and {more} more"] if (more := count - len(details)) else []
+        raise CliError(Exit.FAILURE, text, "all others were", details, reason="FILES_REFUSED")
+    return tally.done
 
 
 @fs.command()

@@ -18,20 +18,21 @@ from itertools import islice
 from pathlib import Path
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
 from tarn.block.opening import open_blocks_to_read
 from tarn.config import Config
 from tarn.kv.opening import open_kv_to_read
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn_cli.bars import PlainColumn, bar
 from tarn_cli.commands.up import config_option, data_dir_option
+from tarn_cli.context import store_config
 from tarn_cli.exits import Exit
 from tarn_cli.node.kv_url import kv_variables
-from tarn_cli.node.plan import read_config
 from tarn_cli.output import Output, shown_size
 from tarn_cli.session import Command, Session, pass_session
+from tarn_cli.terminal import write_line
 from tarn_cli.ticking import ticking
 from tarn_graveler.fsck.check import check
 from tarn_graveler.fsck.finding import Finding, Severity
@@ -114,8 +115,7 @@ def fsck(
         raise click.UsageError("--ref needs one --repository")
     if restart and state_file is None:
         raise click.UsageError("--restart needs --state")
-    environment = {**session.environment, **kv_variables(kv, None)}
-    config = read_config(config_file, environment, data_dir)
+    config = store_config(session, config_file, data_dir, variables=kv_variables(kv, None))
     options = FsckOptions(
         repositories=repositories,
         ref=ref,
@@ -194,25 +194,13 @@ async def _run(config: Config, options: FsckOptions, state: State, output: Outpu
 def _bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
     """A progress bar of the current phase; yields a function that updates it."""
     columns = (
-        TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[requests]} requests"),
+        PlainColumn("{task.fields[extra]} requests"),
         TimeElapsedColumn(),
     )
-    with Bar(*columns, console=output.progress_console, transient=True) as bar:
-        task = bar.add_task("start", total=None, requests=0)
-
-        def show() -> None:
-            bar.update(
-                task,
-                description=progress.phase,
-                completed=progress.done,
-                total=progress.total,
-                requests=progress.requests,
-            )
-
-        yield show
+    with bar(output.progress_console, "start", *columns) as shown:
+        yield lambda: shown.show(progress.phase, progress.done, progress.total, progress.requests)
 
 
 def _report(output: Output, state: State) -> None:
@@ -223,7 +211,7 @@ def _report(output: Output, state: State) -> None:
     for code in totals:
         shown = None if code.severity is not Severity.ORPHAN else _SHOWN_ORPHANS
         for finding in islice(state.findings(code), shown):
-            click.echo(_line(finding))
+            write_line(_line(finding))
     by_severity = dict.fromkeys(Severity, 0)
     for code, (count, size_bytes) in totals.items():
         by_severity[code.severity] += count
@@ -261,9 +249,9 @@ def _report_json(state: State) -> None:
         {"code": code.label, "severity": code.severity, "count": count, "size_bytes": size_bytes}
         for code, (count, size_bytes) in state.totals().items()
     ]
-    click.echo(f'{{"summary": {json.dumps(summary)},\n"findings": [', nl=False)
-    separator = "\n"
+    write_line(f'{{"summary": {json.dumps(summary)},')
+    line = '"findings": ['
     for finding in state.findings():
-        click.echo(separator + json.dumps(_record(finding)), nl=False)
-        separator = ",\n"
-    click.echo("]}")
+        write_line(line if line.endswith("[") else f"{line},")
+        line = json.dumps(_record(finding))
+    write_line(f"{line}]}}")

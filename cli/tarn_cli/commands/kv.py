@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn
 
 from tarn.config import Config
 from tarn.kv.agreement import read_settings
@@ -38,6 +38,7 @@ from tarn.rpc.process.log import logging_to
 from tarn.rpc.process.standalone import log_config
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_cli.audited import audited
+from tarn_cli.bars import PlainColumn, bar
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.kv_place import about, check_apart, config_of, secret_of
 from tarn_cli.output import Record
@@ -348,25 +349,9 @@ def _carry_out(
 
 @contextmanager
 def _progress(session: Session) -> Iterator[Callable[[Pass], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns,
-        TextColumn("{task.fields[rows]:,} rows"),
-        console=session.output.progress_console,
-        transient=True,
-    ) as shown:
-        task = shown.add_task("opening", total=None, rows=0)
-
-        def report(done: Pass) -> None:
-            shown.update(
-                task,
-                description=done.phase,
-                total=done.units_total,
-                completed=done.units,
-                rows=done.rows,
-            )
-
-        yield report
+    columns = (BarColumn(), MofNCompleteColumn(), PlainColumn("{task.fields[extra]:,} rows"))
+    with bar(session.output.progress_console, "opening", *columns) as shown:
+        yield lambda done: shown.show(done.phase, done.units, done.units_total, done.rows)
 
 
 async def _verify(run: _Run, first: str, second: Config | None) -> Record:

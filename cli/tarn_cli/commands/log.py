@@ -16,6 +16,7 @@ from tarn_cli.graph import Node, drawn
 from tarn_cli.objects.uri import parse_ref, parse_ref_of
 from tarn_cli.output import shown_time
 from tarn_cli.session import Command, Session, pass_session
+from tarn_cli.terminal import write_line, write_lines
 from tarn_proto.graveler.v1.commit_service_pb2 import Commit
 
 __all__ = ["Refs", "log", "parse_refs", "parse_time"]
@@ -165,10 +166,18 @@ def log(
     elif not shown:
         session.output.remark("no commits")
     elif graph:
-        is_whole = len(shown) == len(found)
-        click.echo("\n".join(drawn(_nodes(shown, oneline, first_parent, is_whole))))
+        nodes = _nodes(shown, oneline, first_parent, is_whole=len(shown) == len(found))
+        write_lines(drawn(nodes))
     else:
-        click.echo("\n".join(_line(each) if oneline else _story(each) for each in shown))
+        _write(shown, oneline=oneline)
+
+
+def _write(found: Sequence[Commit], *, oneline: bool) -> None:
+    for each in found:
+        if oneline:
+            write_line(_line(each))
+        else:
+            write_lines(_story(each), first_fg="yellow")
 
 
 def _nodes(
@@ -181,7 +190,7 @@ def _nodes(
         parents = list(each.parent_ids[:1] if first_parent else each.parent_ids)
         if is_whole:
             parents = [parent for parent in parents if parent in known]
-        text = [_line(each)] if oneline else _story(each).splitlines()
+        text = [_line(each)] if oneline else _story(each)
         nodes.append(Node(each.commit_id, list(dict.fromkeys(parents)), text))
     return nodes
 
@@ -191,9 +200,9 @@ def _line(found: Commit) -> str:
     return f"{found.commit_id[:12]}  {found.message.partition(chr(10))[0]}{note}"
 
 
-def _story(found: Commit) -> str:
+def _story(found: Commit) -> list[str]:
     lines = [
-        click.style(f"commit {found.commit_id}", fg="yellow"),
+        f"commit {found.commit_id}",
         f"Author: {found.committer}",
         f"Date:   {shown_time(found.create_time)}",
     ]
@@ -202,4 +211,4 @@ def _story(found: Commit) -> str:
     if found.expired_by:
         lines.append(f"Expired: by {found.expired_by}")
     lines += [f"Meta:   {key}={value}" for key, value in sorted(found.metadata.items())]
-    return "\n".join([*lines, "", *(f"    {line}" for line in found.message.splitlines()), ""])
+    return [*lines, "", *(f"    {line}" for line in found.message.splitlines()), ""]

@@ -22,6 +22,7 @@ from tarn_cli.objects.uri import RefUri, parse_ref, parse_ref_of
 from tarn_cli.options import not_empty
 from tarn_cli.output import Record, shown_size
 from tarn_cli.session import Command, Session, pass_session
+from tarn_cli.terminal import write_lines
 from tarn_proto.graveler.v1.merge_service_pb2 import (
     MergeConflict,
     MergeCounts,
@@ -207,7 +208,9 @@ def _preview(session: Session, wish: _Wish, *, background: bool) -> None:
     if session.as_json:
         session.output.one(_record(preview, conflicts))
         return
-    click.echo("\n".join(_lines(wish, preview, conflicts)))
+    write_lines(_lines(wish, preview))
+    for each in conflicts:
+        write_lines(conflict_lines(each), first_fg="red")
     if conflicts:
         session.output.remark("--take SIDE:PATTERN or --strategy decides these conflicts")
 
@@ -235,7 +238,7 @@ def _counts(counts: MergeCounts) -> dict[str, int]:
     }
 
 
-def _lines(wish: _Wish, preview: PreviewMergeResponse, conflicts: list[MergeConflict]) -> list[str]:
+def _lines(wish: _Wish, preview: PreviewMergeResponse) -> list[str]:
     base = preview.base_commit_id
     if base == preview.source_commit_id:
         return [f"nothing to merge: {wish.dest} already contains {wish.source}"]
@@ -247,7 +250,7 @@ def _lines(wish: _Wish, preview: PreviewMergeResponse, conflicts: list[MergeConf
     lines += [_changes(each.prefix or "(top level)", each.counts) for each in preview.prefixes]
     count = preview.conflict_count
     lines.append("no conflicts" if not count else f"{count} conflict{'s' if count > 1 else ''}")
-    return lines + [conflict_lines(each) for each in conflicts]
+    return lines
 
 
 def _bases(preview: PreviewMergeResponse) -> str:

@@ -93,7 +93,11 @@ def set_quota(session: Session, /, repository: str, user: str, **changes: int | 
         await tarn.graveler.set_quota(tarn.call(), kind, name, limits)
         return limits
 
-    session.output.one(_record(kind, name, session.run(work)))
+    limits = session.run(work)
+    record = _record(kind, name, limits)
+    if not session.as_json:
+        record = {key: value or "no limit" for key, value in record.items()}
+    session.output.one(record)
 
 
 @quota.command()

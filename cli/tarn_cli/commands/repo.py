@@ -12,6 +12,7 @@ from tarn_cli.commands.rules import COMMANDS
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import Record, shown_time
 from tarn_cli.session import Group, Session, pass_session
+from tarn_cli.terminal import confirm
 from tarn_proto.graveler.v1.repository_service_pb2 import Repository
 
 __all__ = ["repo"]
@@ -133,7 +134,7 @@ def delete(session: Session, repository: str, yes: bool, with_data: bool, grace:
                 f"Delete {name} with all of its history, and after {grace or '7d'} all of its data in the bucket? An "
                 "installation that was restored from the same place loses them, too."
             )
-        click.confirm(question, abort=True, err=True)
+        confirm(question)
     purge_after_us = session.run(
         lambda tarn: tarn.graveler.delete_repository(
             tarn.call(), name, with_data=with_data, grace_seconds=seconds

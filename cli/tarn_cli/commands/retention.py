@@ -45,7 +45,9 @@ def show(session: Session, repository: str) -> None:
     name = parse_repository(repository)
     found = session.run(lambda tarn: tarn.graveler.get_retention(tarn.call(), name))
     shown = {"repository": name, "rules": found.rules_json, "etag": found.etag}
-    session.output.one(shown, found.rules_json or "no rules: every commit keeps its objects")
+    session.output.one(
+        shown, found.rules_json.splitlines() or "no rules: every commit keeps its objects"
+    )
 
 
 @retention.command("set")
@@ -120,10 +122,10 @@ def preview(
     from tarn.lifecycle.expiry_preview import preview_expiry
     from tarn.lifecycle.progress import Progress
     from tarn.rpc.process.system import SystemClock
-    from tarn_cli.node.plan import read_config
+    from tarn_cli.context import store_config
 
     name = parse_repository(repository)
-    config = read_config(config_file, session.environment, data_dir)
+    config = store_config(session, config_file, data_dir, beside_server=True)
     wanted = None if rules is None else parse_retention(_text(rules))
 
     async def work(tarn: Connection) -> ExpiryPreview:

@@ -19,9 +19,9 @@ from tarn_auth.resealing import Seals, count_seals, reseal
 from tarn_auth.secret_box import SecretBox
 from tarn_cli.audited import audited
 from tarn_cli.commands.up import config_option, data_dir_option
+from tarn_cli.context import store_config
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.kv_url import kv_variables
-from tarn_cli.node.plan import read_config
 from tarn_cli.session import Command, Session, pass_session
 
 __all__ = ["rotate_master_key"]
@@ -47,8 +47,7 @@ def rotate_master_key(
       tarn auth rotate-master-key --config tarn.yaml
       tarn auth rotate-master-key --config tarn.yaml --status
     """
-    environment = {**session.environment, **kv_variables(kv, None)}
-    config = read_config(config_file, environment, data_dir)
+    config = store_config(session, config_file, data_dir, variables=kv_variables(kv, None))
     try:
         with logging_to(LogConfig(level="error", format="text")):
             seals = asyncio.run(_work(session, config, _box(config), is_status=is_status))

@@ -66,7 +66,7 @@ def _shown(settings: pb.GetSettingsResponse) -> Record:
     }
 
 
-def _text(settings: pb.GetSettingsResponse) -> str:
+def _text(settings: pb.GetSettingsResponse) -> list[str]:
     lines = [
         f"default branch  {settings.default_branch_id}",
         f"read-only       {'yes' if settings.read_only else 'no'}",
@@ -80,7 +80,7 @@ def _text(settings: pb.GetSettingsResponse) -> str:
     lines += [
         f"metadata        {name}={value}" for name, value in sorted(settings.metadata.items())
     ]
-    return "\n".join([*lines, f"etag            {settings.etag}"])
+    return [*lines, f"etag            {settings.etag}"]
 
 
 async def _edit(
@@ -339,7 +339,7 @@ def metadata(
         raise AssertionError("unreachable")
 
     found = dict(sorted(session.run(work).items()))
-    session.output.one(found, "\n".join(f"{key}={value}" for key, value in found.items()))
+    session.output.one(found, [f"{key}={value}" for key, value in found.items()])
 
 
 def _pairs(values: Iterable[str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from tarn.kv.opening import open_kv
 from tarn.rpc.process.log import logging_to
 from tarn.rpc.process.standalone import log_config
 from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn_cli.context import data_folder
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.data_dir import DataDir, State
 from tarn_cli.node.plan import NodeFlags, NodePlan, read_config
@@ -27,6 +28,7 @@ from tarn_cli.node.running import run_node
 from tarn_cli.node.timers import timers_record
 from tarn_cli.output import Record
 from tarn_cli.session import Command, Session, pass_session
+from tarn_cli.terminal import write_line
 
 __all__ = ["check_kv", "config_option", "data_dir_option", "down", "status", "up"]
 
@@ -53,7 +55,7 @@ config_option = click.option(
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Data folder.  [default: ~/tarn]",
+    help="Data folder.  [default: that of the context, see `tarn context`; else ~/tarn]",
 )
 
 
@@ -101,6 +103,8 @@ def up(
       tarn up --data-dir /srv/tarn --port 9000
       tarn up --kv cassandra://127.0.0.1
     """
+    if data_dir is None and config_file is None:
+        data_dir, config_file = _of_context(session)
     flags = NodeFlags(
         config_file, data_dir, host, port, rpc_port, workers, separate, kv, kv_replicas
     )
@@ -115,7 +119,13 @@ def up(
         if warning := lost_metadata(config):
             click.echo(f"tarn: warning: {warning}", err=True)
         session.output.remark(f"starting Tarn on {where.path}")
-        run_node(plan, where, lambda line: click.echo(f"tarn: {line}", err=True))
+        run_node(plan, where, lambda line: write_line(f"tarn: {line}", err=True))
+
+
+def _of_context(session: Session) -> tuple[Path | None, Path | None]:
+    """The data folder and the configuration that the context names; the default folder is that of the configuration."""
+    context = session.context()
+    return context.data_dir, context.config_file
 
 
 def check_kv(config: Config) -> None:
@@ -198,9 +208,9 @@ def _detach(flags: NodeFlags, where: DataDir) -> State:
     if isinstance(state, State):
         return state
     said = where.log_file.read_bytes()[start:].decode(errors="replace").splitlines()
-    tail = "\n".join(said[-_TAIL_LINES:])
     code = Exit(process.returncode) if process.returncode in list(Exit) else Exit.FAILURE
-    raise CliError(code, f"Tarn did not start:\n{tail}", f"the full log is {where.log_file}")
+    hint = f"the full log is {where.log_file}"
+    raise CliError(code, "Tarn did not start", hint, said[-_TAIL_LINES:])
 
 
 def _started(where: DataDir, process: subprocess.Popen[bytes]) -> State | bool | None:
@@ -231,7 +241,7 @@ def _wait(look: Callable[[], T | None], seconds: float) -> T:
 @pass_session
 def down(session: Session, config_file: Path | None, data_dir: Path | None) -> None:
     """Stop the Tarn of a data folder; requests in flight are answered first."""
-    where = DataDir(read_config(config_file, session.environment, data_dir).data_dir)
+    where = DataDir(data_folder(session, config_file, data_dir))
     state = where.state()
     if state is None:
         session.output.remark(f"no Tarn runs on {where.path}")
@@ -248,7 +258,7 @@ def down(session: Session, config_file: Path | None, data_dir: Path | None) -> N
 @pass_session
 def status(session: Session, config_file: Path | None, data_dir: Path | None) -> None:
     """Show whether Tarn runs on a data folder, and its addresses. Exit code 6 if it does not run."""
-    where = DataDir(read_config(config_file, session.environment, data_dir).data_dir)
+    where = DataDir(data_folder(session, config_file, data_dir))
     state = where.state()
     if state is None:
         text = "is starting or stopping" if where.is_locked() else "does not run"

@@ -22,15 +22,17 @@ from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_cli.audited import audited
 from tarn_cli.commands.up import config_option, data_dir_option
+from tarn_cli.context import store_config
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.kv_url import kv_variables
-from tarn_cli.node.plan import read_config
 from tarn_cli.output import Record
 from tarn_cli.session import Command, Group, Session, pass_session
 
 __all__ = ["upgrade"]
 
 T = TypeVar("T")
+
+_REPLICA_COLUMNS = ("service", "version", "host", "pid", "supports", "age_s")
 
 _kv = click.option("--kv", default="", help="The metadata store, as in `tarn up --kv`.")
 
@@ -85,7 +87,14 @@ def status(session: Session, config_file: Path | None, data_dir: Path | None, kv
         }
 
     record = _with_store(config, work, alone=False)
-    session.output.one(record)
+    if session.as_json:
+        session.output.one(record)
+    else:
+        replicas: list[Record] = record["replicas"]  # type: ignore[assignment]  # made above
+        session.output.one(
+            {**record, "raising_to": record["raising_to"] or "", "replicas": len(replicas)}
+        )
+        session.output.many(replicas, _REPLICA_COLUMNS, empty="no replica has the store open")
     if record["level"] != LEVEL_MAX:
         session.output.remark(
             f"the installation is at feature level {record['level']} of {LEVEL_MAX}: older releases may run, and the "
@@ -127,8 +136,7 @@ def finish(session: Session, config_file: Path | None, data_dir: Path | None, kv
 
 
 def _config(session: Session, config_file: Path | None, data_dir: Path | None, kv: str) -> Config:
-    environment = {**session.environment, **kv_variables(kv, None)}
-    config = read_config(config_file, environment, data_dir)
+    config = store_config(session, config_file, data_dir, variables=kv_variables(kv, None))
     file = config.metadata.db.embedded.file
     if config.metadata.db.type == "embedded" and not file.exists():
         raise CliError(

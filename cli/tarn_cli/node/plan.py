@@ -55,7 +55,7 @@ def read_config(
     try:
         return load(file, {**environment, **above})
     except ConfigError as error:
-        raise CliError(Exit.USAGE, str(error)) from error
+        raise CliError(Exit.USAGE, error.problems[0], details=error.problems[1:]) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def _rpc_addresses(flags: NodeFlags, config: Config) -> tuple[str, str]:
         graveler = config.rpc_address("graveler")
         auth = config.services.auth.addresses[0]
     except ConfigError as error:
-        raise CliError(Exit.USAGE, str(error)) from error
+        raise CliError(Exit.USAGE, error.problems[0], details=error.problems[1:]) from error
     if flags.rpc_port is not None:
         graveler = with_port(graveler, flags.rpc_port)
         auth = with_port(auth, max(0, flags.rpc_port - 1))
@@ -237,7 +237,7 @@ def _secret(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
     try:
         installation_secrets(config, make=True)
     except ConfigError as error:
-        raise CliError(Exit.USAGE, str(error)) from error
+        raise CliError(Exit.USAGE, error.problems[0], details=error.problems[1:]) from error
     if config.installation.secret is not None:
         return {}
     folder = DataDir(config.data_dir)

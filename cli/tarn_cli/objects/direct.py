@@ -183,4 +183,5 @@ def _send(
 def _refused(answer: _Answer) -> CliError:
     code = re.search(r"<Code>([^<]{1,80})</Code>", answer.text)
     text = f"the bucket answered {answer.status} {code[1] if code else ''}; nothing was linked"
-    return CliError(Exit.FAILURE, text)
+    exits: dict[int, Exit] = {403: Exit.DENIED, 503: Exit.UNAVAILABLE}
+    return CliError(exits.get(answer.status, Exit.FAILURE), text)

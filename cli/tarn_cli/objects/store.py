@@ -5,17 +5,20 @@ The client is boto3, as for many users, so the commands also test the endpoint.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tarn.core.errors import TarnError
+from tarn.core.ids import parse_path
 from tarn_cli.exits import CliError, Exit
+from tarn_cli.objects.local_files import FileRefusedError, files_below, new_file, why
 from tarn_cli.objects.transfer import Advance, Transfer
 from tarn_cli.objects.uri import ObjectUri
+from tarn_cli.s3_failures import about, exit_of_code
 from tarn_cli.settings import Settings
 
 __all__ = ["WORKERS_MAX", "Listed", "Objects"]
@@ -60,33 +63,40 @@ class Objects:
         from botocore.config import Config
 
         settings.require_key()
-        self._client: Client = boto3.session.Session().client(
-            "s3",
-            endpoint_url=settings.endpoint,
-            aws_access_key_id=settings.access_key_id,
-            aws_secret_access_key=settings.secret_access_key,
-            region_name="us-east-1",
-            config=Config(
-                s3={"addressing_style": "path"},  # a repository is not a host name
-                retries={"mode": "standard", "max_attempts": 5},  # outlives a worker's restart
-                max_pool_connections=workers + 1,
-                connect_timeout=10,
-                read_timeout=120,
-            ),
+        options = Config(
+            s3={"addressing_style": "path"},  # a repository is not a host name
+            retries={"mode": "standard", "max_attempts": 3},  # outlives a worker that ends
+            max_pool_connections=workers + 1,
+            connect_timeout=10,
+            read_timeout=120,
         )
+        try:
+            self._client: Client = boto3.session.Session().client(
+                "s3",
+                endpoint_url=settings.endpoint,
+                aws_access_key_id=settings.access_key_id,
+                aws_secret_access_key=settings.secret_access_key,
+                region_name="us-east-1",
+                config=options,
+            )
+        except ValueError as error:  # botocore's, for an endpoint that is no URL
+            text = f"the S3 endpoint {settings.endpoint!r} is not a URL"
+            raise CliError(Exit.USAGE, text, "expected e.g. http://127.0.0.1:8000") from error
         self._parallel = TransferConfig(max_concurrency=workers)
         # With several files, each uses one thread: the files are transferred concurrently.
         self._serial = TransferConfig(use_threads=False)
 
     def head(self, uri: ObjectUri) -> dict[str, Any]:
         """The answer of HeadObject."""
-        answer: dict[str, Any] = self._client.head_object(Bucket=uri.repository, Key=uri.key)
+        with about(uri):
+            answer: dict[str, Any] = self._client.head_object(Bucket=uri.repository, Key=uri.key)
         return answer
 
     def read(self, uri: ObjectUri, chunk_bytes: int) -> Iterator[bytes]:
         """The bytes of an object, in chunks."""
-        body = self._client.get_object(Bucket=uri.repository, Key=uri.key)["Body"]
-        yield from body.iter_chunks(chunk_bytes)
+        with about(uri):
+            body = self._client.get_object(Bucket=uri.repository, Key=uri.key)["Body"]
+            yield from body.iter_chunks(chunk_bytes)
 
     def listing(self, uri: ObjectUri, *, recursive: bool) -> Iterator[Listed]:
         """Objects at or below a prefix, in byte order; one level with common prefixes unless recursive."""
@@ -94,86 +104,114 @@ class Objects:
             Bucket=uri.repository, Prefix=uri.key, Delimiter="" if recursive else "/"
         )
         cut = len(uri.ref) + 1
-        for page in pages:
-            found = [Listed(each["Prefix"][cut:]) for each in page.get("CommonPrefixes", [])]
-            found += [
-                Listed(
-                    each["Key"][cut:], each["Size"], each["LastModified"], each["ETag"].strip('"')
-                )
-                for each in page.get("Contents", [])
-            ]
-            yield from sorted(found, key=lambda each: each.path)
+        with about(uri):
+            for page in pages:
+                found = [Listed(each["Prefix"][cut:]) for each in page.get("CommonPrefixes", [])]
+                found += [
+                    Listed(
+                        each["Key"][cut:],
+                        each["Size"],
+                        each["LastModified"],
+                        each["ETag"].strip('"'),
+                    )
+                    for each in page.get("Contents", [])
+                ]
+                yield from sorted(found, key=lambda each: each.path)
 
     def upload_stream(self, source: Any, uri: ObjectUri, content_type: str) -> None:  # noqa: ANN401 - any binary file
         """Uploads a binary file, read until its end."""
-        extra = _extra(content_type)
-        self._client.upload_fileobj(source, uri.repository, uri.key, ExtraArgs=extra)
+        with about(uri):
+            self._client.upload_fileobj(
+                source, uri.repository, uri.key, ExtraArgs=_extra(content_type)
+            )
 
     def upload(self, source: Path, uri: ObjectUri, content_type: str, advance: Advance) -> None:
         """Uploads one file, its parts concurrently."""
-        self._client.upload_file(
-            str(source),
-            uri.repository,
-            uri.key,
-            ExtraArgs=_extra(content_type),
-            Callback=advance,
-            Config=self._parallel,
-        )
+        with about(uri):
+            self._client.upload_file(
+                str(source),
+                uri.repository,
+                uri.key,
+                ExtraArgs=_extra(content_type),
+                Callback=advance,
+                Config=self._parallel,
+            )
 
     def uploads(self, source: Path, folder: ObjectUri) -> Iterator[Transfer]:
-        """Transfers of every file below a local folder. Symbolic links to folders are not followed."""
-        prefix = folder.key if folder.key.endswith("/") else f"{folder.key}/"
-        for where, folders, names in os.walk(source):
-            folders.sort()
-            for name in sorted(names):
-                path = Path(where) / name
-                if path.is_file():
-                    key = prefix + path.relative_to(source).as_posix()
-                    yield self._upload_of(path, folder.repository, key)
+        """Transfers of every file below a local folder; those of what cannot be an object fail alone."""
+        prefix = folder.path if not folder.path or folder.path.endswith("/") else f"{folder.path}/"
+        for path, found in files_below(source):
+            to = ObjectUri(
+                folder.repository, folder.ref, prefix + path.relative_to(source).as_posix()
+            )
+            yield self._upload_of(path, found, to)
 
-    def _upload_of(self, path: Path, bucket: str, key: str) -> Transfer:
+    def _upload_of(self, path: Path, found: int | str, to: ObjectUri) -> Transfer:
         def start(advance: Advance) -> None:
-            self._client.upload_file(str(path), bucket, key, Callback=advance, Config=self._serial)
+            if isinstance(found, str):
+                raise FileRefusedError(found)
+            try:
+                parse_path(to.path)
+                with about(to), path.open("rb") as file:
+                    self._client.upload_fileobj(
+                        file, to.repository, to.key, Callback=advance, Config=self._serial
+                    )
+            except TarnError as error:  # of the name
+                raise FileRefusedError(error.message) from error
+            except OSError as error:
+                raise FileRefusedError(why(error)) from error
 
-        return Transfer(path.stat().st_size, start)
+        return Transfer(str(path), found if isinstance(found, int) else 0, start)
 
     def download(self, uri: ObjectUri, target: Path, advance: Advance) -> None:
-        """Downloads one object, its ranges concurrently."""
-        self._download(uri.repository, uri.key, target, advance, self._parallel)
-
-    def downloads(self, folder: ObjectUri, target: Path) -> Iterator[Transfer]:
-        """Transfers of every object below a prefix that ends with `/`. Directory objects are skipped.
+        """Downloads one object, its ranges concurrently.
 
         Raises:
-            CliError: an object's path cannot be a file below the target.
+            FileRefusedError: the file system cannot hold such a file, or something else is there.
         """
+        self._download(uri, target.parent, [target.name], advance, self._parallel)
+
+    def downloads(self, folder: ObjectUri, target: Path) -> Iterator[Transfer]:
+        """Transfers of every object below a prefix that ends with `/`, or is empty; those of what cannot be a file fail
+        alone. Empty objects whose path ends with `/` are the folders of other tools; they are skipped."""
+        files: list[
+            str
+        ] = []  # Each begins with the one before it, and may be a folder in the path of the next.
         for each in self.listing(folder, recursive=True):
-            if each.size is None or each.path.endswith("/"):
+            size = each.size or 0
+            if not size and each.path.endswith("/"):
                 continue
-            file = _local_path(target, each.path[len(folder.path) :])
-            yield self._download_of(folder.repository, f"{folder.ref}/{each.path}", file, each.size)
+            while files and not each.path.startswith(files[-1]):
+                files.pop()
+            at = next((file for file in files if each.path.startswith(f"{file}/")), "")
+            files.append(each.path)
+            yield self._download_of(replace(folder, path=each.path), folder.path, target, size, at)
 
-    def _download_of(self, bucket: str, key: str, file: Path, size: int) -> Transfer:
+    def _download_of(
+        self, uri: ObjectUri, prefix: str, target: Path, size: int, at: str
+    ) -> Transfer:
+        """The transfer of one object; `at` is the object that is the file in place of a folder of its path."""
+
         def start(advance: Advance) -> None:
-            self._download(bucket, key, file, advance, self._serial)
+            if at:
+                raise FileRefusedError(f"the object {at} is in place of its folder")
+            parts = uri.path.removeprefix(prefix).split("/")
+            self._download(uri, target, parts, advance, self._serial)
 
-        return Transfer(size, start)
+        return Transfer(uri.path, size, start)
 
     def _download(
-        self, bucket: str, key: str, target: Path, advance: Advance, config: object
+        self, uri: ObjectUri, folder: Path, parts: list[str], advance: Advance, config: object
     ) -> None:
-        """Downloads to a temporary file and renames it, so the target is never partial."""
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.tarn-part")
-        try:
-            self._client.download_file(bucket, key, str(partial), Callback=advance, Config=config)
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
+        with new_file(folder, parts) as file, about(uri):
+            self._client.download_fileobj(
+                uri.repository, uri.key, file, Callback=advance, Config=config
+            )
 
     def remove(self, uri: ObjectUri) -> None:
         """Removes one object; succeeds if there is none, as in S3."""
-        self._client.delete_object(Bucket=uri.repository, Key=uri.key)
+        with about(uri):
+            self._client.delete_object(Bucket=uri.repository, Key=uri.key)
 
     def removals(self, uri: ObjectUri, advance: Advance) -> Iterator[Callable[[], int]]:
         """Batches of work that remove all objects with a prefix; each returns how many it removed."""
@@ -184,11 +222,15 @@ class Objects:
     def _removal_of(self, bucket: str, keys: list[str], advance: Advance) -> Callable[[], int]:
         def start() -> int:
             wanted = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
-            failed = self._client.delete_objects(Bucket=bucket, Delete=wanted).get("Errors", [])
+            with about(f"{bucket}/{keys[0]}"):
+                answer = self._client.delete_objects(Bucket=bucket, Delete=wanted)
+            failed = answer.get("Errors", [])
             advance(len(keys) - len(failed))
             if failed:
-                first = f"{failed[0]['Key']}: {failed[0].get('Message', failed[0].get('Code'))}"
-                raise CliError(Exit.FAILURE, f"{len(failed)} objects were not removed; {first}")
+                code = str(failed[0].get("Code", ""))
+                first = f"{bucket}/{failed[0]['Key']}: {failed[0].get('Message', code)}"
+                text = f"{len(failed)} objects were not removed; {first}"
+                raise CliError(exit_of_code(code), text, reason=code)
             return len(keys)
 
         return start
@@ -196,16 +238,3 @@ class Objects:
 
 def _extra(content_type: str) -> dict[str, str]:
     return {"ContentType": content_type} if content_type else {}
-
-
-def _local_path(target: Path, path: str) -> Path:
-    """The file for an object below a folder.
-
-    Raises:
-        CliError: the object's path leads out of the folder or is not a valid file name.
-    """
-    parts = path.split("/")
-    if any(part in ("", ".", "..") for part in parts) or "\0" in path:
-        hint = "download it alone, under another name"
-        raise CliError(Exit.FAILURE, f"{path!r} cannot be a file below {target}", hint)
-    return target.joinpath(*parts)

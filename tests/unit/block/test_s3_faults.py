@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import obstore
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError, ReadTimeoutError
-from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PermissionDeniedError
+from obstore.store import S3Store
 
 from tarn.block.s3.faults import Failure, fault_of, refused
 from tarn.core.errors import Kind
@@ -70,3 +75,39 @@ def test_missing_permissions_of_the_installation_are_an_internal_error() -> None
     assert error.kind is Kind.INTERNAL
     assert "write s3://b/k" in error.message
     assert refused(fault_of(answer(503, "SlowDown")), "x").kind is Kind.UNAVAILABLE
+
+
+async def test_a_bucket_that_ignores_ranges_is_not_called_overloaded() -> None:
+    """A real answer to a real client, whose error has neither a status nor a code."""
+
+    class Whole(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            for name, value in (
+                ("Content-Length", "5"),
+                ("ETag", '"x"'),
+                ("Last-Modified", "Wed, 21 Oct 2015 07:28:00 GMT"),
+            ):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(b"12345")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Whole) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        store = S3Store(
+            "bucket",
+            endpoint=f"http://127.0.0.1:{server.server_port}",
+            access_key_id="a",
+            secret_access_key="b",
+            region="us-east-1",
+            client_options={"allow_http": True},
+        )
+        with pytest.raises(BaseError) as caught:
+            await obstore.get_async(store, "key", options={"range": (1, 3)})
+        server.shutdown()
+    fault = fault_of(caught.value)
+    assert fault.failure is Failure.LACKING
+    assert "reads of a range" in str(fault)

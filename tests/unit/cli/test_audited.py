@@ -32,6 +32,7 @@ async def fill(folder: Path) -> None:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     asyncio.run(fill(tmp_path / "data" / "kv"))
+    (tmp_path / "data" / "blocks").mkdir()
     return tmp_path / "data"
 
 

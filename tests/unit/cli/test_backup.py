@@ -17,7 +17,8 @@ from tarn.kv.keys import AuthKeys
 from tarn.kv.port import Group
 from tarn_auth.secret_box import SecretBox
 from tarn_cli.app import cli
-from tarn_cli.exits import Exit, failure_of
+from tarn_cli.exits import Exit
+from tarn_cli.failures import failure_of
 
 INSTALLATION = "tarn"
 SECRET = bytes(range(32))
@@ -57,6 +58,7 @@ def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     put_secret(folder, SECRET)
     (folder / "kv").mkdir()
+    (folder / "blocks").mkdir()
     asyncio.run(fill(folder))
     return folder
 
@@ -94,6 +96,7 @@ def test_restore_needs_the_secret_and_an_empty_store(data: Path, tmp_path: Path)
     put_secret(new, SECRET)
     done = tarn(*restore, new, "--backup", made["backup"])
     assert (done["backup"], done["rows"], done["as_of"]) == (made["backup"], 2, made["begin"])
+    (new / "blocks").mkdir()
     assert tarn("create", target, "--data-dir", new)["new_chunks"] == 0
     other = tmp_path / "other"
     assert tarn(*restore, other, "--without-secret")["rows"] == 2
@@ -104,7 +107,10 @@ def test_what_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
     shutil.rmtree(data / "kv")
     assert "no metadata store" in tarn("create", target, "--data-dir", data, code=Exit.NOT_FOUND)
     assert not target.exists()
-    assert "no finished backup" in tarn("verify", target, code=Exit.NOT_FOUND)
-    assert "no finished backup x" in tarn("verify", target, "--backup", "x", code=Exit.NOT_FOUND)
+    assert "no finished backup" in tarn("verify", target, "--files-only", code=Exit.NOT_FOUND)
+    assert "no finished backup x" in tarn(
+        "verify", target, "--files-only", "--backup", "x", code=Exit.NOT_FOUND
+    )
+    assert "nothing names the stores" in tarn("verify", target, code=Exit.NOT_FOUND)
     assert "names no S3 server" in tarn("list", "s3://bucket/x", code=Exit.USAGE)
     assert "neither a folder" in tarn("list", "ftp://host/x", code=Exit.USAGE)

@@ -43,6 +43,10 @@ def files_below(folder: Path) -> list[str]:
 
 
 async def test_a_fresh_installation_has_no_errors_and_no_block_is_left(tmp_path: Path) -> None:
+    fresh = await found(config_in(tmp_path / "new"))
+    assert "the first start makes it" in fresh["block store"].text
+    assert files_below(tmp_path) == []
+    (tmp_path / "blocks").mkdir()
     findings = await found(config_in(tmp_path))
     assert {name for name, each in findings.items() if each.level is Level.ERROR} == set()
     assert "written, read and removed" in findings["block store"].text
@@ -59,6 +63,7 @@ async def test_a_missing_permission_of_the_block_store_is_named(
         raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "the bucket says 403")
 
     monkeypatch.setattr(LocalBlockStore, step, refuse)
+    (tmp_path / "blocks").mkdir()
     finding = (await found(config_in(tmp_path)))["block store"]
     verb = {"put": "write", "read": "read", "delete_many": "remove"}[step]
     assert finding.level is Level.ERROR

@@ -17,7 +17,8 @@ from tarn.kv.agreement import agree
 from tarn.kv.embedded import open_embedded
 from tarn.kv.port import Group, Partition, PartitionKind
 from tarn_cli.app import cli
-from tarn_cli.exits import CliError, Exit, failure_of
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.failures import failure_of
 
 TOKEN = next(each for each in sample_installation() if each.name.endswith("main:t3"))
 

@@ -1,20 +1,25 @@
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from tarn_cli.context import resolve
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.settings import (
     DEFAULT_ENDPOINT,
     DEFAULT_SERVER,
-    LOCAL_FILE,
     Settings,
-    load,
     read_file,
     write_file,
 )
 
+LOCAL_FILE = Path(".tarn/credentials")
 KEY = Settings(access_key_id="TARNKEY", secret_access_key="s" * 40)
+
+
+def load(flags: Settings, environment: Mapping[str, str], file: Path | None) -> Settings:
+    return resolve(flags, environment, file).settings
 
 
 @pytest.fixture
@@ -23,7 +28,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    return {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    return {"XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path)}
 
 
 def test_the_default_is_a_local_tarn_without_a_key(home: dict[str, str]) -> None:

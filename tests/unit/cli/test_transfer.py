@@ -4,7 +4,8 @@ from functools import partial
 
 import pytest
 
-from tarn_cli.objects.transfer import run_all
+from tarn_cli.objects.local_files import FileRefusedError
+from tarn_cli.objects.transfer import Advance, Tally, Transfer, run_all
 
 
 def test_the_results_are_summed() -> None:
@@ -45,3 +46,19 @@ def test_the_first_failure_stops_the_rest() -> None:
     with pytest.raises(OSError, match="disk full"):
         run_all(work(), 2)
     assert len(done) < 10_000
+
+
+def test_a_refused_file_does_not_keep_the_others() -> None:
+    moved: list[int] = []
+
+    def refuse(_advance: Advance) -> None:
+        raise FileRefusedError("is a device")
+
+    def succeed(advance: Advance) -> None:
+        advance(3)
+
+    tally = Tally()
+    transfers = [Transfer(str(n), 3, refuse if n % 2 else succeed) for n in range(6)]
+    assert run_all((each.bound(moved.append, tally) for each in transfers), 2) == 3
+    assert (tally.done, sum(moved)) == (3, 9)
+    assert sorted(tally.refused) == [(str(n), "is a device") for n in (1, 3, 5)]

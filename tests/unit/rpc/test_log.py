@@ -132,3 +132,12 @@ def test_the_previous_set_up_is_restored(tmp_path: Path) -> None:
 def test_unknown_setting_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="log"):
         LogConfig(**wrong)
+
+
+def test_a_line_of_text_cannot_drive_the_terminal_of_its_reader(tmp_path: Path) -> None:
+    output = tmp_path / "log"
+    with logging_to(LogConfig(format="text", output=str(output))):
+        structlog.get_logger().warning("seen", path="a\nb\x1b[2J\x9b31m\u202e", name="ä")
+    line = output.read_text().rstrip("\n")
+    assert line.isprintable()
+    assert line.endswith(r'path="a\nb\u001b[2J\u009b31m\u202e" name="ä"')

@@ -94,6 +94,8 @@ _STATUSES: Final = {
     429: Failure.BUSY,
     501: Failure.LACKING,
 }
+_WHOLE: Final = "non-partial response"
+"""In the text of an error of obstore: the answer to a read of a range was no part of the object."""
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>(\w{1,64})</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]{1,300})</Message>")
@@ -129,6 +131,8 @@ def _of_obstore(error: BaseException) -> CallError:
     if isinstance(error, FileNotFoundError):
         return CallError(Failure.ABSENT, "404")
     first = text.partition("\n")[0][:300]
+    if _WHOLE in text:  # with 200 instead of 206
+        return CallError(Failure.LACKING, "reads of a range: it sent the whole object")
     # No status means no answer: the connection was refused, cut or timed out.
     return CallError(Failure.BUSY if status is None else Failure.OTHER, first)
 

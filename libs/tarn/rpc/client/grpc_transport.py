@@ -23,6 +23,7 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.addresses import is_literal, resolve
 from tarn.rpc.client.operation_streams import OperationStreams
+from tarn.rpc.client.patience import Patience
 from tarn.rpc.client.peer import Peer
 from tarn.rpc.process.tls import ChannelTls
 from tarn.rpc.wire.call import Call
@@ -32,7 +33,10 @@ from tarn.rpc.wire.methods import UnaryMethod, operate_method, unary_methods
 __all__ = ["GrpcTransport"]
 
 _ATTEMPTS_MAX = 3
-_CONNECT_SECONDS = 5.0
+_CONNECT_SECONDS = 3.0
+"""How long a call waits for the first connection, after all of them are lost or none was made."""
+_BRIEF_SECONDS = 0.25
+"""How long each call waits when that time is over: enough to try the addresses once more."""
 _RESOLVE_SECONDS = 15.0
 _RETIRE_SECONDS = 30.0
 _RENEW_SECONDS = 15.0
@@ -78,6 +82,8 @@ class GrpcTransport:
         self._methods: dict[str, dict[str, UnaryMethod]] = {}
         self._tasks = TaskSet()
         self._changed = asyncio.Event()
+        self._was_connected = False
+        self._patience = Patience(_CONNECT_SECONDS, _BRIEF_SECONDS)
         self._started = False
         self._closed = False
 
@@ -90,7 +96,7 @@ class GrpcTransport:
         failed: set[str] = set()
         for attempt in range(self._attempts_max):
             try:
-                peer = await self._ready_peer(call, failed)
+                peer = await self._ready_peer(service, call, failed)
                 # Another replica may answer where this one cannot: it may stop, or be cut off from its store.
                 failed.add(peer.address)
                 return await peer.unary(known, request, call, call.remaining(self._clock))
@@ -98,6 +104,9 @@ class GrpcTransport:
                 pause = backoff_seconds(self._rng, attempt)
                 late = self._clock.monotonic() + pause >= call.deadline
                 last = late or self._closed or attempt == self._attempts_max - 1
+                last = (
+                    last or not self._was_connected
+                )  # a service that never answered: its address is wrong
                 if error.kind is not Kind.UNAVAILABLE or last:
                     raise
             await self._clock.sleep(pause)
@@ -201,7 +210,9 @@ class GrpcTransport:
         if method is None:
             text = f"{service.full_name} has no coalesced stream"
             raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
-        streams = OperationStreams(method, self._clock, self._rng)
+        place = f"{service.full_name.split('.')[1]} at {', '.join(self._addresses)}"
+        patience = Patience(_CONNECT_SECONDS, _BRIEF_SECONDS)
+        streams = OperationStreams(method, self._clock, self._rng, place, patience)
         self._streams[service.full_name] = streams
         for address, peer in self._peers.items():
             streams.add(address, peer.channel)
@@ -213,10 +224,13 @@ class GrpcTransport:
             methods = self._methods[service.full_name] = unary_methods(service)
         return methods[method]
 
-    async def _ready_peer(self, call: Call, failed: AbstractSet[str] = frozenset()) -> Peer:
+    async def _ready_peer(
+        self, service: ServiceDescriptor, call: Call, failed: AbstractSet[str] = frozenset()
+    ) -> Peer:
         """Returns the least busy connected peer; waits a limited time if none is connected.
 
         Args:
+            service: the service that is called.
             call: the call to make.
             failed: addresses that come last, because this call failed there.
 
@@ -227,17 +241,23 @@ class GrpcTransport:
         if peer := _least_busy(others) or _least_busy(self._peers.values()):
             # Among equally busy peers the first is chosen, so the last used one goes to the end.
             self._peers[peer.address] = self._peers.pop(peer.address)
+            self._was_connected = True
+            self._patience.end()
             return peer
+        wait_s = self._patience.left_s(self._clock.monotonic())
         try:
-            async with asyncio.timeout(min(_CONNECT_SECONDS, call.remaining(self._clock))):
+            async with asyncio.timeout(min(wait_s, call.remaining(self._clock))):
                 while not self._closed:
                     self._changed.clear()
                     await _until_ready(self._peers.values(), self._changed)
                     if peer := _least_busy(self._peers.values()):
+                        self._was_connected = True
+                        self._patience.end()
                         return peer
         except TimeoutError:
             pass
-        raise unavailable_error(f"cannot connect to {', '.join(self._addresses)}")
+        name = service.full_name.split(".")[1]
+        raise unavailable_error(f"cannot connect to {name} at {', '.join(self._addresses)}")
 
 
 def _least_busy(peers: Iterable[Peer]) -> Peer | None:

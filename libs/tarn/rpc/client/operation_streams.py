@@ -22,6 +22,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 
 import grpc
 from google.protobuf.message import Message
@@ -29,6 +30,7 @@ from google.protobuf.message import Message
 from tarn.aio.deadlines import DeadlineSweep
 from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock
+from tarn.rpc.client.patience import Patience
 from tarn.rpc.client.stream_connection import Pending, StreamConnection
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import overload_error, unavailable_error
@@ -47,8 +49,17 @@ class OperationStreams:
     turns.
     """
 
-    def __init__(self, method: OperateMethod, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self,
+        method: OperateMethod,
+        clock: Clock,
+        rng: random.Random,
+        place: str,
+        patience: Patience,
+    ) -> None:
         self._method = method
+        self._place = place
+        self._patience = patience
         self._clock = clock
         self._rng = rng
         self._tasks = TaskSet()
@@ -87,6 +98,8 @@ class OperationStreams:
         finally:
             self._outstanding -= 1
             self._sweep.leave(key)
+            if pending.patience_key is not None:
+                self._sweep.leave(pending.patience_key)
             pending.withdraw()
 
     async def close(self) -> None:
@@ -100,6 +113,7 @@ class OperationStreams:
 
     def connection_opened(self) -> None:
         """Sends the operations that waited for a connection."""
+        self._patience.end()
         waiting, self._waiting = self._waiting, deque()
         for pending in waiting:
             self.dispatch(pending)
@@ -111,10 +125,21 @@ class OperationStreams:
             pending.queue = None
         elif connection is None:
             pending.wait_in(self._waiting)
+            if pending.patience_key is None:
+                now = self._clock.monotonic()
+                until = now + self._patience.left_s(now)
+                if until < pending.call.deadline:
+                    pending.patience_key = self._sweep.enter(until, partial(self._give_up, pending))
         else:
             # Among equally loaded connections the first is chosen, so the last used one goes to the end.
             self._connections[connection.address] = self._connections.pop(connection.address)
             connection.submit(pending)
+
+    def _give_up(self, pending: Pending) -> None:
+        """Fails an operation that still waits for a connection: it surely had no effect, or is a read."""
+        pending.patience_key = None
+        if pending.queue is self._waiting:
+            pending.fail(unavailable_error(f"cannot connect to {self._place}"))
 
 
 def _least_loaded(connections: Iterable[StreamConnection]) -> StreamConnection | None:

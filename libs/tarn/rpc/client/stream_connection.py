@@ -89,10 +89,20 @@ class Pending:
     Attributes:
         answer: the future that the caller awaits; done early when the caller leaves or the deadline passes.
         queue: the queue in which the operation waits to be sent; None once it is sent.
+        patience_key: the entry that bounds its wait for a connection; None if it never waited for one.
         attempts: number of times it was handed to gRPC. From the first time on, it may take effect.
     """
 
-    __slots__ = ("answer", "attempts", "call", "operation", "operation_id", "queue", "read_only")
+    __slots__ = (
+        "answer",
+        "attempts",
+        "call",
+        "operation",
+        "operation_id",
+        "patience_key",
+        "queue",
+        "read_only",
+    )
 
     def __init__(
         self, operation: Message, operation_id: int, call: Call, *, read_only: bool
@@ -108,6 +118,7 @@ class Pending:
         self.read_only = read_only
         self.answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.queue: deque[Pending] | None = None
+        self.patience_key: int | None = None
         self.attempts = 0
 
     def wait_in(self, queue: deque[Pending]) -> None:

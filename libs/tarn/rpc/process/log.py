@@ -190,7 +190,12 @@ def _render_text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
 def _word(value: object) -> str:
     if type(value) is str and value.isascii() and value.isprintable() and " " not in value:
         return value
-    return str(value) if isinstance(value, int | float) else _encode(value)
+    if isinstance(value, int | float):
+        return str(value)
+    text = _encode(value)
+    return (
+        text if text.isprintable() else json.dumps(value, default=str)
+    )  # it may be read on a terminal
 
 
 @contextmanager

@@ -1,10 +1,15 @@
 import json
 
+import boto3.exceptions
 import botocore.exceptions
+import botocore.parsers
 import pytest
+import s3transfer.exceptions  # type: ignore[import-untyped]
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn_cli.exits import CliError, Exit, failure_of
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.failures import failure_of
+from tarn_cli.s3_failures import about
 
 
 @pytest.mark.parametrize(
@@ -54,6 +59,11 @@ def s3_error(status: int, code: str) -> botocore.exceptions.ClientError:
         (503, "SlowDown", Exit.UNAVAILABLE),
         (500, "InternalError", Exit.FAILURE),
         (404, "404", Exit.NOT_FOUND),  # a HEAD has no body
+        (503, "503", Exit.UNAVAILABLE),
+        (405, "MethodNotAllowed", Exit.USAGE),
+        (403, "QuotaExceeded", Exit.UNAVAILABLE),
+        (400, "RequestTimeout", Exit.UNAVAILABLE),
+        (410, "ExpiredCommit", Exit.NOT_FOUND),
     ],
 )
 def test_each_s3_status_has_its_exit_code(status: int, code: str, expected: Exit) -> None:
@@ -104,3 +114,67 @@ def test_a_change_of_the_store_during_a_transfer_is_no_moved_branch() -> None:
 
 def test_a_bug_is_not_taken_for_a_known_failure() -> None:
     assert failure_of(ZeroDivisionError()) is None
+
+
+def wrapped(inner: Exception) -> BaseException:
+    """Returns the error of an upload, as boto3 raises it."""
+    error: BaseException = boto3.exceptions.S3UploadFailedError(f"Failed to upload x: {inner}")
+    error.__context__ = inner
+    return error
+
+
+DOWN = botocore.exceptions.EndpointConnectionError(endpoint_url="http://127.0.0.1:9/")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "reason"),
+    [
+        (wrapped(s3_error(405, "MethodNotAllowed")), Exit.USAGE, "MethodNotAllowed"),
+        (wrapped(s3_error(404, "NoSuchBucket")), Exit.NOT_FOUND, "NoSuchBucket"),
+        (wrapped(s3_error(403, "AccessDenied")), Exit.DENIED, "AccessDenied"),
+        (wrapped(s3_error(403, "QuotaExceeded")), Exit.UNAVAILABLE, "QuotaExceeded"),
+        (wrapped(s3_error(503, "ServiceUnavailable")), Exit.UNAVAILABLE, "ServiceUnavailable"),
+        (wrapped(DOWN), Exit.UNAVAILABLE, "UNAVAILABLE"),
+        (DOWN, Exit.UNAVAILABLE, "UNAVAILABLE"),
+        (boto3.exceptions.RetriesExceededError(DOWN), Exit.UNAVAILABLE, "UNAVAILABLE"),
+        (
+            s3transfer.exceptions.RetriesExceededError(OSError("reset")),
+            Exit.UNAVAILABLE,
+            "UNAVAILABLE",
+        ),
+        (
+            botocore.exceptions.IncompleteReadError(actual_bytes=1, expected_bytes=2),
+            Exit.UNAVAILABLE,
+            "UNAVAILABLE",
+        ),
+        (botocore.parsers.ResponseParserError("<html>"), Exit.FAILURE, "NOT_S3"),
+        (botocore.exceptions.NoRegionError(), Exit.FAILURE, "S3_CLIENT"),
+    ],
+)
+def test_an_error_that_boto_wraps_is_told_as_itself(
+    error: BaseException, code: Exit, reason: str
+) -> None:
+    found = failure_of(error)
+    assert found is not None
+    assert (found.exit_code, found.reason) == (code, reason)
+    assert "Failed to upload" not in found.message
+    with pytest.raises(CliError) as caught, about("lake/main/a"):
+        raise error
+    told = failure_of(caught.value)
+    assert told is not None
+    assert told.message == f"lake/main/a: {found.message}"
+    assert (told.exit_code, told.reason, told.hint) == (code, reason, found.hint)
+
+
+def test_other_errors_pass_a_call_to_s3_as_they_are() -> None:
+    with pytest.raises(ZeroDivisionError), about("lake/main/a"):
+        raise ZeroDivisionError
+
+
+def test_a_listing_of_a_missing_ref_points_at_the_refs() -> None:
+    listing = s3_error(404, "NoSuchKey")
+    listing.operation_name = "ListObjectsV2"
+    for error, command in ((listing, "tarn refs list"), (s3_error(404, "NoSuchKey"), "tarn fs ls")):
+        found = failure_of(error)
+        assert found is not None
+        assert command in found.hint

@@ -1,0 +1,95 @@
+"""Writes text to the terminal: the only module that does (`tests/unit/cli/test_terminal.py` checks it).
+
+Paths, messages, metadata and texts of errors come from other users. A line break in one would forge a line of output,
+and an escape sequence would drive the reader's terminal. So every line that a command prints is one call of
+`write_line`, which shows what could do so as an escape: `\\n`, `\\x1b`, `\\u202e`. Programs use `--json`: it is exact.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+__all__ = [
+    "cell",
+    "confirm",
+    "printable",
+    "prompt",
+    "write_json",
+    "write_line",
+    "write_lines",
+]
+
+_UNSAFE = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # control characters: C0, DEL and C1
+    "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"  # direction, invisible characters, line separators
+    "\ufff9-\ufffb\U000e0000-\U000e007f"  # annotations, tags
+    "\ud800-\udfff"  # lone surrogates have no encoding
+    "]"
+)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def printable(text: str) -> str:
+    """The text on one line, with everything that drives a terminal shown as an escape."""
+    return _UNSAFE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    char = found[0]
+    code = ord(char)
+    wide = f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    return _SHORT.get(char) or (f"\\x{code:02x}" if code <= 0xFF else wide)
+
+
+def write_json(document: object) -> None:
+    """Writes a JSON document: exact, and in ASCII without control characters."""
+    click.echo(json.dumps(document, indent=2, default=str))
+
+
+def write_line(text: str = "", *, err: bool = False, fg: str | None = None) -> None:
+    """Writes one line, whatever the text holds.
+
+    Args:
+        text: the line, without its end.
+        err: to standard error.
+        fg: colour on a terminal.
+    """
+    line = printable(text)
+    click.echo(line if fg is None else click.style(line, fg=fg), err=err)
+
+
+def write_lines(lines: Iterable[str], *, err: bool = False, first_fg: str | None = None) -> None:
+    """Writes lines, the first one in a colour."""
+    for number, line in enumerate(lines):
+        write_line(line, err=err, fg=None if number else first_fg)
+
+
+def confirm(question: str) -> None:
+    """Asks on standard error.
+
+    Raises:
+        Abort: the answer is not yes.
+    """
+    click.confirm(printable(question), abort=True, err=True)
+
+
+def prompt(question: str, *, default: str | None = None, is_secret: bool = False) -> str:
+    """Asks for a value on standard error, and returns it."""
+    text = printable(question)
+    return str(click.prompt(text, default=default, hide_input=is_secret, err=True))
+
+
+def cell(value: object) -> Text:
+    """A cell of a table."""
+    from rich.text import Text
+
+    return Text(printable(str(value)))
