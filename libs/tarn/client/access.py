@@ -119,6 +119,10 @@ class Access:
         note_principal(loaded.user_id)
         return loaded
 
+    def accepts(self, token: str) -> bool:
+        """Returns whether the grant of a caller token is cached; never waits."""
+        return self._by_token.has(token)
+
     async def check(self, call: Call, action: Action, resource: str) -> Grant:
         """Returns the caller's grant if it allows the action on the resource.
 
@@ -207,6 +211,9 @@ class _Answers(Generic[K, T]):
         if found is not None:
             self._hits += 1
         return found
+
+    def has(self, key: K) -> bool:
+        return self._answers.get(key) is not None
 
     def forget(self, key: K) -> None:
         self._answers.pop(key)

@@ -87,7 +87,7 @@ class CompactorApplication:
         )
         register_staging(meters, self.counts, clock)
         descriptor = compactor_service_pb2.DESCRIPTOR.services_by_name["CompactorService"]
-        self.endpoints: Sequence[Endpoint] = (Endpoint(descriptor, service),)
+        self.endpoints: Sequence[Endpoint] = (Endpoint(descriptor, service, access.accepts),)
 
     async def __aenter__(self) -> Self:
         """Starts; does not wait for graveler or auth."""

@@ -98,6 +98,10 @@ class OperationStreams:
         self._connections.clear()
         self._sweep.close()
 
+    def waiting_token(self) -> str:
+        """Returns the caller token of the operation that has waited longest for a connection."""
+        return self._waiting[0].call.caller_token if self._waiting else ""
+
     def connection_opened(self) -> None:
         """Sends the operations that waited for a connection."""
         waiting, self._waiting = self._waiting, deque()
