@@ -239,7 +239,8 @@ class _Answers(Generic[K, T]):
             answer, ttl_ms = await ask()
         except TarnError as error:
             if error.kind in (Kind.UNAUTHENTICATED, Kind.DENIED, Kind.INVALID):
-                self._refusals.put(key, error, self._clock.monotonic() + _REFUSAL_TTL_S)
+                # A copy: the traceback of this one will hold the frames of its caller, and the request in them.
+                self._refusals.put(key, error.again(), self._clock.monotonic() + _REFUSAL_TTL_S)
             raise
         self._answers.put(key, answer, begin + ttl_ms / 1000)
         return answer

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import grpc
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from tarn.core.errors import Kind
+from tarn.core.errors import Kind, TarnError
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.process.system import SystemClock
 from tarn.rpc.server import stream_server
@@ -73,6 +75,9 @@ def idle(channel: grpc.aio.Channel, path: str, count: int) -> Iterator[Sequence[
 async def end_of(call: Opened) -> grpc.StatusCode:
     """Returns the status with which an rpc ends."""
     async with asyncio.timeout(10.0):
+        with suppress(grpc.aio.AioRpcError):
+            while await call.read() is not grpc.aio.EOF:
+                pass
         return await call.code()
 
 
@@ -297,9 +302,6 @@ class DeafClient:
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
 
-    def add_done_callback(self, callback: object) -> None:
-        pass
-
     async def read(self) -> bytes:
         return HealthCheckRequest().SerializeToString()
 
@@ -382,3 +384,38 @@ async def test_a_long_call_leaves_the_share_when_its_token_is_accepted() -> None
     slots.enter("b", "", None)
     assert long.is_authenticated
     slots.close()
+
+
+@pytest.mark.parametrize("path", ["fail", "a"])
+@pytest.mark.parametrize("token", ["", TOKEN])
+async def test_nothing_keeps_a_request_when_its_rpc_has_ended(path: str, token: str) -> None:
+    """Without a collection of garbage: large requests that were refused would fill the memory until the next one."""
+    async with served_with() as served, connected(served) as transport:
+        served.toy.error.kind = Kind.UNAUTHENTICATED
+        served.toy.error.with_traceback(None)
+        call = Call("request", token, call_in().deadline)
+        request = pb.ListEntriesRequest(prefix=path)
+        kept: list[weakref.ref[object]] = []
+        unwatched = served.toy.ListEntries
+
+        async def watched(request: pb.ListEntriesRequest, call: Call) -> pb.ListEntriesResponse:
+            marker = Marker()
+            kept.append(weakref.ref(marker))
+            request_and_marker = (request, marker)
+            return await unwatched(request_and_marker[0], call)
+
+        assert served.server is not None
+        await served.kill()
+        served.toy.ListEntries = watched  # type: ignore[method-assign]
+        await served.start()
+        gc.disable()
+        try:
+            with suppress(TarnError):
+                await transport.unary(SERVICE, "ListEntries", request, call)
+            await until(lambda: [each() for each in kept] == [None])
+        finally:
+            gc.enable()
+
+
+class Marker:
+    """Stands for a request in the frame of its handler."""

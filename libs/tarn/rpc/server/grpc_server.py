@@ -25,13 +25,13 @@ from tarn.rpc.server import health
 from tarn.rpc.server.auditing import RpcAudit, peer_address
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.server.observer import Observer
-from tarn.rpc.server.refusing import end_with
+from tarn.rpc.server.refusing import end_with, fail_with
 from tarn.rpc.server.slots import Slot, SlotLimits, Slots, proves_caller
 from tarn.rpc.server.stream_server import OperationServer
 from tarn.rpc.server.work_room import WorkRooms
 from tarn.rpc.wire.bounds import ItemBounds, bounds_of
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.errors import code_of, overload_error, status_text, trailers_of
+from tarn.rpc.wire.errors import code_of, overload_error
 from tarn.rpc.wire.metadata import (
     AUTHORIZATION,
     BEARER,
@@ -57,6 +57,8 @@ __all__ = ["RpcServer", "ServerConfig"]
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 _FLUSH_SECONDS = 1.0
+
+_RPCS_PER_SLOT = 4
 
 _SMALL_BYTES = 64 * 1024
 """Requests up to this size take no room: all slots full of them are bounded already."""
@@ -150,8 +152,11 @@ class RpcServer:
         """
         config = self._config
         reuse = ("grpc.so_reuseport", int(config.reuse_port))
-        # The slots bound the rpcs: gRPC's own bound counts refused ones too, so a burst of them would fill it.
-        server = grpc.aio.server(options=[*SERVER_OPTIONS, reuse])
+        # The slots bound the rpcs. gRPC's own bound counts those that are being refused too, so a burst could fill it.
+        # It is the last resort against clients that do not read their answers, which have left their slots.
+        limits = config.slots
+        rpcs_max = _RPCS_PER_SLOT * (limits.authenticated_max + limits.unauthenticated_max)
+        server = grpc.aio.server(options=[*SERVER_OPTIONS, reuse], maximum_concurrent_rpcs=rpcs_max)
         for endpoint in self._endpoints:
             server.add_generic_rpc_handlers((self._generic_handler(endpoint),))
         handlers = [(health.SERVICE, self._health.handlers())]
@@ -218,7 +223,7 @@ class RpcServer:
                 audit,
             )
             self._streams.append(streams)
-            handler = self._streaming(streams.answer, endpoint.accepts)
+            handler = self._streaming(streams.answer, endpoint)
             handlers[operate.path] = handler, handler
         return _Handlers(handlers, self._slots, endpoint.accepts)
 
@@ -233,23 +238,29 @@ class RpcServer:
         serve = self._served(method, endpoint, audit)
         message_s = self._config.slots.message_s
 
-        async def known(_requests: object, context: Context) -> Message:
+        async def known(_requests: object, context: Context) -> Message | None:
             with self._calls:
-                slot, headers, request = await self._received(context, endpoint, message_s)
-                return await serve(request, slot, headers, context)
+                headers = _headers(context)
+                try:
+                    with self._enter(context, headers, endpoint) as slot:
+                        encoded = await _received(slot, context, message_s)
+                        return await serve(encoded, slot, headers, context)
+                except TarnError as error:
+                    fail_with(context, error)
+                return None  # the status tells why
 
         async def unknown(_requests: object, context: Context) -> None:
             with self._calls:
-                slot, headers, request = await self._received(context, endpoint, message_s)
-                answer = await serve(request, slot, headers, context)
-                encoded = answer.SerializeToString()
-                if slot.is_authenticated:
-                    await context.write(encoded)
-                    return
+                headers = _headers(context)
                 try:
-                    await slot.wait(context.write(encoded), message_s)
+                    with self._enter(context, headers, endpoint) as slot:
+                        encoded = await _received(slot, context, message_s)
+                        answer = await serve(encoded, slot, headers, context)
+                        del encoded
+                        if answer is not None:
+                            await _answered(slot, context, answer.SerializeToString(), message_s)
                 except TarnError as error:
-                    await end_with(context, error)
+                    fail_with(context, error)
 
         serializer = method.response_type.SerializeToString
         return (
@@ -257,23 +268,10 @@ class RpcServer:
             grpc.stream_stream_rpc_method_handler(unknown),
         )
 
-    async def _received(
-        self, context: Context, endpoint: Endpoint, message_s: float
-    ) -> tuple[Slot, dict[str, str], bytes]:
-        """Returns the slot, the metadata and the encoded request of a unary rpc, or ends it."""
-        headers = _headers(context)
-        try:
-            slot = self._enter(context, _bearer(headers.get(AUTHORIZATION, "")), endpoint.accepts)
-            encoded: object = await slot.wait(context.read(), message_s)
-            if not isinstance(encoded, bytes):  # it has left, or ended the rpc without a request
-                raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, "there is no request")
-            return slot, headers, encoded
-        except TarnError as error:
-            await end_with(context, error)
-
     def _served(
         self, method: UnaryMethod, endpoint: Endpoint, audit: RpcAudit | None
-    ) -> Callable[[bytes, Slot, dict[str, str], Context], Awaitable[Message]]:
+    ) -> Callable[[bytes, Slot, dict[str, str], Context], Awaitable[Message | None]]:
+        """Returns the part of a handler that has a request: it answers, or sets the status and returns None."""
         handle = handle_of(endpoint, method.name)
         answer = self._in_flight.read if method.read_only else self._in_flight.change
         observer = Observer(method.path, self._meters, self._clock)
@@ -282,7 +280,7 @@ class RpcServer:
 
         async def serve(
             encoded: bytes, slot: Slot, headers: dict[str, str], context: Context
-        ) -> Message:
+        ) -> Message | None:
             started = self._clock.monotonic()
             caller_token = _bearer(headers.get(AUTHORIZATION, ""))
             remaining = context.time_remaining() or 0.0
@@ -321,10 +319,11 @@ class RpcServer:
                     # Before the answer is sent, so that a client that has the answer finds it counted.
                     observer.rpc(call, code, failure, started)
             except TarnError as error:
-                about = {} if request is None else subject_of(request)
-                await context.abort(
-                    code_of(error.kind), status_text(error), trailers_of(error, about)
+                fail_with(context, error, {} if request is None else subject_of(request))
+                failure = (
+                    None  # or it and this frame, which holds the request, would keep each other
                 )
+                return None
             else:
                 return response
 
@@ -333,7 +332,7 @@ class RpcServer:
     def _streaming(
         self,
         answer: Callable[[Slot, Context], Awaitable[None]],
-        accepts: Callable[[str], bool] | None,
+        endpoint: Endpoint | None,
         **codec: Callable[[Any], Any],
     ) -> RpcHandler:
         """Returns the handler of a stream that `answer` serves in its slot."""
@@ -341,24 +340,25 @@ class RpcServer:
         async def behave(_requests: object, context: Context) -> None:
             with self._calls:
                 try:
-                    slot = self._enter(
-                        context, _bearer(_headers(context).get(AUTHORIZATION, "")), accepts
-                    )
-                    await answer(slot, context)
+                    with self._enter(context, _headers(context), endpoint) as slot:
+                        await answer(slot, context)
                 except TarnError as error:
                     await end_with(context, error)
 
         return grpc.stream_stream_rpc_method_handler(behave, **codec)
 
-    def _enter(self, context: Context, token: str, accepts: Callable[[str], bool] | None) -> Slot:
-        """Returns the slot of an rpc, which it keeps until its last byte is sent.
+    def _enter(
+        self, context: Context, headers: Mapping[str, str], endpoint: Endpoint | None
+    ) -> Slot:
+        """Returns the slot of an rpc.
 
         Raises:
             TarnError: as `Slots.enter`.
         """
-        slot = self._slots.enter(context.peer(), token, accepts)
-        slot.leave_after(context)
-        return slot
+        token = _bearer(headers.get(AUTHORIZATION, ""))
+        return self._slots.enter(
+            context.peer(), token, None if endpoint is None else endpoint.accepts
+        )
 
     def _reflection(self) -> tuple[str, Mapping[str, RpcHandler]]:
         """Returns the service of reflection, for development, and its handler, which is served as without a token."""
@@ -430,6 +430,29 @@ class _Handlers(grpc.GenericRpcHandler):
 def _bearer(header: str) -> str:
     """Returns the token of an `authorization` header."""
     return header.removeprefix(BEARER)
+
+
+async def _received(slot: Slot, context: Context, message_s: float) -> bytes:
+    """Returns the encoded request of a unary rpc.
+
+    Raises:
+        TarnError: as `Slot.wait`; INVALID if there is none.
+    """
+    encoded: object = await slot.wait(context.read(), message_s)
+    if not isinstance(encoded, bytes):  # the client has left, or ended the rpc without a request
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, "the rpc has no request")
+    return encoded
+
+
+async def _answered(slot: Slot, context: Context, encoded: bytes, message_s: float) -> None:
+    """Sends the answer of a unary rpc; a client without a token has `message_s` to take it."""
+    if slot.is_authenticated:
+        await context.write(encoded)
+        return
+    try:
+        await slot.wait(context.write(encoded), message_s)
+    except TarnError as error:
+        await end_with(context, error)
 
 
 def _parsed(method: UnaryMethod, bounds: ItemBounds | None, encoded: bytes) -> Message:

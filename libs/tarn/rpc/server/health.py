@@ -66,32 +66,30 @@ class Health:
 
     async def _check(self, _requests: object, context: Context) -> None:
         try:
-            slot = self._slots.enter(context.peer(), "", None)
-            slot.leave_after(context)
-            service = await self._service(slot, context)
-            status = self._statuses.get(service)
-            if status is None:
-                text = f"there is no service {service!r}"
-                raise TarnError(Kind.NOT_FOUND, Reason.INVALID_ARGUMENT, text)
-            answer = HealthCheckResponse(status=status)
-            await slot.wait(context.write(answer), self._slots.limits.message_s)
+            with self._slots.enter(context.peer(), "", None) as slot:
+                service = await self._service(slot, context)
+                status = self._statuses.get(service)
+                if status is None:
+                    text = f"there is no service {service!r}"
+                    raise TarnError(Kind.NOT_FOUND, Reason.INVALID_ARGUMENT, text)
+                answer = HealthCheckResponse(status=status)
+                await slot.wait(context.write(answer), self._slots.limits.message_s)
         except TarnError as error:
             await end_with(context, error)
 
     async def _watch(self, _requests: object, context: Context) -> None:
         try:
-            slot = self._slots.enter_watch(context.peer())
-            slot.leave_after(context)
-            service = await self._service(slot, context)
-            told = None
-            while True:
-                changed = self._changed
-                status = self._statuses.get(service, HealthCheckResponse.SERVICE_UNKNOWN)
-                if status != told:
-                    answer = HealthCheckResponse(status=status)
-                    await slot.wait(context.write(answer), self._slots.limits.message_s)
-                told = status
-                await changed.wait()
+            with self._slots.enter_watch(context.peer()) as slot:
+                service = await self._service(slot, context)
+                told = None
+                while True:
+                    changed = self._changed
+                    status = self._statuses.get(service, HealthCheckResponse.SERVICE_UNKNOWN)
+                    if status != told:
+                        answer = HealthCheckResponse(status=status)
+                        await slot.wait(context.write(answer), self._slots.limits.message_s)
+                    told = status
+                    await changed.wait()
         except TarnError as error:
             await end_with(context, error)
 

@@ -14,9 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
-
-import grpc
+from typing import Final, Self, TypeVar
 
 from tarn.aio.deadlines import DeadlineSweep
 from tarn.aio.ttl_cache import TtlCache
@@ -60,7 +58,7 @@ class SlotLimits:
 
 
 class Slot:
-    """The slot of one rpc.
+    """The slot of one rpc, held until the end of a block.
 
     Attributes:
         is_authenticated: whether it is outside the share of callers without a valid token.
@@ -130,10 +128,11 @@ class Slot:
         if not self._has_left:
             self._slots.authenticate(self, token)
 
-    def leave_after(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Frees the slot when the last byte of its rpc is sent."""
-        # The stubs declare a class where grpc.aio takes any callable.
-        context.add_done_callback(cast("Any", lambda _context: self.leave()))
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.leave()
 
     def leave(self) -> None:
         """Frees the slot. Idempotent."""

@@ -173,14 +173,14 @@ class _Stream:
         try:
             async with asyncio.TaskGroup() as group:
                 await context.send_initial_metadata(())
-                group.create_task(self._write(context))
-                await self._read(context)
+                writing = group.create_task(self._write(context))
+                refusal = await self._read(context)
+                if refusal is not None:
+                    writing.cancel()
                 self._read_all = True
                 self._wake.set()
         except* grpc.aio.InternalError:
             pass  # grpc could not send: the client disconnected, and grpc has not cancelled this yet
-        except* TarnError as refused:
-            refusal = next(each for each in refused.exceptions if isinstance(each, TarnError))
         finally:
             self._alive = False
         if refusal is not None:
@@ -212,14 +212,18 @@ class _Stream:
         """Called at the end of the stream."""
         self._server.slots.leave_call(self._proof_key)
 
-    async def _read(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def _read(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> TarnError | None:
+        """Reads to the end, or to a message that breaks the protocol, whose error it returns."""
         slot, rooms = self._slot, self._server.rooms
         while True:
             encoded: object = await context.read()
             if encoded is grpc.aio.EOF:
-                return
+                return None
             assert isinstance(encoded, bytes), "the stream has no deserializer"
-            operations = self._operations(encoded)
+            try:
+                operations = self._operations(encoded)
+            except TarnError as error:
+                return error
             if not operations:
                 continue
             if not slot.is_authenticated:
