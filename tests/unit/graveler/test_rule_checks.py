@@ -139,7 +139,7 @@ def request_of(of: Descriptor, **more: Any) -> Message:
 
 
 def test_every_service_is_walked() -> None:
-    served = endpoints_of(cast("Any", _Anything()), cast("Any", None))
+    served = endpoints_of(cast("Any", _Anything()), cast("Any", _Anything()))
     assert {endpoint.name for endpoint in served} == {service.full_name for service in SERVICES}
 
 
