@@ -15,6 +15,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from tarn.core.errors import Kind, TarnError
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.process.system import SystemClock
+from tarn.rpc.server import slots as slots_module
 from tarn.rpc.server import stream_server
 from tarn.rpc.server.grpc_server import ServerConfig
 from tarn.rpc.server.health import Health
@@ -186,11 +187,45 @@ async def test_rpcs_without_a_token_that_work_are_not_taken_away() -> None:
     ):
         working = [group.create_task(listed(strangers, "wait", "")) for _ in range(SHARE)]
         await until(lambda: len(served.toy.begun) == SHARE)
-        refused = await failure(listed(strangers, "a", ""))
+        queued = group.create_task(listed(strangers, "queued", ""))
         assert await listed(transport, "a") == ["a"]
+        assert served.toy.begun == ["wait"] * SHARE + ["a"]
         served.toy.release.set()
-    assert refused.kind is Kind.EXHAUSTED
     assert [task.result() for task in working] == [["wait"]] * SHARE
+    assert queued.result() == ["queued"]
+
+
+async def test_the_queue_for_the_share_is_bounded_and_waits_for_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slots_module, "_QUEUE_SECONDS", 0.01)
+    monkeypatch.setattr(slots_module, "_QUEUED_PER_SLOT", 2)
+    slots = Slots(SlotLimits(unauthenticated_max=1), SystemClock(), Meters())
+    busy = await slots.enter("a", "", None)
+    async with asyncio.TaskGroup() as group:
+        queued = [group.create_task(failure(slots.enter("b", "", None))) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert (await failure(slots.enter("c", "", None))).kind is Kind.EXHAUSTED
+    assert [task.result().kind for task in queued] == [Kind.EXHAUSTED] * 2
+    busy.leave()
+    assert not slots._queue
+    (await slots.enter("d", "", None)).leave()
+    slots.close()
+
+
+async def test_a_caller_that_leaves_the_queue_takes_no_slot() -> None:
+    slots = Slots(SlotLimits(unauthenticated_max=1), SystemClock(), Meters())
+    busy = await slots.enter("a", "", None)
+    async with asyncio.TaskGroup() as group:
+        queued = [group.create_task(slots.enter(f"{number}", "", None)) for number in range(3)]
+        await asyncio.sleep(0)
+        queued[0].cancel()
+        await asyncio.sleep(0)
+        busy.leave()
+        queued[1].cancel()  # at the moment in which it gets its slot
+    assert [task.cancelled() for task in queued] == [True, True, False]
+    assert [*slots._unauthenticated] == [queued[2].result()]
+    slots.close()
 
 
 async def test_a_token_that_was_accepted_is_known_afterwards() -> None:
@@ -363,8 +398,8 @@ async def test_streams_of_one_caller_do_not_grow_beyond_the_bound_by_proving_it(
     """The proof takes a slot of authenticated callers; without one, the stream stays in the share of the others."""
     clock = SystemClock()
     slots = Slots(SlotLimits(authenticated_max=1, unauthenticated_max=2), clock, Meters())
-    taken = slots.enter("a", TOKEN, lambda _token: True)
-    slot = slots.enter("b", "", None)
+    taken = await slots.enter("a", TOKEN, lambda _token: True)
+    slot = await slots.enter("b", "", None)
     slot.authenticate("token")
     assert not slot.is_authenticated
     taken.leave()
@@ -379,9 +414,9 @@ async def test_streams_of_one_caller_do_not_grow_beyond_the_bound_by_proving_it(
 async def test_a_long_call_leaves_the_share_when_its_token_is_accepted() -> None:
     slots = Slots(SlotLimits(unauthenticated_max=1), SystemClock(), Meters())
     accepted: set[str] = set()
-    long = slots.enter("a", "token", accepted.__contains__)
+    long = await slots.enter("a", "token", accepted.__contains__)
     accepted.add("token")
-    slots.enter("b", "", None)
+    await slots.enter("b", "", None)
     assert long.is_authenticated
     slots.close()
 

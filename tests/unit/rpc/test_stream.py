@@ -400,7 +400,7 @@ class LostClient:
 async def test_client_that_disconnects_before_its_result_is_not_an_error(served: Served) -> None:
     assert served.server is not None
     (streams,) = served.server._streams
-    slot = served.server._slots.enter("peer", "", None)
+    slot = await served.server._slots.enter("peer", "", None)
     async with asyncio.timeout(5.0):
         await streams.answer(slot, LostClient())  # type: ignore[arg-type]
     assert served.toy.ended == ["a"]

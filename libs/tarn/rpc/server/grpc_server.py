@@ -242,7 +242,7 @@ class RpcServer:
             with self._calls:
                 headers = _headers(context)
                 try:
-                    with self._enter(context, headers, endpoint) as slot:
+                    with await self._enter(context, headers, endpoint) as slot:
                         encoded = await _received(slot, context, message_s)
                         return await serve(encoded, slot, headers, context)
                 except TarnError as error:
@@ -253,7 +253,7 @@ class RpcServer:
             with self._calls:
                 headers = _headers(context)
                 try:
-                    with self._enter(context, headers, endpoint) as slot:
+                    with await self._enter(context, headers, endpoint) as slot:
                         encoded = await _received(slot, context, message_s)
                         answer = await serve(encoded, slot, headers, context)
                         del encoded
@@ -340,14 +340,14 @@ class RpcServer:
         async def behave(_requests: object, context: Context) -> None:
             with self._calls:
                 try:
-                    with self._enter(context, _headers(context), endpoint) as slot:
+                    with await self._enter(context, _headers(context), endpoint) as slot:
                         await answer(slot, context)
                 except TarnError as error:
                     await end_with(context, error)
 
         return grpc.stream_stream_rpc_method_handler(behave, **codec)
 
-    def _enter(
+    async def _enter(
         self, context: Context, headers: Mapping[str, str], endpoint: Endpoint | None
     ) -> Slot:
         """Returns the slot of an rpc.
@@ -356,7 +356,7 @@ class RpcServer:
             TarnError: as `Slots.enter`.
         """
         token = _bearer(headers.get(AUTHORIZATION, ""))
-        return self._slots.enter(
+        return await self._slots.enter(
             context.peer(), token, None if endpoint is None else endpoint.accepts
         )
 

@@ -66,7 +66,7 @@ class Health:
 
     async def _check(self, _requests: object, context: Context) -> None:
         try:
-            with self._slots.enter(context.peer(), "", None) as slot:
+            with await self._slots.enter(context.peer(), "", None) as slot:
                 service = await self._service(slot, context)
                 status = self._statuses.get(service)
                 if status is None:

@@ -11,7 +11,7 @@ among any number of idle streams, and its first operation makes it authenticated
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
@@ -31,6 +31,9 @@ _TOKENS_MAX = 4096
 _TOKEN_CHARS_MAX = 2048
 _TOKEN_SECONDS = 300.0
 _SWEEP_SECONDS = 0.5
+
+_QUEUE_SECONDS = 5.0
+_QUEUED_PER_SLOT = 4
 
 _PROOFS: Final = frozenset(
     {Kind.NOT_FOUND, Kind.ALREADY_EXISTS, Kind.CONFLICT, Kind.FAILED_PRECONDITION}
@@ -161,6 +164,7 @@ class Slots:
         self._tokens: TtlCache[str, bool] = TtlCache(clock, _TOKENS_MAX)
         self._authenticated = 0
         self._unauthenticated: dict[Slot, None] = {}  # the oldest first
+        self._queue: deque[tuple[asyncio.Future[None], Slot]] = deque()  # waits for the share
         self._watches: set[Slot] = set()
         self._refused = {
             bound: meters.counter("rpc.refused", bound=bound)
@@ -174,8 +178,10 @@ class Slots:
             return False
         return bool(self._tokens.get(token)) or (accepts is not None and accepts(token))
 
-    def enter(self, peer: str, token: str, accepts: Callable[[str], bool] | None) -> Slot:
+    async def enter(self, peer: str, token: str, accepts: Callable[[str], bool] | None) -> Slot:
         """Returns the slot of a new rpc; whoever gets it leaves it.
+
+        Waits some seconds if no slot of the share waits for its client, such as when many users log in at once.
 
         Raises:
             TarnError: EXHAUSTED: there is none for this caller.
@@ -192,11 +198,10 @@ class Slots:
         for other in [*self._unauthenticated]:
             if self.knows(other.token, other.accepts):
                 self.authenticate(other, "")
-        if len(self._unauthenticated) >= self.limits.unauthenticated_max:
-            self._refused["unauthenticated"].add()
-            text = f"{len(self._unauthenticated)} rpcs without a valid token run already; try again later"
-            self._make_room(overload_error(text))
-        self._unauthenticated[slot] = None
+        if len(self._unauthenticated) >= self.limits.unauthenticated_max and not self._make_room():
+            await self._turn(slot)
+        else:
+            self._unauthenticated[slot] = None
         return slot
 
     def authenticate(self, slot: Slot, token: str) -> None:
@@ -205,9 +210,9 @@ class Slots:
             self._tokens.put(token, True, self._clock.monotonic() + _TOKEN_SECONDS)
         if slot.is_authenticated or self._authenticated >= self.limits.authenticated_max:
             return
-        del self._unauthenticated[slot]
         slot.is_authenticated = True
         self._authenticated += 1
+        self._leave_share(slot)
 
     def remove(self, slot: Slot) -> None:
         """See `Slot.leave`."""
@@ -216,7 +221,7 @@ class Slots:
         elif slot.is_authenticated:
             self._authenticated -= 1
         else:
-            del self._unauthenticated[slot]
+            self._leave_share(slot)
 
     def enter_watch(self, peer: str) -> Slot:
         """Returns the slot of a stream of health, which is counted apart.
@@ -244,13 +249,59 @@ class Slots:
         """Stops its timer. Idempotent."""
         self._sweep.close()
 
-    def _make_room(self, error: TarnError) -> None:
-        """Takes the oldest slot of the connection that has the most, among those that wait for their clients."""
+    def _make_room(self) -> bool:
+        """Takes the oldest slot of the connection that has most, of those that wait for their clients; returns whether
+        there was one."""
         counts = Counter(slot.peer for slot in self._unauthenticated)
         waiting = [slot for slot in self._unauthenticated if slot.is_waiting]
         if not waiting:
-            raise error
-        max(waiting, key=lambda slot: counts[slot.peer]).take_away(error)
+            return False
+        # The room is the new rpc's, and not for those that queue.
+        queue, self._queue = self._queue, deque()
+        max(waiting, key=lambda slot: counts[slot.peer]).take_away(self._overload())
+        self._queue = queue
+        return True
+
+    async def _turn(self, slot: Slot) -> None:
+        """Waits until a slot of the share is left to this one.
+
+        Raises:
+            TarnError: EXHAUSTED: too many wait, or it waited too long.
+        """
+        if len(self._queue) >= self.limits.unauthenticated_max * _QUEUED_PER_SLOT:
+            raise self._overload()
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def expire() -> None:
+            if not turn.done():
+                turn.set_exception(self._overload())
+
+        entry = (turn, slot)
+        self._queue.append(entry)
+        key = self.call_at(_QUEUE_SECONDS, expire)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if slot in self._unauthenticated:
+                slot.leave()
+            raise
+        finally:
+            self.leave_call(key)
+            if entry in self._queue:
+                self._queue.remove(entry)
+
+    def _leave_share(self, slot: Slot) -> None:
+        del self._unauthenticated[slot]
+        while self._queue and len(self._unauthenticated) < self.limits.unauthenticated_max:
+            turn, first = self._queue.popleft()
+            if not turn.done():
+                self._unauthenticated[first] = None
+                turn.set_result(None)
+
+    def _overload(self) -> TarnError:
+        self._refused["unauthenticated"].add()
+        text = f"{len(self._unauthenticated)} rpcs without a valid token run already"
+        return overload_error(f"{text}; try again later")
 
 
 def proves_caller(error: TarnError | None) -> bool:
