@@ -26,10 +26,15 @@ class DeadlineSweep:
       and remove others.
     - An expiry that raises is a bug: the loop's exception handler is called, and the other entries are called, too.
     - A closed sweep calls no entry; it may be used again.
+
+    Args:
+        clock: measures deadlines.
+        resolution_s: greatest delay of an expiry, in seconds.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, resolution_s: float = RESOLUTION_SECONDS) -> None:
         self._clock = clock
+        self._resolution_s = resolution_s
         self._entries: dict[int, tuple[float, Callable[[], object]]] = {}
         self._next_key = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -55,7 +60,7 @@ class DeadlineSweep:
 
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(RESOLUTION_SECONDS, self._sweep)
+        self._timer = loop.call_later(self._resolution_s, self._sweep)
 
     def _sweep(self) -> None:
         self._timer = None

@@ -118,6 +118,10 @@ class Access:
 
         return await self._by_token.load(call, token, ask)
 
+    def accepts(self, token: str) -> bool:
+        """Returns whether the grant of a caller token is cached; never waits."""
+        return self._by_token.has(token)
+
     async def check(self, call: Call, action: Action, resource: str) -> Grant:
         """Returns the caller's grant if it allows the action on the resource.
 
@@ -208,6 +212,9 @@ class _Answers(Generic[K, T]):
             self._hits += 1
         return found
 
+    def has(self, key: K) -> bool:
+        return self._answers.get(key) is not None
+
     def forget(self, key: K) -> None:
         self._answers.pop(key)
 
@@ -232,7 +239,8 @@ class _Answers(Generic[K, T]):
             answer, ttl_ms = await ask()
         except TarnError as error:
             if error.kind in (Kind.UNAUTHENTICATED, Kind.DENIED, Kind.INVALID):
-                self._refusals.put(key, error, self._clock.monotonic() + _REFUSAL_TTL_S)
+                # A copy: the traceback of this one will hold the frames of its caller, and the request in them.
+                self._refusals.put(key, error.again(), self._clock.monotonic() + _REFUSAL_TTL_S)
             raise
         self._answers.put(key, answer, begin + ttl_ms / 1000)
         return answer

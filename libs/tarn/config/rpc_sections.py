@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tarn.config.setting import setting
-from tarn.config.values import Sort, Within
+from tarn.config.values import Number, Sort, Within
 
 __all__ = ["Rpc", "RpcTls"]
 
@@ -66,6 +66,30 @@ class Rpc:
         "after the process was asked to stop. The service `live` stands for the process, whatever its stores do. "
         "`tarn up` refuses the key, because it runs several processes.",
         Sort.ADDRESS,
+    )
+    concurrent_max: int = setting(
+        "1024",
+        "Rpcs of authenticated callers that a process serves at once, streams included; more are refused.",
+        Number(128, 65_536),
+    )
+    unauthenticated_max: int = setting(
+        "64",
+        "The same for callers that have not shown a valid token yet: who logs in, and the first call with a token "
+        "until it is accepted. When all are taken, a new one takes the place of one that waits for its client. Each "
+        "may hold the memory of one message, 4 MiB.",
+        Number(8, 4096),
+    )
+    operations_max: int = setting(
+        "16384",
+        "Operations of streams, such as reads and writes of entries, that a process works on at once; streams wait "
+        "above this number. Callers without a valid token have an eighth of it apart.",
+        Number(4096, 1_000_000),
+    )
+    operations_size_bytes: int = setting(
+        "256MiB",
+        "Memory for the messages that brought these operations, and for requests above 64 KiB; streams wait, and "
+        "requests are refused, above it. Callers without a valid token have an eighth of it apart.",
+        Within(Sort.SIZE, "4MiB", "64GiB"),
     )
     drain_timeout_ms: int = setting(
         "25s",

@@ -87,7 +87,9 @@ class CompactorApplication:
         )
         register_staging(meters, self.counts, clock)
         descriptor = compactor_service_pb2.DESCRIPTOR.services_by_name["CompactorService"]
-        self.endpoints: Sequence[Endpoint] = (Endpoint(descriptor, service, access.grant),)
+        self.endpoints: Sequence[Endpoint] = (
+            Endpoint(descriptor, service, access.grant, access.accepts),
+        )
 
     async def __aenter__(self) -> Self:
         """Starts; does not wait for graveler or auth."""

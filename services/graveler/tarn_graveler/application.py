@@ -93,7 +93,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         staging_event_service_pb2: StagingEventHandler(guard, graveler),
     }
     return [
-        Endpoint(service, handler, access.grant)
+        Endpoint(service, handler, access.grant, access.accepts)
         for module, handler in handlers.items()
         for service in module.DESCRIPTOR.services_by_name.values()
     ]

@@ -220,6 +220,28 @@ async def test_a_refusal_is_kept_for_a_second(world: World) -> None:
     assert (await world.access.grant(world.call())).user_id == "bob"
 
 
+async def test_a_kept_refusal_keeps_no_caller(world: World) -> None:
+    """Thousands are kept, and a traceback holds the frames of the caller, with the whole request."""
+    world.fail(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID)
+    with pytest.raises(TarnError) as first:
+        await world.access.grant(world.call("t1.a.b"))
+    kept = world.access._by_token._refusals.get("t1.a.b")
+    assert kept is not None
+    assert kept.message == first.value.message
+    assert kept.__traceback__ is None
+    assert kept.__context__ is None
+
+
+async def test_a_token_is_accepted_while_its_grant_is_cached(world: World) -> None:
+    assert not world.access.accepts("t1.x.y")
+    await world.access.grant(world.call("t1.x.y"))
+    assert world.access.accepts("t1.x.y")
+    assert not world.access.accepts("t1.x.z")
+    world.clock.advance(5)
+    assert not world.access.accepts("t1.x.y")
+    assert len(world.auth.requests) == 1
+
+
 async def test_a_failure_of_auth_is_not_kept(world: World) -> None:
     world.fail(Kind.UNAVAILABLE, Reason.UNAVAILABLE)
     for _ in range(2):

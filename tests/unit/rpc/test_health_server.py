@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
+from tarn.rpc.process.system import SystemClock
 from tarn.rpc.server.health_server import LIVE, READY, HealthServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")  # grpc.aio shares one poller
@@ -18,7 +19,7 @@ CHECK = "/grpc.health.v1.Health/Check"
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def server() -> AsyncIterator[HealthServer]:
-    made = HealthServer("127.0.0.1:0")
+    made = HealthServer("127.0.0.1:0", SystemClock())
     yield made
     await made.close()
 
@@ -40,7 +41,7 @@ async def test_it_is_alive_from_the_start_and_ready_when_told(server: HealthServ
     address = await server.start()
     found = [(await answer(address, LIVE), await answer(address, READY))]
     for is_ready in (True, False):
-        await server.set_ready(is_ready)
+        server.set_ready(is_ready=is_ready)
         found.append((await answer(address, LIVE), await answer(address, READY)))
     yes, no = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
     assert found == [(yes, no), (yes, yes), (yes, no)]
@@ -56,7 +57,7 @@ async def test_it_serves_nothing_else(server: HealthServer) -> None:
 async def test_a_taken_address_is_an_error(server: HealthServer) -> None:
     address = await server.start()
     with pytest.raises(OSError, match=f"cannot listen on {address}"):
-        await HealthServer(address).start()
+        await HealthServer(address, SystemClock()).start()
 
 
 async def test_it_answers_no_more_after_its_close(server: HealthServer) -> None:

@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from tarn.core.errors import Kind, TarnError
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.server.grpc_server import ServerConfig
+from tarn.rpc.server.slots import SlotLimits
 from tarn.rpc.wire.errors import error_from_trailers
 from tarn.testing.servers.toy_service import (
     SERVICE,
@@ -168,7 +169,8 @@ async def test_page_larger_than_a_request_may_be_arrives(served: Served) -> None
 
 
 async def test_calls_beyond_the_bound_are_refused_as_exhausted() -> None:
-    async with serving(ServerConfig("127.0.0.1:0", concurrent_rpcs_max=1)) as served:
+    slots = SlotLimits(authenticated_max=1)
+    async with serving(ServerConfig("127.0.0.1:0", slots=slots)) as served:
         transport = transport_to(served.address)
         request = pb.ListEntriesRequest(prefix="wait")
         async with asyncio.TaskGroup() as group:

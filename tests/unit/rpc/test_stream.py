@@ -382,7 +382,7 @@ class LostClient:
     """A client that disconnects before it gets a result, as grpc.aio sometimes shows it to the server."""
 
     def __init__(self) -> None:
-        self.received = [pb.OperateRequest(operations=[lookup("a")])]
+        self.received = [pb.OperateRequest(operations=[lookup("a")]).SerializeToString()]
 
     def auth_context(self) -> dict[str, list[bytes]]:
         return {}
@@ -403,8 +403,9 @@ class LostClient:
 async def test_client_that_disconnects_before_its_result_is_not_an_error(served: Served) -> None:
     assert served.server is not None
     (streams,) = served.server._streams
+    slot = await served.server._slots.enter("peer", "", None)
     async with asyncio.timeout(5.0):
-        await streams.answer(None, LostClient())  # type: ignore[arg-type]
+        await streams.answer(slot, LostClient())  # type: ignore[arg-type]
     assert served.toy.ended == ["a"]
 
 

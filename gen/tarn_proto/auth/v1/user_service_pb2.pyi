@@ -1,4 +1,5 @@
 from tarn_proto.auth.v1 import user_pb2 as _user_pb2
+from tarn_proto.common.v1 import bound_pb2 as _bound_pb2
 from tarn_proto.common.v1 import rule_pb2 as _rule_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor

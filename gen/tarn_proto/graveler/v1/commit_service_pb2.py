@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from tarn_proto.common.v1 import bound_pb2 as tarn__proto_dot_common_dot_v1_dot_bound__pb2
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+tarn_proto/graveler/v1/commit_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\xad\x02\n\x06\x43ommit\x12\x11\n\tcommit_id\x18\x01 \x01(\t\x12\x12\n\nparent_ids\x18\x02 \x03(\t\x12\x14\n\x0cmetarange_id\x18\x03 \x01(\t\x12\x11\n\tcommitter\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ngeneration\x18\x07 \x01(\x03\x12\x38\n\x08metadata\x18\x08 \x03(\x0b\x32&.tarn.graveler.v1.Commit.MetadataEntry\x12\x12\n\nexpired_by\x18\t \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xdd\x01\n\x13\x43reateCommitRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x45\n\x08metadata\x18\x04 \x03(\x0b\x32\x33.tarn.graveler.v1.CreateCommitRequest.MetadataEntry\x12\x13\n\x0b\x61llow_empty\x18\x05 \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x83\x01\n\x14\x43reateCommitResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\x12\x13\n\x0b\x61\x64\x64\x65\x64_count\x18\x02 \x01(\x03\x12\x15\n\rchanged_count\x18\x03 \x01(\x03\x12\x15\n\rremoved_count\x18\x04 \x01(\x03\"6\n\x10GetCommitRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\"Y\n\x11GetCommitResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\x12\x1a\n\x12shadowed_commit_id\x18\x02 \x01(\t\"\xa7\x02\n\x12ListCommitsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\x14\n\x0c\x66irst_parent\x18\x05 \x01(\x08\x12\x13\n\x0b\x65xclude_ref\x18\x06 \x01(\t\x12\x11\n\tsymmetric\x18\x07 \x01(\x08\x12)\n\x05since\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tcommitter\x18\n \x01(\t\x12\r\n\x05paths\x18\x0b \x03(\t\x12\x10\n\x08prefixes\x18\x0c \x03(\t\"Y\n\x13ListCommitsResponse\x12)\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x18.tarn.graveler.v1.Commit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x80\x01\n\x14\x41nnotatePathsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"\x9b\x01\n\x15\x41nnotatePathsResponse\x12\r\n\x05paths\x18\x01 \x03(\t\x12\x16\n\x0e\x63ommit_indexes\x18\x02 \x03(\x05\x12\x10\n\x08is_final\x18\x03 \x03(\x08\x12\x30\n\x07\x63ommits\x18\x04 \x03(\x0b\x32\x1f.tarn.graveler.v1.CommitSummary\x12\x17\n\x0fnext_page_token\x18\x05 \x01(\t\"w\n\rCommitSummary\x12\x11\n\tcommit_id\x18\x01 \x01(\t\x12\x11\n\tcommitter\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07subject\x18\x04 \x01(\t\"\xc0\x01\n\x0f\x44iffRefsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x10\n\x08left_ref\x18\x02 \x01(\t\x12\x11\n\tright_ref\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\t\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\x12\x17\n\x0f\x66rom_merge_base\x18\x08 \x01(\x08\x12\x12\n\nnames_only\x18\t \x01(\x08\"\xf1\x01\n\x10\x44iffRefsResponse\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\x12\x14\n\x0cleft_entries\x18\x04 \x03(\x0c\x12\x15\n\rright_entries\x18\x05 \x03(\x0c\x12)\n\x05kinds\x18\x06 \x03(\x0e\x32\x1a.tarn.graveler.v1.DiffKind\x12\x16\n\x0eleft_commit_id\x18\x07 \x01(\t\x12\x17\n\x0fright_commit_id\x18\x08 \x01(\t\x12\x1d\n\x15merge_base_commit_ids\x18\t \x03(\tJ\x04\x08\x01\x10\x02R\x07\x63hanges\"\x9c\x01\n\x16\x44iffUncommittedRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\x12\n\nnames_only\x18\x07 \x01(\x08\"\xbb\x01\n\x17\x44iffUncommittedResponse\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\x12\x14\n\x0cleft_entries\x18\x04 \x03(\x0c\x12\x15\n\rright_entries\x18\x05 \x03(\x0c\x12)\n\x05kinds\x18\x06 \x03(\x0e\x32\x1a.tarn.graveler.v1.DiffKind\x12\x11\n\tcommit_id\x18\x07 \x01(\tJ\x04\x08\x01\x10\x02R\x07\x63hanges*h\n\x08\x44iffKind\x12\x19\n\x15\x44IFF_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44IFF_KIND_ADDED\x10\x01\x12\x15\n\x11\x44IFF_KIND_CHANGED\x10\x02\x12\x15\n\x11\x44IFF_KIND_REMOVED\x10\x03\x32\xb5\x08\n\rCommitService\x12\xa5\x01\n\x0c\x43reateCommit\x12%.tarn.graveler.v1.CreateCommitRequest\x1a&.tarn.graveler.v1.CreateCommitResponse\"F\xa2\xbb\x18\x42\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}2\x06\x63ommit\x12\x8d\x01\n\tGetCommit\x12\".tarn.graveler.v1.GetCommitRequest\x1a#.tarn.graveler.v1.GetCommitResponse\"7\x90\x02\x01\xa2\xbb\x18\x30\n\x08ReadRepo\x12$repository/{repository_id}/ref/{ref}\x12\xd6\x01\n\x0bListCommits\x12$.tarn.graveler.v1.ListCommitsRequest\x1a%.tarn.graveler.v1.ListCommitsResponse\"z\x90\x02\x01\xa2\xbb\x18s\n\x08ReadRepo\x12$repository/{repository_id}/ref/{ref}\x1a\x41\n\x07\x65xclude\x12\x08ReadRepo\x1a,repository/{repository_id}/ref/{exclude_ref}\x12\x99\x01\n\rAnnotatePaths\x12&.tarn.graveler.v1.AnnotatePathsRequest\x1a\'.tarn.graveler.v1.AnnotatePathsResponse\"7\x90\x02\x01\xa2\xbb\x18\x30\n\x08ReadRepo\x12$repository/{repository_id}/ref/{ref}\x12\xce\x01\n\x08\x44iffRefs\x12!.tarn.graveler.v1.DiffRefsRequest\x1a\".tarn.graveler.v1.DiffRefsResponse\"{\x90\x02\x01\xa2\xbb\x18t\n\x08ReadRepo\x12)repository/{repository_id}/ref/{left_ref}\x1a=\n\x05right\x12\x08ReadRepo\x1a*repository/{repository_id}/ref/{right_ref}\x12\xa5\x01\n\x0f\x44iffUncommitted\x12(.tarn.graveler.v1.DiffUncommittedRequest\x1a).tarn.graveler.v1.DiffUncommittedResponse\"=\x90\x02\x01\xa2\xbb\x18\x36\n\x08ReadRepo\x12*repository/{repository_id}/ref/{branch_id}b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+tarn_proto/graveler/v1/commit_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a tarn_proto/common/v1/bound.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\xad\x02\n\x06\x43ommit\x12\x11\n\tcommit_id\x18\x01 \x01(\t\x12\x12\n\nparent_ids\x18\x02 \x03(\t\x12\x14\n\x0cmetarange_id\x18\x03 \x01(\t\x12\x11\n\tcommitter\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ngeneration\x18\x07 \x01(\x03\x12\x38\n\x08metadata\x18\x08 \x03(\x0b\x32&.tarn.graveler.v1.Commit.MetadataEntry\x12\x12\n\nexpired_by\x18\t \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe4\x01\n\x13\x43reateCommitRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12L\n\x08metadata\x18\x04 \x03(\x0b\x32\x33.tarn.graveler.v1.CreateCommitRequest.MetadataEntryB\x05\xa8\xbb\x18\x80 \x12\x13\n\x0b\x61llow_empty\x18\x05 \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x83\x01\n\x14\x43reateCommitResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\x12\x13\n\x0b\x61\x64\x64\x65\x64_count\x18\x02 \x01(\x03\x12\x15\n\rchanged_count\x18\x03 \x01(\x03\x12\x15\n\rremoved_count\x18\x04 \x01(\x03\"6\n\x10GetCommitRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\"Y\n\x11GetCommitResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\x12\x1a\n\x12shadowed_commit_id\x18\x02 \x01(\t\"\xb3\x02\n\x12ListCommitsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\x14\n\x0c\x66irst_parent\x18\x05 \x01(\x08\x12\x13\n\x0b\x65xclude_ref\x18\x06 \x01(\t\x12\x11\n\tsymmetric\x18\x07 \x01(\x08\x12)\n\x05since\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tcommitter\x18\n \x01(\t\x12\x13\n\x05paths\x18\x0b \x03(\tB\x04\xa8\xbb\x18\x64\x12\x16\n\x08prefixes\x18\x0c \x03(\tB\x04\xa8\xbb\x18\x64\"Y\n\x13ListCommitsResponse\x12)\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x18.tarn.graveler.v1.Commit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x80\x01\n\x14\x41nnotatePathsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"\x9b\x01\n\x15\x41nnotatePathsResponse\x12\r\n\x05paths\x18\x01 \x03(\t\x12\x16\n\x0e\x63ommit_indexes\x18\x02 \x03(\x05\x12\x10\n\x08is_final\x18\x03 \x03(\x08\x12\x30\n\x07\x63ommits\x18\x04 \x03(\x0b\x32\x1f.tarn.graveler.v1.CommitSummary\x12\x17\n\x0fnext_page_token\x18\x05 \x01(\t\"w\n\rCommitSummary\x12\x11\n\tcommit_id\x18\x01 \x01(\t\x12\x11\n\tcommitter\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07subject\x18\x04 \x01(\t\"\xc0\x01\n\x0f\x44iffRefsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x10\n\x08left_ref\x18\x02 \x01(\t\x12\x11\n\tright_ref\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\t\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\x12\x17\n\x0f\x66rom_merge_base\x18\x08 \x01(\x08\x12\x12\n\nnames_only\x18\t \x01(\x08\"\xf1\x01\n\x10\x44iffRefsResponse\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\x12\x14\n\x0cleft_entries\x18\x04 \x03(\x0c\x12\x15\n\rright_entries\x18\x05 \x03(\x0c\x12)\n\x05kinds\x18\x06 \x03(\x0e\x32\x1a.tarn.graveler.v1.DiffKind\x12\x16\n\x0eleft_commit_id\x18\x07 \x01(\t\x12\x17\n\x0fright_commit_id\x18\x08 \x01(\t\x12\x1d\n\x15merge_base_commit_ids\x18\t \x03(\tJ\x04\x08\x01\x10\x02R\x07\x63hanges\"\x9c\x01\n\x16\x44iffUncommittedRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\x12\n\nnames_only\x18\x07 \x01(\x08\"\xbb\x01\n\x17\x44iffUncommittedResponse\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\x12\x14\n\x0cleft_entries\x18\x04 \x03(\x0c\x12\x15\n\rright_entries\x18\x05 \x03(\x0c\x12)\n\x05kinds\x18\x06 \x03(\x0e\x32\x1a.tarn.graveler.v1.DiffKind\x12\x11\n\tcommit_id\x18\x07 \x01(\tJ\x04\x08\x01\x10\x02R\x07\x63hanges*h\n\x08\x44iffKind\x12\x19\n\x15\x44IFF_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44IFF_KIND_ADDED\x10\x01\x12\x15\n\x11\x44IFF_KIND_CHANGED\x10\x02\x12\x15\n\x11\x44IFF_KIND_REMOVED\x10\x03\x32\xb5\x08\n\rCommitService\x12\xa5\x01\n\x0c\x43reateCommit\x12%.tarn.graveler.v1.CreateCommitRequest\x1a&.tarn.graveler.v1.CreateCommitResponse\"F\xa2\xbb\x18\x42\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}2\x06\x63ommit\x12\x8d\x01\n\tGetCommit\x12\".tarn.graveler.v1.GetCommitRequest\x1a#.tarn.graveler.v1.GetCommitResponse\"7\x90\x02\x01\xa2\xbb\x18\x30\n\x08ReadRepo\x12$repository/{repository_id}/ref/{ref}\x12\xd6\x01\n\x0bListCommits\x12$.tarn.graveler.v1.ListCommitsRequest\x1a%.tarn.graveler.v1.ListCommitsResponse\"z\x90\x02\x01\xa2\xbb\x18s\n\x08ReadRepo\x12$repository/{repository_id}/ref/{ref}\x1a\x41\n\x07\x65xclude\x12\x08ReadRepo\x1a,repository/{repository_id}/ref/{exclude_ref}\x12\x99\x01\n\rAnnotatePaths\x12&.tarn.graveler.v1.AnnotatePathsRequest\x1a\'.tarn.graveler.v1.AnnotatePathsResponse\"7\x90\x02\x01\xa2\xbb\x18\x30\n\x08ReadRepo\x12$repository/{repository_id}/ref/{ref}\x12\xce\x01\n\x08\x44iffRefs\x12!.tarn.graveler.v1.DiffRefsRequest\x1a\".tarn.graveler.v1.DiffRefsResponse\"{\x90\x02\x01\xa2\xbb\x18t\n\x08ReadRepo\x12)repository/{repository_id}/ref/{left_ref}\x1a=\n\x05right\x12\x08ReadRepo\x1a*repository/{repository_id}/ref/{right_ref}\x12\xa5\x01\n\x0f\x44iffUncommitted\x12(.tarn.graveler.v1.DiffUncommittedRequest\x1a).tarn.graveler.v1.DiffUncommittedResponse\"=\x90\x02\x01\xa2\xbb\x18\x36\n\x08ReadRepo\x12*repository/{repository_id}/ref/{branch_id}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +38,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMMIT_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_CREATECOMMITREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_CREATECOMMITREQUEST_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_CREATECOMMITREQUEST'].fields_by_name['metadata']._loaded_options = None
+  _globals['_CREATECOMMITREQUEST'].fields_by_name['metadata']._serialized_options = b'\250\273\030\200 '
+  _globals['_LISTCOMMITSREQUEST'].fields_by_name['paths']._loaded_options = None
+  _globals['_LISTCOMMITSREQUEST'].fields_by_name['paths']._serialized_options = b'\250\273\030d'
+  _globals['_LISTCOMMITSREQUEST'].fields_by_name['prefixes']._loaded_options = None
+  _globals['_LISTCOMMITSREQUEST'].fields_by_name['prefixes']._serialized_options = b'\250\273\030d'
   _globals['_COMMITSERVICE'].methods_by_name['CreateCommit']._loaded_options = None
   _globals['_COMMITSERVICE'].methods_by_name['CreateCommit']._serialized_options = b'\242\273\030B\n\tWriteRepo\022-repository/{repository_id}/branch/{branch_id}2\006commit'
   _globals['_COMMITSERVICE'].methods_by_name['GetCommit']._loaded_options = None
@@ -49,40 +56,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMMITSERVICE'].methods_by_name['DiffRefs']._serialized_options = b'\220\002\001\242\273\030t\n\010ReadRepo\022)repository/{repository_id}/ref/{left_ref}\032=\n\005right\022\010ReadRepo\032*repository/{repository_id}/ref/{right_ref}'
   _globals['_COMMITSERVICE'].methods_by_name['DiffUncommitted']._loaded_options = None
   _globals['_COMMITSERVICE'].methods_by_name['DiffUncommitted']._serialized_options = b'\220\002\001\242\273\0306\n\010ReadRepo\022*repository/{repository_id}/ref/{branch_id}'
-  _globals['_DIFFKIND']._serialized_start=2527
-  _globals['_DIFFKIND']._serialized_end=2631
-  _globals['_COMMIT']._serialized_start=132
-  _globals['_COMMIT']._serialized_end=433
-  _globals['_COMMIT_METADATAENTRY']._serialized_start=386
-  _globals['_COMMIT_METADATAENTRY']._serialized_end=433
-  _globals['_CREATECOMMITREQUEST']._serialized_start=436
-  _globals['_CREATECOMMITREQUEST']._serialized_end=657
-  _globals['_CREATECOMMITREQUEST_METADATAENTRY']._serialized_start=386
-  _globals['_CREATECOMMITREQUEST_METADATAENTRY']._serialized_end=433
-  _globals['_CREATECOMMITRESPONSE']._serialized_start=660
-  _globals['_CREATECOMMITRESPONSE']._serialized_end=791
-  _globals['_GETCOMMITREQUEST']._serialized_start=793
-  _globals['_GETCOMMITREQUEST']._serialized_end=847
-  _globals['_GETCOMMITRESPONSE']._serialized_start=849
-  _globals['_GETCOMMITRESPONSE']._serialized_end=938
-  _globals['_LISTCOMMITSREQUEST']._serialized_start=941
-  _globals['_LISTCOMMITSREQUEST']._serialized_end=1236
-  _globals['_LISTCOMMITSRESPONSE']._serialized_start=1238
-  _globals['_LISTCOMMITSRESPONSE']._serialized_end=1327
-  _globals['_ANNOTATEPATHSREQUEST']._serialized_start=1330
-  _globals['_ANNOTATEPATHSREQUEST']._serialized_end=1458
-  _globals['_ANNOTATEPATHSRESPONSE']._serialized_start=1461
-  _globals['_ANNOTATEPATHSRESPONSE']._serialized_end=1616
-  _globals['_COMMITSUMMARY']._serialized_start=1618
-  _globals['_COMMITSUMMARY']._serialized_end=1737
-  _globals['_DIFFREFSREQUEST']._serialized_start=1740
-  _globals['_DIFFREFSREQUEST']._serialized_end=1932
-  _globals['_DIFFREFSRESPONSE']._serialized_start=1935
-  _globals['_DIFFREFSRESPONSE']._serialized_end=2176
-  _globals['_DIFFUNCOMMITTEDREQUEST']._serialized_start=2179
-  _globals['_DIFFUNCOMMITTEDREQUEST']._serialized_end=2335
-  _globals['_DIFFUNCOMMITTEDRESPONSE']._serialized_start=2338
-  _globals['_DIFFUNCOMMITTEDRESPONSE']._serialized_end=2525
-  _globals['_COMMITSERVICE']._serialized_start=2634
-  _globals['_COMMITSERVICE']._serialized_end=3711
+  _globals['_DIFFKIND']._serialized_start=2580
+  _globals['_DIFFKIND']._serialized_end=2684
+  _globals['_COMMIT']._serialized_start=166
+  _globals['_COMMIT']._serialized_end=467
+  _globals['_COMMIT_METADATAENTRY']._serialized_start=420
+  _globals['_COMMIT_METADATAENTRY']._serialized_end=467
+  _globals['_CREATECOMMITREQUEST']._serialized_start=470
+  _globals['_CREATECOMMITREQUEST']._serialized_end=698
+  _globals['_CREATECOMMITREQUEST_METADATAENTRY']._serialized_start=420
+  _globals['_CREATECOMMITREQUEST_METADATAENTRY']._serialized_end=467
+  _globals['_CREATECOMMITRESPONSE']._serialized_start=701
+  _globals['_CREATECOMMITRESPONSE']._serialized_end=832
+  _globals['_GETCOMMITREQUEST']._serialized_start=834
+  _globals['_GETCOMMITREQUEST']._serialized_end=888
+  _globals['_GETCOMMITRESPONSE']._serialized_start=890
+  _globals['_GETCOMMITRESPONSE']._serialized_end=979
+  _globals['_LISTCOMMITSREQUEST']._serialized_start=982
+  _globals['_LISTCOMMITSREQUEST']._serialized_end=1289
+  _globals['_LISTCOMMITSRESPONSE']._serialized_start=1291
+  _globals['_LISTCOMMITSRESPONSE']._serialized_end=1380
+  _globals['_ANNOTATEPATHSREQUEST']._serialized_start=1383
+  _globals['_ANNOTATEPATHSREQUEST']._serialized_end=1511
+  _globals['_ANNOTATEPATHSRESPONSE']._serialized_start=1514
+  _globals['_ANNOTATEPATHSRESPONSE']._serialized_end=1669
+  _globals['_COMMITSUMMARY']._serialized_start=1671
+  _globals['_COMMITSUMMARY']._serialized_end=1790
+  _globals['_DIFFREFSREQUEST']._serialized_start=1793
+  _globals['_DIFFREFSREQUEST']._serialized_end=1985
+  _globals['_DIFFREFSRESPONSE']._serialized_start=1988
+  _globals['_DIFFREFSRESPONSE']._serialized_end=2229
+  _globals['_DIFFUNCOMMITTEDREQUEST']._serialized_start=2232
+  _globals['_DIFFUNCOMMITTEDREQUEST']._serialized_end=2388
+  _globals['_DIFFUNCOMMITTEDRESPONSE']._serialized_start=2391
+  _globals['_DIFFUNCOMMITTEDRESPONSE']._serialized_end=2578
+  _globals['_COMMITSERVICE']._serialized_start=2687
+  _globals['_COMMITSERVICE']._serialized_end=3764
 # @@protoc_insertion_point(module_scope)

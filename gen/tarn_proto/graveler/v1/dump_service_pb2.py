@@ -22,17 +22,20 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from tarn_proto.common.v1 import bound_pb2 as tarn__proto_dot_common_dot_v1_dot_bound__pb2
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 from tarn_proto.graveler.v1 import repository_service_pb2 as tarn__proto_dot_graveler_dot_v1_dot_repository__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)tarn_proto/graveler/v1/dump_service.proto\x12\x10tarn.graveler.v1\x1a\x1ftarn_proto/common/v1/rule.proto\x1a/tarn_proto/graveler/v1/repository_service.proto\"O\n\x0fReadDumpRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"l\n\x10ReadDumpResponse\x12\r\n\x05lines\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x30\n\nrepository\x18\x03 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository\"v\n\x13\x42\x65ginRestoreRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x19\n\x11storage_namespace\x18\x02 \x01(\t\x12\x19\n\x11\x64\x65\x66\x61ult_branch_id\x18\x03 \x01(\t\x12\x12\n\nrestore_id\x18\x04 \x01(\t\"H\n\x14\x42\x65ginRestoreResponse\x12\x30\n\nrepository\x18\x01 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository\"h\n\x14ReadNamespaceRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x12\n\nrestore_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x15ReadNamespaceResponse\x12\r\n\x05lines\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x15\n\rdamaged_paths\x18\x03 \x03(\t\"Q\n\x15RestoreRecordsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x12\n\nrestore_id\x18\x02 \x01(\t\x12\r\n\x05lines\x18\x03 \x03(\t\"\x18\n\x16RestoreRecordsResponse\"W\n\x14\x46inishRestoreRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x12\n\nrestore_id\x18\x02 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x03 \x01(\t\"I\n\x15\x46inishRestoreResponse\x12\x30\n\nrepository\x18\x01 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository2\xba\x06\n\x0b\x44umpService\x12\x86\x01\n\x08ReadDump\x12!.tarn.graveler.v1.ReadDumpRequest\x1a\".tarn.graveler.v1.ReadDumpResponse\"3\x90\x02\x01\xa2\xbb\x18,\n\x08ReadRepo\x12 repository/{repository_id}/ref/*\x12\xca\x01\n\x0c\x42\x65ginRestore\x12%.tarn.graveler.v1.BeginRestoreRequest\x1a&.tarn.graveler.v1.BeginRestoreResponse\"k\xa2\xbb\x18g\n\nCreateRepo\x12\x1arepository/{repository_id}\x1a\x35\n\x06\x61ttach\x12\x0f\x41ttachNamespace\x1a\x1arepository/{repository_id}2\x06\x61lways\x12\x95\x01\n\rReadNamespace\x12&.tarn.graveler.v1.ReadNamespaceRequest\x1a\'.tarn.graveler.v1.ReadNamespaceResponse\"3\x90\x02\x01\xa2\xbb\x18,\n\x08ReadRepo\x12 repository/{repository_id}/ref/*\x12\x9e\x01\n\x0eRestoreRecords\x12\'.tarn.graveler.v1.RestoreRecordsRequest\x1a(.tarn.graveler.v1.RestoreRecordsResponse\"9\xa2\xbb\x18\x35\n\x0f\x41ttachNamespace\x12\x1arepository/{repository_id}2\x06\x61lways\x12\x9b\x01\n\rFinishRestore\x12&.tarn.graveler.v1.FinishRestoreRequest\x1a\'.tarn.graveler.v1.FinishRestoreResponse\"9\xa2\xbb\x18\x35\n\x0f\x41ttachNamespace\x12\x1arepository/{repository_id}2\x06\x61lwaysb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)tarn_proto/graveler/v1/dump_service.proto\x12\x10tarn.graveler.v1\x1a tarn_proto/common/v1/bound.proto\x1a\x1ftarn_proto/common/v1/rule.proto\x1a/tarn_proto/graveler/v1/repository_service.proto\"O\n\x0fReadDumpRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"l\n\x10ReadDumpResponse\x12\r\n\x05lines\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x30\n\nrepository\x18\x03 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository\"v\n\x13\x42\x65ginRestoreRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x19\n\x11storage_namespace\x18\x02 \x01(\t\x12\x19\n\x11\x64\x65\x66\x61ult_branch_id\x18\x03 \x01(\t\x12\x12\n\nrestore_id\x18\x04 \x01(\t\"H\n\x14\x42\x65ginRestoreResponse\x12\x30\n\nrepository\x18\x01 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository\"h\n\x14ReadNamespaceRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x12\n\nrestore_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x15ReadNamespaceResponse\x12\r\n\x05lines\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x15\n\rdamaged_paths\x18\x03 \x03(\t\"X\n\x15RestoreRecordsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x12\n\nrestore_id\x18\x02 \x01(\t\x12\x14\n\x05lines\x18\x03 \x03(\tB\x05\xa8\xbb\x18\xf4\x03\"\x18\n\x16RestoreRecordsResponse\"W\n\x14\x46inishRestoreRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x12\n\nrestore_id\x18\x02 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x03 \x01(\t\"I\n\x15\x46inishRestoreResponse\x12\x30\n\nrepository\x18\x01 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository2\xba\x06\n\x0b\x44umpService\x12\x86\x01\n\x08ReadDump\x12!.tarn.graveler.v1.ReadDumpRequest\x1a\".tarn.graveler.v1.ReadDumpResponse\"3\x90\x02\x01\xa2\xbb\x18,\n\x08ReadRepo\x12 repository/{repository_id}/ref/*\x12\xca\x01\n\x0c\x42\x65ginRestore\x12%.tarn.graveler.v1.BeginRestoreRequest\x1a&.tarn.graveler.v1.BeginRestoreResponse\"k\xa2\xbb\x18g\n\nCreateRepo\x12\x1arepository/{repository_id}\x1a\x35\n\x06\x61ttach\x12\x0f\x41ttachNamespace\x1a\x1arepository/{repository_id}2\x06\x61lways\x12\x95\x01\n\rReadNamespace\x12&.tarn.graveler.v1.ReadNamespaceRequest\x1a\'.tarn.graveler.v1.ReadNamespaceResponse\"3\x90\x02\x01\xa2\xbb\x18,\n\x08ReadRepo\x12 repository/{repository_id}/ref/*\x12\x9e\x01\n\x0eRestoreRecords\x12\'.tarn.graveler.v1.RestoreRecordsRequest\x1a(.tarn.graveler.v1.RestoreRecordsResponse\"9\xa2\xbb\x18\x35\n\x0f\x41ttachNamespace\x12\x1arepository/{repository_id}2\x06\x61lways\x12\x9b\x01\n\rFinishRestore\x12&.tarn.graveler.v1.FinishRestoreRequest\x1a\'.tarn.graveler.v1.FinishRestoreResponse\"9\xa2\xbb\x18\x35\n\x0f\x41ttachNamespace\x12\x1arepository/{repository_id}2\x06\x61lwaysb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tarn_proto.graveler.v1.dump_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_RESTORERECORDSREQUEST'].fields_by_name['lines']._loaded_options = None
+  _globals['_RESTORERECORDSREQUEST'].fields_by_name['lines']._serialized_options = b'\250\273\030\364\003'
   _globals['_DUMPSERVICE'].methods_by_name['ReadDump']._loaded_options = None
   _globals['_DUMPSERVICE'].methods_by_name['ReadDump']._serialized_options = b'\220\002\001\242\273\030,\n\010ReadRepo\022 repository/{repository_id}/ref/*'
   _globals['_DUMPSERVICE'].methods_by_name['BeginRestore']._loaded_options = None
@@ -43,26 +46,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DUMPSERVICE'].methods_by_name['RestoreRecords']._serialized_options = b'\242\273\0305\n\017AttachNamespace\022\032repository/{repository_id}2\006always'
   _globals['_DUMPSERVICE'].methods_by_name['FinishRestore']._loaded_options = None
   _globals['_DUMPSERVICE'].methods_by_name['FinishRestore']._serialized_options = b'\242\273\0305\n\017AttachNamespace\022\032repository/{repository_id}2\006always'
-  _globals['_READDUMPREQUEST']._serialized_start=145
-  _globals['_READDUMPREQUEST']._serialized_end=224
-  _globals['_READDUMPRESPONSE']._serialized_start=226
-  _globals['_READDUMPRESPONSE']._serialized_end=334
-  _globals['_BEGINRESTOREREQUEST']._serialized_start=336
-  _globals['_BEGINRESTOREREQUEST']._serialized_end=454
-  _globals['_BEGINRESTORERESPONSE']._serialized_start=456
-  _globals['_BEGINRESTORERESPONSE']._serialized_end=528
-  _globals['_READNAMESPACEREQUEST']._serialized_start=530
-  _globals['_READNAMESPACEREQUEST']._serialized_end=634
-  _globals['_READNAMESPACERESPONSE']._serialized_start=636
-  _globals['_READNAMESPACERESPONSE']._serialized_end=722
-  _globals['_RESTORERECORDSREQUEST']._serialized_start=724
-  _globals['_RESTORERECORDSREQUEST']._serialized_end=805
-  _globals['_RESTORERECORDSRESPONSE']._serialized_start=807
-  _globals['_RESTORERECORDSRESPONSE']._serialized_end=831
-  _globals['_FINISHRESTOREREQUEST']._serialized_start=833
-  _globals['_FINISHRESTOREREQUEST']._serialized_end=920
-  _globals['_FINISHRESTORERESPONSE']._serialized_start=922
-  _globals['_FINISHRESTORERESPONSE']._serialized_end=995
-  _globals['_DUMPSERVICE']._serialized_start=998
-  _globals['_DUMPSERVICE']._serialized_end=1824
+  _globals['_READDUMPREQUEST']._serialized_start=179
+  _globals['_READDUMPREQUEST']._serialized_end=258
+  _globals['_READDUMPRESPONSE']._serialized_start=260
+  _globals['_READDUMPRESPONSE']._serialized_end=368
+  _globals['_BEGINRESTOREREQUEST']._serialized_start=370
+  _globals['_BEGINRESTOREREQUEST']._serialized_end=488
+  _globals['_BEGINRESTORERESPONSE']._serialized_start=490
+  _globals['_BEGINRESTORERESPONSE']._serialized_end=562
+  _globals['_READNAMESPACEREQUEST']._serialized_start=564
+  _globals['_READNAMESPACEREQUEST']._serialized_end=668
+  _globals['_READNAMESPACERESPONSE']._serialized_start=670
+  _globals['_READNAMESPACERESPONSE']._serialized_end=756
+  _globals['_RESTORERECORDSREQUEST']._serialized_start=758
+  _globals['_RESTORERECORDSREQUEST']._serialized_end=846
+  _globals['_RESTORERECORDSRESPONSE']._serialized_start=848
+  _globals['_RESTORERECORDSRESPONSE']._serialized_end=872
+  _globals['_FINISHRESTOREREQUEST']._serialized_start=874
+  _globals['_FINISHRESTOREREQUEST']._serialized_end=961
+  _globals['_FINISHRESTORERESPONSE']._serialized_start=963
+  _globals['_FINISHRESTORERESPONSE']._serialized_end=1036
+  _globals['_DUMPSERVICE']._serialized_start=1039
+  _globals['_DUMPSERVICE']._serialized_end=1865
 # @@protoc_insertion_point(module_scope)

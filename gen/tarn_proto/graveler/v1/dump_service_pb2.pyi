@@ -1,3 +1,4 @@
+from tarn_proto.common.v1 import bound_pb2 as _bound_pb2
 from tarn_proto.common.v1 import rule_pb2 as _rule_pb2
 from tarn_proto.graveler.v1 import repository_service_pb2 as _repository_service_pb2
 from google.protobuf.internal import containers as _containers

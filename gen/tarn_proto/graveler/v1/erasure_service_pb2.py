@@ -23,16 +23,19 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from tarn_proto.common.v1 import bound_pb2 as tarn__proto_dot_common_dot_v1_dot_bound__pb2
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,tarn_proto/graveler/v1/erasure_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\xd9\x02\n\x0f\x44oomedNamespace\x12\x19\n\x11storage_namespace\x18\x01 \x01(\t\x12\x15\n\rrepository_id\x18\x02 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x03 \x01(\t\x12-\n\tdoom_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x39\n\x15purge_not_before_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10purge_begin_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0epurge_end_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cpurged_count\x18\x08 \x01(\x03\x12\x14\n\x0cpurged_bytes\x18\t \x01(\x03\"D\n\x1bListDoomedNamespacesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"n\n\x1cListDoomedNamespacesResponse\x12\x35\n\nnamespaces\x18\x01 \x03(\x0b\x32!.tarn.graveler.v1.DoomedNamespace\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"D\n\x11\x42\x65ginPurgeRequest\x12\x19\n\x11storage_namespace\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\"J\n\x12\x42\x65ginPurgeResponse\x12\x34\n\tnamespace\x18\x01 \x01(\x0b\x32!.tarn.graveler.v1.DoomedNamespace\"n\n\x0f\x45ndPurgeRequest\x12\x19\n\x11storage_namespace\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x14\n\x0cpurged_count\x18\x03 \x01(\x03\x12\x14\n\x0cpurged_bytes\x18\x04 \x01(\x03\"H\n\x10\x45ndPurgeResponse\x12\x34\n\tnamespace\x18\x01 \x01(\x0b\x32!.tarn.graveler.v1.DoomedNamespace\"2\n\x15SpareNamespaceRequest\x12\x19\n\x11storage_namespace\x18\x01 \x01(\t\"\x18\n\x16SpareNamespaceResponse\"u\n\x15ListStagedRowsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"u\n\x16ListStagedRowsResponse\x12\x11\n\tbranch_id\x18\x01 \x01(\t\x12\r\n\x05paths\x18\x02 \x03(\t\x12\x11\n\taddresses\x18\x03 \x01(\x0c\x12\r\n\x05sizes\x18\x04 \x03(\x03\x12\x17\n\x0fnext_page_token\x18\x05 \x01(\t\"b\n\x15\x45raseAddressesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0f\n\x07plan_id\x18\x03 \x01(\t\x12\x11\n\taddresses\x18\x04 \x01(\x0c\"\x18\n\x16\x45raseAddressesResponse\"\x89\x01\n\x14\x44iscardErasedRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x11\n\tbranch_id\x18\x03 \x01(\t\x12\r\n\x05paths\x18\x04 \x03(\t\x12\x11\n\taddresses\x18\x05 \x01(\x0c\x12\x15\n\rvalidate_only\x18\x06 \x01(\x08\"K\n\x15\x44iscardErasedResponse\x12\x32\n\x08outcomes\x18\x01 \x03(\x0e\x32 .tarn.graveler.v1.DiscardOutcome*\xa9\x01\n\x0e\x44iscardOutcome\x12\x1f\n\x1b\x44ISCARD_OUTCOME_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x44ISCARD_OUTCOME_DISCARDED\x10\x01\x12\x1c\n\x18\x44ISCARD_OUTCOME_REPLACED\x10\x02\x12\x1d\n\x19\x44ISCARD_OUTCOME_COMMITTED\x10\x03\x12\x1a\n\x16\x44ISCARD_OUTCOME_ABSENT\x10\x04\x32\xaa\x08\n\x0e\x45rasureService\x12\x9e\x01\n\x14ListDoomedNamespaces\x12-.tarn.graveler.v1.ListDoomedNamespacesRequest\x1a..tarn.graveler.v1.ListDoomedNamespacesResponse\"\'\x90\x02\x01\xa2\xbb\x18 \n\x10ManageCollection\x12\x0crepository/*\x12\x85\x01\n\nBeginPurge\x12#.tarn.graveler.v1.BeginPurgeRequest\x1a$.tarn.graveler.v1.BeginPurgeResponse\",\xa2\xbb\x18(\n\x10ManageCollection\x12\x0crepository/*2\x06\x61lways\x12\x7f\n\x08\x45ndPurge\x12!.tarn.graveler.v1.EndPurgeRequest\x1a\".tarn.graveler.v1.EndPurgeResponse\",\xa2\xbb\x18(\n\x10ManageCollection\x12\x0crepository/*2\x06\x61lways\x12\x91\x01\n\x0eSpareNamespace\x12\'.tarn.graveler.v1.SpareNamespaceRequest\x1a(.tarn.graveler.v1.SpareNamespaceResponse\",\xa2\xbb\x18(\n\x10ManageCollection\x12\x0crepository/*2\x06\x61lways\x12\x93\x01\n\x0eListStagedRows\x12\'.tarn.graveler.v1.ListStagedRowsRequest\x1a(.tarn.graveler.v1.ListStagedRowsResponse\".\x90\x02\x01\xa2\xbb\x18\'\n\tEraseData\x12\x1arepository/{repository_id}\x12\x98\x01\n\x0e\x45raseAddresses\x12\'.tarn.graveler.v1.EraseAddressesRequest\x1a(.tarn.graveler.v1.EraseAddressesResponse\"3\xa2\xbb\x18/\n\tEraseData\x12\x1arepository/{repository_id}2\x06\x61lways\x12\xa8\x01\n\rDiscardErased\x12&.tarn.graveler.v1.DiscardErasedRequest\x1a\'.tarn.graveler.v1.DiscardErasedResponse\"F\xa2\xbb\x18\x42\n\tEraseData\x12-repository/{repository_id}/branch/{branch_id}2\x06\x61lwaysb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,tarn_proto/graveler/v1/erasure_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a tarn_proto/common/v1/bound.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\xd9\x02\n\x0f\x44oomedNamespace\x12\x19\n\x11storage_namespace\x18\x01 \x01(\t\x12\x15\n\rrepository_id\x18\x02 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x03 \x01(\t\x12-\n\tdoom_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x39\n\x15purge_not_before_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10purge_begin_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0epurge_end_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cpurged_count\x18\x08 \x01(\x03\x12\x14\n\x0cpurged_bytes\x18\t \x01(\x03\"D\n\x1bListDoomedNamespacesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"n\n\x1cListDoomedNamespacesResponse\x12\x35\n\nnamespaces\x18\x01 \x03(\x0b\x32!.tarn.graveler.v1.DoomedNamespace\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"D\n\x11\x42\x65ginPurgeRequest\x12\x19\n\x11storage_namespace\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\"J\n\x12\x42\x65ginPurgeResponse\x12\x34\n\tnamespace\x18\x01 \x01(\x0b\x32!.tarn.graveler.v1.DoomedNamespace\"n\n\x0f\x45ndPurgeRequest\x12\x19\n\x11storage_namespace\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x14\n\x0cpurged_count\x18\x03 \x01(\x03\x12\x14\n\x0cpurged_bytes\x18\x04 \x01(\x03\"H\n\x10\x45ndPurgeResponse\x12\x34\n\tnamespace\x18\x01 \x01(\x0b\x32!.tarn.graveler.v1.DoomedNamespace\"2\n\x15SpareNamespaceRequest\x12\x19\n\x11storage_namespace\x18\x01 \x01(\t\"\x18\n\x16SpareNamespaceResponse\"u\n\x15ListStagedRowsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"u\n\x16ListStagedRowsResponse\x12\x11\n\tbranch_id\x18\x01 \x01(\t\x12\r\n\x05paths\x18\x02 \x03(\t\x12\x11\n\taddresses\x18\x03 \x01(\x0c\x12\r\n\x05sizes\x18\x04 \x03(\x03\x12\x17\n\x0fnext_page_token\x18\x05 \x01(\t\"b\n\x15\x45raseAddressesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0f\n\x07plan_id\x18\x03 \x01(\t\x12\x11\n\taddresses\x18\x04 \x01(\x0c\"\x18\n\x16\x45raseAddressesResponse\"\x90\x01\n\x14\x44iscardErasedRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x11\n\tbranch_id\x18\x03 \x01(\t\x12\x14\n\x05paths\x18\x04 \x03(\tB\x05\xa8\xbb\x18\xe8\x07\x12\x11\n\taddresses\x18\x05 \x01(\x0c\x12\x15\n\rvalidate_only\x18\x06 \x01(\x08\"K\n\x15\x44iscardErasedResponse\x12\x32\n\x08outcomes\x18\x01 \x03(\x0e\x32 .tarn.graveler.v1.DiscardOutcome*\xa9\x01\n\x0e\x44iscardOutcome\x12\x1f\n\x1b\x44ISCARD_OUTCOME_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x44ISCARD_OUTCOME_DISCARDED\x10\x01\x12\x1c\n\x18\x44ISCARD_OUTCOME_REPLACED\x10\x02\x12\x1d\n\x19\x44ISCARD_OUTCOME_COMMITTED\x10\x03\x12\x1a\n\x16\x44ISCARD_OUTCOME_ABSENT\x10\x04\x32\xaa\x08\n\x0e\x45rasureService\x12\x9e\x01\n\x14ListDoomedNamespaces\x12-.tarn.graveler.v1.ListDoomedNamespacesRequest\x1a..tarn.graveler.v1.ListDoomedNamespacesResponse\"\'\x90\x02\x01\xa2\xbb\x18 \n\x10ManageCollection\x12\x0crepository/*\x12\x85\x01\n\nBeginPurge\x12#.tarn.graveler.v1.BeginPurgeRequest\x1a$.tarn.graveler.v1.BeginPurgeResponse\",\xa2\xbb\x18(\n\x10ManageCollection\x12\x0crepository/*2\x06\x61lways\x12\x7f\n\x08\x45ndPurge\x12!.tarn.graveler.v1.EndPurgeRequest\x1a\".tarn.graveler.v1.EndPurgeResponse\",\xa2\xbb\x18(\n\x10ManageCollection\x12\x0crepository/*2\x06\x61lways\x12\x91\x01\n\x0eSpareNamespace\x12\'.tarn.graveler.v1.SpareNamespaceRequest\x1a(.tarn.graveler.v1.SpareNamespaceResponse\",\xa2\xbb\x18(\n\x10ManageCollection\x12\x0crepository/*2\x06\x61lways\x12\x93\x01\n\x0eListStagedRows\x12\'.tarn.graveler.v1.ListStagedRowsRequest\x1a(.tarn.graveler.v1.ListStagedRowsResponse\".\x90\x02\x01\xa2\xbb\x18\'\n\tEraseData\x12\x1arepository/{repository_id}\x12\x98\x01\n\x0e\x45raseAddresses\x12\'.tarn.graveler.v1.EraseAddressesRequest\x1a(.tarn.graveler.v1.EraseAddressesResponse\"3\xa2\xbb\x18/\n\tEraseData\x12\x1arepository/{repository_id}2\x06\x61lways\x12\xa8\x01\n\rDiscardErased\x12&.tarn.graveler.v1.DiscardErasedRequest\x1a\'.tarn.graveler.v1.DiscardErasedResponse\"F\xa2\xbb\x18\x42\n\tEraseData\x12-repository/{repository_id}/branch/{branch_id}2\x06\x61lwaysb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tarn_proto.graveler.v1.erasure_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_DISCARDERASEDREQUEST'].fields_by_name['paths']._loaded_options = None
+  _globals['_DISCARDERASEDREQUEST'].fields_by_name['paths']._serialized_options = b'\250\273\030\350\007'
   _globals['_ERASURESERVICE'].methods_by_name['ListDoomedNamespaces']._loaded_options = None
   _globals['_ERASURESERVICE'].methods_by_name['ListDoomedNamespaces']._serialized_options = b'\220\002\001\242\273\030 \n\020ManageCollection\022\014repository/*'
   _globals['_ERASURESERVICE'].methods_by_name['BeginPurge']._loaded_options = None
@@ -47,38 +50,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ERASURESERVICE'].methods_by_name['EraseAddresses']._serialized_options = b'\242\273\030/\n\tEraseData\022\032repository/{repository_id}2\006always'
   _globals['_ERASURESERVICE'].methods_by_name['DiscardErased']._loaded_options = None
   _globals['_ERASURESERVICE'].methods_by_name['DiscardErased']._serialized_options = b'\242\273\030B\n\tEraseData\022-repository/{repository_id}/branch/{branch_id}2\006always'
-  _globals['_DISCARDOUTCOME']._serialized_start=1654
-  _globals['_DISCARDOUTCOME']._serialized_end=1823
-  _globals['_DOOMEDNAMESPACE']._serialized_start=133
-  _globals['_DOOMEDNAMESPACE']._serialized_end=478
-  _globals['_LISTDOOMEDNAMESPACESREQUEST']._serialized_start=480
-  _globals['_LISTDOOMEDNAMESPACESREQUEST']._serialized_end=548
-  _globals['_LISTDOOMEDNAMESPACESRESPONSE']._serialized_start=550
-  _globals['_LISTDOOMEDNAMESPACESRESPONSE']._serialized_end=660
-  _globals['_BEGINPURGEREQUEST']._serialized_start=662
-  _globals['_BEGINPURGEREQUEST']._serialized_end=730
-  _globals['_BEGINPURGERESPONSE']._serialized_start=732
-  _globals['_BEGINPURGERESPONSE']._serialized_end=806
-  _globals['_ENDPURGEREQUEST']._serialized_start=808
-  _globals['_ENDPURGEREQUEST']._serialized_end=918
-  _globals['_ENDPURGERESPONSE']._serialized_start=920
-  _globals['_ENDPURGERESPONSE']._serialized_end=992
-  _globals['_SPARENAMESPACEREQUEST']._serialized_start=994
-  _globals['_SPARENAMESPACEREQUEST']._serialized_end=1044
-  _globals['_SPARENAMESPACERESPONSE']._serialized_start=1046
-  _globals['_SPARENAMESPACERESPONSE']._serialized_end=1070
-  _globals['_LISTSTAGEDROWSREQUEST']._serialized_start=1072
-  _globals['_LISTSTAGEDROWSREQUEST']._serialized_end=1189
-  _globals['_LISTSTAGEDROWSRESPONSE']._serialized_start=1191
-  _globals['_LISTSTAGEDROWSRESPONSE']._serialized_end=1308
-  _globals['_ERASEADDRESSESREQUEST']._serialized_start=1310
-  _globals['_ERASEADDRESSESREQUEST']._serialized_end=1408
-  _globals['_ERASEADDRESSESRESPONSE']._serialized_start=1410
-  _globals['_ERASEADDRESSESRESPONSE']._serialized_end=1434
-  _globals['_DISCARDERASEDREQUEST']._serialized_start=1437
-  _globals['_DISCARDERASEDREQUEST']._serialized_end=1574
-  _globals['_DISCARDERASEDRESPONSE']._serialized_start=1576
-  _globals['_DISCARDERASEDRESPONSE']._serialized_end=1651
-  _globals['_ERASURESERVICE']._serialized_start=1826
-  _globals['_ERASURESERVICE']._serialized_end=2892
+  _globals['_DISCARDOUTCOME']._serialized_start=1695
+  _globals['_DISCARDOUTCOME']._serialized_end=1864
+  _globals['_DOOMEDNAMESPACE']._serialized_start=167
+  _globals['_DOOMEDNAMESPACE']._serialized_end=512
+  _globals['_LISTDOOMEDNAMESPACESREQUEST']._serialized_start=514
+  _globals['_LISTDOOMEDNAMESPACESREQUEST']._serialized_end=582
+  _globals['_LISTDOOMEDNAMESPACESRESPONSE']._serialized_start=584
+  _globals['_LISTDOOMEDNAMESPACESRESPONSE']._serialized_end=694
+  _globals['_BEGINPURGEREQUEST']._serialized_start=696
+  _globals['_BEGINPURGEREQUEST']._serialized_end=764
+  _globals['_BEGINPURGERESPONSE']._serialized_start=766
+  _globals['_BEGINPURGERESPONSE']._serialized_end=840
+  _globals['_ENDPURGEREQUEST']._serialized_start=842
+  _globals['_ENDPURGEREQUEST']._serialized_end=952
+  _globals['_ENDPURGERESPONSE']._serialized_start=954
+  _globals['_ENDPURGERESPONSE']._serialized_end=1026
+  _globals['_SPARENAMESPACEREQUEST']._serialized_start=1028
+  _globals['_SPARENAMESPACEREQUEST']._serialized_end=1078
+  _globals['_SPARENAMESPACERESPONSE']._serialized_start=1080
+  _globals['_SPARENAMESPACERESPONSE']._serialized_end=1104
+  _globals['_LISTSTAGEDROWSREQUEST']._serialized_start=1106
+  _globals['_LISTSTAGEDROWSREQUEST']._serialized_end=1223
+  _globals['_LISTSTAGEDROWSRESPONSE']._serialized_start=1225
+  _globals['_LISTSTAGEDROWSRESPONSE']._serialized_end=1342
+  _globals['_ERASEADDRESSESREQUEST']._serialized_start=1344
+  _globals['_ERASEADDRESSESREQUEST']._serialized_end=1442
+  _globals['_ERASEADDRESSESRESPONSE']._serialized_start=1444
+  _globals['_ERASEADDRESSESRESPONSE']._serialized_end=1468
+  _globals['_DISCARDERASEDREQUEST']._serialized_start=1471
+  _globals['_DISCARDERASEDREQUEST']._serialized_end=1615
+  _globals['_DISCARDERASEDRESPONSE']._serialized_start=1617
+  _globals['_DISCARDERASEDRESPONSE']._serialized_end=1692
+  _globals['_ERASURESERVICE']._serialized_start=1867
+  _globals['_ERASURESERVICE']._serialized_end=2933
 # @@protoc_insertion_point(module_scope)

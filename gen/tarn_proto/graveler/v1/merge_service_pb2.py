@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from tarn_proto.common.v1 import bound_pb2 as tarn__proto_dot_common_dot_v1_dot_bound__pb2
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 from tarn_proto.graveler.v1 import commit_service_pb2 as tarn__proto_dot_graveler_dot_v1_dot_commit__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*tarn_proto/graveler/v1/merge_service.proto\x12\x10tarn.graveler.v1\x1a\x1ftarn_proto/common/v1/rule.proto\x1a+tarn_proto/graveler/v1/commit_service.proto\"L\n\x0e\x43onflictChoice\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12)\n\x04side\x18\x02 \x01(\x0e\x32\x1b.tarn.graveler.v1.MergeSide\"|\n\x0bMergeCounts\x12\x13\n\x0b\x61\x64\x64\x65\x64_count\x18\x01 \x01(\x03\x12\x15\n\rchanged_count\x18\x02 \x01(\x03\x12\x15\n\rremoved_count\x18\x03 \x01(\x03\x12\x13\n\x0b\x61\x64\x64\x65\x64_bytes\x18\x04 \x01(\x03\x12\x15\n\rremoved_bytes\x18\x05 \x01(\x03\"\xf4\x02\n\x0cMergeRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12>\n\x08metadata\x18\x05 \x03(\x0b\x32,.tarn.graveler.v1.MergeRequest.MetadataEntry\x12\x31\n\x07\x63hoices\x18\x06 \x03(\x0b\x32 .tarn.graveler.v1.ConflictChoice\x12\x31\n\x0c\x64\x65\x66\x61ult_side\x18\x07 \x01(\x0e\x32\x1b.tarn.graveler.v1.MergeSide\x12\x0e\n\x06squash\x18\x08 \x01(\x08\x12\x13\n\x0b\x61llow_empty\x18\t \x01(\x08\x12\x19\n\x11\x66\x61st_forward_only\x18\n \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"9\n\rMergeResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\"\xfa\x02\n\x18\x43reateMergeBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x17\n\x0f\x64\x65stination_ref\x18\x03 \x01(\t\x12\x12\n\nsource_ref\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12J\n\x08metadata\x18\x06 \x03(\x0b\x32\x38.tarn.graveler.v1.CreateMergeBranchRequest.MetadataEntry\x12\x31\n\x07\x63hoices\x18\x07 \x03(\x0b\x32 .tarn.graveler.v1.ConflictChoice\x12\x31\n\x0c\x64\x65\x66\x61ult_side\x18\x08 \x01(\x0e\x32\x1b.tarn.graveler.v1.MergeSide\x12\x13\n\x0b\x61llow_empty\x18\t \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"E\n\x19\x43reateMergeBranchResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\"\xe1\x01\n\x13PreviewMergeRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x17\n\x0f\x64\x65stination_ref\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\x12\x31\n\x07\x63hoices\x18\x04 \x03(\x0b\x32 .tarn.graveler.v1.ConflictChoice\x12\x31\n\x0c\x64\x65\x66\x61ult_side\x18\x05 \x01(\x0e\x32\x1b.tarn.graveler.v1.MergeSide\x12\r\n\x05\x61\x66ter\x18\x06 \x01(\t\x12\x11\n\tpage_size\x18\x07 \x01(\x05\"}\n\rMergeConflict\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nbase_entry\x18\x02 \x01(\x0c\x12\x14\n\x0csource_entry\x18\x03 \x01(\x0c\x12\x19\n\x11\x64\x65stination_entry\x18\x04 \x01(\x0c\x12\x19\n\x11is_base_undecided\x18\x05 \x01(\x08\"M\n\x0cPrefixCounts\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12-\n\x06\x63ounts\x18\x02 \x01(\x0b\x32\x1d.tarn.graveler.v1.MergeCounts\"\xc1\x02\n\x14PreviewMergeResponse\x12\x1d\n\x15\x64\x65stination_commit_id\x18\x01 \x01(\t\x12\x18\n\x10source_commit_id\x18\x02 \x01(\t\x12\x16\n\x0e\x62\x61se_commit_id\x18\x03 \x01(\t\x12-\n\x06\x63ounts\x18\x04 \x01(\x0b\x32\x1d.tarn.graveler.v1.MergeCounts\x12\x16\n\x0e\x63onflict_count\x18\x05 \x01(\x03\x12\x32\n\tconflicts\x18\x06 \x03(\x0b\x32\x1f.tarn.graveler.v1.MergeConflict\x12\x12\n\nnext_after\x18\x07 \x01(\t\x12\x30\n\x08prefixes\x18\x08 \x03(\x0b\x32\x1e.tarn.graveler.v1.PrefixCounts\x12\x17\n\x0f\x62\x61se_commit_ids\x18\t \x03(\t\"\xfe\x02\n\rRevertRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0b\n\x03ref\x18\x03 \x01(\t\x12\x15\n\rparent_number\x18\x04 \x01(\x05\x12\x0f\n\x07message\x18\x05 \x01(\t\x12?\n\x08metadata\x18\x06 \x03(\x0b\x32-.tarn.graveler.v1.RevertRequest.MetadataEntry\x12\x31\n\x07\x63hoices\x18\x07 \x03(\x0b\x32 .tarn.graveler.v1.ConflictChoice\x12\x31\n\x0c\x64\x65\x66\x61ult_side\x18\x08 \x01(\x0e\x32\x1b.tarn.graveler.v1.MergeSide\x12\x13\n\x0b\x61llow_empty\x18\t \x01(\x08\x12\x11\n\tsince_ref\x18\n \x01(\t\x12\x0e\n\x06squash\x18\x0b \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"W\n\x0eRevertResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\x12\x1b\n\x13reverted_commit_ids\x18\x02 \x03(\t\"\xe3\x02\n\x11\x43herryPickRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0b\n\x03ref\x18\x03 \x01(\t\x12\x15\n\rparent_number\x18\x04 \x01(\x05\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x43\n\x08metadata\x18\x06 \x03(\x0b\x32\x31.tarn.graveler.v1.CherryPickRequest.MetadataEntry\x12\x31\n\x07\x63hoices\x18\x07 \x03(\x0b\x32 .tarn.graveler.v1.ConflictChoice\x12\x31\n\x0c\x64\x65\x66\x61ult_side\x18\x08 \x01(\x0e\x32\x1b.tarn.graveler.v1.MergeSide\x12\x13\n\x0b\x61llow_empty\x18\t \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\x12\x43herryPickResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit*Z\n\tMergeSide\x12\x1a\n\x16MERGE_SIDE_UNSPECIFIED\x10\x00\x12\x15\n\x11MERGE_SIDE_SOURCE\x10\x01\x12\x1a\n\x16MERGE_SIDE_DESTINATION\x10\x02\x32\xfc\t\n\x0cMergeService\x12\xd2\x01\n\x05Merge\x12\x1e.tarn.graveler.v1.MergeRequest\x1a\x1f.tarn.graveler.v1.MergeResponse\"\x87\x01\xa2\xbb\x18\x82\x01\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x1a?\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}2\x05merge\x12\xe4\x01\n\x0cPreviewMerge\x12%.tarn.graveler.v1.PreviewMergeRequest\x1a&.tarn.graveler.v1.PreviewMergeResponse\"\x84\x01\x90\x02\x01\xa2\xbb\x18}\n\x08ReadRepo\x12\x30repository/{repository_id}/ref/{destination_ref}\x1a?\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}\x12\xc1\x02\n\x11\x43reateMergeBranch\x12*.tarn.graveler.v1.CreateMergeBranchRequest\x1a+.tarn.graveler.v1.CreateMergeBranchResponse\"\xd2\x01\xa2\xbb\x18\xcd\x01\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x1aI\n\x0b\x64\x65stination\x12\x08ReadRepo\x1a\x30repository/{repository_id}/ref/{destination_ref}\x1a?\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}2\x05other\x12\x8e\x02\n\x06Revert\x12\x1f.tarn.graveler.v1.RevertRequest\x1a .tarn.graveler.v1.RevertResponse\"\xc0\x01\xa2\xbb\x18\xbb\x01\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x1a\x38\n\x06source\x12\x08ReadRepo\x1a$repository/{repository_id}/ref/{ref}\x1a=\n\x05since\x12\x08ReadRepo\x1a*repository/{repository_id}/ref/{since_ref}2\x06\x63ommit\x12\xda\x01\n\nCherryPick\x12#.tarn.graveler.v1.CherryPickRequest\x1a$.tarn.graveler.v1.CherryPickResponse\"\x80\x01\xa2\xbb\x18|\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x1a\x38\n\x06source\x12\x08ReadRepo\x1a$repository/{repository_id}/ref/{ref}2\x06\x63ommitb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*tarn_proto/graveler/v1/merge_service.proto\x12\x10tarn.graveler.v1\x1a tarn_proto/common/v1/bound.proto\x1a\x1ftarn_proto/common/v1/rule.proto\x1a+tarn_proto/graveler/v1/commit_service.proto\"L\n\x0e\x43onflictChoice\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12)\n\x04side\x18\x02 \x01(\x0e\x32\x1b.tarn.graveler.v1.MergeSide\"|\n\x0bMergeCounts\x12\x13\n\x0b\x61\x64\x64\x65\x64_count\x18\x01 \x01(\x03\x12\x15\n\rchanged_count\x18\x02 \x01(\x03\x12\x15\n\rremoved_count\x18\x03 \x01(\x03\x12\x13\n\x0b\x61\x64\x64\x65\x64_bytes\x18\x04 \x01(\x03\x12\x15\n\rremoved_bytes\x18\x05 \x01(\x03\"\x81\x03\n\x0cMergeRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x45\n\x08metadata\x18\x05 \x03(\x0b\x32,.tarn.graveler.v1.MergeRequest.MetadataEntryB\x05\xa8\xbb\x18\x80 \x12\x37\n\x07\x63hoices\x18\x06 \x03(\x0b\x32 .tarn.graveler.v1.ConflictChoiceB\x04\xa8\xbb\x18\x64\x12\x31\n\x0c\x64\x65\x66\x61ult_side\x18\x07 \x01(\x0e\x32\x1b.tarn.graveler.v1.MergeSide\x12\x0e\n\x06squash\x18\x08 \x01(\x08\x12\x13\n\x0b\x61llow_empty\x18\t \x01(\x08\x12\x19\n\x11\x66\x61st_forward_only\x18\n \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"9\n\rMergeResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\"\x87\x03\n\x18\x43reateMergeBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x17\n\x0f\x64\x65stination_ref\x18\x03 \x01(\t\x12\x12\n\nsource_ref\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12Q\n\x08metadata\x18\x06 \x03(\x0b\x32\x38.tarn.graveler.v1.CreateMergeBranchRequest.MetadataEntryB\x05\xa8\xbb\x18\x80 \x12\x37\n\x07\x63hoices\x18\x07 \x03(\x0b\x32 .tarn.graveler.v1.ConflictChoiceB\x04\xa8\xbb\x18\x64\x12\x31\n\x0c\x64\x65\x66\x61ult_side\x18\x08 \x01(\x0e\x32\x1b.tarn.graveler.v1.MergeSide\x12\x13\n\x0b\x61llow_empty\x18\t \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"E\n\x19\x43reateMergeBranchResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\"\xe7\x01\n\x13PreviewMergeRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x17\n\x0f\x64\x65stination_ref\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\x12\x37\n\x07\x63hoices\x18\x04 \x03(\x0b\x32 .tarn.graveler.v1.ConflictChoiceB\x04\xa8\xbb\x18\x64\x12\x31\n\x0c\x64\x65\x66\x61ult_side\x18\x05 \x01(\x0e\x32\x1b.tarn.graveler.v1.MergeSide\x12\r\n\x05\x61\x66ter\x18\x06 \x01(\t\x12\x11\n\tpage_size\x18\x07 \x01(\x05\"}\n\rMergeConflict\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nbase_entry\x18\x02 \x01(\x0c\x12\x14\n\x0csource_entry\x18\x03 \x01(\x0c\x12\x19\n\x11\x64\x65stination_entry\x18\x04 \x01(\x0c\x12\x19\n\x11is_base_undecided\x18\x05 \x01(\x08\"M\n\x0cPrefixCounts\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12-\n\x06\x63ounts\x18\x02 \x01(\x0b\x32\x1d.tarn.graveler.v1.MergeCounts\"\xc1\x02\n\x14PreviewMergeResponse\x12\x1d\n\x15\x64\x65stination_commit_id\x18\x01 \x01(\t\x12\x18\n\x10source_commit_id\x18\x02 \x01(\t\x12\x16\n\x0e\x62\x61se_commit_id\x18\x03 \x01(\t\x12-\n\x06\x63ounts\x18\x04 \x01(\x0b\x32\x1d.tarn.graveler.v1.MergeCounts\x12\x16\n\x0e\x63onflict_count\x18\x05 \x01(\x03\x12\x32\n\tconflicts\x18\x06 \x03(\x0b\x32\x1f.tarn.graveler.v1.MergeConflict\x12\x12\n\nnext_after\x18\x07 \x01(\t\x12\x30\n\x08prefixes\x18\x08 \x03(\x0b\x32\x1e.tarn.graveler.v1.PrefixCounts\x12\x17\n\x0f\x62\x61se_commit_ids\x18\t \x03(\t\"\x8b\x03\n\rRevertRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0b\n\x03ref\x18\x03 \x01(\t\x12\x15\n\rparent_number\x18\x04 \x01(\x05\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x46\n\x08metadata\x18\x06 \x03(\x0b\x32-.tarn.graveler.v1.RevertRequest.MetadataEntryB\x05\xa8\xbb\x18\x80 \x12\x37\n\x07\x63hoices\x18\x07 \x03(\x0b\x32 .tarn.graveler.v1.ConflictChoiceB\x04\xa8\xbb\x18\x64\x12\x31\n\x0c\x64\x65\x66\x61ult_side\x18\x08 \x01(\x0e\x32\x1b.tarn.graveler.v1.MergeSide\x12\x13\n\x0b\x61llow_empty\x18\t \x01(\x08\x12\x11\n\tsince_ref\x18\n \x01(\t\x12\x0e\n\x06squash\x18\x0b \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"W\n\x0eRevertResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\x12\x1b\n\x13reverted_commit_ids\x18\x02 \x03(\t\"\xf0\x02\n\x11\x43herryPickRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0b\n\x03ref\x18\x03 \x01(\t\x12\x15\n\rparent_number\x18\x04 \x01(\x05\x12\x0f\n\x07message\x18\x05 \x01(\t\x12J\n\x08metadata\x18\x06 \x03(\x0b\x32\x31.tarn.graveler.v1.CherryPickRequest.MetadataEntryB\x05\xa8\xbb\x18\x80 \x12\x37\n\x07\x63hoices\x18\x07 \x03(\x0b\x32 .tarn.graveler.v1.ConflictChoiceB\x04\xa8\xbb\x18\x64\x12\x31\n\x0c\x64\x65\x66\x61ult_side\x18\x08 \x01(\x0e\x32\x1b.tarn.graveler.v1.MergeSide\x12\x13\n\x0b\x61llow_empty\x18\t \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\x12\x43herryPickResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit*Z\n\tMergeSide\x12\x1a\n\x16MERGE_SIDE_UNSPECIFIED\x10\x00\x12\x15\n\x11MERGE_SIDE_SOURCE\x10\x01\x12\x1a\n\x16MERGE_SIDE_DESTINATION\x10\x02\x32\xfc\t\n\x0cMergeService\x12\xd2\x01\n\x05Merge\x12\x1e.tarn.graveler.v1.MergeRequest\x1a\x1f.tarn.graveler.v1.MergeResponse\"\x87\x01\xa2\xbb\x18\x82\x01\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x1a?\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}2\x05merge\x12\xe4\x01\n\x0cPreviewMerge\x12%.tarn.graveler.v1.PreviewMergeRequest\x1a&.tarn.graveler.v1.PreviewMergeResponse\"\x84\x01\x90\x02\x01\xa2\xbb\x18}\n\x08ReadRepo\x12\x30repository/{repository_id}/ref/{destination_ref}\x1a?\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}\x12\xc1\x02\n\x11\x43reateMergeBranch\x12*.tarn.graveler.v1.CreateMergeBranchRequest\x1a+.tarn.graveler.v1.CreateMergeBranchResponse\"\xd2\x01\xa2\xbb\x18\xcd\x01\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x1aI\n\x0b\x64\x65stination\x12\x08ReadRepo\x1a\x30repository/{repository_id}/ref/{destination_ref}\x1a?\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}2\x05other\x12\x8e\x02\n\x06Revert\x12\x1f.tarn.graveler.v1.RevertRequest\x1a .tarn.graveler.v1.RevertResponse\"\xc0\x01\xa2\xbb\x18\xbb\x01\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x1a\x38\n\x06source\x12\x08ReadRepo\x1a$repository/{repository_id}/ref/{ref}\x1a=\n\x05since\x12\x08ReadRepo\x1a*repository/{repository_id}/ref/{since_ref}2\x06\x63ommit\x12\xda\x01\n\nCherryPick\x12#.tarn.graveler.v1.CherryPickRequest\x1a$.tarn.graveler.v1.CherryPickResponse\"\x80\x01\xa2\xbb\x18|\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x1a\x38\n\x06source\x12\x08ReadRepo\x1a$repository/{repository_id}/ref/{ref}2\x06\x63ommitb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,12 +36,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MERGEREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_MERGEREQUEST_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_MERGEREQUEST'].fields_by_name['metadata']._loaded_options = None
+  _globals['_MERGEREQUEST'].fields_by_name['metadata']._serialized_options = b'\250\273\030\200 '
+  _globals['_MERGEREQUEST'].fields_by_name['choices']._loaded_options = None
+  _globals['_MERGEREQUEST'].fields_by_name['choices']._serialized_options = b'\250\273\030d'
   _globals['_CREATEMERGEBRANCHREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_CREATEMERGEBRANCHREQUEST_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_CREATEMERGEBRANCHREQUEST'].fields_by_name['metadata']._loaded_options = None
+  _globals['_CREATEMERGEBRANCHREQUEST'].fields_by_name['metadata']._serialized_options = b'\250\273\030\200 '
+  _globals['_CREATEMERGEBRANCHREQUEST'].fields_by_name['choices']._loaded_options = None
+  _globals['_CREATEMERGEBRANCHREQUEST'].fields_by_name['choices']._serialized_options = b'\250\273\030d'
+  _globals['_PREVIEWMERGEREQUEST'].fields_by_name['choices']._loaded_options = None
+  _globals['_PREVIEWMERGEREQUEST'].fields_by_name['choices']._serialized_options = b'\250\273\030d'
   _globals['_REVERTREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_REVERTREQUEST_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_REVERTREQUEST'].fields_by_name['metadata']._loaded_options = None
+  _globals['_REVERTREQUEST'].fields_by_name['metadata']._serialized_options = b'\250\273\030\200 '
+  _globals['_REVERTREQUEST'].fields_by_name['choices']._loaded_options = None
+  _globals['_REVERTREQUEST'].fields_by_name['choices']._serialized_options = b'\250\273\030d'
   _globals['_CHERRYPICKREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_CHERRYPICKREQUEST_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_CHERRYPICKREQUEST'].fields_by_name['metadata']._loaded_options = None
+  _globals['_CHERRYPICKREQUEST'].fields_by_name['metadata']._serialized_options = b'\250\273\030\200 '
+  _globals['_CHERRYPICKREQUEST'].fields_by_name['choices']._loaded_options = None
+  _globals['_CHERRYPICKREQUEST'].fields_by_name['choices']._serialized_options = b'\250\273\030d'
   _globals['_MERGESERVICE'].methods_by_name['Merge']._loaded_options = None
   _globals['_MERGESERVICE'].methods_by_name['Merge']._serialized_options = b'\242\273\030\202\001\n\tWriteRepo\022-repository/{repository_id}/branch/{branch_id}\032?\n\006source\022\010ReadRepo\032+repository/{repository_id}/ref/{source_ref}2\005merge'
   _globals['_MERGESERVICE'].methods_by_name['PreviewMerge']._loaded_options = None
@@ -51,44 +70,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MERGESERVICE'].methods_by_name['Revert']._serialized_options = b'\242\273\030\273\001\n\tWriteRepo\022-repository/{repository_id}/branch/{branch_id}\0328\n\006source\022\010ReadRepo\032$repository/{repository_id}/ref/{ref}\032=\n\005since\022\010ReadRepo\032*repository/{repository_id}/ref/{since_ref}2\006commit'
   _globals['_MERGESERVICE'].methods_by_name['CherryPick']._loaded_options = None
   _globals['_MERGESERVICE'].methods_by_name['CherryPick']._serialized_options = b'\242\273\030|\n\tWriteRepo\022-repository/{repository_id}/branch/{branch_id}\0328\n\006source\022\010ReadRepo\032$repository/{repository_id}/ref/{ref}2\006commit'
-  _globals['_MERGESIDE']._serialized_start=2886
-  _globals['_MERGESIDE']._serialized_end=2976
-  _globals['_CONFLICTCHOICE']._serialized_start=142
-  _globals['_CONFLICTCHOICE']._serialized_end=218
-  _globals['_MERGECOUNTS']._serialized_start=220
-  _globals['_MERGECOUNTS']._serialized_end=344
-  _globals['_MERGEREQUEST']._serialized_start=347
-  _globals['_MERGEREQUEST']._serialized_end=719
-  _globals['_MERGEREQUEST_METADATAENTRY']._serialized_start=672
-  _globals['_MERGEREQUEST_METADATAENTRY']._serialized_end=719
-  _globals['_MERGERESPONSE']._serialized_start=721
-  _globals['_MERGERESPONSE']._serialized_end=778
-  _globals['_CREATEMERGEBRANCHREQUEST']._serialized_start=781
-  _globals['_CREATEMERGEBRANCHREQUEST']._serialized_end=1159
-  _globals['_CREATEMERGEBRANCHREQUEST_METADATAENTRY']._serialized_start=672
-  _globals['_CREATEMERGEBRANCHREQUEST_METADATAENTRY']._serialized_end=719
-  _globals['_CREATEMERGEBRANCHRESPONSE']._serialized_start=1161
-  _globals['_CREATEMERGEBRANCHRESPONSE']._serialized_end=1230
-  _globals['_PREVIEWMERGEREQUEST']._serialized_start=1233
-  _globals['_PREVIEWMERGEREQUEST']._serialized_end=1458
-  _globals['_MERGECONFLICT']._serialized_start=1460
-  _globals['_MERGECONFLICT']._serialized_end=1585
-  _globals['_PREFIXCOUNTS']._serialized_start=1587
-  _globals['_PREFIXCOUNTS']._serialized_end=1664
-  _globals['_PREVIEWMERGERESPONSE']._serialized_start=1667
-  _globals['_PREVIEWMERGERESPONSE']._serialized_end=1988
-  _globals['_REVERTREQUEST']._serialized_start=1991
-  _globals['_REVERTREQUEST']._serialized_end=2373
-  _globals['_REVERTREQUEST_METADATAENTRY']._serialized_start=672
-  _globals['_REVERTREQUEST_METADATAENTRY']._serialized_end=719
-  _globals['_REVERTRESPONSE']._serialized_start=2375
-  _globals['_REVERTRESPONSE']._serialized_end=2462
-  _globals['_CHERRYPICKREQUEST']._serialized_start=2465
-  _globals['_CHERRYPICKREQUEST']._serialized_end=2820
-  _globals['_CHERRYPICKREQUEST_METADATAENTRY']._serialized_start=672
-  _globals['_CHERRYPICKREQUEST_METADATAENTRY']._serialized_end=719
-  _globals['_CHERRYPICKRESPONSE']._serialized_start=2822
-  _globals['_CHERRYPICKRESPONSE']._serialized_end=2884
-  _globals['_MERGESERVICE']._serialized_start=2979
-  _globals['_MERGESERVICE']._serialized_end=4255
+  _globals['_MERGESIDE']._serialized_start=2978
+  _globals['_MERGESIDE']._serialized_end=3068
+  _globals['_CONFLICTCHOICE']._serialized_start=176
+  _globals['_CONFLICTCHOICE']._serialized_end=252
+  _globals['_MERGECOUNTS']._serialized_start=254
+  _globals['_MERGECOUNTS']._serialized_end=378
+  _globals['_MERGEREQUEST']._serialized_start=381
+  _globals['_MERGEREQUEST']._serialized_end=766
+  _globals['_MERGEREQUEST_METADATAENTRY']._serialized_start=719
+  _globals['_MERGEREQUEST_METADATAENTRY']._serialized_end=766
+  _globals['_MERGERESPONSE']._serialized_start=768
+  _globals['_MERGERESPONSE']._serialized_end=825
+  _globals['_CREATEMERGEBRANCHREQUEST']._serialized_start=828
+  _globals['_CREATEMERGEBRANCHREQUEST']._serialized_end=1219
+  _globals['_CREATEMERGEBRANCHREQUEST_METADATAENTRY']._serialized_start=719
+  _globals['_CREATEMERGEBRANCHREQUEST_METADATAENTRY']._serialized_end=766
+  _globals['_CREATEMERGEBRANCHRESPONSE']._serialized_start=1221
+  _globals['_CREATEMERGEBRANCHRESPONSE']._serialized_end=1290
+  _globals['_PREVIEWMERGEREQUEST']._serialized_start=1293
+  _globals['_PREVIEWMERGEREQUEST']._serialized_end=1524
+  _globals['_MERGECONFLICT']._serialized_start=1526
+  _globals['_MERGECONFLICT']._serialized_end=1651
+  _globals['_PREFIXCOUNTS']._serialized_start=1653
+  _globals['_PREFIXCOUNTS']._serialized_end=1730
+  _globals['_PREVIEWMERGERESPONSE']._serialized_start=1733
+  _globals['_PREVIEWMERGERESPONSE']._serialized_end=2054
+  _globals['_REVERTREQUEST']._serialized_start=2057
+  _globals['_REVERTREQUEST']._serialized_end=2452
+  _globals['_REVERTREQUEST_METADATAENTRY']._serialized_start=719
+  _globals['_REVERTREQUEST_METADATAENTRY']._serialized_end=766
+  _globals['_REVERTRESPONSE']._serialized_start=2454
+  _globals['_REVERTRESPONSE']._serialized_end=2541
+  _globals['_CHERRYPICKREQUEST']._serialized_start=2544
+  _globals['_CHERRYPICKREQUEST']._serialized_end=2912
+  _globals['_CHERRYPICKREQUEST_METADATAENTRY']._serialized_start=719
+  _globals['_CHERRYPICKREQUEST_METADATAENTRY']._serialized_end=766
+  _globals['_CHERRYPICKRESPONSE']._serialized_start=2914
+  _globals['_CHERRYPICKRESPONSE']._serialized_end=2976
+  _globals['_MERGESERVICE']._serialized_start=3071
+  _globals['_MERGESERVICE']._serialized_end=4347
 # @@protoc_insertion_point(module_scope)

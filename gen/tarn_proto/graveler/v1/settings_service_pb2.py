@@ -22,20 +22,33 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from tarn_proto.common.v1 import bound_pb2 as tarn__proto_dot_common_dot_v1_dot_bound__pb2
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-tarn_proto/graveler/v1/settings_service.proto\x12\x10tarn.graveler.v1\x1a\x1ftarn_proto/common/v1/rule.proto\"{\n\nProtection\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12-\n\x07\x62locked\x18\x02 \x03(\x0e\x32\x1c.tarn.graveler.v1.ChangeKind\x12\x17\n\x0f\x65xempt_user_ids\x18\x03 \x03(\t\x12\x14\n\x0c\x65xempt_roles\x18\x04 \x03(\t\"+\n\x12GetSettingsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\"\x95\x02\n\x13GetSettingsResponse\x12\x31\n\x0bprotections\x18\x01 \x03(\x0b\x32\x1c.tarn.graveler.v1.Protection\x12\x17\n\x0fhidden_patterns\x18\x02 \x03(\t\x12\x11\n\tread_only\x18\x03 \x01(\x08\x12\x45\n\x08metadata\x18\x04 \x03(\x0b\x32\x33.tarn.graveler.v1.GetSettingsResponse.MetadataEntry\x12\x0c\n\x04\x65tag\x18\x05 \x01(\t\x12\x19\n\x11\x64\x65\x66\x61ult_branch_id\x18\x06 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x86\x01\n\x0fSetRulesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x31\n\x0bprotections\x18\x02 \x03(\x0b\x32\x1c.tarn.graveler.v1.Protection\x12\x17\n\x0fhidden_patterns\x18\x03 \x03(\t\x12\x10\n\x08if_match\x18\x04 \x01(\t\" \n\x10SetRulesResponse\x12\x0c\n\x04\x65tag\x18\x01 \x01(\t\"P\n\x12SetReadOnlyRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tread_only\x18\x02 \x01(\x08\x12\x10\n\x08if_match\x18\x03 \x01(\t\"#\n\x13SetReadOnlyResponse\x12\x0c\n\x04\x65tag\x18\x01 \x01(\t\"\xb4\x01\n\x12SetMetadataRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x44\n\x08metadata\x18\x02 \x03(\x0b\x32\x32.tarn.graveler.v1.SetMetadataRequest.MetadataEntry\x12\x10\n\x08if_match\x18\x03 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"#\n\x13SetMetadataResponse\x12\x0c\n\x04\x65tag\x18\x01 \x01(\t\"_\n\x17SetDefaultBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x1a\n\x12\x65xpected_branch_id\x18\x03 \x01(\t\"4\n\x18SetDefaultBranchResponse\x12\x18\n\x10\x66ormer_branch_id\x18\x01 \x01(\t\",\n\x13GetRetentionRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\"8\n\x14GetRetentionResponse\x12\x12\n\nrules_json\x18\x01 \x01(\t\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\"R\n\x13SetRetentionRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x12\n\nrules_json\x18\x02 \x01(\t\x12\x10\n\x08if_match\x18\x03 \x01(\t\"$\n\x14SetRetentionResponse\x12\x0c\n\x04\x65tag\x18\x01 \x01(\t*\x9e\x01\n\nChangeKind\x12\x1b\n\x17\x43HANGE_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43HANGE_KIND_WRITE\x10\x01\x12\x16\n\x12\x43HANGE_KIND_COMMIT\x10\x02\x12\x15\n\x11\x43HANGE_KIND_MERGE\x10\x03\x12\x16\n\x12\x43HANGE_KIND_DELETE\x10\x04\x12\x15\n\x11\x43HANGE_KIND_FORCE\x10\x05\x32\xd7\x08\n\x0fSettingsService\x12\x89\x01\n\x0bGetSettings\x12$.tarn.graveler.v1.GetSettingsRequest\x1a%.tarn.graveler.v1.GetSettingsResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\x87\x01\n\x08SetRules\x12!.tarn.graveler.v1.SetRulesRequest\x1a\".tarn.graveler.v1.SetRulesResponse\"4\xa2\xbb\x18\x30\n\nWriteRules\x12\x1arepository/{repository_id}2\x06\x61lways\x12\x8c\x01\n\x0cGetRetention\x12%.tarn.graveler.v1.GetRetentionRequest\x1a&.tarn.graveler.v1.GetRetentionResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\x99\x01\n\x0cSetRetention\x12%.tarn.graveler.v1.SetRetentionRequest\x1a&.tarn.graveler.v1.SetRetentionResponse\":\xa2\xbb\x18\x36\n\x10ManageCollection\x12\x1arepository/{repository_id}2\x06\x61lways\x12\x90\x01\n\x0bSetReadOnly\x12$.tarn.graveler.v1.SetReadOnlyRequest\x1a%.tarn.graveler.v1.SetReadOnlyResponse\"4\xa2\xbb\x18\x30\n\nWriteRules\x12\x1arepository/{repository_id}2\x06\x61lways\x12\x8e\x01\n\x0bSetMetadata\x12$.tarn.graveler.v1.SetMetadataRequest\x1a%.tarn.graveler.v1.SetMetadataResponse\"2\xa2\xbb\x18.\n\tWriteRepo\x12\x1arepository/{repository_id}2\x05other\x12\xde\x01\n\x10SetDefaultBranch\x12).tarn.graveler.v1.SetDefaultBranchRequest\x1a*.tarn.graveler.v1.SetDefaultBranchResponse\"s\xa2\xbb\x18o\n\nWriteRules\x12\x1arepository/{repository_id}\x1a>\n\x06\x62ranch\x12\x08ReadRepo\x1a*repository/{repository_id}/ref/{branch_id}2\x05otherb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-tarn_proto/graveler/v1/settings_service.proto\x12\x10tarn.graveler.v1\x1a tarn_proto/common/v1/bound.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\x8d\x01\n\nProtection\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x33\n\x07\x62locked\x18\x02 \x03(\x0e\x32\x1c.tarn.graveler.v1.ChangeKindB\x04\xa8\xbb\x18\x10\x12\x1d\n\x0f\x65xempt_user_ids\x18\x03 \x03(\tB\x04\xa8\xbb\x18\x64\x12\x1a\n\x0c\x65xempt_roles\x18\x04 \x03(\tB\x04\xa8\xbb\x18 \"+\n\x12GetSettingsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\"\x95\x02\n\x13GetSettingsResponse\x12\x31\n\x0bprotections\x18\x01 \x03(\x0b\x32\x1c.tarn.graveler.v1.Protection\x12\x17\n\x0fhidden_patterns\x18\x02 \x03(\t\x12\x11\n\tread_only\x18\x03 \x01(\x08\x12\x45\n\x08metadata\x18\x04 \x03(\x0b\x32\x33.tarn.graveler.v1.GetSettingsResponse.MetadataEntry\x12\x0c\n\x04\x65tag\x18\x05 \x01(\t\x12\x19\n\x11\x64\x65\x66\x61ult_branch_id\x18\x06 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x92\x01\n\x0fSetRulesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x37\n\x0bprotections\x18\x02 \x03(\x0b\x32\x1c.tarn.graveler.v1.ProtectionB\x04\xa8\xbb\x18\x64\x12\x1d\n\x0fhidden_patterns\x18\x03 \x03(\tB\x04\xa8\xbb\x18\x64\x12\x10\n\x08if_match\x18\x04 \x01(\t\" \n\x10SetRulesResponse\x12\x0c\n\x04\x65tag\x18\x01 \x01(\t\"P\n\x12SetReadOnlyRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tread_only\x18\x02 \x01(\x08\x12\x10\n\x08if_match\x18\x03 \x01(\t\"#\n\x13SetReadOnlyResponse\x12\x0c\n\x04\x65tag\x18\x01 \x01(\t\"\xba\x01\n\x12SetMetadataRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12J\n\x08metadata\x18\x02 \x03(\x0b\x32\x32.tarn.graveler.v1.SetMetadataRequest.MetadataEntryB\x04\xa8\xbb\x18\x64\x12\x10\n\x08if_match\x18\x03 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"#\n\x13SetMetadataResponse\x12\x0c\n\x04\x65tag\x18\x01 \x01(\t\"_\n\x17SetDefaultBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x1a\n\x12\x65xpected_branch_id\x18\x03 \x01(\t\"4\n\x18SetDefaultBranchResponse\x12\x18\n\x10\x66ormer_branch_id\x18\x01 \x01(\t\",\n\x13GetRetentionRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\"8\n\x14GetRetentionResponse\x12\x12\n\nrules_json\x18\x01 \x01(\t\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\"R\n\x13SetRetentionRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x12\n\nrules_json\x18\x02 \x01(\t\x12\x10\n\x08if_match\x18\x03 \x01(\t\"$\n\x14SetRetentionResponse\x12\x0c\n\x04\x65tag\x18\x01 \x01(\t*\x9e\x01\n\nChangeKind\x12\x1b\n\x17\x43HANGE_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43HANGE_KIND_WRITE\x10\x01\x12\x16\n\x12\x43HANGE_KIND_COMMIT\x10\x02\x12\x15\n\x11\x43HANGE_KIND_MERGE\x10\x03\x12\x16\n\x12\x43HANGE_KIND_DELETE\x10\x04\x12\x15\n\x11\x43HANGE_KIND_FORCE\x10\x05\x32\xd7\x08\n\x0fSettingsService\x12\x89\x01\n\x0bGetSettings\x12$.tarn.graveler.v1.GetSettingsRequest\x1a%.tarn.graveler.v1.GetSettingsResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\x87\x01\n\x08SetRules\x12!.tarn.graveler.v1.SetRulesRequest\x1a\".tarn.graveler.v1.SetRulesResponse\"4\xa2\xbb\x18\x30\n\nWriteRules\x12\x1arepository/{repository_id}2\x06\x61lways\x12\x8c\x01\n\x0cGetRetention\x12%.tarn.graveler.v1.GetRetentionRequest\x1a&.tarn.graveler.v1.GetRetentionResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\x99\x01\n\x0cSetRetention\x12%.tarn.graveler.v1.SetRetentionRequest\x1a&.tarn.graveler.v1.SetRetentionResponse\":\xa2\xbb\x18\x36\n\x10ManageCollection\x12\x1arepository/{repository_id}2\x06\x61lways\x12\x90\x01\n\x0bSetReadOnly\x12$.tarn.graveler.v1.SetReadOnlyRequest\x1a%.tarn.graveler.v1.SetReadOnlyResponse\"4\xa2\xbb\x18\x30\n\nWriteRules\x12\x1arepository/{repository_id}2\x06\x61lways\x12\x8e\x01\n\x0bSetMetadata\x12$.tarn.graveler.v1.SetMetadataRequest\x1a%.tarn.graveler.v1.SetMetadataResponse\"2\xa2\xbb\x18.\n\tWriteRepo\x12\x1arepository/{repository_id}2\x05other\x12\xde\x01\n\x10SetDefaultBranch\x12).tarn.graveler.v1.SetDefaultBranchRequest\x1a*.tarn.graveler.v1.SetDefaultBranchResponse\"s\xa2\xbb\x18o\n\nWriteRules\x12\x1arepository/{repository_id}\x1a>\n\x06\x62ranch\x12\x08ReadRepo\x1a*repository/{repository_id}/ref/{branch_id}2\x05otherb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tarn_proto.graveler.v1.settings_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_PROTECTION'].fields_by_name['blocked']._loaded_options = None
+  _globals['_PROTECTION'].fields_by_name['blocked']._serialized_options = b'\250\273\030\020'
+  _globals['_PROTECTION'].fields_by_name['exempt_user_ids']._loaded_options = None
+  _globals['_PROTECTION'].fields_by_name['exempt_user_ids']._serialized_options = b'\250\273\030d'
+  _globals['_PROTECTION'].fields_by_name['exempt_roles']._loaded_options = None
+  _globals['_PROTECTION'].fields_by_name['exempt_roles']._serialized_options = b'\250\273\030 '
   _globals['_GETSETTINGSRESPONSE_METADATAENTRY']._loaded_options = None
   _globals['_GETSETTINGSRESPONSE_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_SETRULESREQUEST'].fields_by_name['protections']._loaded_options = None
+  _globals['_SETRULESREQUEST'].fields_by_name['protections']._serialized_options = b'\250\273\030d'
+  _globals['_SETRULESREQUEST'].fields_by_name['hidden_patterns']._loaded_options = None
+  _globals['_SETRULESREQUEST'].fields_by_name['hidden_patterns']._serialized_options = b'\250\273\030d'
   _globals['_SETMETADATAREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_SETMETADATAREQUEST_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_SETMETADATAREQUEST'].fields_by_name['metadata']._loaded_options = None
+  _globals['_SETMETADATAREQUEST'].fields_by_name['metadata']._serialized_options = b'\250\273\030d'
   _globals['_SETTINGSSERVICE'].methods_by_name['GetSettings']._loaded_options = None
   _globals['_SETTINGSSERVICE'].methods_by_name['GetSettings']._serialized_options = b'\220\002\001\242\273\030&\n\010ReadRepo\022\032repository/{repository_id}'
   _globals['_SETTINGSSERVICE'].methods_by_name['SetRules']._loaded_options = None
@@ -50,42 +63,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETTINGSSERVICE'].methods_by_name['SetMetadata']._serialized_options = b'\242\273\030.\n\tWriteRepo\022\032repository/{repository_id}2\005other'
   _globals['_SETTINGSSERVICE'].methods_by_name['SetDefaultBranch']._loaded_options = None
   _globals['_SETTINGSSERVICE'].methods_by_name['SetDefaultBranch']._serialized_options = b'\242\273\030o\n\nWriteRules\022\032repository/{repository_id}\032>\n\006branch\022\010ReadRepo\032*repository/{repository_id}/ref/{branch_id}2\005other'
-  _globals['_CHANGEKIND']._serialized_start=1438
-  _globals['_CHANGEKIND']._serialized_end=1596
-  _globals['_PROTECTION']._serialized_start=100
-  _globals['_PROTECTION']._serialized_end=223
-  _globals['_GETSETTINGSREQUEST']._serialized_start=225
-  _globals['_GETSETTINGSREQUEST']._serialized_end=268
-  _globals['_GETSETTINGSRESPONSE']._serialized_start=271
-  _globals['_GETSETTINGSRESPONSE']._serialized_end=548
-  _globals['_GETSETTINGSRESPONSE_METADATAENTRY']._serialized_start=501
-  _globals['_GETSETTINGSRESPONSE_METADATAENTRY']._serialized_end=548
-  _globals['_SETRULESREQUEST']._serialized_start=551
-  _globals['_SETRULESREQUEST']._serialized_end=685
-  _globals['_SETRULESRESPONSE']._serialized_start=687
-  _globals['_SETRULESRESPONSE']._serialized_end=719
-  _globals['_SETREADONLYREQUEST']._serialized_start=721
-  _globals['_SETREADONLYREQUEST']._serialized_end=801
-  _globals['_SETREADONLYRESPONSE']._serialized_start=803
-  _globals['_SETREADONLYRESPONSE']._serialized_end=838
-  _globals['_SETMETADATAREQUEST']._serialized_start=841
-  _globals['_SETMETADATAREQUEST']._serialized_end=1021
-  _globals['_SETMETADATAREQUEST_METADATAENTRY']._serialized_start=501
-  _globals['_SETMETADATAREQUEST_METADATAENTRY']._serialized_end=548
-  _globals['_SETMETADATARESPONSE']._serialized_start=1023
-  _globals['_SETMETADATARESPONSE']._serialized_end=1058
-  _globals['_SETDEFAULTBRANCHREQUEST']._serialized_start=1060
-  _globals['_SETDEFAULTBRANCHREQUEST']._serialized_end=1155
-  _globals['_SETDEFAULTBRANCHRESPONSE']._serialized_start=1157
-  _globals['_SETDEFAULTBRANCHRESPONSE']._serialized_end=1209
-  _globals['_GETRETENTIONREQUEST']._serialized_start=1211
-  _globals['_GETRETENTIONREQUEST']._serialized_end=1255
-  _globals['_GETRETENTIONRESPONSE']._serialized_start=1257
-  _globals['_GETRETENTIONRESPONSE']._serialized_end=1313
-  _globals['_SETRETENTIONREQUEST']._serialized_start=1315
-  _globals['_SETRETENTIONREQUEST']._serialized_end=1397
-  _globals['_SETRETENTIONRESPONSE']._serialized_start=1399
-  _globals['_SETRETENTIONRESPONSE']._serialized_end=1435
-  _globals['_SETTINGSSERVICE']._serialized_start=1599
-  _globals['_SETTINGSSERVICE']._serialized_end=2710
+  _globals['_CHANGEKIND']._serialized_start=1509
+  _globals['_CHANGEKIND']._serialized_end=1667
+  _globals['_PROTECTION']._serialized_start=135
+  _globals['_PROTECTION']._serialized_end=276
+  _globals['_GETSETTINGSREQUEST']._serialized_start=278
+  _globals['_GETSETTINGSREQUEST']._serialized_end=321
+  _globals['_GETSETTINGSRESPONSE']._serialized_start=324
+  _globals['_GETSETTINGSRESPONSE']._serialized_end=601
+  _globals['_GETSETTINGSRESPONSE_METADATAENTRY']._serialized_start=554
+  _globals['_GETSETTINGSRESPONSE_METADATAENTRY']._serialized_end=601
+  _globals['_SETRULESREQUEST']._serialized_start=604
+  _globals['_SETRULESREQUEST']._serialized_end=750
+  _globals['_SETRULESRESPONSE']._serialized_start=752
+  _globals['_SETRULESRESPONSE']._serialized_end=784
+  _globals['_SETREADONLYREQUEST']._serialized_start=786
+  _globals['_SETREADONLYREQUEST']._serialized_end=866
+  _globals['_SETREADONLYRESPONSE']._serialized_start=868
+  _globals['_SETREADONLYRESPONSE']._serialized_end=903
+  _globals['_SETMETADATAREQUEST']._serialized_start=906
+  _globals['_SETMETADATAREQUEST']._serialized_end=1092
+  _globals['_SETMETADATAREQUEST_METADATAENTRY']._serialized_start=554
+  _globals['_SETMETADATAREQUEST_METADATAENTRY']._serialized_end=601
+  _globals['_SETMETADATARESPONSE']._serialized_start=1094
+  _globals['_SETMETADATARESPONSE']._serialized_end=1129
+  _globals['_SETDEFAULTBRANCHREQUEST']._serialized_start=1131
+  _globals['_SETDEFAULTBRANCHREQUEST']._serialized_end=1226
+  _globals['_SETDEFAULTBRANCHRESPONSE']._serialized_start=1228
+  _globals['_SETDEFAULTBRANCHRESPONSE']._serialized_end=1280
+  _globals['_GETRETENTIONREQUEST']._serialized_start=1282
+  _globals['_GETRETENTIONREQUEST']._serialized_end=1326
+  _globals['_GETRETENTIONRESPONSE']._serialized_start=1328
+  _globals['_GETRETENTIONRESPONSE']._serialized_end=1384
+  _globals['_SETRETENTIONREQUEST']._serialized_start=1386
+  _globals['_SETRETENTIONREQUEST']._serialized_end=1468
+  _globals['_SETRETENTIONRESPONSE']._serialized_start=1470
+  _globals['_SETRETENTIONRESPONSE']._serialized_end=1506
+  _globals['_SETTINGSSERVICE']._serialized_start=1670
+  _globals['_SETTINGSSERVICE']._serialized_end=2781
 # @@protoc_insertion_point(module_scope)

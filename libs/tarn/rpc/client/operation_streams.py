@@ -12,7 +12,10 @@ The protocol, above `rpc Operate(stream OperateRequest) returns (stream OperateR
 - A result with id 0 announces that the server wants to stop. The client then sends nothing more, half-closes,
   and receives the results of all operations that it sent. The stream then ends without an unknown outcome.
 - Both sides are bounded: callers by `OUTSTANDING_MAX`, a stream by `stream_connection.WINDOW` operations without
-  an answer, a message by 256 operations and 1 MiB; a server at its limit does not read.
+  an answer, a message by 256 operations and 1 MiB; a server at its limit does not read. It ends a stream with a larger
+  message.
+- A server that does not know the caller gives the stream a slot among strangers (`tarn.rpc.server.slots`) until an
+  operation proves it. Without proof it asks the client to stop after a minute, and then ends the stream.
 - When a stream is lost, unsent operations move to another one, reads are sent again while their time
   allows, and writes fail with UNKNOWN_OUTCOME (`Pending.may_be_sent_again` gives the reason).
 """
@@ -110,6 +113,10 @@ class OperationStreams:
             pending.fail(unavailable_error("the transport was closed"))
         self._connections.clear()
         self._sweep.close()
+
+    def waiting_token(self) -> str:
+        """Returns the caller token of the operation that has waited longest for a connection."""
+        return self._waiting[0].call.caller_token if self._waiting else ""
 
     def connection_opened(self) -> None:
         """Sends the operations that waited for a connection."""

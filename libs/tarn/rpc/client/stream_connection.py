@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections import deque
 from collections.abc import Iterable
 from typing import Literal, Protocol, cast
@@ -26,6 +27,7 @@ from tarn.rpc.wire.errors import (
     unavailable_error,
     unknown_outcome_error,
 )
+from tarn.rpc.wire.metadata import AUTHORIZATION, BEARER
 from tarn.rpc.wire.methods import OperateMethod
 from tarn.telemetry.tracing import TRACEPARENT
 from tarn_proto.common.v1.operation_pb2 import OperationError, OperationHeader
@@ -40,6 +42,9 @@ ATTEMPTS_MAX = 5
 
 TIMEOUT_MS_MAX = 24 * 3600 * 1000
 """Greatest value in a header: the field has 32 bits, and a deadline may be infinite."""
+
+_TOKEN = re.compile(r"[\x21-\x7e]{1,2048}")
+"""What a header may hold. Another token fails its caller only, not the stream."""
 
 _log = structlog.get_logger()
 
@@ -168,6 +173,10 @@ class Pending:
 class ConnectionOwner(Protocol):
     """Takes over operations that a connection cannot send."""
 
+    def waiting_token(self) -> str:
+        """Returns the caller token of an operation that waits for a connection; empty if none does."""
+        ...
+
     def connection_opened(self) -> None:
         """Called when the connection starts to accept operations."""
         ...
@@ -236,7 +245,10 @@ class StreamConnection:
         """Runs one stream until it ends; returns whether it was opened."""
         opened = False
         # Connecting has no deadline of its own: operations wait elsewhere, each with its own deadline.
-        stream: Stream = self._open_stream(wait_for_ready=True)
+        # The token, if there is one, keeps the stream out of the share of callers that the server does not know.
+        token = self._owner.waiting_token()
+        metadata = ((AUTHORIZATION, BEARER + token),) if _TOKEN.fullmatch(token) else None
+        stream: Stream = self._open_stream(wait_for_ready=True, metadata=metadata)
         try:
             await stream.wait_for_connection()
             self.is_open = opened = True

@@ -257,7 +257,7 @@ async def _live(build: Build, config: ServeConfig, runtime: Runtime, open_files:
             async with asyncio.timeout(None) as starting:
                 runtime.while_starting(starting)
                 if config.health is not None:
-                    health = HealthServer(config.health)
+                    health = HealthServer(config.health, runtime.clock)
                     stack.push_async_callback(health.close)
                     runtime.listens("health", await health.start())
                 await _start_telemetry(config, runtime, stack)
@@ -270,12 +270,12 @@ async def _live(build: Build, config: ServeConfig, runtime: Runtime, open_files:
             return
         _settle_memory()
         if health is not None:
-            await health.set_ready(True)
+            health.set_ready(is_ready=True)
         _announce(config, runtime, open_files)
         await runtime.stopped()
         _log.info("stopping", service=config.name)
         if health is not None:
-            await health.set_ready(False)
+            health.set_ready(is_ready=False)
         await _drain(server, applications, config.drain_seconds, runtime)
 
 

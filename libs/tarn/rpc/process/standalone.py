@@ -22,6 +22,7 @@ from tarn.rpc.process.secret_watch import SecretWatch
 from tarn.rpc.process.serve import AdminPort, Application, Runtime, ServeConfig, serve
 from tarn.rpc.process.tls import ChannelTls, TlsFiles
 from tarn.rpc.server.grpc_server import ServerConfig
+from tarn.rpc.server.slots import SlotLimits
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.audit.log import AuditConfig
 
@@ -162,6 +163,9 @@ def serve_config(
             listen_also=config.rpc.replica_address,
             reuse_port=reuse_port,
             reflection=config.rpc.reflection,
+            slots=SlotLimits(config.rpc.concurrent_max, config.rpc.unauthenticated_max),
+            operations_max=config.rpc.operations_max,
+            operations_bytes_max=config.rpc.operations_size_bytes,
         )
     return ServeConfig(
         name=name,

@@ -7,7 +7,11 @@ TLS and no service but `grpc.health.v1.Health`, which tells nothing but whether 
 from __future__ import annotations
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from tarn.core.clock import Clock
+from tarn.rpc.server import health
+from tarn.rpc.server.slots import SlotLimits, Slots
+from tarn.telemetry.meters import Meters
 
 __all__ = ["LIVE", "READY", "HealthServer"]
 
@@ -17,7 +21,9 @@ READY = ""
 LIVE = "live"
 """SERVING while the event loop runs. It does not depend on a store, as a restart does not make a store faster."""
 
-_RPCS_MAX = 64
+_LIMITS = SlotLimits(unauthenticated_max=48, watches_max=16, message_s=5.0)
+"""No caller has a token here. Probes ask with `Check`; a full share drops the oldest of those that do not go on."""
+
 _REQUEST_BYTES_MAX = 4096
 _CLOSE_SECONDS = 0.5
 
@@ -27,11 +33,15 @@ class HealthServer:
 
     Args:
         listen: `host:port`, port 0 for a free one.
+        clock: measures waits for clients.
     """
 
-    def __init__(self, listen: str) -> None:
+    def __init__(self, listen: str, clock: Clock) -> None:
         self._listen = listen
-        self._health = health.aio.HealthServicer()
+        self._slots = Slots(
+            _LIMITS, clock, Meters()
+        )  # not those of the process: probes are no rpcs of services
+        self._health = health.Health(self._slots)
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> str:
@@ -40,16 +50,18 @@ class HealthServer:
         Raises:
             OSError: the address is in use or does not belong to this machine.
         """
-        await self._set(LIVE, is_serving=True)
-        await self._set(READY, is_serving=False)
+        self._health.set(LIVE, is_serving=True)
+        self._health.set(READY, is_serving=False)
         server = grpc.aio.server(
             options=[
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX),
             ],
-            maximum_concurrent_rpcs=_RPCS_MAX,
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        handlers = dict(self._health.handlers())
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(health.SERVICE, handlers),)
+        )
         try:
             port = server.add_insecure_port(self._listen)
         except RuntimeError as error:
@@ -58,16 +70,13 @@ class HealthServer:
         self._server = server
         return f"{self._listen.rpartition(':')[0]}:{port}"
 
-    async def set_ready(self, is_ready: bool) -> None:
+    def set_ready(self, *, is_ready: bool) -> None:
         """Sets the answer for `READY`."""
-        await self._set(READY, is_serving=is_ready)
+        self._health.set(READY, is_serving=is_ready)
 
     async def close(self) -> None:
         """Stops answering. Idempotent."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop(_CLOSE_SECONDS)
-
-    async def _set(self, service: str, *, is_serving: bool) -> None:
-        status = health_pb2.HealthCheckResponse
-        await self._health.set(service, status.SERVING if is_serving else status.NOT_SERVING)
+        self._slots.close()

@@ -163,7 +163,8 @@ class _Work:
         try:
             outcome = await handle(request, self._call)
         except TarnError as error:
-            outcome = error
+            # Without its traceback, whose frames hold the request: in a cycle they would stay until a collection.
+            outcome = error.with_traceback(None)
         except asyncio.CancelledError:
             text = f"request {self._call.request_id} was stopped; it may or may not take effect"
             outcome = unknown_outcome_error(text)

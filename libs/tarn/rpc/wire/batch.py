@@ -7,11 +7,18 @@ Structure").
 
 from __future__ import annotations
 
-__all__ = ["BATCH_BYTES_MAX", "BATCH_OPERATIONS_MAX", "Batch"]
+__all__ = ["BATCH_BYTES_MAX", "BATCH_OPERATIONS_MAX", "Batch", "refusal_of"]
 
 BATCH_OPERATIONS_MAX = 256
 BATCH_BYTES_MAX = 1024 * 1024
 """Maximum size of a batch, and of one operation; a quarter of a server's limit on messages."""
+
+_HEADS_BYTES_MAX = BATCH_OPERATIONS_MAX * 4
+"""Tags and lengths of a full batch, which `BATCH_BYTES_MAX` does not count."""
+
+_UNCOUNTED_BYTES_MAX = 128 * 1024
+"""A batch up to this size is parsed before its operations are counted: they are at most half as many as its bytes,
+which costs protobuf a millisecond or two. A count beforehand would cost each batch of hot operations more."""
 
 _TAG = b"\x0a"  # field 1, wire type 2 (length-delimited)
 
@@ -42,6 +49,40 @@ class Batch:
     def encode(self) -> bytes:
         """Returns the batch as one encoded message."""
         return b"".join(self._parts)
+
+
+def refusal_of(encoded: bytes) -> str:
+    """Returns why a batch that a client sent must not be parsed; empty if it may be.
+
+    A batch that is small, or no batch at all, is left to the parser and to a count of what it found.
+    """
+    size = len(encoded)
+    if size > BATCH_BYTES_MAX + _HEADS_BYTES_MAX:
+        return f"a message of {size} bytes is larger than {BATCH_BYTES_MAX}"
+    if size > _UNCOUNTED_BYTES_MAX and _has_more(encoded, BATCH_OPERATIONS_MAX):
+        return f"a message is no batch of at most {BATCH_OPERATIONS_MAX} operations"
+    return ""
+
+
+def _has_more(encoded: bytes, fields_max: int) -> bool:
+    """Returns whether a message has more fields than that, or is nothing that `Batch` encodes."""
+    at, end = 0, len(encoded)
+    for _ in range(fields_max):
+        if at >= end:
+            return False
+        if encoded[at] != _TAG[0]:
+            return True
+        length = shift = 0
+        while True:
+            at += 1
+            if at >= end or shift > 28:
+                return True
+            length |= (encoded[at] & 0x7F) << shift
+            if encoded[at] < 0x80:
+                break
+            shift += 7
+        at += 1 + length
+    return at < end
 
 
 def _varint(number: int) -> bytes:

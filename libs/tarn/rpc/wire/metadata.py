@@ -24,9 +24,13 @@ _RESPONSE_BYTES_MAX = 16 * 1024 * 1024
 _PING_EVERY_MS = 20_000
 _PING_TIMEOUT_MS = 10_000
 
+_STREAMS_PER_CONNECTION_MAX = 1024
+"""Clients that keep to HTTP/2 wait above it; of others, the streams are reset before any of our code runs."""
+
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", _RESPONSE_BYTES_MAX),
+    ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION_MAX),
     ("grpc.keepalive_time_ms", _PING_EVERY_MS),
     ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
     # A quiet coalesced stream is pinged more often than gRPC allows by default.

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from tarn.rpc.rules import OPERATE, rules_of
+from tarn.rpc.wire.bounds import unbounded_fields
 from tarn.rpc.wire.call import Call
 
 __all__ = [
@@ -47,11 +48,13 @@ class Endpoint:
         authenticate: refuses a caller without a valid token. It is called before the handler of every unary rpc that
             is not public, so that no handler can forget it, for example because it authorises each item of a list that
             is empty. None: the handler does it.
+        accepts: tells at once whether the service has accepted a caller token lately; None if it does not keep that.
     """
 
     descriptor: ServiceDescriptor
     handler: object
     authenticate: Callable[[Call], Awaitable[object]] | None = None
+    accepts: Callable[[str], bool] | None = None
 
     @property
     def name(self) -> str:
@@ -129,12 +132,16 @@ def operate_method(service: ServiceDescriptor) -> OperateMethod | None:
 
 def check_handler(endpoint: Endpoint) -> None:
     """Rejects a handler that lacks an rpc or implements one with a function that is not async, and a service
-    with an rpc that has no rule.
+    with an rpc that has no rule or whose request has a repeated field without a bound.
 
     Raises:
         TypeError: the handler or service is incomplete; the message names everything that is missing.
     """
     rules_of(endpoint.descriptor)
+    requests = [method.input_type for method in endpoint.descriptor.methods]
+    if unbounded := [field for request in requests for field in unbounded_fields(request)]:
+        text = "set the option (tarn.common.v1.items_max)"
+        raise TypeError(f"no bound for {', '.join(unbounded)}: {text}")
     names = [
         "operate" if method.name == OPERATE else method.name
         for method in endpoint.descriptor.methods

@@ -21,6 +21,7 @@ from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 __all__ = [
     "SERVICE",
+    "TOKEN",
     "Served",
     "Toy",
     "call_in",
@@ -33,6 +34,9 @@ __all__ = [
 ]
 
 SERVICE = pb.DESCRIPTOR.services_by_name["EntryService"]
+
+TOKEN = "caller-token"  # noqa: S105 - of no installation
+"""The one caller token that the toy has accepted."""
 
 
 class Toy:
@@ -62,7 +66,7 @@ class Toy:
     @property
     def endpoint(self) -> Endpoint:
         """Returns its endpoint, for a server or a transport."""
-        return Endpoint(SERVICE, self)
+        return Endpoint(SERVICE, self, accepts=lambda token: token == TOKEN)
 
     async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
         """A lookup returns its path as the entry."""
@@ -163,7 +167,7 @@ def transport_to(*addresses: str) -> GrpcTransport:
 
 def call_in(seconds: float = 10.0, request_id: str = "request-1") -> Call:
     """Returns a call with a deadline in `seconds` seconds."""
-    return Call(request_id, "caller-token", SystemClock().monotonic() + seconds)
+    return Call(request_id, TOKEN, SystemClock().monotonic() + seconds)
 
 
 def lookup(path: str) -> pb.Operation:
