@@ -77,7 +77,7 @@ async def _move_from_any(
         cause=cause,
     )
     assert isinstance(outcome, BranchChange)
-    return outcome.after.branch
+    return outcome.written
 
 
 def _is_reset(before: Branch, after: Branch) -> bool:

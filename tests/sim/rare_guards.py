@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from tests.sim.collection_guards import ONE_LOOK, RARE_COLLECTION_GUARDS
 from tests.sim.erase_guards import RARE_ERASE_GUARDS
 from tests.sim.expiry_guards import RARE_EXPIRY_GUARDS
+from tests.sim.lake_guards import RARE_LAKE_GUARDS
 from tests.sim.online_guards import RARE_ONLINE_GUARDS
 
 from tarn.testing.faults.guards import Guard, Weakening
@@ -22,6 +23,7 @@ RARE_GUARDS: Sequence[Guard] = (
     *RARE_ONLINE_GUARDS,
     *RARE_EXPIRY_GUARDS,
     *RARE_ERASE_GUARDS,
+    *RARE_LAKE_GUARDS,
 )
 
 _FENCES = "tests/unit/graveler/test_collection_fences.py"
@@ -66,6 +68,8 @@ DETECTED_BY: Mapping[str, str] = {
     "::test_detached_commits_expire_only_if_they_were_published",
     "erase-old-only": "tests/unit/lifecycle/test_erasing.py"
     "::test_objects_go_out_of_all_history_and_the_rest_stays",
+    "change-holds": "tests/unit/graveler/test_settled_later_record.py"
+    "::test_a_compacted_listing_has_its_pin_when_it_is_judged[compaction]",
 }
 """The test that fails without a guard, by the guard's name."""
 

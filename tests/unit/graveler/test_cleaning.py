@@ -13,7 +13,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
 from tarn_graveler.branch.drop_list import DropList
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 
 KEYS = InstallationKeys("test")
 
@@ -145,7 +145,7 @@ async def abandon(lake: Lake) -> Partition:
 async def land(lake: Lake) -> None:
     fresh = lake.graveler.branches.new_token()
     await BranchHandle(lake.graveler.branches, lake.main).change(
-        lambda now, op_id: replace(seal(now, fresh, op_id), sealed=())
+        lambda now, op_id: replace(seal(now, fresh, op_id), sealed=()), claims_nothing
     )
 
 
@@ -245,7 +245,7 @@ async def test_a_token_is_judged_by_the_record_as_it_is_decided(lake: Lake) -> N
     )
     branches = lake.graveler.branches
     await BranchHandle(branches, lake.main).change(
-        lambda now, op_id: seal(now, branches.new_token(), op_id)
+        lambda now, op_id: seal(now, branches.new_token(), op_id), claims_nothing
     )
     await lake.put("x", 1)
     token = (await record(lake)).staging

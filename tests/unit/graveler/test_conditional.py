@@ -15,7 +15,7 @@ from tarn.core.condition import ANY, WriteCondition
 from tarn.core.entry import Entry, etag_of, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import OutcomeUnknownError
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.uploads.state import NewUpload
 
 NEW = WriteCondition(if_none_match=True)
@@ -69,7 +69,9 @@ def rival(other: Lake) -> Writer:
 
 async def seal_branch(lake: Lake, kind: TokenKind = TokenKind.CONDITIONAL) -> None:
     token = lake.graveler.branches.new_token(kind)
-    await BranchHandle(lake.graveler.branches, lake.main).change(lambda b, op: seal(b, token, op))
+    await BranchHandle(lake.graveler.branches, lake.main).change(
+        lambda b, op: seal(b, token, op), claims_nothing
+    )
 
 
 async def staging_kind(lake: Lake) -> TokenKind:
