@@ -62,7 +62,7 @@ def claims_nothing(_: Branch) -> bool:
 
 
 class BranchHandle:
-    """Reads and changes the record of one incarnation: that of the first record that the handle read.
+    """Reads and changes the record of one incarnation: the given one, or that of the first record that it reads.
 
     Every method but `cached` raises BRANCH_NOT_FOUND if the branch does not exist any more, or if its name
     has another incarnation now.
@@ -70,10 +70,12 @@ class BranchHandle:
 
     __slots__ = ("_branches", "_incarnation", "name")
 
-    def __init__(self, branches: Branches, name: BranchName) -> None:
+    def __init__(
+        self, branches: Branches, name: BranchName, incarnation: bytes | None = None
+    ) -> None:
         self.name = name
         self._branches = branches
-        self._incarnation: bytes | None = None
+        self._incarnation = incarnation
 
     def _check(self, version: BranchVersion) -> BranchVersion:
         """Returns a version of the record if it belongs to the incarnation of this handle."""
