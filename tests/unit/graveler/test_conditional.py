@@ -12,7 +12,7 @@ from lake import MAIN, Lake, Running, entry, keep_tokens, reached
 
 from tarn.core.branch import TokenKind, seal
 from tarn.core.condition import ANY, WriteCondition
-from tarn.core.entry import Entry, etag_of, pack
+from tarn.core.entry import Entry, etag_of, judged_at, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import OutcomeUnknownError
 from tarn_graveler.branch.handle import BranchHandle, claims_nothing
@@ -315,7 +315,7 @@ async def test_a_repeated_request_gets_the_answer_of_its_first_attempt(
         await lake.commit()
     assert await writer.put("a", 1, operation="op", mtime_us=20) is True
     packed = await lake.graveler.reading.lookup(lake.repository, "main", "a")
-    assert packed == mine(1, "op", 10)  # the first attempt's entry, and so its block
+    assert judged_at(packed, 0) == mine(1, "op", 10)  # the first attempt's entry, and so its block
     assert await writer.refused("a", 2) is Reason.PRECONDITION_FAILED
 
 

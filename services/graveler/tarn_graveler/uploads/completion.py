@@ -308,7 +308,7 @@ class _Staging:
         Raises:
             OutcomeUnknownError: as `ConditionalStaging` does for its own rows.
         """
-        if not self._made.condition or not record.move_time_us:
+        if not self._made.condition or not record.was_moved:
             return
         if any(
             each.token.create_time_us <= record.move_time_us + self._skew_us for each in attempts
