@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tests.sim.collection_guards import ONE_LOOK, RARE_COLLECTION_GUARDS
+from tests.sim.drop_guards import RARE_DROP_GUARDS
 from tests.sim.erase_guards import RARE_ERASE_GUARDS
 from tests.sim.expiry_guards import RARE_EXPIRY_GUARDS
 from tests.sim.lake_guards import RARE_LAKE_GUARDS
@@ -28,6 +29,7 @@ RARE_GUARDS: Sequence[Guard] = (
     *RARE_LAKE_GUARDS,
     *RARE_MOVE_GUARDS,
     *RARE_UPLOAD_GUARDS,
+    *RARE_DROP_GUARDS,
 )
 
 _FENCES = "tests/unit/graveler/test_collection_fences.py"
@@ -78,6 +80,8 @@ DETECTED_BY: Mapping[str, str] = {
     "::test_the_times_of_moves_increase_over_all_lives[restored]",
     "upload-of-its-life": "tests/unit/graveler/test_uploads_of_lives.py"
     "::test_an_upload_of_an_earlier_branch_is_not_listed_and_can_be_aborted",
+    "drop-row-in-time": "tests/unit/graveler/test_cleaning.py"
+    "::test_a_commit_that_pauses_before_its_announcement_leaves_no_token_behind",
 }
 """The test that fails without a guard, by the guard's name."""
 

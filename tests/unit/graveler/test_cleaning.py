@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from graveler_service import Service
@@ -108,6 +109,32 @@ async def test_a_process_that_dies_after_its_commit_leaves_no_token_behind(lake:
     lake.kv.set_if = die_after_finish  # type: ignore[method-assign,assignment]
     with pytest.raises(RuntimeError):
         await lake.commit()
+    await lake.drop_everything_removed()
+    assert await lake.kv.scan(token, b"", None, 10) == []
+    assert await lake.get("x") == 1
+
+
+async def test_a_commit_that_pauses_before_its_announcement_leaves_no_token_behind(
+    lake: Lake, other: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint of the list passes the time of the announcement meanwhile."""
+    await lake.put("x", 1)
+    token = await lake.staging_rows()
+    drops = lake.graveler.cleaning._list
+    add, pauses = drops.add, 0
+
+    async def add_after_minutes(*args: Any) -> Any:
+        nonlocal pauses
+        pauses += 1
+        for _ in range(4):
+            lake.clock.advance(100)
+            await other.graveler.cleaning.drop_due()
+        return await add(*args)
+
+    monkeypatch.setattr(drops, "add", add_after_minutes)
+    await lake.commit()
+    assert pauses == 1
+    monkeypatch.undo()
     await lake.drop_everything_removed()
     assert await lake.kv.scan(token, b"", None, 10) == []
     assert await lake.get("x") == 1
