@@ -150,7 +150,8 @@ class BranchHandle:
             The change. Its newest record is one that `decide` has left unchanged, or one that holds.
 
         Raises:
-            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES: other operations have changed the record, or have undone this
+                change, each time; OUTCOME_UNKNOWN.
         """
         attempts = Attempts()
         current = await self.version()
@@ -158,6 +159,9 @@ class BranchHandle:
             after = decide(current.branch, self._branches.new_op_id())
             if after is current.branch:
                 return BranchChange(after, after, current)
+            assert holds(after), (
+                "a decision that lacks its own postcondition would be repeated in vain"
+            )
             outcome = await self.compare_and_set(current, after, attempts)
             if isinstance(outcome, BranchChange):
                 if outcome.newest.branch.is_deleted:
