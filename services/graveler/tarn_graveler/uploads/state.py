@@ -141,12 +141,13 @@ class Uploads:
             TarnError: UPLOAD_NOT_FOUND.
         """
         record = upload.record
-        if record.state == pb.UPLOAD_STATE_COMPLETED or record.attempts:
+        is_done = record.state == pb.UPLOAD_STATE_COMPLETED or bool(record.attempts)
+        if is_done or not record.branch_incarnation:
             return
         name = BranchName(repository, BranchId(record.branch_id))
         cached = self._branches.cached(name)
         if cached is not None and _is_of(record, cached.incarnation):
-            return
+            return  # at most two seconds old; the completion reads the record afresh
         if not _is_of(record, await self._life(name)):
             raise upload_not_found(upload.upload_id)
 
