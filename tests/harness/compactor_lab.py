@@ -196,7 +196,8 @@ async def running_mark(lab: Lab) -> None:
         await handle.change(
             lambda now, op_id: begin_compaction(
                 now, graveler.branches.new_token(), op_id, now_us=now_us
-            )
+            ),
+            lambda now: now.compaction_start_time_us == now_us,
         )
 
 

@@ -8,7 +8,7 @@ from lake import Lake, Running, ended, entry, reached
 
 from tarn.core.branch import seal
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.uploads.state import Claim
 
 __all__ = ["Upload", "seal_main"]
@@ -67,5 +67,5 @@ async def seal_main(lake: Lake) -> None:
     """Seals the staging token, as a commit does first."""
     branches = lake.graveler.branches
     await BranchHandle(branches, lake.main).change(
-        lambda b, op: seal(b, branches.new_token(b.staging.kind), op)
+        lambda b, op: seal(b, branches.new_token(b.staging.kind), op), claims_nothing
     )

@@ -347,16 +347,16 @@ GRAVELER: Final[Sequence[Written]] = (
         "move-without-pin",
         "tarn_graveler.branch.head_moves",
         "A branch moves to an old commit that it has not made a root.",
-        "pinned = (await handle.change(decide)).after",
+        "pinned = (await handle.change(decide, holds)).newest",
         "pinned = record",
     ),
     Written(
         "move-looks-before-its-pin",
         "tarn_graveler.branch.head_moves",
         "A move looks for the expired row before its pin only.",
-        "        pinned = (await handle.change(decide)).after\n"
+        "        pinned = (await handle.change(decide, holds)).newest\n"
         "        await self._expired.refuse(handle.name.repository, [new.commit_id])\n",
-        "        pinned = (await handle.change(decide)).after\n",
+        "        pinned = (await handle.change(decide, holds)).newest\n",
     ),
     Written(
         "merge-without-look",

@@ -41,7 +41,7 @@ from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.attempts import Attempts
 from tarn_graveler.branch.committing import CommitRequest, Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.branch.layers import Found
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
@@ -49,7 +49,7 @@ from tarn_graveler.branch.records import BranchChange, Branches, BranchName, Bra
 from tarn_graveler.branch.staging import Staging
 from tarn_graveler.branch.uncommitted import UncommittedChanges
 
-__all__ = ["GUARDS"]
+__all__ = ["GUARDS", "RARE_LAKE_GUARDS"]
 
 
 def _always_takes_writes(self: Branch, other: Branch) -> bool:
@@ -217,7 +217,7 @@ async def _assume_applied(
     (found,) = await self._kv.get_many(partition, [RepositoryKeys.branch(name.branch_id)])
     if found is None:
         raise OutcomeUnknownError("gone")
-    return BranchChange(before.branch, BranchVersion(after, found.predicate))
+    return BranchChange(before.branch, after, BranchVersion(after, found.predicate))
 
 
 _page = UncommittedChanges.page
@@ -234,11 +234,22 @@ async def _by_oldest(
 _judge = Attempts.judge
 
 
-def _judge_for_good(self: Attempts, current: Branch) -> Branch | None:
+def _judge_for_good(self: Attempts, current: Branch) -> tuple[Branch, Branch] | None:
     """Treats an attempt that a settling read does not find as not made."""
-    base = _judge(self, current)
+    applied = _judge(self, current)
     self._pending = []
-    return base
+    return applied
+
+
+_change = BranchHandle.change
+
+
+async def _change_once(
+    self: BranchHandle, decide: Callable[[Branch, bytes], Branch], holds: Callable[[Branch], bool]
+) -> BranchChange:
+    """Goes on with whatever record the read found that settled a lost answer."""
+    del holds
+    return await _change(self, decide, claims_nothing)
 
 
 async def _always_finds(self: Publications, *args: Any) -> bool:
@@ -410,3 +421,15 @@ GUARDS: Sequence[Guard] = (
     ),
     *STAMP_GUARDS,
 )
+
+RARE_LAKE_GUARDS: Sequence[Guard] = (
+    Guard(
+        "change-holds",
+        "8",
+        "I1 I6 I9",
+        "an operation goes on with whatever record the read found that settled a lost answer",
+        (Weakening(BranchHandle, "change", _change_once),),
+        runs=400,
+    ),
+)
+"""Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""

@@ -7,15 +7,17 @@ from typing import Any
 from tests.sim.overwriting import overwriting
 
 import tarn_graveler.branch.head_moves
+import tarn_graveler.branch.records
 from tarn.core.branch import Branch, Token, discard_changes, move_head
-from tarn.core.head_change import Cause, HeadOperation
+from tarn.core.head_change import Cause, HeadChange, HeadOperation
 from tarn.core.ids import CommitId
+from tarn.core.reflog import begin_reflog
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
 
-__all__ = ["MOVE_GUARDS"]
+__all__ = ["MOVE_GUARDS", "RARE_MOVE_GUARDS"]
 
 
 def _keep_token(
@@ -77,7 +79,26 @@ async def _move_from_any(
         cause=cause,
     )
     assert isinstance(outcome, BranchChange)
-    return outcome.after.branch
+    return outcome.written
+
+
+_begin_reflog = begin_reflog
+
+
+def _forget_moves(
+    branch: Branch,
+    cause: Cause,
+    newest: HeadChange | None,
+    *,
+    entry_id: bytes,
+    now_us: int,
+    continues: bool = False,
+) -> Branch:
+    """Lets each branch of a name begin as if no other had been moved."""
+    begun = _begin_reflog(
+        branch, cause, newest, entry_id=entry_id, now_us=now_us, continues=continues
+    )
+    return replace(begun, move_time_us=0)
 
 
 def _is_reset(before: Branch, after: Branch) -> bool:
@@ -134,3 +155,15 @@ MOVE_GUARDS: Sequence[Guard] = (
         runs=300,
     ),
 )
+
+RARE_MOVE_GUARDS: Sequence[Guard] = (
+    Guard(
+        "moves-of-all-lives",
+        "9",
+        "I6",
+        "a restored branch does not know the moves of its former life",
+        (Weakening(tarn_graveler.branch.records, "begin_reflog", _forget_moves),),
+        runs=200,
+    ),
+)
+"""Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""

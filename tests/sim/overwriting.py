@@ -48,6 +48,6 @@ def overwriting(is_meant: Callable[[Branch, Branch], bool]) -> Callable[..., Any
                 predicate = await self._kv.set_if(partition, key, value, found.predicate)
             except TarnError:
                 continue
-            return BranchChange(before.branch, BranchVersion(after, predicate))
+            return BranchChange(before.branch, after, BranchVersion(after, predicate))
 
     return changed

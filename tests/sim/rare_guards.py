@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tests.sim.collection_guards import ONE_LOOK, RARE_COLLECTION_GUARDS
+from tests.sim.drop_guards import RARE_DROP_GUARDS
 from tests.sim.erase_guards import RARE_ERASE_GUARDS
 from tests.sim.expiry_guards import RARE_EXPIRY_GUARDS
+from tests.sim.lake_guards import RARE_LAKE_GUARDS
+from tests.sim.move_guards import RARE_MOVE_GUARDS
 from tests.sim.online_guards import RARE_ONLINE_GUARDS
+from tests.sim.upload_guards import RARE_UPLOAD_GUARDS
 
 from tarn.testing.faults.guards import Guard, Weakening
 
@@ -22,6 +26,10 @@ RARE_GUARDS: Sequence[Guard] = (
     *RARE_ONLINE_GUARDS,
     *RARE_EXPIRY_GUARDS,
     *RARE_ERASE_GUARDS,
+    *RARE_LAKE_GUARDS,
+    *RARE_MOVE_GUARDS,
+    *RARE_UPLOAD_GUARDS,
+    *RARE_DROP_GUARDS,
 )
 
 _FENCES = "tests/unit/graveler/test_collection_fences.py"
@@ -66,6 +74,14 @@ DETECTED_BY: Mapping[str, str] = {
     "::test_detached_commits_expire_only_if_they_were_published",
     "erase-old-only": "tests/unit/lifecycle/test_erasing.py"
     "::test_objects_go_out_of_all_history_and_the_rest_stays",
+    "change-holds": "tests/unit/graveler/test_settled_later_record.py"
+    "::test_a_compacted_listing_has_its_pin_when_it_is_judged[compaction]",
+    "moves-of-all-lives": "tests/unit/graveler/test_restored_branches.py"
+    "::test_the_times_of_moves_increase_over_all_lives[restored]",
+    "upload-of-its-life": "tests/unit/graveler/test_uploads_of_lives.py"
+    "::test_an_upload_of_an_earlier_branch_is_not_listed_and_can_be_aborted",
+    "drop-row-in-time": "tests/unit/graveler/test_cleaning.py"
+    "::test_a_commit_that_pauses_before_its_announcement_leaves_no_token_behind",
 }
 """The test that fails without a guard, by the guard's name."""
 

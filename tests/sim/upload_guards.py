@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+import tarn_graveler.handlers.uploads
 import tarn_graveler.uploads.completion
 from tarn.core.branch import Branch
 from tarn.core.ids import UploadId
+from tarn.core.levels import FeatureGate
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group
 from tarn.kv.records import Repository
@@ -14,7 +16,7 @@ from tarn_graveler.uploads.completion import StagingAttempt, _Fate
 from tarn_graveler.uploads.records import RecordedAttempts
 from tarn_graveler.uploads.state import Claim, Uploads
 
-__all__ = ["UPLOAD_GUARDS"]
+__all__ = ["RARE_UPLOAD_GUARDS", "UPLOAD_GUARDS"]
 
 
 async def _no_attempts(self: RecordedAttempts) -> Sequence[StagingAttempt]:
@@ -54,6 +56,12 @@ async def _record_anyway(self: Uploads, repository: Repository, upload_id: str, 
     (error,) = await self._kv.set_many(self._days.of(repository, upload_id), [Group(key, (row,))])
     if error is not None:
         raise error
+
+
+def _no_life(features: FeatureGate, branch: Branch) -> bytes:
+    """Lets an upload be completed on any branch of the name."""
+    del features, branch
+    return b""
 
 
 UPLOAD_GUARDS: Sequence[Guard] = (
@@ -101,3 +109,15 @@ UPLOAD_GUARDS: Sequence[Guard] = (
         runs=300,
     ),
 )
+
+RARE_UPLOAD_GUARDS: Sequence[Guard] = (
+    Guard(
+        "upload-of-its-life",
+        "uploads",
+        "I0 I1",
+        "an upload is completed on a later branch of the name",
+        (Weakening(tarn_graveler.handlers.uploads, "life_to_note", _no_life),),
+        runs=200,
+    ),
+)
+"""Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""

@@ -64,7 +64,8 @@ class Branch:
         reset_count: resets of this branch so far (rule 10). A commit whose tokens are gone compares it: another commit
             keeps the rows that it takes, a reset discards them.
         move_time_us: when an operation last changed the content beneath the staging token without staged rows
-            (rule 9); 0 if none did. Invariant: each such operation increases it.
+            (rule 9); the creation of the branch is the first one. 0: none did, on a branch that an earlier release
+            made. Invariant: each such operation increases it, over all branches of one name.
         outbox: entries of the reflog whose rows may not be written yet, oldest first.
         head_sequence: the sequence of the newest entry of the reflog; 0 if the branch is older than its reflog.
         head_time_us: the time of that entry; 0 likewise.
@@ -96,6 +97,11 @@ class Branch:
     def tokens(self) -> tuple[Token, ...]:
         """The uncommitted layers, newest first."""
         return (self.staging, *self.sealed)
+
+    @property
+    def was_moved(self) -> bool:
+        """Whether the content beneath the staging token may have changed without staged rows since the creation."""
+        return self.move_time_us not in (0, self.create_time_us)
 
     def names(self, token_id: TokenId) -> bool:
         """Whether a token is one of the uncommitted layers."""

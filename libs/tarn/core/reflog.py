@@ -77,7 +77,10 @@ def begin_reflog(
     now_us: int,
     continues: bool = False,
 ) -> Branch:
-    """Returns a new branch with the entry of its creation, which continues the reflog of its name.
+    """Returns a new branch with the entry of its creation, which continues the reflog and the moves of its name.
+
+    `Branch.move_time_us` begins at the time of that entry, which is later than all times of the earlier branch. So no
+    row of that branch, in a commit on which the new one is made, looks as if the new one had judged it (rule 9).
 
     Args:
         branch: the branch, with its incarnation.
@@ -101,16 +104,23 @@ def begin_reflog(
         old_since_us=0 if newest is None else newest.time_us,
     )
     return replace(
-        branch, outbox=(entry,), head_sequence=entry.sequence, head_time_us=entry.time_us
+        branch,
+        outbox=(entry,),
+        head_sequence=entry.sequence,
+        head_time_us=entry.time_us,
+        move_time_us=entry.time_us,
     )
 
 
 def deletion_of(branch: Branch, cause: Cause, *, entry_id: bytes, now_us: int) -> HeadChange:
-    """Returns the entry of the removal of a record. Its row is written before the removal, which may fail."""
+    """Returns the entry of the removal of a record, later than all changes of its head and of what lies beneath it.
+
+    Its row is written before the removal, which may fail.
+    """
     return HeadChange(
         entry_id=entry_id,
         sequence=branch.head_sequence + 1,
-        time_us=max(now_us, branch.head_time_us + 1),
+        time_us=max(now_us, branch.head_time_us + 1, branch.move_time_us + 1),
         operation=cause.operation,
         user_id=cause.user_id,
         incarnation=branch.incarnation,

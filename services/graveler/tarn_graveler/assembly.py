@@ -473,7 +473,7 @@ def _uploads(
     ids: IdSource,
 ) -> Uploads:
     completion = Completion(kv, branches, layers, settings.clock_skew_seconds)
-    return Uploads(kv, daily_uploads, completion, clock, ids)
+    return Uploads(kv, branches, daily_uploads, completion, clock, ids)
 
 
 def _task_runner(

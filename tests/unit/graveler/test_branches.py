@@ -7,15 +7,17 @@ from lake import Lake, keep_tokens
 
 from tarn.core.branch import Branch, seal
 from tarn.core.errors import Reason, TarnError
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 
 
 async def sealed(lake: Lake) -> Branch:
     """Seals the branch; returns its new record."""
     branches = lake.graveler.branches
     token = branches.new_token()
-    done = await BranchHandle(branches, lake.main).change(lambda b, op: seal(b, token, op))
-    return done.after.branch
+    done = await BranchHandle(branches, lake.main).change(
+        lambda b, op: seal(b, token, op), claims_nothing
+    )
+    return done.written
 
 
 def cached(lake: Lake) -> Branch | None:

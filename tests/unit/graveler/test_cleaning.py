@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from graveler_service import Service
@@ -13,7 +14,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
 from tarn_graveler.branch.drop_list import DropList
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 
 KEYS = InstallationKeys("test")
 
@@ -125,6 +126,32 @@ async def test_a_process_that_dies_after_its_commit_leaves_no_token_behind(lake:
     assert await lake.get("x") == 1
 
 
+async def test_a_commit_that_pauses_before_its_announcement_leaves_no_token_behind(
+    lake: Lake, other: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint of the list passes the time of the announcement meanwhile."""
+    await lake.put("x", 1)
+    token = await lake.staging_rows()
+    drops = lake.graveler.cleaning._list
+    add, pauses = drops.add, 0
+
+    async def add_after_minutes(*args: Any) -> Any:
+        nonlocal pauses
+        pauses += 1
+        for _ in range(4):
+            lake.clock.advance(100)
+            await other.graveler.cleaning.drop_due()
+        return await add(*args)
+
+    monkeypatch.setattr(drops, "add", add_after_minutes)
+    await lake.commit()
+    assert pauses == 1
+    monkeypatch.undo()
+    await lake.drop_everything_removed()
+    assert await lake.kv.scan(token, b"", None, 10) == []
+    assert await lake.get("x") == 1
+
+
 async def test_a_token_that_its_record_still_names_is_not_dropped(lake: Lake) -> None:
     """A commit announced its tokens and was not made; the checks for them become rarer and rarer."""
     await lake.put("x", 1)
@@ -157,7 +184,7 @@ async def abandon(lake: Lake) -> Partition:
 async def land(lake: Lake) -> None:
     fresh = lake.graveler.branches.new_token()
     await BranchHandle(lake.graveler.branches, lake.main).change(
-        lambda now, op_id: replace(seal(now, fresh, op_id), sealed=())
+        lambda now, op_id: replace(seal(now, fresh, op_id), sealed=()), claims_nothing
     )
 
 
@@ -257,7 +284,7 @@ async def test_a_token_is_judged_by_the_record_as_it_is_decided(lake: Lake) -> N
     )
     branches = lake.graveler.branches
     await BranchHandle(branches, lake.main).change(
-        lambda now, op_id: seal(now, branches.new_token(), op_id)
+        lambda now, op_id: seal(now, branches.new_token(), op_id), claims_nothing
     )
     await lake.put("x", 1)
     token = (await record(lake)).staging

@@ -13,7 +13,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Partition, Predicate
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 
 MISSING = CommitId("0" * 64)
 
@@ -100,7 +100,7 @@ async def test_a_commit_that_never_gets_its_turn_says_that_it_was_not_made(
         if mine and (seals := seals + 1) > 1:
             branches = other.graveler.branches
             sealing = BranchHandle(branches, lake.main).change(
-                lambda now, op_id: seal(now, branches.new_token(), op_id)
+                lambda now, op_id: seal(now, branches.new_token(), op_id), claims_nothing
             )
             await asyncio.get_running_loop().create_task(sealing)
         return await set_if(partition, key, value, predicate)

@@ -15,6 +15,7 @@ from tarn.core.ids import BranchId, UploadId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError
 from tarn_graveler.branch.committing import CommitRequest
+from tarn_graveler.branch.conditional import _takes_registers
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.uploads.state import Claim, NewUpload
 from tarn_graveler.versioning.merges import MergeRequest
@@ -201,7 +202,7 @@ async def test_a_conditional_write_of_the_same_token_has_seen_the_upload(
 ) -> None:
     """Both rows are in one token, where the second was compared with the first."""
     await BranchHandle(lake.graveler.branches, lake.main).seal_unless(
-        lambda _: False, TokenKind.CONDITIONAL, written=False
+        _takes_registers, TokenKind.CONDITIONAL, written=False
     )
     await upload.dies_after_its_row(running)
     await put_if(other, "k", 2, ANY_OBJECT)
@@ -317,7 +318,7 @@ async def test_a_conditional_token_that_a_plain_row_may_land_in_is_sealed_as_wel
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
     await BranchHandle(lake.graveler.branches, lake.main).seal_unless(
-        lambda _: False, TokenKind.CONDITIONAL, written=False
+        _takes_registers, TokenKind.CONDITIONAL, written=False
     )
     held = lake.kv.hold("set_many", lake.row_key("k"))
     first = running.start(upload.finish())
@@ -381,8 +382,9 @@ async def test_uploads_seal_no_branch_without_bound(lake: Lake) -> None:
     branches = lake.graveler.branches
 
     async def seal_again() -> None:
+        former = (await branches.fresh(lake.main)).branch.staging
         await BranchHandle(branches, lake.main).seal_unless(
-            lambda _: False, TokenKind.PLAIN, written=False
+            lambda now: now.staging != former, TokenKind.PLAIN, written=False
         )
 
     for _ in range(32):

@@ -12,10 +12,10 @@ from lake import MAIN, Lake, Running, entry, keep_tokens, reached
 
 from tarn.core.branch import TokenKind, seal
 from tarn.core.condition import ANY, WriteCondition
-from tarn.core.entry import Entry, etag_of, pack
+from tarn.core.entry import Entry, etag_of, judged_at, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import OutcomeUnknownError
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.uploads.state import NewUpload
 
 NEW = WriteCondition(if_none_match=True)
@@ -69,7 +69,9 @@ def rival(other: Lake) -> Writer:
 
 async def seal_branch(lake: Lake, kind: TokenKind = TokenKind.CONDITIONAL) -> None:
     token = lake.graveler.branches.new_token(kind)
-    await BranchHandle(lake.graveler.branches, lake.main).change(lambda b, op: seal(b, token, op))
+    await BranchHandle(lake.graveler.branches, lake.main).change(
+        lambda b, op: seal(b, token, op), claims_nothing
+    )
 
 
 async def staging_kind(lake: Lake) -> TokenKind:
@@ -313,7 +315,7 @@ async def test_a_repeated_request_gets_the_answer_of_its_first_attempt(
         await lake.commit()
     assert await writer.put("a", 1, operation="op", mtime_us=20) is True
     packed = await lake.graveler.reading.lookup(lake.repository, "main", "a")
-    assert packed == mine(1, "op", 10)  # the first attempt's entry, and so its block
+    assert judged_at(packed, 0) == mine(1, "op", 10)  # the first attempt's entry, and so its block
     assert await writer.refused("a", 2) is Reason.PRECONDITION_FAILED
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
-from tarn.core.errors import TarnError
+from tarn.core.errors import Kind, TarnError
 from tarn.kv.drop_records import Drop
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.mem import MemKv
-from tarn.kv.port import Partition, PartitionKind, PredicateFailedError, Row
+from tarn.kv.port import Group, Partition, PartitionKind, PredicateFailedError, Row
 from tarn.testing.clock import ManualClock
+from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.branch.drop_list import DropList
 
 KEYS = InstallationKeys("test")
@@ -188,3 +192,51 @@ async def test_a_finished_drop_is_not_returned_again(drops: DropList, clock: Man
     one_pass = await drops.begin()
     (first, _), (_, second) = [each async for each in one_pass.due()]
     assert [each async for _, each in one_pass.due({first})] == [second]
+
+
+async def test_a_registration_by_a_process_that_paused_for_minutes_is_not_missed(
+    drops: DropList, clock: ManualClock
+) -> None:
+    """Between the computation of its time and the write of its row."""
+    await work_off(drops)
+    late = drop(clock, "late", 2)
+    clock.advance(400)
+    await work_off(drops)
+    await work_off(drops)  # by now the checkpoint is past the time
+    assert await drops.add([late]) == [None]
+    assert await work_off(drops) == ["late"]
+
+
+@pytest.mark.parametrize("seconds", [110, 400])
+async def test_a_row_that_waited_for_minutes_on_its_way_is_not_missed(
+    clock: ManualClock, seconds: float
+) -> None:
+    gated = GatedKv(MemKv())
+    drops, others = DropList(gated, KEYS, clock), DropList(gated, KEYS, clock)
+    await work_off(others)
+    row = gated.hold("set_many")
+    async with asyncio.TaskGroup() as group:
+        adding = group.create_task(drops.add([drop(clock, "a", 0), drop(clock, "b", 500)]))
+        await row.reached.wait()
+        for _ in range(4):
+            clock.advance(seconds / 4)
+            assert await work_off(others) == []
+        row.open()
+    assert adding.result() == [None, None]
+    assert await work_off(others) == ["a"]
+
+
+async def test_a_process_that_pauses_again_and_again_is_told_that_its_row_is_not_on_the_list(
+    clock: ManualClock,
+) -> None:
+    class Slow(MemKv):
+        async def set_many(
+            self, partition: Partition, groups: Sequence[Group]
+        ) -> list[TarnError | None]:
+            clock.advance(200)
+            return await super().set_many(partition, groups)
+
+    (error,) = await DropList(Slow(), KEYS, clock).add([drop(clock, "a", 0)])
+    assert error is not None
+    assert error.kind is Kind.UNAVAILABLE
+    assert "a was put on the drop list 3 times" in error.message

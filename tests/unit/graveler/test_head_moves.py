@@ -22,7 +22,7 @@ from lake_upload import Upload
 from tarn.core.branch import Branch
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, MetarangeId
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.uploads.state import NewUpload
 
 
@@ -91,7 +91,7 @@ async def compact_to(lake: Lake, commit_id: CommitId, listing: MetarangeId) -> N
             recent_op_ids=(op_id, *now.recent_op_ids),
         )
 
-    await BranchHandle(lake.graveler.branches, lake.main).change(compact)
+    await BranchHandle(lake.graveler.branches, lake.main).change(compact, claims_nothing)
 
 
 async def test_staged_rows_that_undo_the_sealed_ones_make_a_branch_clean(lake: Lake) -> None:

@@ -7,7 +7,7 @@ the record is still the expected one. So a repetition may find that it was appli
 import pytest
 from lake import Lake, keep_tokens
 
-from tarn.core.branch import Branch, Token, TokenKind, seal
+from tarn.core.branch import Branch, Token, TokenKind, seal, touch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, TokenId
 from tarn.kv.port import OutcomeUnknownError
@@ -110,9 +110,13 @@ def changed(branch: Branch, number: int) -> Branch:
     return seal(branch, Token(TokenId(f"t{number}"), TokenKind.PLAIN, 4, 0), b"op%d" % number)
 
 
+def written(op_id: bytes) -> Branch:
+    return touch(base(), op_id)
+
+
 def test_attempts_wait_while_the_record_is_unchanged_and_are_decided_by_any_change() -> None:
     attempts = Attempts()
-    attempts.add(base(), b"mine")
+    attempts.add(base(), written(b"mine"))
     assert attempts.judge(base()) is None
     assert attempts.is_pending
     assert attempts.judge(changed(base(), 1)) is None
@@ -121,15 +125,15 @@ def test_attempts_wait_while_the_record_is_unchanged_and_are_decided_by_any_chan
 
 def test_an_earlier_attempt_is_found_in_the_record_that_refused_a_later_one() -> None:
     attempts = Attempts()
-    attempts.add(base(), b"op1")
-    attempts.add(base(), b"op2")
-    assert attempts.judge(changed(base(), 1)) == base()
+    attempts.add(base(), written(b"op1"))
+    attempts.add(base(), written(b"op2"))
+    assert attempts.judge(changed(base(), 1)) == (base(), written(b"op1"))
     assert not attempts.is_pending
 
 
 def test_attempts_that_the_record_has_forgotten_are_unknown() -> None:
     attempts = Attempts()
-    attempts.add(changed(base(), 0), b"mine")
+    attempts.add(changed(base(), 0), written(b"mine"))
     current = changed(base(), 0)
     for number in range(1, 10):
         current = changed(current, number)
@@ -143,7 +147,7 @@ def test_no_refusal_is_told_while_an_attempt_is_pending() -> None:
     with pytest.raises(TarnError) as sure, attempts.told():
         raise refused
     assert sure.value.kind is Kind.UNAVAILABLE
-    attempts.add(base(), b"mine")
+    attempts.add(base(), written(b"mine"))
     with pytest.raises(OutcomeUnknownError), attempts.told():
         raise refused
 

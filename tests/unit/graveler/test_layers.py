@@ -19,7 +19,7 @@ from tarn.core.errors import Reason, TarnError
 from tarn.core.listing.pages import PageRequest
 from tarn.kv.keys import path_key
 from tarn.kv.port import Group
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 
 # For each layer, oldest first: "-" no row, "e" an entry, "m" a tombstone.
 PATHS = ["".join(each) for each in product("-e", "-em", "-em", "-em")]
@@ -58,9 +58,9 @@ def named(path: str, layer: int) -> bytes:
 async def sealed(lake: Lake) -> Branch:
     branches = lake.graveler.branches
     change = await BranchHandle(branches, lake.main).change(
-        lambda now, op_id: seal(now, branches.new_token(), op_id)
+        lambda now, op_id: seal(now, branches.new_token(), op_id), claims_nothing
     )
-    return change.after.branch
+    return change.written
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ async def test_the_compacted_metarange_is_read_instead_of_the_commit(lake: Lake)
             recent_op_ids=(op_id, *now.recent_op_ids),
         )
 
-    await BranchHandle(lake.graveler.branches, lake.main).change(compact)
+    await BranchHandle(lake.graveler.branches, lake.main).change(compact, claims_nothing)
     assert await lake.get("x") == 2
     assert await listing(lake) == {"x": 2, "y": 2}
     assert await lake.delete("y") == [None]

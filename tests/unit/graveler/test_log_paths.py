@@ -22,7 +22,7 @@ from tarn.core.listing import changed_paths
 from tarn.core.listing.changed_paths import UNKNOWN_PATHS, ChangedPaths, Form, PathQuery
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.history import ancestry
 from tarn_graveler.history.ancestry import HistoryPage, LogFilter
 from tarn_graveler.history.walk import Span
@@ -154,7 +154,7 @@ async def test_a_commit_that_was_built_on_a_compacted_listing_is_compared_with_i
             recent_op_ids=(op_id, *now.recent_op_ids),
         )
 
-    await BranchHandle(lake.graveler.branches, lake.main).change(compact)
+    await BranchHandle(lake.graveler.branches, lake.main).change(compact, claims_nothing)
     await lake.put("b", 1)
     made = await lake.commit()
     assert await row_of(lake, made.commit_id) is None

@@ -20,7 +20,7 @@ from tarn.kv.port import Group, OutcomeUnknownError, Partition, Predicate, Versi
 from tarn.kv.records import decode_branch
 from tarn_graveler.assembly import GravelerSettings
 from tarn_graveler.branch.committing import CommitResult
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.handlers.branches import BranchHandler
 from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
@@ -69,7 +69,7 @@ def refuse_rows_after_first(lake: Lake, key: bytes) -> None:
         done = await write(partition, groups)
         token = lake.graveler.branches.new_token()
         await BranchHandle(lake.graveler.branches, lake.main).change(
-            lambda b, op: seal(b, token, op)
+            lambda b, op: seal(b, token, op), claims_nothing
         )
         return done
 
@@ -145,7 +145,9 @@ async def test_a_commit_whose_changes_another_one_took_is_empty_or_none(
     if not allow_empty:
         await other.put("y", 1)
         token = branches.new_token()
-        await BranchHandle(branches, lake.main).change(lambda b, op: seal(b, token, op))
+        await BranchHandle(branches, lake.main).change(
+            lambda b, op: seal(b, token, op), claims_nothing
+        )
     finish.open()
     if allow_empty:
         made = await slow

@@ -23,7 +23,7 @@ from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.diff import DiffPage
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.branch.uncommitted import _joined
 
@@ -148,7 +148,7 @@ async def compact_to(lake: Lake, listing: MetarangeId) -> None:
             recent_op_ids=(op_id, *now.recent_op_ids),
         )
 
-    await BranchHandle(lake.graveler.branches, lake.main).change(compact)
+    await BranchHandle(lake.graveler.branches, lake.main).change(compact, claims_nothing)
 
 
 async def test_a_compacted_listing_without_sealed_tokens_is_dirty_and_is_committed(

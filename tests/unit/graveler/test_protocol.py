@@ -11,7 +11,7 @@ from lake import Lake, Running, entry, keep_tokens, reached
 from tarn.core.entry import TOMBSTONE
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Group, OutcomeUnknownError
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.history.walk import Span
 
 LIMIT_SECONDS = 5.0
@@ -97,7 +97,9 @@ async def test_rule_1_out_of_attempts_is_an_unknown_outcome_not_a_failure(lake: 
         token = branches.new_token()
         from tarn.core.branch import seal
 
-        await BranchHandle(branches, lake.main).change(lambda b, op: seal(b, token, op))
+        await BranchHandle(branches, lake.main).change(
+            lambda b, op: seal(b, token, op), claims_nothing
+        )
         return done
 
     lake.kv.set_many = seal_after  # type: ignore[assignment,method-assign]
@@ -291,7 +293,9 @@ async def test_rule_4_newer_seals_do_not_send_a_commit_back_to_work(
 
     branches = other.graveler.branches
     token = branches.new_token()
-    await BranchHandle(branches, lake.main).change(lambda b, op: seal_record(b, token, op))
+    await BranchHandle(branches, lake.main).change(
+        lambda b, op: seal_record(b, token, op), claims_nothing
+    )
     scans = sum(operation == "scan_arrow" for operation, _ in lake.kv.calls)
     finish.open()
     made = await commit

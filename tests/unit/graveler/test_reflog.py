@@ -20,7 +20,7 @@ from tarn.core.reflog import OUTBOX_MAX
 from tarn.kv.drop_records import ReflogOwner
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, OutcomeUnknownError, Partition
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.branch.records import BranchVersion
 
@@ -218,7 +218,7 @@ async def test_an_outbox_is_bounded(lake: Lake) -> None:
         def decide(now: Branch, op_id: bytes, to: CommitId = commit_id) -> Branch:
             return replace(now, commit_id=to, recent_op_ids=(op_id, *now.recent_op_ids)[:8])
 
-        await handle.change(decide)
+        await handle.change(decide, claims_nothing)
         assert len((await record(lake)).outbox) <= OUTBOX_MAX
     found = await check_chain(lake)
     assert len(found) == 1 + 2 * (len(commits) - 1) + 1

@@ -34,7 +34,8 @@ REMARKS: Final[Mapping[str, str]] = {
         "up to 1,000 keys of any branches, an outcome for each; AccessDenied as a whole if no path of the repository "
         "may be written"
     ),
-    "CreateMultipartUpload": "an upload survives restarts, and commits in between",
+    "CreateMultipartUpload": "an upload survives restarts, and commits in between; it ends when its branch is deleted, "
+    "also if the branch is created again",
     "UploadPartCopy": "`x-amz-copy-source-range`, `x-amz-copy-source-if-*`; the bytes are copied",
     "CompleteMultipartUpload": f"{_CONDITIONS}; completing an upload again gives the same answer and "
     "writes nothing again. If a completion was cut off by a crash and a commit followed before it was repeated, "

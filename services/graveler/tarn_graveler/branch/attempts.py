@@ -114,34 +114,35 @@ class Attempts:
     __slots__ = ("_pending",)
 
     def __init__(self) -> None:
-        self._pending: list[tuple[Branch, bytes]] = []
+        self._pending: list[tuple[Branch, Branch]] = []
 
     @property
     def is_pending(self) -> bool:
         """Whether an attempt may still be applied, or may have been applied without a trace."""
         return bool(self._pending)
 
-    def add(self, base: Branch, op_id: bytes) -> None:
-        """Adds an attempt whose answer was lost."""
-        self._pending.append((base, op_id))
+    def add(self, base: Branch, after: Branch) -> None:
+        """Adds an attempt whose answer was lost: the record that it expects, and the one that it writes."""
+        self._pending.append((base, after))
 
-    def judge(self, current: Branch) -> Branch | None:
+    def judge(self, current: Branch) -> tuple[Branch, Branch] | None:
         """Decides the attempts by a record that was read after they were sent.
 
         Returns:
-            The record that an attempt was applied to; None if none was applied so far.
+            The record that an attempt was applied to, and the one that it wrote; None if none was applied so far.
+            `current` may be a later record than the one that it wrote.
 
         Raises:
             OutcomeUnknownError: the record no longer shows whether an attempt was applied.
         """
         pending, self._pending = self._pending, []
-        for base, op_id in pending:
-            match settle(base, op_id, current):
+        for base, after in pending:
+            match settle(base, after.recent_op_ids[0], current):
                 case Settled.APPLIED:
                     self._pending = []
-                    return base
+                    return base, after
                 case Settled.PENDING:
-                    self._pending.append((base, op_id))
+                    self._pending.append((base, after))
                 case Settled.UNDECIDABLE:
                     raise OutcomeUnknownError(
                         "cannot settle a change of a branch: too many changes followed it; "

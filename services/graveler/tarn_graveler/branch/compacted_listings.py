@@ -78,6 +78,9 @@ class CompactedListings:
             def decide(now: Branch, op_id: bytes) -> Branch:
                 return pin_listing(now, pin, op_id)
 
-            return CompactedListing(result, pin, (await handle.change(decide)).after)
+            def holds(now: Branch) -> bool:
+                return pin in now.pins
+
+            return CompactedListing(result, pin, (await handle.change(decide, holds)).newest)
 
         return await self._fences.rooted(handle.name.repository, make)

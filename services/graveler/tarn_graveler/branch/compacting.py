@@ -200,8 +200,8 @@ class Compacting:
             force: as `compact`.
 
         Returns:
-            The confirmed record, the only one whose sealed tokens may be scanned (rule 4); a result instead if there is
-            nothing to do.
+            The confirmed record with the mark, the only one whose sealed tokens may be scanned (rule 4); a result
+            instead if there is nothing to do.
         """
         now_us = self._clock.now_us()
 
@@ -213,9 +213,13 @@ class Compacting:
             token = self._branches.new_token() if seals else None
             return begin_compaction(now, token, op_id, now_us=now_us)
 
-        change = await handle.change(decide)
-        record = change.after
-        if record.branch is not change.before:
+        def holds(now: Branch) -> bool:
+            # Else another operation has taken the tokens, or another compaction runs: its mark is not ours to remove.
+            return now.compaction_start_time_us == now_us and bool(now.sealed)
+
+        change = await handle.change(decide, holds)
+        record = change.newest
+        if change.written is not change.before:
             return record
         if since_us := running_since_us(record.branch, now_us):
             return CompactionResult(CompactionOutcome.RUNNING, running_since_us=since_us)
@@ -242,8 +246,6 @@ class Compacting:
         def still_holds(current: Branch) -> bool:
             return after_lost_finish(built_from, current, pin) is AfterLostFinish.REUSE
 
-        if not still_holds(record.branch):
-            return record
         return await handle.publish(
             record, decide, still_holds=still_holds, announce=self._cleaning.announce
         )
@@ -254,8 +256,11 @@ class Compacting:
         def decide(now: Branch, op_id: bytes) -> Branch:
             return end_compaction(record.branch, now, op_id)
 
+        def holds(now: Branch) -> bool:
+            return now.compaction_start_time_us != record.branch.compaction_start_time_us
+
         try:
-            await handle.change(decide)
+            await handle.change(decide, holds)
         except TarnError as error:
             _log.info("mark of a failed compaction stays", error=error.message)
 

@@ -2,17 +2,22 @@
 
 No row is ever deleted. Deleting the head of the list row by row would make every scan on Cassandra read
 the Cassandra tombstones of all earlier rows (docs/design/kv.md). Instead one row, the checkpoint, is
-shared by all replicas and says up to which time the list is done; scans begin there. The checkpoint stays
-behind the clock by more than the longest registration plus the clock skew, so that nothing is registered
-behind it. The rows between it and now are read again by each pass.
+shared by all replicas and says up to which time the list is done; scans begin there. The rows between it and
+now are read again by each pass.
+
+Nothing may be registered behind the checkpoint, where no pass looks. So the checkpoint stays behind the clock by three
+minutes, and a row counts only if it was durable within two minutes after its time. Whoever moves the checkpoint
+past the row then began his pass after that, by any clock of the installation, and has read the row. A process may pause
+at any step, for any time: then its row is too late, and it adds the row again, with a new time.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Container, Iterable, Sequence
+from dataclasses import replace
 
 from tarn.core.clock import Clock
-from tarn.core.errors import TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.drop_records import Drop, decode_drop, encode_drop
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.paging import rows_of
@@ -22,7 +27,11 @@ __all__ = ["DropList"]
 
 _HOUR_US = 3_600_000_000
 _BEHIND_US = 180_000_000
-"""How far the checkpoint stays behind the clock: a registration may take over a minute."""
+"""How far the checkpoint stays behind the clock: more than `_LATE_US` and the clock skew."""
+_LATE_US = 120_000_000
+"""Age of a row that is too old when it is durable: the checkpoint may be past it."""
+_TRIES = 3
+"""How often one call adds a drop that was late."""
 _STEP_US = 60_000_000
 """Smallest step of the checkpoint: every replica may move it, and each move is a compare-and-set."""
 _FIRST_LOOK_US = 24 * _HOUR_US
@@ -41,9 +50,39 @@ class DropList:
     async def add(self, drops: Sequence[Drop]) -> list[TarnError | None]:
         """Adds drops to the list; adding one again changes nothing.
 
+        A drop whose time is over for minutes is added with the present time.
+
         Returns:
-            The outcome of each drop, as `Kv.set_many`.
+            The outcome of each drop, as `Kv.set_many`; UNAVAILABLE: it is not on the list, because this process paused
+            during each attempt.
         """
+        drops = list(drops)
+        outcomes: list[TarnError | None] = [None] * len(drops)
+        todo = list(range(len(drops)))
+        for _ in range(_TRIES):
+            for index in self._late(drops, todo):
+                drops[index] = replace(drops[index], drop_time_us=self._clock.now_us())
+            answers = await self._write([drops[index] for index in todo])
+            for index, outcome in zip(todo, answers, strict=True):
+                outcomes[index] = outcome
+            # After the rows are durable. A failed one is not on the list anyway.
+            todo = self._late(drops, [index for index in todo if outcomes[index] is None])
+            if not todo:
+                return outcomes
+        for index in todo:
+            text = (
+                f"{drops[index].partition.name} was put on the drop list {_TRIES} times, each time minutes too late: "
+                "this process or its store is stopped again and again; try again"
+            )
+            outcomes[index] = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+        return outcomes
+
+    def _late(self, drops: Sequence[Drop], indexes: Sequence[int]) -> list[int]:
+        """Returns those of the indexes whose drops no pass may see any more, if they are durable only now."""
+        since_us = self._clock.now_us() - _LATE_US
+        return [index for index in indexes if drops[index].drop_time_us < since_us]
+
+    async def _write(self, drops: Sequence[Drop]) -> list[TarnError | None]:
         outcomes: list[TarnError | None] = [None] * len(drops)
         hours: dict[int, list[int]] = {}
         for index, drop in enumerate(drops):

@@ -27,7 +27,7 @@ from tarn.core.ids import UserId
 from tarn.core.moments import iso_time
 from tarn.kv.drop_records import BranchOwner, Drop
 from tarn_graveler.branch.drop_list import DropList
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.branch.records import Branches, BranchName
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.history.ref_names import RefNames
@@ -113,7 +113,7 @@ class BranchExpiring:
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
 
     async def set(self, name: BranchName, expiry: BranchExpiry | None) -> Branch:
-        """Sets the end of a branch; None: it never expires. Returns the record.
+        """Sets the end of a branch; None: it never expires. Returns the record as it was written.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; UNAVAILABLE; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
@@ -121,8 +121,12 @@ class BranchExpiring:
         if expiry is not None:
             await self.register(name, expiry.delete_time_us)
         handle = BranchHandle(self._branches, name)
-        done = await handle.change(lambda branch, op_id: set_expiry(branch, expiry, op_id))
-        return done.after.branch
+
+        def decide(branch: Branch, op_id: bytes) -> Branch:
+            return set_expiry(branch, expiry, op_id)
+
+        # Not repeated: an end that another call has set since stays. That call came later.
+        return (await handle.change(decide, claims_nothing)).written
 
     async def look(self, owner: BranchOwner, look_time_us: int) -> None:
         """Deletes a branch if the end of its grace is not later than a registered time that has come.

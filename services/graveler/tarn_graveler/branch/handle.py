@@ -21,7 +21,15 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from tarn.aio.first_error import collapse_error_groups
-from tarn.core.branch import Branch, Token, TokenKind, removed_tokens, seal
+from tarn.core.branch import (
+    AfterLostFinish,
+    Branch,
+    Token,
+    TokenKind,
+    after_lost_finish,
+    removed_tokens,
+    seal,
+)
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import UNATTRIBUTED, Cause
 from tarn.core.reflog import leave_outbox
@@ -36,7 +44,7 @@ from tarn_graveler.branch.records import (
     changed_too_often,
 )
 
-__all__ = ["Announce", "BranchHandle"]
+__all__ = ["Announce", "BranchHandle", "claims_nothing"]
 
 Announce = Callable[[BranchName, Iterable[Token]], Coroutine[Any, Any, None]]
 """Puts the tokens that a change removes on the drop list."""
@@ -48,8 +56,13 @@ seals.
 """
 
 
+def claims_nothing(_: Branch) -> bool:
+    """The postcondition of a change whose caller uses `BranchChange.written` only, or nothing of the change."""
+    return True
+
+
 class BranchHandle:
-    """Reads and changes the record of one incarnation: that of the first record that the handle read.
+    """Reads and changes the record of one incarnation: the given one, or that of the first record that it reads.
 
     Every method but `cached` raises BRANCH_NOT_FOUND if the branch does not exist any more, or if its name
     has another incarnation now.
@@ -57,10 +70,12 @@ class BranchHandle:
 
     __slots__ = ("_branches", "_incarnation", "name")
 
-    def __init__(self, branches: Branches, name: BranchName) -> None:
+    def __init__(
+        self, branches: Branches, name: BranchName, incarnation: bytes | None = None
+    ) -> None:
         self.name = name
         self._branches = branches
-        self._incarnation: bytes | None = None
+        self._incarnation = incarnation
 
     def _check(self, version: BranchVersion) -> BranchVersion:
         """Returns a version of the record if it belongs to the incarnation of this handle."""
@@ -114,26 +129,46 @@ class BranchHandle:
             raise branch_not_found(self.name)
         return outcome if isinstance(outcome, BranchChange) else self._check(outcome)
 
-    async def change(self, decide: Callable[[Branch, bytes], Branch]) -> BranchChange:
-        """Applies a decision to the record, and repeats until it was applied to the newest one.
+    async def change(
+        self, decide: Callable[[Branch, bytes], Branch], holds: Callable[[Branch], bool]
+    ) -> BranchChange:
+        """Applies a decision to the record, and repeats until it was applied to the newest one and holds.
+
+        If the answer of an attempt is lost, a read settles it (rule 8). That read may find a later record, in which
+        other operations have undone the change. Then the decision is applied again, to that record. So no caller goes
+        on with a record that lacks what the caller has decided.
 
         Args:
             decide: takes the current record and an id of this attempt; returns the next record, or the
                 current one itself when there is nothing to change. Tokens that it adds must be new in
                 each call (`Branches.new_token`).
+            holds: the postcondition: whether a record has what the caller is about to rely on. It is true of each
+                record that `decide` changes. A caller that must not repeat the change claims nothing
+                (`claims_nothing`), and uses only the record that was written.
+
+        Returns:
+            The change. Its newest record is one that `decide` has left unchanged, or one that holds.
 
         Raises:
-            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES: other operations have changed the record, or have undone this
+                change, each time; OUTCOME_UNKNOWN.
         """
         attempts = Attempts()
         current = await self.version()
         for _ in range(CAS_TRIES):
             after = decide(current.branch, self._branches.new_op_id())
             if after is current.branch:
-                return BranchChange(after, current)
+                return BranchChange(after, after, current)
+            assert holds(after), (
+                "a decision that lacks its own postcondition would be repeated in vain"
+            )
             outcome = await self.compare_and_set(current, after, attempts)
             if isinstance(outcome, BranchChange):
-                return outcome
+                if outcome.newest.branch.is_deleted:
+                    raise branch_not_found(self.name)
+                if holds(outcome.newest.branch):
+                    return outcome
+                outcome = outcome.newest
             current = outcome
         with attempts.told():
             raise changed_too_often(self.name.branch_id, "one change")
@@ -142,16 +177,24 @@ class BranchHandle:
         """Gives the branch a new staging token (rule 4).
 
         Returns:
-            The confirmed record: the only one whose sealed tokens may be scanned.
+            The confirmed record, the only one whose sealed tokens may be scanned: they, or its base, hold every row
+            that was acknowledged before this call.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
         """
+        made: Branch | None = None
 
         def decide(now: Branch, op_id: bytes) -> Branch:
-            return seal(now, self._branches.new_token(), op_id)
+            nonlocal made
+            made = seal(now, self._branches.new_token(), op_id)
+            return made
 
-        return (await self.change(decide)).after
+        def holds(now: Branch) -> bool:
+            # Else a commit or a reset has taken the tokens: the caller would judge an outcome that is not its own.
+            return made is not None and after_lost_finish(made, now) is AfterLostFinish.REUSE
+
+        return (await self.change(decide, holds)).newest
 
     async def seal_unless(
         self, fits: Callable[[Branch], bool], kind: TokenKind, *, written: bool
@@ -183,7 +226,7 @@ class BranchHandle:
             return seal(now, self._branches.new_token(kind), op_id)
 
         with unknown_if(written):
-            return (await self.change(decide)).after.branch
+            return (await self.change(decide, fits)).newest.branch
 
     async def publish(
         self,
@@ -199,19 +242,21 @@ class BranchHandle:
         Args:
             record: the confirmed record that the result was built from.
             decide: takes the record to replace and an id of this attempt; returns the next record.
-            still_holds: whether the result is right for a newer record, too. Then the change is repeated on
-                that record.
+            still_holds: whether the result is right for a record. No attempt is made on a record for which it is
+                not; on a newer one for which it is, the change is repeated.
             announce: puts the tokens that the change removes on the drop list; called before each attempt.
                 If it raises, the change is not made.
             cause: who moves the head, and how, for the reflog.
 
         Returns:
-            The confirmed change; or a newer record, without the change, for which the operation must build
-            again.
+            The confirmed change; or a record without the change, for which the operation must build again. No
+            attempt can be applied any more then. The newest record of the change may be any later one.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; errors of `announce`.
         """
+        if not still_holds(record.branch):
+            return record
         attempts = Attempts()
         current = record
         for _ in range(_PUBLISH_TRIES):

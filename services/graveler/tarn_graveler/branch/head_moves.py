@@ -169,9 +169,6 @@ class HeadMoves:
             if new.commit_id == built_from.commit_id:
                 return new, record.branch
             record, pin = await self._rooted(handle, record, new)
-            if not _still_holds(built_from, pin, record.branch):
-                built_from = with_oldest_of(built_from, record.branch)
-                continue
             with phase("publish"):
                 outcome = await self._publish(
                     handle, record, built_from, new, pin, announce, is_reset=is_reset, cause=cause
@@ -189,8 +186,8 @@ class HeadMoves:
         """Makes the entries of an old commit roots, and then makes sure that it has not expired (rule 14).
 
         Returns:
-            The newest record that is known; and the pin without which the commit must not be published. None: it needs
-            no pin, because its row is new.
+            The newest record that is known; and its pin, without which the commit must not be published. None: the
+            commit needs no pin, because its row is new.
 
         Raises:
             TarnError: EXPIRED_COMMIT; as `BranchHandle.change`.
@@ -203,7 +200,10 @@ class HeadMoves:
         def decide(now: Branch, op_id: bytes) -> Branch:
             return pin_listing(now, pin, op_id)
 
-        pinned = (await handle.change(decide)).after
+        def holds(now: Branch) -> bool:
+            return pin in now.pins  # else another operation has published, which removes all pins
+
+        pinned = (await handle.change(decide, holds)).newest
         await self._expired.refuse(handle.name.repository, [new.commit_id])
         return pinned, pin
 
@@ -258,7 +258,8 @@ class HeadMoves:
             still_holds=partial(_still_holds, built_from, None),
             announce=self._cleaning.announce,
         )
-        return outcome.after if isinstance(outcome, BranchChange) else outcome
+        # Any newer record will do: the sealed tokens that are left are judged again, over its base.
+        return outcome.newest if isinstance(outcome, BranchChange) else outcome
 
     async def _publish(
         self,
@@ -302,7 +303,7 @@ class HeadMoves:
         else:
             if isinstance(outcome, BranchVersion):
                 return outcome
-            written = outcome.after.branch
+            written = outcome.written
         await self._publications.note(handle.name, new.commit_id)
         return written
 
@@ -344,8 +345,8 @@ class HeadMoves:
         """Puts a branch on another commit: a hard reset.
 
         Returns:
-            The record that the move wrote, so that no read has to follow, whose failure would hide the move. If its
-            answer was lost: the record that was read to settle it, which may have later changes.
+            The record that the move wrote, so that no read has to follow, whose failure would hide the move. Other
+            operations may have changed it since.
 
         Args:
             name: the branch.
@@ -375,8 +376,6 @@ class HeadMoves:
         if record.branch.commit_id != expected:
             raise _ref_moved(name, record.branch.commit_id, expected)
         record, pin = await self._rooted(handle, record, new)
-        if record.branch.commit_id != expected:
-            raise _ref_moved(name, record.branch.commit_id, expected)
 
         def decide(current: Branch, op_id: bytes) -> Branch:
             return self._discarded(current, new.commit_id, op_id)
@@ -394,7 +393,7 @@ class HeadMoves:
                 raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
             raise _ref_moved(name, outcome.branch.commit_id, expected)
         await self._publications.note(name, new.commit_id)
-        return outcome.after.branch
+        return outcome.written
 
 
 def _still_holds(built_from: Branch, pin: Pin | None, current: Branch) -> bool:

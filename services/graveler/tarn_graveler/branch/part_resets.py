@@ -167,8 +167,6 @@ class PartResets:
         def still_holds(current: Branch) -> bool:
             return after_lost_finish(built_from, current, pin) is AfterLostFinish.REUSE
 
-        if not still_holds(record.branch):
-            return record
         return await handle.publish(
             record, decide, still_holds=still_holds, announce=self._cleaning.announce
         )

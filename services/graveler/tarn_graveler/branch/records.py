@@ -118,10 +118,18 @@ class BranchVersion:
 
 @dataclass(frozen=True, slots=True)
 class BranchChange:
-    """A confirmed change: the record before it and the record after it."""
+    """A confirmed change of a record.
+
+    Attributes:
+        before: the record that it replaced.
+        written: the record that it wrote, as the branch had it for a moment.
+        newest: the newest record that is known: `written`, or a *later* one if the answer was lost and a read settled
+            it. Other operations may have undone in it whatever this change did (`BranchHandle.change`).
+    """
 
     before: Branch
-    after: BranchVersion
+    written: Branch
+    newest: BranchVersion
 
 
 _Outcome = TypeVar("_Outcome", bound="BranchChange | BranchVersion | None")
@@ -344,13 +352,14 @@ class Branches:
         except OutcomeUnknownError:
             return self._told(name, await self._settle(name, before, after, attempts))
         self._keep((name.repository.instance_uid, name.branch_id), value, after)
-        return self._told(name, BranchChange(before.branch, BranchVersion(after, predicate)))
+        version = BranchVersion(after, predicate)
+        return self._told(name, BranchChange(before.branch, after, version))
 
     def _told(self, name: BranchName, outcome: _Outcome) -> _Outcome:
         """Counts a confirmed change, and returns the outcome."""
         if isinstance(outcome, BranchChange):
             repository_id = name.repository.repository_id
-            self.events.changed(repository_id, name.branch_id, outcome.before, outcome.after.branch)
+            self.events.changed(repository_id, name.branch_id, outcome.before, outcome.written)
         return outcome
 
     async def _settle(
@@ -361,7 +370,7 @@ class Branches:
         attempts: Attempts,
     ) -> BranchChange | BranchVersion | None:
         """Decides an attempt whose answer was lost, as far as a read can."""
-        attempts.add(before.branch, after.recent_op_ids[0])
+        attempts.add(before.branch, after)
         partition = self._repositories.keys_of(name.repository).refs
         with attempts.told():  # a failed read says nothing about the change
             (found,) = await self._kv.get_many(
@@ -378,9 +387,9 @@ class Branches:
                 )
             return None
         version = BranchVersion(decode_branch(found.value), found.predicate)
-        base = attempts.judge(version.branch)
-        if base is not None:
-            return BranchChange(base, version)
+        applied = attempts.judge(version.branch)
+        if applied is not None:
+            return BranchChange(*applied, newest=version)
         return None if version.branch.is_deleted else version
 
     async def write_reflog(self, name: BranchName, branch: Branch) -> frozenset[bytes]:

@@ -126,7 +126,6 @@ class TokenCleanup:
 
     def _announcements(self, name: BranchName, tokens: Sequence[Token]) -> list[Drop]:
         keys, branch_id = self._repositories.keys_of(name.repository), name.branch_id
-        # From now on: a row that was delayed by earlier attempts must not land behind the list's checkpoint.
         drop_time_us = self._clock.now_us() + self._look_us
         return [
             Drop(

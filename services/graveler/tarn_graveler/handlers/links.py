@@ -16,7 +16,7 @@ from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, read_condition, timestamp
-from tarn_graveler.handlers.uploads import admit_step, allow_step
+from tarn_graveler.handlers.uploads import admit_step, allow_step, life_to_note
 from tarn_graveler.history.resolving import branch_to_write
 from tarn_graveler.uploads.links import WrittenObject, is_link
 from tarn_graveler.uploads.state import OpenUpload
@@ -43,6 +43,7 @@ class LinkHandler:
         self._links = graveler.links
         self._admission = graveler.admission
         self._page_keys = graveler.page_keys
+        self._features = graveler.features
 
     async def GetPhysicalAddress(
         self, request: pb.GetPhysicalAddressRequest, call: Call
@@ -53,10 +54,11 @@ class LinkHandler:
         template = request.template or _NO_TEMPLATE
         check_template(template)
         branch_id, path = branch_to_write(request.branch_id), parse_path(request.path)
-        await self._branches.fresh(BranchName(repository, branch_id))
+        version = await self._branches.fresh(BranchName(repository, branch_id))
+        life = life_to_note(self._features, version.branch)
         with await self._admission.upload(repository):
             issued = await self._links.issue(
-                repository, branch_id, path, template, grant.user_id, request.part_count
+                repository, branch_id, path, template, grant.user_id, request.part_count, life
             )
         tokens = await self._tokens(grant, request)
         return pb.GetPhysicalAddressResponse(
@@ -86,6 +88,7 @@ class LinkHandler:
                 "call GetPhysicalAddress for one"
             )
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="token")
+        await self._uploads.require_life(repository, upload)
         await allow_step(self._guard, call, rule, repository, upload)
         written = WrittenObject(request.size_bytes, request.etag)
         with await admit_step(self._admission, repository, upload, request.size_bytes):

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tarn.block.keys import check_part
+from tarn.core.branch import Branch
 from tarn.core.entry import TIME_US_MAX, address_of
 from tarn.core.entry_check import (
     CHECKSUM_BYTES,
@@ -18,6 +19,7 @@ from tarn.core.entry_check import (
 )
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
+from tarn.core.levels import Feature, FeatureGate
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule, rules_of
@@ -38,7 +40,7 @@ from tarn_graveler.uploads.state import NewUpload, OpenUpload
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 from tarn_proto.store.v1 import graveler_pb2 as store
 
-__all__ = ["UploadHandler", "allow_step"]
+__all__ = ["UploadHandler", "allow_step", "life_to_note"]
 
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["UploadService"])
 
@@ -64,6 +66,11 @@ def _message(repository: Repository, upload: OpenUpload) -> pb.Upload:
 
 def _invalid(text: str) -> TarnError:
     return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+
+
+def life_to_note(features: FeatureGate, branch: Branch) -> bytes:
+    """Returns the incarnation to record with an upload to a branch; empty while the last release may run, too."""
+    return branch.incarnation if features.allows(Feature.NEW_FIELDS) else b""
 
 
 def _check_algorithm(request: pb.CreateUploadRequest) -> None:
@@ -169,6 +176,7 @@ class UploadHandler:
         self._uploads = graveler.uploads
         self._branches = graveler.branches
         self._admission = graveler.admission
+        self._features = graveler.features
 
     async def CreateUpload(
         self, request: pb.CreateUploadRequest, call: Call
@@ -180,7 +188,7 @@ class UploadHandler:
         check_template(request.template)
         _check_algorithm(request)
         branch_id = branch_to_write(request.branch_id)
-        await self._branches.fresh(BranchName(repository, branch_id))
+        version = await self._branches.fresh(BranchName(repository, branch_id))
         new = NewUpload(
             branch_id=branch_id,
             path=parse_path(request.path),
@@ -188,17 +196,19 @@ class UploadHandler:
             user_id=grant.user_id,
             checksum_algorithm=request.checksum_algorithm,
             is_full_object_checksum=request.is_full_object_checksum,
+            branch_incarnation=life_to_note(self._features, version.branch),
         )
         with await self._admission.upload(repository):
             upload = await self._uploads.create(repository, new)
         return pb.CreateUploadResponse(upload=_message(repository, upload))
 
     async def _enter(
-        self, call: Call, rule: Rule, request: _UploadRequest
+        self, call: Call, rule: Rule, request: _UploadRequest, *, ends: bool = False
     ) -> tuple[Repository, OpenUpload]:
         """Returns the upload of a call whose caller may access its path.
 
-        The path is read from the upload's record, not from the request.
+        The path is read from the upload's record, not from the request. An upload that was begun on an earlier branch
+        of the name is not found, unless the call ends it.
         """
         await self._guard.known(call)
         repository = await self._guard.repository(request.repository_id)
@@ -206,6 +216,8 @@ class UploadHandler:
         if upload.record.link_until_us:  # an issued address, see `LinkHandler`
             raise upload_not_found(request.upload_id)
         await self._guard.enter(call, rule, rule.resource.of_found(request, upload=upload.record))
+        if not ends:
+            await self._uploads.require_life(repository, upload)
         return repository, upload
 
     async def GetUpload(self, request: pb.GetUploadRequest, call: Call) -> pb.GetUploadResponse:
@@ -311,7 +323,7 @@ class UploadHandler:
         self, request: pb.ReopenUploadRequest, call: Call
     ) -> pb.ReopenUploadResponse:
         """Gives up a claim."""
-        repository, upload = await self._enter(call, _RULES["ReopenUpload"], request)
+        repository, upload = await self._enter(call, _RULES["ReopenUpload"], request, ends=True)
         await self._uploads.reopen(repository, upload.upload_id, request.claim)
         return pb.ReopenUploadResponse()
 
@@ -319,6 +331,6 @@ class UploadHandler:
         self, request: pb.AbortUploadRequest, call: Call
     ) -> pb.AbortUploadResponse:
         """Aborts an upload."""
-        repository, upload = await self._enter(call, _RULES["AbortUpload"], request)
+        repository, upload = await self._enter(call, _RULES["AbortUpload"], request, ends=True)
         await self._uploads.abort(repository, upload.upload_id)
         return pb.AbortUploadResponse()

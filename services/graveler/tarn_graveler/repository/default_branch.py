@@ -75,7 +75,8 @@ class DefaultBranch:
         await handle.version()
         former = await self._replace(name.repository, name.branch_id, expected)
         try:
-            await handle.change(_touch)
+            # Again if another call has given the branch an end meanwhile: the default branch never expires.
+            await handle.change(_touch, lambda now: now.expiry is None)
         except TarnError as error:
             if error.reason is not Reason.BRANCH_NOT_FOUND:
                 text = f"{name.branch_id} was made the default branch, but then: {error.message}"

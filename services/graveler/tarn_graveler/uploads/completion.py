@@ -102,6 +102,7 @@ class UploadedObject:
     Attributes:
         packed: the entry; its operation is the upload.
         condition: condition on the state of the path immediately before the write.
+        incarnation: the only life of the branch on which it may be staged; empty: any.
     """
 
     branch: BranchName
@@ -109,6 +110,7 @@ class UploadedObject:
     upload_id: str
     packed: bytes
     condition: WriteCondition
+    incarnation: bytes = b""
 
     def is_in(self, row: bytes | None) -> bool:
         """Whether a row is this object, written by any attempt."""
@@ -164,7 +166,7 @@ class _Staging:
         self._made = made
         self._log = log
         self._skew_us = skew_us
-        self._handle = BranchHandle(branches, made.branch)
+        self._handle = BranchHandle(branches, made.branch, made.incarnation or None)
         self._branches = branches
         self.may_be_staged = False
         """Whether a row of this call or of an earlier one may be written, so that no failure is a refusal."""
@@ -306,7 +308,7 @@ class _Staging:
         Raises:
             OutcomeUnknownError: as `ConditionalStaging` does for its own rows.
         """
-        if not self._made.condition or not record.move_time_us:
+        if not self._made.condition or not record.was_moved:
             return
         if any(
             each.token.create_time_us <= record.move_time_us + self._skew_us for each in attempts

@@ -11,7 +11,7 @@ or aborted keeps its day. An issued address that was never linked ends with its 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import structlog
@@ -130,9 +130,14 @@ class DailyUploads:
         return sorted(found)
 
     async def open_rows(
-        self, repository: Repository, start: bytes, end: bytes, limit: int
+        self,
+        repository: Repository,
+        start: bytes,
+        end: bytes,
+        limit: int,
+        is_listed: Callable[[pb.UploadRecord], bool],
     ) -> list[FoundUpload]:
-        """Returns up to `limit` unfinished multipart uploads of a range of the index, in its order.
+        """Returns up to `limit` unfinished multipart uploads of a range of the index that are listed, in its order.
 
         Costs one scan for each day that is kept; ended uploads of these days are skipped.
         """
@@ -141,7 +146,7 @@ class DailyUploads:
         for day in await self.days(repository):
             of_day: list[FoundUpload] = []
             async for upload in self._open_of(keys.uploads(day), start, end, limit):
-                if upload.record.link_until_us:
+                if upload.record.link_until_us or not is_listed(upload.record):
                     continue
                 of_day.append(upload)
                 if len(of_day) == limit:

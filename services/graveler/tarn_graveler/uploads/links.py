@@ -132,6 +132,7 @@ class Links:
         template: bytes,
         user_id: UserId,
         part_count: int,
+        branch_incarnation: bytes = b"",
     ) -> Issued:
         """Issues an address for an object.
 
@@ -142,6 +143,7 @@ class Links:
             template: packed entry with content type and metadata.
             user_id: the caller.
             part_count: number of parts, at most `PARTS_MAX`; 0: one PUT.
+            branch_incarnation: the life of the branch to which the address belongs; empty: any.
 
         Raises:
             TarnError: NOT_IMPLEMENTED: the block store is no bucket; INVALID; UNAVAILABLE.
@@ -156,7 +158,14 @@ class Links:
             text = f"part_count is 0 to {PARTS_MAX}, not {part_count}"
             raise _invalid("part_count", text)
         until_us = self._clock.now_us() + LINK_SECONDS * 1_000_000
-        new = NewUpload(branch_id, path, template, user_id, link_until_us=until_us)
+        new = NewUpload(
+            branch_id,
+            path,
+            template,
+            user_id,
+            link_until_us=until_us,
+            branch_incarnation=branch_incarnation,
+        )
         upload = await self._uploads.create(repository, new)
         key = _block_of(repository, upload)
         write = await self._blocks.presign_write(key, LINK_SECONDS, part_count)

@@ -21,7 +21,7 @@ from tarn.core.ids import BranchId, UploadId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Kv, OutcomeUnknownError
 from tarn.kv.records import Repository, parse_record
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.branch.records import Branches, BranchName
 from tarn_graveler.uploads.completion import Completion, UploadedObject
 from tarn_graveler.uploads.daily_partitions import ENDED, LIVE, DailyUploads, upload_not_found
 from tarn_graveler.uploads.records import RecordedAttempts, UploadRecords, require_claim
@@ -44,6 +44,7 @@ class NewUpload:
     checksum_algorithm: str = ""
     is_full_object_checksum: bool = False
     link_until_us: int = 0
+    branch_incarnation: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,14 @@ class Uploads:
     def __init__(
         self,
         kv: Kv,
+        branches: Branches,
         days: DailyUploads,
         completion: Completion,
         clock: Clock,
         ids: IdSource,
     ) -> None:
         self._kv = kv
+        self._branches = branches
         self._days = days
         self._completion = completion
         self._records = UploadRecords(kv, days)
@@ -99,6 +102,7 @@ class Uploads:
             checksum_algorithm=new.checksum_algorithm,
             is_full_object_checksum=new.is_full_object_checksum,
             link_until_us=new.link_until_us,
+            branch_incarnation=new.branch_incarnation,
         )
         day = await self._days.begin(repository, upload_id)
         value = record.SerializeToString()
@@ -126,6 +130,35 @@ class Uploads:
         """
         record, _ = await self._records.read(repository, upload_id)
         return OpenUpload(UploadId(upload_id), record)
+
+    async def require_life(self, repository: Repository, upload: OpenUpload) -> None:
+        """Refuses a step of an upload that was begun on an earlier branch of the name of its branch.
+
+        An upload that was completed, or may be, passes: its answer does not depend on the present branch. So does one
+        whose branch does not exist.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND.
+        """
+        record = upload.record
+        is_done = record.state == pb.UPLOAD_STATE_COMPLETED or bool(record.attempts)
+        if is_done or not record.branch_incarnation:
+            return
+        name = BranchName(repository, BranchId(record.branch_id))
+        cached = self._branches.cached(name)
+        if cached is not None and _is_of(record, cached.incarnation):
+            return  # at most two seconds old; the completion reads the record afresh
+        if not _is_of(record, await self._life(name)):
+            raise upload_not_found(upload.upload_id)
+
+    async def _life(self, name: BranchName) -> bytes | None:
+        """Returns the incarnation of a branch; None if it does not exist."""
+        try:
+            return (await self._branches.fresh(name)).branch.incarnation
+        except TarnError as error:
+            if error.reason is not Reason.BRANCH_NOT_FOUND:
+                raise
+            return None
 
     async def record_part(
         self, repository: Repository, upload_id: str, part: pb.UploadPartRecord
@@ -159,7 +192,10 @@ class Uploads:
     async def page(
         self, name: BranchName, prefix: str, after: tuple[str, str], limit: int
     ) -> list[OpenUpload]:
-        """Returns up to `limit` open uploads of a branch after (path, id), in byte order of both."""
+        """Returns up to `limit` open uploads of a branch after (path, id), in byte order of both.
+
+        Those of an earlier branch of this name are left out.
+        """
         branch_id = name.branch_id
         first = RepositoryKeys.open_upload(branch_id, "", "")[:-1]
         start = first + prefix.encode()
@@ -170,7 +206,12 @@ class Uploads:
             start = max(start, RepositoryKeys.open_upload(branch_id, after[0], upload_id) + b"\0")
         if start >= end:
             return []
-        found = await self._days.open_rows(name.repository, start, end, limit)
+        life = await self._life(name)
+
+        def is_listed(record: pb.UploadRecord) -> bool:
+            return _is_of(record, life)
+
+        found = await self._days.open_rows(name.repository, start, end, limit, is_listed)
         return [OpenUpload(each.upload_id, each.record) for each in found]
 
     async def begin_complete(
@@ -226,14 +267,24 @@ class Uploads:
             condition: condition on the state of the path immediately before the write.
 
         Raises:
-            TarnError: UPLOAD_BUSY when the claim was lost; errors of `Completion.stage`; OUTCOME_UNKNOWN
-                when the object is staged and the answer is not recorded, or may not be.
+            TarnError: UPLOAD_BUSY when the claim was lost; UPLOAD_NOT_FOUND when it was begun on an earlier branch of
+                the name; errors of `Completion.stage`; OUTCOME_UNKNOWN when the object is staged and the answer is not
+                recorded, or may not be.
         """
         record, _ = await self._records.read(repository, upload_id)
         branch = BranchName(repository, BranchId(record.branch_id))
-        made = UploadedObject(branch, record.path, upload_id, entry, condition)
+        life = record.branch_incarnation
+        made = UploadedObject(branch, record.path, upload_id, entry, condition, life)
         log = RecordedAttempts(self._records, self._clock, repository, upload_id, claim)
-        await self._completion.stage(made, log)
+        try:
+            await self._completion.stage(made, log)
+        except TarnError as error:
+            # Surely nothing is staged. The upload has ended with its branch if the name has another one now.
+            if error.reason is Reason.BRANCH_NOT_FOUND and not _is_of(
+                record, await self._life(branch)
+            ):
+                raise upload_not_found(upload_id) from error
+            raise
 
         def complete(record: pb.UploadRecord) -> bool:
             if record.state == pb.UPLOAD_STATE_COMPLETED:
@@ -343,3 +394,8 @@ class Uploads:
         (error,) = await self._kv.set_many(day, [Group(index, ((index, ENDED),))])
         if error is not None:
             raise error
+
+
+def _is_of(record: pb.UploadRecord, incarnation: bytes | None) -> bool:
+    """Whether an upload can be completed on a life of its branch; None: the branch does not exist."""
+    return incarnation is None or record.branch_incarnation in (b"", incarnation)

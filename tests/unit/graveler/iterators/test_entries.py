@@ -16,7 +16,7 @@ from tarn.core.branch import seal
 from tarn.core.entry import is_tombstone, unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.kv.keys import PATHS_END, PATHS_START, path_of
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.iterators.cursor import Cursor
 from tarn_graveler.iterators.entries import StagedRow
 
@@ -61,7 +61,7 @@ class Branch:
             branches = self.lake.graveler.branches
             if len((await branches.fresh(self.lake.main)).branch.sealed) < 3:
                 await BranchHandle(branches, self.lake.main).change(
-                    lambda now, op_id: seal(now, branches.new_token(), op_id)
+                    lambda now, op_id: seal(now, branches.new_token(), op_id), claims_nothing
                 )
         else:
             await self.lake.drop_everything_removed()
