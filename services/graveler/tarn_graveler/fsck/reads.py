@@ -8,7 +8,7 @@ from typing import cast
 
 import pyarrow as pa
 
-from tarn.block.port import BlockInfo, BlockKey, ReadBlocks
+from tarn.block.port import BlockInfo, BlockKey, ReadBlocks, read_whole
 from tarn.core.clock import Clock
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Listed, Partition, ReadKv, Row, Versioned
@@ -87,7 +87,7 @@ class Reads:
     async def read(self, key: BlockKey) -> bytes:
         """Reads a whole block. Raises `BlockNotFoundError`."""
         await self._take()
-        return await self._blocks.read(key)
+        return await read_whole(self._blocks, key)
 
     async def stat(self, key: BlockKey) -> BlockInfo:
         """Returns a block's size. Raises `BlockNotFoundError`."""
