@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tarn.core.parquet_lengths import delta_bytes, longest_text
-from tarn.core.parquet_pages import DELTA_STRINGS, Chunk, Page, chunk_of
+from tarn.core.parquet_pages import DELTA_STRINGS, Chunk, Page, chunks_of
 
 __all__ = ["ParquetLimits", "UNREADABLE", "read_batches", "read_table"]
 
@@ -175,14 +175,17 @@ class _Plan:
         self._limits = limits
         self._left = limits.size_bytes
         self._leaves: dict[str, list[_Leaf]] = {name: [] for name in names}
-        groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+        groups = chunks_of(body, int.from_bytes(body[-8:-4], "little"))
+        columns = file.metadata.num_columns
+        if len(groups) != file.num_row_groups or any(len(group) != columns for group in groups):
+            raise ValueError("its row groups have other columns than its schema")
         size = width = 0
-        for index in range(file.metadata.num_columns):
+        for index in range(columns):
             column = file.schema.column(index)
             leaves = self._leaves.get(column.path.partition(".")[0])
             if leaves is None:
                 continue
-            chunks = [chunk_of(body, group.column(index)) for group in groups]
+            chunks = [group[index] for group in groups]
             kind = column.physical_type
             is_plain = not column.max_definition_level and not column.max_repetition_level
             leaves.append(_Leaf(column.path, kind == "BYTE_ARRAY", is_plain, chunks))

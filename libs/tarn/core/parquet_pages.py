@@ -1,9 +1,11 @@
 """The page headers of a Parquet file: what a reader will decompress and decode, whatever the footer says.
 
 Arrow takes memory by the page headers: as many bytes as a header says that its page has, and as many values. The
-footer repeats these numbers, but nothing compares them. So this module walks over the headers (Thrift's compact
-protocol). It refuses what no writer of Tarn's files writes, because a second parser must never understand a file in
-another way than the first.
+footer repeats these numbers, but nothing compares them. So this module walks over the headers. It reads the footer
+itself, because pyarrow ends the process if its description of a column is damaged.
+
+It refuses what no writer of Tarn's files writes: a second parser must never understand a file in another way than the
+first.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-__all__ = ["DELTA_STRINGS", "Chunk", "Page", "chunk_of"]
+from tarn.core.thrift import Long, Struct, read_struct
+
+__all__ = ["DELTA_STRINGS", "Chunk", "Page", "chunks_of"]
 
 _INDICES: Final = (2, 8)
 """`PLAIN_DICTIONARY` and `RLE_DICTIONARY`: each value of a page is an index into the dictionary."""
@@ -26,12 +29,9 @@ _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
 _BODY_OF = {_DATA: 5, _DICTIONARY: 7, _DATA_2: 8}
 """The field of a page header that describes a page of a type, by type."""
 _ENCODING_OF = {_DATA: 2, _DICTIONARY: 2, _DATA_2: 4}
-_TRUE, _FALSE, _BYTE, _I32, _I64, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 5, 6, 7, 8, 12
-_DEPTH_MAX = 4
 _PAGES_MAX = 1 << 16
-
-Struct = dict[int, "int | Struct | None"]
-"""Fields of a Thrift structure, by id. Values that are not used are None."""
+_CODECS = ("", "snappy", "gzip", None, "brotli", None, "zstd", "lz4_raw")
+"""Codecs of pyarrow by their numbers in a footer; empty: not compressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +91,37 @@ class Chunk:
     size_bytes: int
 
 
-def chunk_of(body: memoryview, about: pq.ColumnChunkMetaData) -> Chunk:
-    """Returns the pages that Arrow reads for a column chunk.
+def chunks_of(body: memoryview, footer: int) -> list[list[Chunk]]:
+    """Returns the pages that Arrow reads: of each row group, those of each column.
+
+    Args:
+        body: the file.
+        footer: the size of its footer, which ends eight bytes before the file.
 
     Raises:
-        ValueError: the headers cannot be read, or are not of a kind that Tarn writes.
+        ValueError: footer or headers cannot be read, or are not of a kind that Tarn writes.
     """
-    at = about.data_page_offset
-    first = about.dictionary_page_offset
-    if first is not None and 0 < first < at:
+    at = len(body) - 8 - footer
+    if at < 0:
+        raise ValueError(f"its footer of {footer} bytes is longer than the file")
+    about, _ = read_struct(body[: len(body) - 8], at)
+    return [
+        [_chunk(body, _struct_in(column, 3)) for column in _list_in(group, 1)]
+        for group in _list_in(about, 4)
+    ]
+
+
+def _chunk(body: memoryview, about: Struct) -> Chunk:
+    codec_number = _number(about, 4)
+    codec = _CODECS[codec_number] if codec_number < len(_CODECS) else None
+    if codec is None:
+        raise ValueError(f"a column has codec {codec_number}")
+    at = _long(about, 9)
+    if 11 in about and 0 < (first := _long(about, 11)) < at:
         at = first
-    codec = "" if about.compression == "UNCOMPRESSED" else about.compression.lower()
+    values = left = _long(about, 5)
     dictionary: Page | None = None
     data: list[Page] = []
-    left = about.num_values
     while left > 0:
         if len(data) == _PAGES_MAX:
             raise ValueError(f"a column has more than {_PAGES_MAX} pages")
@@ -127,19 +144,17 @@ def chunk_of(body: memoryview, about: pq.ColumnChunkMetaData) -> Chunk:
             indices += page.values
         elif page.encoding != DELTA_STRINGS:
             plain += page.size_bytes
-    return Chunk(dictionary, data, about.num_values, indices, plain, size)
+    return Chunk(dictionary, data, values, indices, plain, size)
 
 
 def _page(body: memoryview, at: int, codec: str) -> tuple[int, Page]:
     """Returns the type of the page whose header begins at a place, and the page."""
-    header, start = _struct(body, at, 0)
+    header, start = read_struct(body, at)
     kind = _number(header, 1)
     if kind not in _BODY_OF:
         raise ValueError(f"a page is of type {kind}")
     size, packed = _number(header, 2), _number(header, 3)
-    about = header.get(_BODY_OF[kind])
-    if not isinstance(about, dict):
-        raise ValueError("a page header has no description")
+    about = _struct_in(header, _BODY_OF[kind])
     end = start + packed
     if end > len(body):
         raise ValueError(f"a page of {packed} bytes ends behind the file")
@@ -152,60 +167,29 @@ def _page(body: memoryview, at: int, codec: str) -> tuple[int, Page]:
 
 
 def _number(fields: Struct, field: int) -> int:
+    """A number of 32 bits. A reader takes a field of another type for absent."""
     value = fields.get(field)
-    if type(value) is not int or not 0 <= value < 1 << 31:
-        raise ValueError(f"a page header has {value!r} in field {field}")
+    if not isinstance(value, int) or isinstance(value, Long | bool) or value < 0:
+        raise ValueError(f"its metadata has {value!r} in field {field}")
     return value
 
 
-def _varint(body: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = body[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number of a page header is too long")
+def _long(fields: Struct, field: int) -> int:
+    value = fields.get(field)
+    if not isinstance(value, Long) or value < 0:
+        raise ValueError(f"its metadata has {value!r} in field {field}")
+    return value
 
 
-def _struct(body: memoryview, at: int, depth: int) -> tuple[Struct, int]:
-    """Reads a structure; returns its fields, and where it ends."""
-    if depth > _DEPTH_MAX:
-        raise ValueError("a page header is too deep")
-    fields: Struct = {}
-    field = 0
-    try:
-        while byte := body[at]:
-            at += 1
-            kind, delta = byte & 15, byte >> 4
-            if not delta:
-                raise ValueError("a page header has its fields out of order")
-            field += delta
-            value: int | Struct | None = None
-            if kind in (_I32, _I64):
-                number = body[at]
-                at += 1
-                if number > 127:  # most numbers have one byte
-                    number, at = _varint(body, at - 1)
-                # A reader takes a field of another type for absent; so does `_number`.
-                value = (number >> 1) ^ -(number & 1) if kind == _I32 else None
-            elif kind == _STRUCT:
-                value, at = _struct(body, at, depth + 1)
-            elif kind == _BINARY:
-                length, at = _varint(body, at)
-                at += length
-            elif kind in (_TRUE, _FALSE):
-                value = kind == _TRUE
-            elif kind == _DOUBLE:
-                at += 8
-            elif kind == _BYTE:
-                at += 1
-            else:
-                raise ValueError(f"a page header has a field of type {kind}")
-            fields[field] = value
-    except IndexError:
-        raise ValueError("a page header ends behind the file") from None
-    return fields, at + 1
+def _struct_in(fields: object, field: int) -> Struct:
+    value = fields.get(field) if isinstance(fields, dict) else None
+    if not isinstance(value, dict):
+        raise ValueError(f"its metadata has no structure in field {field}")
+    return value
+
+
+def _list_in(fields: object, field: int) -> Sequence[object]:
+    value = fields.get(field) if isinstance(fields, dict) else None
+    if not isinstance(value, list):
+        raise ValueError(f"its metadata has no list in field {field}")
+    return value

@@ -61,7 +61,7 @@ _SCHEMA: Final = pa.schema(
 )
 _VERSION: Final = 1
 _RUN: Final = re.compile(r"[0-9a-f]{32}")
-_MANIFEST_BYTES_MAX: Final = 64 << 20
+_MANIFEST_BYTES_MAX: Final = 16 << 20
 _PART_BYTES_MAX: Final = 256 << 20
 _LIMITS: Final = ParquetLimits(rows=1 << 22, size_bytes=_PART_BYTES_MAX)
 """A part has `PART_ROWS` rows, and at most those of one page more."""

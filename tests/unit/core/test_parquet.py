@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +14,7 @@ from parquet_bombs import LONG, bombs_of_ranges, range_file
 from tarn.core.listing.rangecolumns import RANGE_SCHEMA, run_of_columns
 from tarn.core.parquet import UNREADABLE, ParquetLimits, read_batches, read_table
 from tarn.core.parquet_lengths import delta_bytes, longest_text
-from tarn.core.parquet_pages import DELTA_STRINGS, Chunk, chunk_of
+from tarn.core.parquet_pages import DELTA_STRINGS, Chunk, chunks_of
 
 LIMITS = ParquetLimits(rows=1 << 20, size_bytes=128 << 20)
 BOMBS = bombs_of_ranges()
@@ -42,13 +41,9 @@ def file_of(table: pa.Table, **options: Any) -> bytes:
     return body
 
 
-def chunks_of(body: bytes) -> list[Chunk]:
-    about = pq.ParquetFile(pa.BufferReader(body)).metadata
-    return [
-        chunk_of(memoryview(body), about.row_group(group).column(column))
-        for column in range(about.num_columns)
-        for group in range(about.num_row_groups)
-    ]
+def chunks_in(body: bytes) -> list[Chunk]:
+    groups = chunks_of(memoryview(body), int.from_bytes(body[-8:-4], "little"))
+    return [chunk for group in groups for chunk in group]
 
 
 @pytest.mark.parametrize("name", BOMBS)
@@ -153,7 +148,7 @@ def test_lengths_of_delta_texts_bound_what_decoding_makes(seed: int) -> None:
         column_encoding={"key": "DELTA_BYTE_ARRAY"},
         data_page_size=4096,
     )
-    pages = [page for chunk in chunks_of(body) for page in chunk.data]
+    pages = [page for chunk in chunks_in(body) for page in chunk.data]
     assert {page.encoding for page in pages} == {DELTA_STRINGS}
     bound = sum(delta_bytes(memoryview(body), page) for page in pages)
     real = sum(map(len, texts))
@@ -163,7 +158,7 @@ def test_lengths_of_delta_texts_bound_what_decoding_makes(seed: int) -> None:
 def test_the_longest_text_of_a_dictionary() -> None:
     texts = pa.array(["", "abc", "x" * 777, "é" * 300] * 9)
     body = file_of(pa.table({"a": texts}))
-    (chunk,) = chunks_of(body)
+    (chunk,) = chunks_in(body)
     assert chunk.dictionary is not None
     assert longest_text(memoryview(body), chunk.dictionary) == 777
     assert chunk.indices == chunk.values == 36
@@ -184,43 +179,73 @@ def header(size: int, packed: int, values: int, encoding: int = 0) -> bytes:
     return outer + b"\x2c" + b"".join(b"\x15" + each for each in number[3:]) + b"\0\0"
 
 
-def about(values: int) -> pq.ColumnChunkMetaData:
-    fake = SimpleNamespace(
-        data_page_offset=0, dictionary_page_offset=None, compression="ZSTD", num_values=values
-    )
-    return cast("pq.ColumnChunkMetaData", fake)
+def number(value: int) -> bytes:
+    """A number without its sign, in zigzag."""
+    return varint(2 * value)
+
+
+def file_with(pages: bytes, values: int, *, column: bytes | None = None) -> tuple[memoryview, int]:
+    """A file of one column, and the size of its footer."""
+    if column is None:  # codec, number of values, place of the first page
+        column = b"\x45" + number(6) + b"\x16" + number(values) + b"\x46" + number(0) + b"\0"
+    footer = b"\x49\x1c\x19\x1c\x3c" + column + b"\0\0\0"
+    return memoryview(pages + footer + bytes(8)), len(footer)
 
 
 def test_a_page_counts_by_its_header_whatever_the_footer_says() -> None:
-    body = header(1 << 30, 5, 7) + b"12345"
-    chunk = chunk_of(memoryview(body), about(7))
+    pages = header(1 << 30, 5, 7) + b"12345"
+    ((chunk,),) = chunks_of(*file_with(pages, 7))
     assert (chunk.size_bytes, chunk.values, chunk.plain_bytes) == (1 << 30, 7, 1 << 30)
     with pytest.raises(ValueError, match="2 values more than its footer says"):
-        chunk_of(memoryview(body), about(5))
+        chunks_of(*file_with(pages, 5))
     with pytest.raises(ValueError, match="ends behind the file"):
-        chunk_of(memoryview(body[:-1]), about(7))
+        chunks_of(*file_with(header(9, 1000, 7), 7))
 
 
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("pages", "why"),
     [
-        (b"", "ends behind the file"),
-        (b"\x15", "ends behind the file"),
         (b"\0", "None in field 1"),
         (b"\x15\x00\x15\x01\x15\x00\x00", "-1 in field 2"),
         (b"\x15\x00\x05\x02\x00", "out of order"),
-        (b"\x19\x00\x00", "a field of type 9"),
-        (b"\x1c" * 9, "too deep"),
+        (b"\x1d\x00\x00", "a field of type 13"),
+        (b"\x1c" * 30, "too deep"),
+        (b"\x19\x19" * 30, "too deep"),
+        (b"\x19\xf8\xff\xff\x7f", "a list of"),
         (b"\x15" + b"\xff" * 12, "too long"),
-        (b"\x16\x00\x15\x00\x15\x00\x00", "None in field 1"),
+        (b"\x15" + b"\xff" * 5 + b"\x01", "more than 32 bits"),
+        (b"\x16" + b"\xff" * 9 + b"\x7f", "more than 64 bits"),
+        (b"\x16\x00\x15\x00\x15\x00\x00", "0 in field 1"),
         (b"\x15\x02\x15\x00\x15\x00\x00", "of type 1"),
-        (b"\x15\x00\x15\x00\x15\x00\x00", "no description"),
+        (b"\x15\x00\x15\x00\x15\x00\x00", "no structure in field 5"),
         (b"\x18\xff\xff\xff\xff\x0f", "ends behind the file"),
     ],
 )
-def test_page_headers_that_no_writer_makes_are_refused(body: bytes, why: str) -> None:
+def test_page_headers_that_no_writer_makes_are_refused(pages: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        chunk_of(memoryview(body), about(1))
+        chunks_of(*file_with(pages, 1))
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (b"\0", "None in field 4"),
+        (b"\x45" + number(3) + b"\0", "codec 3"),
+        (b"\x45" + number(99) + b"\0", "codec 99"),
+        (b"\x45" + number(6) + b"\x16" + number(1) + b"\0", "None in field 9"),
+        (b"\x45" + number(6) + b"\x15" + number(1) + b"\x46" + number(0) + b"\0", "1 in field 5"),
+        (b"\x45" + number(6) + b"\x16" + b"\x01" + b"\x46" + number(0) + b"\0", "-1 in field 5"),
+    ],
+)
+def test_footers_that_would_end_the_process_are_refused(column: bytes, why: str) -> None:
+    """pyarrow does not turn errors about a column's metadata into exceptions."""
+    with pytest.raises(ValueError, match=why):
+        chunks_of(*file_with(b"", 1, column=column))
+
+
+def test_a_footer_longer_than_the_file_is_refused() -> None:
+    with pytest.raises(ValueError, match="longer than the file"):
+        chunks_of(memoryview(bytes(20)), 13)
 
 
 def test_a_page_whose_header_claims_more_than_the_limit_is_refused() -> None:
@@ -232,7 +257,7 @@ def test_a_page_whose_header_claims_more_than_the_limit_is_refused() -> None:
         file_of(table, use_dictionary=False, compression="none", write_statistics=False)
     )
     # The size of the first page has two bytes of varint; more than it has would need a longer header.
-    first, *_ = chunks_of(bytes(body))
+    first, *_ = chunks_in(bytes(body))
     size = varint(2 * first.data[0].size_bytes)
     at = body.index(size)
     body[at : at + len(size)] = varint(2 * 8191)[: len(size)]
