@@ -64,7 +64,7 @@ _SCHEMA: Final = pa.schema(
 )
 _FOLDER: Final = "sweep/"
 _FLUSH_ROWS: Final = 1 << 16
-_LIMITS: Final = ParquetLimits(rows=1 << 22, size_bytes=512 << 20)
+_LIMITS: Final = ParquetLimits(rows=1 << 22, size_bytes=128 << 20)
 """A file has `_FLUSH_ROWS` rows, and at most those of a part of the mark more."""
 _PAGE: Final = 1000
 _VERSION: Final = 1

@@ -63,7 +63,7 @@ _VERSION: Final = 1
 _RUN: Final = re.compile(r"[0-9a-f]{32}")
 _MANIFEST_BYTES_MAX: Final = 16 << 20
 _PART_BYTES_MAX: Final = 256 << 20
-_LIMITS: Final = ParquetLimits(rows=1 << 22, size_bytes=_PART_BYTES_MAX)
+_LIMITS: Final = ParquetLimits(rows=1 << 22, size_bytes=128 << 20)
 """A part has `PART_ROWS` rows, and at most those of one page more."""
 
 

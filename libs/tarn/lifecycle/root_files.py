@@ -26,7 +26,7 @@ from tarn.lifecycle.references import Roots
 __all__ = ["RootParts", "delete_roots", "read_root_part", "write_roots"]
 
 _PART_ROWS: Final = 1 << 20
-_LIMITS: Final = ParquetLimits(rows=1 << 23, size_bytes=256 << 20)
+_LIMITS: Final = ParquetLimits(rows=1 << 23, size_bytes=128 << 20)
 """A part has `_PART_ROWS` keys, and at most those of one batch more."""
 _PAGE: Final = 1000
 
