@@ -40,6 +40,8 @@ _MANIFEST = "manifest.json"
 _STATE = "state.json"
 _CHUNK_BYTES = 1 << 20
 _MANIFEST_BYTES_MAX = 1 << 20
+_MEMBERS_MAX = 64
+_HEADER_BYTES_MAX = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,18 @@ class DumpFolder:
         os.close(self._lock)
 
 
+class _Member(tarfile.TarInfo):
+    """A member, whose header must be small: `tarfile` reads the long forms of headers into memory as a whole."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        found = super().frombuf(buf, encoding, errors)
+        if found.type not in tarfile.REGULAR_TYPES and found.size > _HEADER_BYTES_MAX:
+            text = f"a header of type {found.type!r} has {found.size} bytes, more than {_HEADER_BYTES_MAX}"
+            raise tarfile.ReadError(text)
+        return found
+
+
 class DumpFile:
     """A finished dump. Use it as a context manager.
 
@@ -225,7 +239,7 @@ class DumpFile:
         """
         self._path = path
         try:
-            self._tar = tarfile.open(path, "r:")  # noqa: SIM115 - closed by `close`
+            self._tar = tarfile.open(path, "r:", tarinfo=_Member)  # noqa: SIM115 - closed by `close`
         except FileNotFoundError as error:
             raise CliError(Exit.NOT_FOUND, f"{path} does not exist") from error
         except (OSError, tarfile.TarError) as error:
@@ -245,6 +259,11 @@ class DumpFile:
             raise CliError(Exit.FAILURE, f"{path} is damaged: {why}", "use another copy") from error
 
     def _check(self) -> None:
+        count = 0
+        while self._tar.next() is not None:
+            count += 1
+            if count > _MEMBERS_MAX:
+                raise ValueError(f"it has more than {_MEMBERS_MAX} members")
         with self.open(_MANIFEST) as file:
             data = file.read(_MANIFEST_BYTES_MAX + 1)
         if len(data) > _MANIFEST_BYTES_MAX:

@@ -19,6 +19,8 @@ INPUTS = {
     "entry": 900,
     "ranges": 540,
     "metaranges": 720,
+    "parts": 540,
+    "archives": 1_080,
     "pages": 21_600,
     "yaml": 360,
     # Small parsers, and parsers that targets above also cover.

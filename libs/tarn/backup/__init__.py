@@ -6,10 +6,12 @@ target.py        where backups are kept: a folder
 bucket.py        or a bucket
 marks.py         keeps a prune and an unfinished backup apart
 writing.py       writes the chunks that the target lacks
+order.py         the order in which all kinds of records are copied
 installation.py  reads a whole installation, in an order that loses nothing
 repository.py    reads one repository
 branches.py      reads branches and their uncommitted changes
 history.py       reads reflogs and commits
+looks.py         reads what the list of drops says about branches that expire, and about reflogs
 holding.py       holds garbage collections
 creating.py      makes a backup
 stored.py        lists and opens backups

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from tarn.backup.target import missing_error
-from tarn.block.port import BlockKey, BlockNotFoundError, BlockStore
+from tarn.block.port import BlockKey, BlockNotFoundError, BlockStore, read_whole
 
 __all__ = ["BucketTarget"]
 
@@ -36,10 +36,10 @@ class BucketTarget:
         """See `Target`."""
         await self._blocks.put(self._key(name), data)
 
-    async def read(self, name: str) -> bytes:
+    async def read(self, name: str, most: int) -> bytes:
         """See `Target`."""
         try:
-            return await self._blocks.read(self._key(name))
+            return await read_whole(self._blocks, self._key(name), most)
         except BlockNotFoundError:
             raise missing_error(name, self.about) from None
 

@@ -25,6 +25,7 @@ from tarn.kv.transfer.ranges import Range
 
 __all__ = [
     "CHUNK_BYTES_MAX",
+    "FILE_BYTES_MAX",
     "Chunk",
     "Chunker",
     "chunk_file",
@@ -40,6 +41,8 @@ _ROWS_MAX: Final = 16_384
 _CUT_MASK: Final = (1 << 11) - 1
 """One key in 2,048 ends a chunk."""
 _TEXT_BYTES_MAX: Final = CHUNK_BYTES_MAX + _ROWS_MAX * 8 + KEY_BYTES_MAX + VALUE_BYTES_MAX + 8192
+FILE_BYTES_MAX: Final = _TEXT_BYTES_MAX + (_TEXT_BYTES_MAX >> 6)
+"""Size of the largest file: compression makes some texts longer."""
 _LENGTHS: Final = struct.Struct("<II")
 _SIZE: Final = struct.Struct("<Q")
 _CODEC: Final = "zstd"

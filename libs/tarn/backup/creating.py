@@ -55,7 +55,7 @@ async def create(
         progress = BackupProgress()
         writer = ChunkWriter(kv, target, progress, report)
         async with holding(kv, await _repositories(kv, installation_id), clock):
-            saved = await save_installation(writer, kv, installation_id)
+            saved = await save_installation(writer, kv, installation_id, begin_us)
         # Read last: the level only rises, so no saved row was written at a higher one.
         level = await read_level(kv, installation_id)
         index = await _write_index(target, backup_id, saved)

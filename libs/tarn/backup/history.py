@@ -32,7 +32,7 @@ _GET: Final = 500
 
 async def save_reflog(
     writer: ChunkWriter, keys: RepositoryKeys, branches: Mapping[BranchId, Branch]
-) -> Lines:
+) -> tuple[Lines, set[BranchId]]:
     """Saves the reflogs of all branches, as they were when the records were read.
 
     Args:
@@ -40,14 +40,23 @@ async def save_reflog(
         keys: of the repository.
         branches: the records of the backup.
 
+    Returns:
+        The lines, and the names of the branches, also deleted ones, of which there are rows.
+
     Raises:
         TarnError: CORRUPT: a row cannot be read. Also the store's errors.
     """
     is_ended: dict[BranchId, bool] = {}
+    names: set[BranchId] = set()
 
     def keep(key: bytes, value: bytes) -> bool:
         entry = decode_head_change(value)
         branch_id = _branch_of(key, entry)
+        if is_kept := is_of_backup(key, entry, branch_id):
+            names.add(branch_id)
+        return is_kept
+
+    def is_of_backup(key: bytes, entry: HeadChange, branch_id: BranchId) -> bool:
         branch = branches.get(branch_id)
         if branch is not None:
             return entry.sequence <= branch.head_sequence
@@ -58,7 +67,7 @@ async def save_reflog(
         is_ended[branch_id] = is_ended.get(branch_id, False) or entry.is_deletion
         return is_ended[branch_id]
 
-    return await writer.copy(keys.reflog, keep=keep)
+    return await writer.copy(keys.reflog, keep=keep), names
 
 
 def _branch_of(key: bytes, entry: HeadChange) -> BranchId:

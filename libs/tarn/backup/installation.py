@@ -3,7 +3,7 @@
 Not in a backup, because it belongs to the running installation or can be made again: the fence and the settings of the
 store, the key of page tokens, tasks, the journal of reads, and the list of partitions to drop. The list must not be
 copied: it was read at another time than the branches, and could name a token that a saved branch still needs. Only its
-entries about the expiry of reflogs are kept; they drop nothing.
+looks are kept (`tarn.backup.looks`); they drop nothing. `tarn.backup.order` states the order of all records.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from tarn.backup.looks import Looks, save_checkpoint, save_looks
 from tarn.backup.manifest import SavedRepository
 from tarn.backup.repository import save_repository
 from tarn.backup.writing import ChunkWriter, Lines
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.drop_records import decode_drop
+from tarn.kv.auth_records import decode_credential
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import AuthKeys, InstallationKeys, after_prefix
 from tarn.kv.namespace_records import decode_namespace, encode_namespace
@@ -51,21 +52,26 @@ class SavedInstallation:
 
 
 async def save_installation(
-    writer: ChunkWriter, kv: ListingKv, installation_id: str
+    writer: ChunkWriter, kv: ListingKv, installation_id: str, now_us: int
 ) -> SavedInstallation:
     """Saves everything that was acknowledged before the call, and perhaps later changes.
+
+    Args:
+        writer: reads the store and writes the rows.
+        kv: the store, to list its partitions.
+        installation_id: the installation.
+        now_us: the time, microseconds since the epoch.
 
     Raises:
         TarnError: UNIMPLEMENTED: there are partitions of a kind that this version does not know. UNAVAILABLE: a branch
             changes faster than it can be read. CORRUPT. Also the errors of the store and of the target.
     """
     keys, saved = InstallationKeys(installation_id), SavedInstallation()
-    hours = await _look_at_partitions(kv, keys)
-    saved.lines += await writer.copy(keys.cleanup)
-    for hour in hours:
-        saved.lines += await writer.copy(keys.drops(hour), keep=_is_look)
+    await _require_known(kv, keys)
+    lines, checkpoint_us = await save_checkpoint(writer, keys, now_us)
+    saved.lines += lines
     auth = AuthKeys(installation_id)
-    saved.lines += await writer.copy(auth.partition)
+    saved.lines += await _save_users(writer, auth)
     (secrets,) = await kv.get_many(auth.partition, [auth.secrets()])
     if secrets is not None:
         saved.encryption_key_ids = tuple(secrets.value.decode("ascii", "replace").split())
@@ -73,17 +79,38 @@ async def save_installation(
     progress = writer.progress
     progress.total = len(names)
     shared: list[Row] = []
+    looks: Looks = {}
     for name in names:
         progress.phase = name
         rows = await save_repository(writer, keys, name)
         if rows is not None:
             shared.append(rows.row)
+            looks |= rows.looks
             saved.lines += rows.lines
             saved.repositories.append(rows.about)
         progress.done += 1
     shared += await _namespaces(kv, keys)
     saved.lines += await writer.save(keys.graveler, shared)
+    saved.lines += await save_looks(writer, kv, keys, looks, checkpoint_us)
     return saved
+
+
+async def _save_users(writer: ChunkWriter, auth: AuthKeys) -> Lines:
+    """Saves users and credentials. The index of credentials by owner is made from the saved credentials: if it was
+    copied, a credential that is deleted meanwhile could be saved without it, and no listing would show the key.
+    """
+    owned: list[Row] = []
+
+    def note(key: bytes, value: bytes) -> bool:
+        if key.startswith(auth.credential("")):
+            found = decode_credential(value)
+            owned.append((auth.owned(found.user_uid, found.access_key_id), auth.OWNED_VALUE))
+        return True
+
+    start, end = auth.OWNED, after_prefix(auth.OWNED)
+    lines = await writer.copy(auth.partition, b"", start, keep=note)
+    lines += await writer.save(auth.partition, owned, start, end)
+    return lines + await writer.copy(auth.partition, end, None)
 
 
 async def served_repositories(kv: ListingKv, keys: InstallationKeys) -> list[str]:
@@ -97,8 +124,8 @@ async def served_repositories(kv: ListingKv, keys: InstallationKeys) -> list[str
     ]
 
 
-async def _look_at_partitions(kv: ListingKv, keys: InstallationKeys) -> list[int]:
-    """Returns the hours of the list of drops. Refuses partitions that nothing here would save.
+async def _require_known(kv: ListingKv, keys: InstallationKeys) -> None:
+    """Refuses partitions that nothing here would save.
 
     Raises:
         TarnError: UNIMPLEMENTED.
@@ -114,26 +141,15 @@ async def _look_at_partitions(kv: ListingKv, keys: InstallationKeys) -> list[int
             fence_partition(keys.installation_id),
         )
     }
-    hours = []
     async for listed in kv.partitions(prefix):
-        hour = listed.name.removeprefix(f"{keys.cleanup.name}/")
-        if hour.isdigit():
-            hours.append(int(hour))
-        elif listed.name not in shared and not _OF_REPOSITORY.fullmatch(
-            listed.name.removeprefix(prefix)
-        ):
+        is_hour = listed.name.removeprefix(f"{keys.cleanup.name}/").isdigit()
+        of_repository = _OF_REPOSITORY.fullmatch(listed.name.removeprefix(prefix))
+        if not is_hour and listed.name not in shared and not of_repository:
             text = (
                 f"partition {listed.name!r} is of a kind that this version of Tarn does not know, so a backup would "
                 "lack it; use the `tarn` of the version that runs the installation"
             )
             raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
-    return sorted(hours)
-
-
-def _is_look(_: bytes, value: bytes) -> bool:
-    """Whether a row of the drop list drops nothing, but looks at a reflog or at a branch that expires."""
-    drop = decode_drop(value)
-    return drop.reflog is not None or drop.branch is not None
 
 
 async def _namespaces(kv: ListingKv, keys: InstallationKeys) -> list[Row]:

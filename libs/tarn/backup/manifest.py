@@ -19,7 +19,9 @@ from tarn.kv.transfer.ranges import Range
 
 __all__ = [
     "BACKUP_ID",
+    "INDEX_BYTES_MAX",
     "INDEX_LINES_MAX",
+    "MANIFEST_BYTES_MAX",
     "IndexFile",
     "Manifest",
     "SavedRepository",
@@ -39,7 +41,11 @@ BACKUP_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9]{6}[0-9a-f]{4}")
 """Ids of backups, in order of time: the begin in UTC with microseconds, and four random digits."""
 _FORMAT: Final = "tarn backup"
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-_INDEX_BYTES_MAX: Final = 256 << 20
+INDEX_BYTES_MAX: Final = 256 << 20
+MANIFEST_BYTES_MAX: Final = 32 << 20
+"""Some 300 bytes for each repository, and 70 for each 10,000 chunks."""
+_LINE_BYTES_MAX: Final = 64 << 10
+"""A line has the name of a partition, and two keys of at most 4 KiB in hex."""
 
 
 def manifest_file(backup_id: str) -> str:
@@ -204,9 +210,12 @@ def decode_index(data: bytes, about: str) -> list[Range]:
     Raises:
         TarnError: CORRUPT.
     """
-    text = unpack(data, about, _INDEX_BYTES_MAX)
+    lines = unpack(data, about, INDEX_BYTES_MAX).splitlines()
     try:
-        return [_range_from(json.loads(line)) for line in text.splitlines()]
+        if len(lines) > INDEX_LINES_MAX or max(map(len, lines), default=0) > _LINE_BYTES_MAX:
+            text = f"more than {INDEX_LINES_MAX} lines, or one of more than {_LINE_BYTES_MAX} bytes"
+            raise ValueError(text)
+        return [_range_from(json.loads(line)) for line in lines]
     except (ValueError, TypeError, RecursionError) as error:
         raise corrupt_error(f"{about} cannot be read: {error!r}") from error
 

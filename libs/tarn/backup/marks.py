@@ -27,6 +27,7 @@ __all__ = [
 MARK_US: Final = 86_400_000_000
 """How long a mark counts, and the longest time that a backup or a prune may take: one day."""
 _PRUNES: Final = "prunes"
+_MARK_BYTES_MAX: Final = 4096
 
 
 def begun_file(backup_id: str) -> str:
@@ -92,11 +93,13 @@ def check_time(begin_us: int, now_us: int, what: str) -> None:
 
 async def _counts(target: Target, name: str, now_us: int) -> bool:
     try:
-        begin_us = json.loads(await target.read(name))["begin_time_us"]
+        begin_us = json.loads(await target.read(name, _MARK_BYTES_MAX))["begin_time_us"]
         return bool(now_us - begin_us < MARK_US)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return True  # written by a later version, or damaged: be careful
     except TarnError as error:
+        if error.kind is Kind.CORRUPT:
+            return True
         if error.kind is not Kind.NOT_FOUND:
             raise
         return False

@@ -7,8 +7,8 @@ places are read in that order, and nothing that was acknowledged before is misse
     4. reflogs, changed paths and commits
     5. the record of the repository once more: one that is being deleted is left out
 
-Rows that say who owns a name are made from the branches and tags of the backup, because their owners may change while
-it is made.
+`tarn.backup.order` states what each kind of record needs. Rows that say who owns a name are made from the branches and
+tags of the backup, because their owners may change while it is made.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Final
 
 from tarn.backup.branches import SavedBranch, save_branches
 from tarn.backup.history import save_commits, save_reflog
+from tarn.backup.looks import Looks, looks_of
 from tarn.backup.manifest import SavedRepository
 from tarn.backup.writing import ChunkWriter, Lines
 from tarn.core.collection import NEVER, Collection, Phase
@@ -55,11 +56,13 @@ class SavedRows:
     Attributes:
         row: its record, for the partition that all repositories share.
         lines: the chunks of its own partitions.
+        looks: the looks that its records need.
         about: for the manifest.
     """
 
     row: Row
     lines: Lines
+    looks: Looks
     about: SavedRepository
 
 
@@ -114,6 +117,7 @@ class _Saving:
     branches: Mapping[BranchId, SavedBranch] = field(default_factory=dict)
     refs: dict[bytes, bytes] = field(default_factory=dict)
     lines: Lines = field(default_factory=list)
+    with_reflog: set[BranchId] = field(default_factory=set)
     tags: int = 0
     commits: int = 0
 
@@ -127,7 +131,8 @@ class _Saving:
         await self._save_tags()
         await self._save_other_refs()
         records = {branch_id: saved.branch for branch_id, saved in self.branches.items()}
-        self.lines += await save_reflog(self.writer, self.keys, records)
+        reflogs, self.with_reflog = await save_reflog(self.writer, self.keys, records)
+        self.lines += reflogs
         self.lines += await self.writer.copy(self.keys.changed)
         commits, self.commits = await save_commits(self.writer, self.keys)
         self.lines += commits
@@ -146,7 +151,9 @@ class _Saving:
             staged=sum(line.rows for saved in self.branches.values() for line in saved.lines),
         )
         row = InstallationKeys.repository(record.repository_id), encode_repository(record)
-        return SavedRows(row, self.lines, about)
+        records = {branch_id: saved.branch for branch_id, saved in self.branches.items()}
+        looks = looks_of(self.keys, record.repository_id, records, self.with_reflog)
+        return SavedRows(row, self.lines, looks, about)
 
     async def is_closed(self) -> bool:
         """Whether the deletion of the repository has begun."""

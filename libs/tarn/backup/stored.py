@@ -8,8 +8,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from tarn.aio.parallel import for_each
-from tarn.backup.chunks import chunk_file, corrupt_error, unpack_chunk
-from tarn.backup.manifest import BACKUP_ID, Manifest, decode_index, manifest_file
+from tarn.backup.chunks import FILE_BYTES_MAX, chunk_file, corrupt_error, unpack_chunk
+from tarn.backup.manifest import (
+    BACKUP_ID,
+    INDEX_BYTES_MAX,
+    MANIFEST_BYTES_MAX,
+    Manifest,
+    decode_index,
+    manifest_file,
+)
 from tarn.backup.target import Target
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Row
@@ -42,7 +49,7 @@ class StoredBackup:
         """
         name = chunk_file(line.digest)
         try:
-            data = await self.target.read(name)
+            data = await self.target.read(name, FILE_BYTES_MAX)
         except TarnError as error:
             if error.kind is not Kind.NOT_FOUND:
                 raise
@@ -69,7 +76,7 @@ async def read_manifest(target: Target, backup_id: str) -> Manifest:
             format version. Also the target's errors.
     """
     try:
-        text = await target.read(manifest_file(backup_id))
+        text = await target.read(manifest_file(backup_id), MANIFEST_BYTES_MAX)
     except TarnError as error:
         if error.kind is not Kind.NOT_FOUND:
             raise
@@ -108,7 +115,7 @@ async def open_backup(target: Target, backup_id: str = "") -> StoredBackup:
     lines: list[Range] = []
     for file in manifest.index:
         try:
-            data = await target.read(file.name)
+            data = await target.read(file.name, INDEX_BYTES_MAX)
         except TarnError as error:
             if error.kind is not Kind.NOT_FOUND:
                 raise
@@ -116,6 +123,8 @@ async def open_backup(target: Target, backup_id: str = "") -> StoredBackup:
         if hashlib.sha256(data).hexdigest() != file.sha256:
             raise corrupt_error(f"{file.name} was changed after the backup; use another backup")
         lines += await asyncio.to_thread(decode_index, data, file.name)
+        if len(lines) > manifest.chunks:
+            break  # reported below
     if len(lines) != manifest.chunks or sum(line.rows for line in lines) != manifest.rows:
         raise corrupt_error(
             f"the index of backup {backup_id} does not agree with its manifest; use another backup"

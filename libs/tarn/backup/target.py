@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.transfer.plain_files import read_plain
 
 __all__ = ["FolderTarget", "Target", "missing_error"]
 
@@ -36,8 +38,8 @@ class Target(Protocol):
         """Writes a file. It is whole and durable on return, and never visible in part."""
         ...
 
-    async def read(self, name: str) -> bytes:
-        """Returns a file. Raises `TarnError` NOT_FOUND if there is none."""
+    async def read(self, name: str, most: int) -> bytes:
+        """Returns a file. Raises `TarnError` NOT_FOUND if there is none, CORRUPT if it has more bytes than `most`."""
         ...
 
     async def has(self, name: str) -> bool:
@@ -72,10 +74,10 @@ class FolderTarget:
         """See `Target`."""
         await asyncio.to_thread(self._put, name, data)
 
-    async def read(self, name: str) -> bytes:
-        """See `Target`."""
+    async def read(self, name: str, most: int) -> bytes:
+        """See `Target`. CORRUPT also if it is no plain file, or lies behind a symbolic link."""
         try:
-            return await asyncio.to_thread((self._path / name).read_bytes)
+            return await asyncio.to_thread(read_plain, self._path, name, most)
         except FileNotFoundError:
             raise missing_error(name, self.about) from None
 
@@ -112,7 +114,7 @@ class FolderTarget:
         return [
             path.relative_to(self._path).as_posix()
             for path in root.rglob("*")
-            if path.is_file() and not path.name.startswith(_DRAFT)
+            if not path.is_symlink() and path.is_file() and not path.name.startswith(_DRAFT)
         ]
 
     def _delete(self, names: Sequence[str]) -> None:
@@ -127,7 +129,8 @@ class FolderTarget:
 
 def _is_filled(path: Path) -> bool:
     try:
-        return path.stat().st_size > 0
+        found = path.lstat()
+        return stat.S_ISREG(found.st_mode) and found.st_size > 0
     except FileNotFoundError:
         return False
 

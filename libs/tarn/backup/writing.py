@@ -101,10 +101,16 @@ class ChunkWriter:
             lines.append(await self._write(last))
         return lines
 
-    async def save(self, partition: Partition, rows: Iterable[Row]) -> Lines:
-        """Saves rows of a partition that are in memory, as all that the partition holds; returns their lines."""
+    async def save(
+        self,
+        partition: Partition,
+        rows: Iterable[Row],
+        start: bytes = b"",
+        end: bytes | None = None,
+    ) -> Lines:
+        """Saves rows that are in memory, as all that a region of a partition holds; see `copy`."""
         lines: Lines = []
-        chunker = Chunker(partition)
+        chunker = Chunker(partition, start, end)
         for number, (key, value) in enumerate(sorted(rows)):
             if (chunk := chunker.add(key, value)) is not None:
                 lines.append(await self._write(chunk))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from tarn.block.port import BlockExistsError, BlockKey
+from tarn.block.port import BlockExistsError, BlockKey, read_whole
 from tarn.block.rangefile import (
     describe_range,
     encode_metarange,
@@ -154,4 +154,4 @@ class ListingWriter:
         except BlockExistsError:
             # Another version of the Parquet library wrote the same rows: the id guarantees that. Its bytes are put
             # again, because only a put makes them young (docs/design/collection.md).
-            await self._reader.store.put(key, await self._reader.store.read(key))
+            await self._reader.store.put(key, await read_whole(self._reader.store, key))

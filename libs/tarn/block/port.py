@@ -32,11 +32,16 @@ __all__ = [
     "PresignedWrite",
     "PresignsWrites",
     "ReadBlocks",
+    "WHOLE_BYTES_MAX",
     "closed_error",
+    "read_whole",
 ]
 
 CHUNK_BYTES = 1 << 20
 """Size of the chunks in which bodies are streamed. One transfer holds a few of them in memory."""
+
+WHOLE_BYTES_MAX = 144 << 20
+"""Size of the largest file of metadata: one of 128 MiB, whose compression makes it larger."""
 
 
 @hot_value
@@ -321,3 +326,22 @@ class KeepsVersions(Protocol):
         A store that cannot be asked gives a reason, too: it does not raise.
         """
         ...
+
+
+async def read_whole(blocks: ReadBlocks, key: BlockKey, most: int = WHOLE_BYTES_MAX) -> bytes:
+    """Returns a whole file of metadata, without taking memory for one that cannot be right.
+
+    Args:
+        blocks: where it is.
+        key: its name.
+        most: greatest number of bytes.
+
+    Raises:
+        BlockNotFoundError: it does not exist.
+        TarnError: CORRUPT: it is longer.
+    """
+    body = await blocks.read(key, 0, most + 1)
+    if len(body) > most:
+        text = f"{key.path} in {key.namespace} has more than {most} bytes, so Tarn did not write it"
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=key.path)
+    return body

@@ -18,6 +18,7 @@ from tarn.core.listing.metarange import Metarange, RangeInfo
 from tarn.core.listing.rangecolumns import RANGE_SCHEMA, columns_of, range_id_of, run_of_columns
 from tarn.core.listing.run import Run, heads_of
 from tarn.core.listing.sizes import bounded, sum_of
+from tarn.core.parquet import ParquetLimits, read_table
 
 __all__ = [
     "METARANGE_SCHEMA",
@@ -55,13 +56,10 @@ _UNREADABLE = (
 )
 
 # A range has at most 100,000 rows and 32 MiB (`tarn.core.listing.breaks`), rarely twice as much in Arrow; a
-# metarange of this size lists six billion objects. The sizes that a file declares are checked before it
-# is read, its rows while it is read. Written files stay well below the limits for reading.
+# metarange of this size lists six billion objects. Written files stay well below the limits for reading.
 _ROWS_MAX = 1 << 20
-_ROW_GROUPS_MAX = 1024
-_TABLE_BYTES_MAX = 128 << 20
+_LIMITS = ParquetLimits(rows=_ROWS_MAX, size_bytes=128 << 20)
 _WRITTEN_BYTES_MAX = 96 << 20
-_PROBE_ROWS, _UNPROBED_ROWS, _BATCH_ROWS, _BATCH_BYTES = 16, 512, 4096, 8 << 20
 
 _ROW_GROUP_ROWS = 128 * 1024
 _PAIR = "metadata.key_value."
@@ -211,42 +209,7 @@ def _bounded(table: pa.Table) -> pa.Table:
 
 
 def _read(body: bytes, schema: pa.Schema) -> pa.Table:
-    """Reads the rows of a file in bounded memory: a small file can hold the same long string a million times."""
-    with pq.ParquetFile(pa.BufferReader(body)) as file:
-        if not file.schema_arrow.equals(schema):
-            raise ValueError(f"its columns are {file.schema_arrow.names}")
-        about = file.metadata
-        if about.num_rows > _ROWS_MAX or about.num_row_groups > _ROW_GROUPS_MAX:
-            raise ValueError(f"{about.num_rows} rows in {about.num_row_groups} groups")
-        groups = (about.row_group(group) for group in range(about.num_row_groups))
-        size = sum(group.total_byte_size for group in groups)
-        if size > _TABLE_BYTES_MAX:
-            raise ValueError(f"its pages have {size} bytes")
-        # No value is longer than all pages together, so a small file needs no probe, unless its sizes are false.
-        is_small = about.num_rows <= _UNPROBED_ROWS and size * about.num_rows <= _BATCH_BYTES
-        batch_rows = _BATCH_ROWS if is_small else _batch_rows(file)
-        batches, size = [], 0
-        # One thread: the callers run several of these concurrently.
-        for batch in file.iter_batches(batch_rows, use_threads=False):
-            size += sum(map(_own_bytes, batch.columns))
-            if size > _TABLE_BYTES_MAX:
-                raise ValueError(f"more than {_TABLE_BYTES_MAX} bytes of rows")
-            batches.append(batch)
-        return pa.Table.from_batches(batches, schema=schema)
-
-
-def _batch_rows(file: pq.ParquetFile) -> int:
-    """Returns the number of rows per batch: fewer if the first rows are long."""
-    for batch in file.iter_batches(_PROBE_ROWS, use_threads=False):
-        row_bytes = max(1, sum(map(_own_bytes, batch.columns)) // max(1, len(batch)))
-        return min(_BATCH_ROWS, max(1, _BATCH_BYTES // row_bytes))
-    return _BATCH_ROWS
-
-
-def _own_bytes(column: pa.Array) -> int:
-    """Bytes of a batch's column, without its dictionary, which all batches share."""
-    size: int = column.indices.nbytes if pa.types.is_dictionary(column.type) else column.nbytes
-    return size
+    return read_table(body, schema, _LIMITS)
 
 
 def _corrupt(what: str, name: str, detail: str) -> TarnError:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from tarn.aio.lru_cache import LruCache
-from tarn.block.port import BlockKey, BlockStore
+from tarn.block.port import BlockKey, BlockStore, read_whole
 from tarn.block.rangecache import CachedRange, RangeCache
 from tarn.block.rangefile import decode_metarange, decode_range, metarange_path, range_path
 from tarn.core.ids import MetarangeId, RangeId
@@ -63,7 +63,7 @@ class RangeReader:
         found = self.held_metarange(namespace, metarange_id)
         if found is not None:
             return found
-        body = await self.store.read(BlockKey(namespace, metarange_path(metarange_id)))
+        body = await read_whole(self.store, BlockKey(namespace, metarange_path(metarange_id)))
         metarange = await self.compute(decode_metarange, metarange_id, body)
         self.hold(namespace, metarange)
         return metarange
@@ -91,7 +91,7 @@ class RangeReader:
             return found
 
         async def fetch() -> Run:
-            body = await self.store.read(BlockKey(namespace, range_path(range_id)))
+            body = await read_whole(self.store, BlockKey(namespace, range_path(range_id)))
             return await self.compute(decode_range, range_id, body)
 
         return await self.cache.get(range_id, fetch)

@@ -365,6 +365,12 @@ class AuthKeys:
 
     installation_id: str
 
+    OWNED: ClassVar[bytes] = b"owned/"
+    """Prefix of the index of access keys by their user."""
+
+    OWNED_VALUE: ClassVar[bytes] = b"\x01"
+    """The value of every row of that index."""
+
     @property
     def partition(self) -> Partition:
         """The only partition of auth; every write to it is linearized."""
@@ -396,7 +402,7 @@ class AuthKeys:
 
         The key holds the uid, not the name, so that a re-created user does not inherit its predecessor's keys.
         """
-        return f"owned/{user_uid.hex()}/{access_key_id}".encode()
+        return AuthKeys.OWNED + f"{user_uid.hex()}/{access_key_id}".encode()
 
     @staticmethod
     def deletion(user_uid: bytes | None) -> bytes:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarn.aio.parallel import for_each
-from tarn.block.port import BlockKey, BlockNotFoundError, ReadBlocks
+from tarn.block.port import BlockKey, BlockNotFoundError, ReadBlocks, read_whole
 from tarn.block.rangefile import decode_metarange, decode_range, metarange_path, range_path
 from tarn.core.collection import LISTING_IDS_MAX
 from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE
@@ -261,7 +261,9 @@ class _Listings:
     async def _metarange(self, listing: MetarangeId) -> None:
         self._progress.done += 1
         try:
-            body = await self._blocks.read(BlockKey(self._namespace, metarange_path(listing)))
+            body = await read_whole(
+                self._blocks, BlockKey(self._namespace, metarange_path(listing))
+            )
         except BlockNotFoundError:
             self._lack(listing, metarange_path(listing))
             return
@@ -280,7 +282,9 @@ class _Listings:
             self._progress.done += 1
             range_id = RangeId(info.range_id)
             try:
-                body = await self._blocks.read(BlockKey(self._namespace, range_path(range_id)))
+                body = await read_whole(
+                    self._blocks, BlockKey(self._namespace, range_path(range_id))
+                )
             except BlockNotFoundError:
                 lost.add(info.range_id)
                 return

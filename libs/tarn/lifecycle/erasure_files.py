@@ -25,9 +25,11 @@ from tarn.block.port import (
     BlockNotFoundError,
     BlockStore,
     ReadBlocks,
+    read_whole,
 )
 from tarn.core.erasure import ADDRESS_BYTES
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.parquet import UNREADABLE, ParquetLimits, read_table
 from tarn.lifecycle.quarantine import Tally
 
 __all__ = [
@@ -71,6 +73,9 @@ _OUTCOMES: Final = pa.schema(
 _VERSION: Final = 1
 _PAGE: Final = 1000
 _JSON_BYTES_MAX: Final = 64 << 20
+_LIST_BYTES_MAX: Final = 1 << 30
+_LIST_LIMITS: Final = ParquetLimits(rows=1 << 24, size_bytes=1 << 30)
+"""Bounds of the list of a plan: it is read into the memory of whoever runs the erasure."""
 _PLAN_PATH = re.compile(r"_tarn/erased/([0-9a-f]{32})/plan\.json")
 
 T = TypeVar("T")
@@ -157,7 +162,17 @@ async def write_plan(blocks: BlockStore, namespace: str, plan: ErasurePlan, body
 
 
 def encode_list(objects: pa.Table) -> tuple[bytes, str]:
-    """Returns `list.parquet` of rows of `OBJECTS_SCHEMA`, and its SHA-256."""
+    """Returns `list.parquet` of rows of `OBJECTS_SCHEMA`, and its SHA-256.
+
+    Raises:
+        TarnError: EXHAUSTED: there are more rows than `read_list` accepts.
+    """
+    if len(objects) > _LIST_LIMITS.rows or objects.nbytes > _LIST_LIMITS.size_bytes // 2:
+        text = (
+            f"{len(objects)} objects of {objects.nbytes} bytes are more than one plan of an erasure may list; make "
+            "several plans"
+        )
+        raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
     return _parquet(objects)
 
 
@@ -190,15 +205,15 @@ async def read_list(blocks: ReadBlocks, namespace: str, plan: ErasurePlan) -> pa
     """
     key = _key(namespace, plan.plan_id, "list.parquet")
     try:
-        body = await blocks.read(key)
+        body = await read_whole(blocks, key, _LIST_BYTES_MAX)
     except BlockNotFoundError as error:
         raise _damaged(key, "it is missing") from error
     if hashlib.sha256(body).hexdigest() != plan.list_sha256:
         raise _damaged(key, "its SHA-256 is not that of the plan")
-    table = pq.read_table(pa.BufferReader(body))
-    if not table.schema.equals(OBJECTS_SCHEMA):
-        raise _damaged(key, f"it has the columns {table.schema.names}")
-    return table
+    try:
+        return read_table(body, OBJECTS_SCHEMA, _LIST_LIMITS)
+    except UNREADABLE as error:
+        raise _damaged(key, str(error)) from error
 
 
 def wanted_of(objects: pa.Table) -> pa.Table:
@@ -286,7 +301,7 @@ async def _read_json(blocks: ReadBlocks, key: BlockKey) -> dict[str, Any] | None
         values = json.loads(body)
         if values.pop("version") != _VERSION:
             raise _damaged(key, "it has another version")
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, AttributeError, RecursionError) as error:
         raise _damaged(key, str(error)) from error
     found: dict[str, Any] = values
     return found

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
 from tarn.aio.parallel import for_each
-from tarn.block.port import BlockKey, BlockStore
+from tarn.block.port import BlockKey, BlockStore, read_whole
 from tarn.block.rangefile import metarange_path, metarange_sizes
 from tarn.client.collections import CollectionClient
 from tarn.core.expiry_plan import plan_expiry, plan_tags
@@ -129,7 +129,9 @@ async def preview_expiry(
     ranges: dict[str, tuple[int, int]] = {}
 
     async def work(metarange_id: str) -> None:
-        body = await blocks.read(BlockKey(namespace, metarange_path(MetarangeId(metarange_id))))
+        body = await read_whole(
+            blocks, BlockKey(namespace, metarange_path(MetarangeId(metarange_id)))
+        )
         for range_id, count, size in metarange_sizes(MetarangeId(metarange_id), body):
             if metarange_id in kept:
                 staying.add(range_id)

@@ -18,8 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tarn.block.port import BlockInfo, BlockKey, BlockNotFoundError, BlockStore, ReadBlocks
+from tarn.block.port import (
+    BlockInfo,
+    BlockKey,
+    BlockNotFoundError,
+    BlockStore,
+    ReadBlocks,
+    read_whole,
+)
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.parquet import UNREADABLE, ParquetLimits, read_table
 from tarn.lifecycle.block_names import BlockKind, Listed, listed_of, paths_of
 from tarn.lifecycle.quarantine import Tally, run_folder
 from tarn.lifecycle.spill import Spill
@@ -56,6 +64,8 @@ _SCHEMA: Final = pa.schema(
 )
 _FOLDER: Final = "sweep/"
 _FLUSH_ROWS: Final = 1 << 16
+_LIMITS: Final = ParquetLimits(rows=1 << 22, size_bytes=128 << 20)
+"""A file has `_FLUSH_ROWS` rows, and at most those of a part of the mark more."""
 _PAGE: Final = 1000
 _VERSION: Final = 1
 _REPORT_BYTES_MAX: Final = 1 << 20
@@ -180,10 +190,10 @@ async def read_outcomes(
     Raises:
         TarnError: CORRUPT if the file is damaged.
     """
-    body = await blocks.read(BlockKey(namespace, path))
+    body = await read_whole(blocks, BlockKey(namespace, path))
     try:
-        table = pq.read_table(pa.BufferReader(body), schema=_SCHEMA)
-    except (pa.ArrowException, OSError, ValueError) as error:
+        table = read_table(body, _SCHEMA, _LIMITS)
+    except UNREADABLE as error:
         text = (
             f"{path} in {namespace}, a file of a garbage collection, cannot be read: "
             f"{error}; begin another run"
@@ -230,6 +240,6 @@ async def read_report(blocks: ReadBlocks, namespace: str, mark_run_id: str) -> R
         }
         values["missing"] = tuple(values["missing"])
         return Report(**values)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         text = f"{key.path} in {key.namespace} cannot be read: {error}"
         raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=key.path) from error

@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tarn.block.port import BlockInfo, BlockKey, BlockStore, ReadBlocks
+from tarn.block.port import BlockInfo, BlockKey, BlockStore, ReadBlocks, read_whole
 from tarn.client.erasures import ErasureClient
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.parquet import UNREADABLE, ParquetLimits, read_table
 from tarn.lifecycle.deleting import delete_paths
 from tarn.lifecycle.outcomes import Outcome
 from tarn.lifecycle.owners import newest_owner
@@ -39,6 +40,8 @@ _PAGE: Final = 1000
 _CONFIRM_S: Final = 60.0
 _ROUNDS: Final = 3
 _VERSION: Final = 1
+_LIMITS: Final = ParquetLimits(rows=1 << 20, size_bytes=128 << 20)
+"""A file has some 65,536 paths."""
 _SCHEMA: Final = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -242,8 +245,14 @@ async def _deleted_by_all(blocks: ReadBlocks, namespace: str) -> Tally:
     while page := await blocks.list_page(namespace, PURGE_FOLDER, after, _PAGE):
         for info in page:
             if info.path.endswith(".parquet"):
-                body = await blocks.read(BlockKey(namespace, info.path))
-                table = pq.read_table(pa.BufferReader(body), schema=_SCHEMA)
+                body = await read_whole(blocks, BlockKey(namespace, info.path))
+                try:
+                    table = read_table(body, _SCHEMA, _LIMITS)
+                except UNREADABLE as error:
+                    text = f"{info.path} in {namespace}, a file of a purge, cannot be read: {error}"
+                    raise TarnError(
+                        Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=info.path
+                    ) from error
                 rows = table.filter(pc.equal(table.column("outcome"), Outcome.DELETED.value))
                 total.add(rows.num_rows, pc.sum(rows.column("size")).as_py() or 0)
         after = page[-1].path

@@ -19,8 +19,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tarn.block.port import BlockInfo, BlockKey, BlockNotFoundError, BlockStore, ReadBlocks
+from tarn.block.port import (
+    BlockInfo,
+    BlockKey,
+    BlockNotFoundError,
+    BlockStore,
+    ReadBlocks,
+    read_whole,
+)
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.parquet import UNREADABLE, ParquetLimits, read_table
 from tarn.lifecycle.block_names import BlockKind, Listed, listed_of, paths_of
 
 __all__ = [
@@ -53,8 +61,10 @@ _SCHEMA: Final = pa.schema(
 )
 _VERSION: Final = 1
 _RUN: Final = re.compile(r"[0-9a-f]{32}")
-_MANIFEST_BYTES_MAX: Final = 64 << 20
+_MANIFEST_BYTES_MAX: Final = 16 << 20
 _PART_BYTES_MAX: Final = 256 << 20
+_LIMITS: Final = ParquetLimits(rows=1 << 22, size_bytes=128 << 20)
+"""A part has `PART_ROWS` rows, and at most those of one page more."""
 
 
 @dataclass(slots=True)
@@ -280,7 +290,7 @@ async def read_manifest(blocks: ReadBlocks, namespace: str, run_id: str) -> Mani
         values["parts"] = tuple(Part(**part) for part in values["parts"])
         values["abandoned"] = tuple(values.get("abandoned", ()))
         return Manifest(**values)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(key, str(error)) from error
 
 
@@ -314,7 +324,7 @@ async def read_verified(blocks: ReadBlocks, key: BlockKey, sha256: str) -> bytes
         TarnError: CORRUPT if it is missing, or has another SHA-256.
     """
     try:
-        body = await blocks.read(key, 0, _PART_BYTES_MAX)
+        body = await read_whole(blocks, key, _PART_BYTES_MAX)
     except BlockNotFoundError as error:
         raise damaged(key, "it is missing") from error
     if hashlib.sha256(body).hexdigest() != sha256:
@@ -323,8 +333,11 @@ async def read_verified(blocks: ReadBlocks, key: BlockKey, sha256: str) -> bytes
 
 
 def _decoded(key: BlockKey, kind: BlockKind, part: Part, body: bytes) -> Listed:
-    table = pq.read_table(pa.BufferReader(body))
-    if not table.schema.equals(_SCHEMA) or len(table) != part.count:
+    try:
+        table = read_table(body, _SCHEMA, _LIMITS)
+    except UNREADABLE as error:
+        raise damaged(key, str(error)) from error
+    if len(table) != part.count:
         raise damaged(key, f"it has {len(table)} rows of {table.schema.names}")
     sizes = table.column("size").to_pylist()
     times = table.column("mtime").cast(pa.int64()).to_pylist()

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from tarn.aio.parallel import for_each
-from tarn.block.port import BlockKey, BlockNotFoundError, ReadBlocks
+from tarn.block.port import BlockKey, BlockNotFoundError, ReadBlocks, read_whole
 from tarn.block.rangefile import decode_metarange, decode_range, metarange_path, range_path
 from tarn.core.collection import LISTING_IDS_MAX
 from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE
@@ -344,7 +344,7 @@ async def read_range(blocks: ReadBlocks, namespace: str, range_id: RangeId) -> R
         TarnError: CORRUPT if it is missing or damaged.
     """
     try:
-        body = await blocks.read(BlockKey(namespace, range_path(range_id)))
+        body = await read_whole(blocks, BlockKey(namespace, range_path(range_id)))
     except BlockNotFoundError as error:
         raise _missing_error(namespace, range_path(range_id)) from error
     return await asyncio.to_thread(decode_range, range_id, body)
@@ -359,7 +359,7 @@ async def find_addresses(blocks: ReadBlocks, namespace: str, range_id: RangeId) 
         TarnError: CORRUPT if it is damaged.
     """
     try:
-        body = await blocks.read(BlockKey(namespace, range_path(range_id)))
+        body = await read_whole(blocks, BlockKey(namespace, range_path(range_id)))
     except BlockNotFoundError:
         return None
     return await asyncio.to_thread(_addresses_of, range_id, body)
@@ -370,7 +370,7 @@ async def _read_metarange(
 ) -> Metarange | None:
     """Returns a metarange; None if it is missing."""
     try:
-        body = await blocks.read(BlockKey(namespace, metarange_path(metarange_id)))
+        body = await read_whole(blocks, BlockKey(namespace, metarange_path(metarange_id)))
     except BlockNotFoundError:
         return None
     return await asyncio.to_thread(decode_metarange, metarange_id, body)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tarn.block.port import BlockKey, BlockStore, ReadBlocks
+from tarn.core.parquet import UNREADABLE, ParquetLimits, read_table
 from tarn.lifecycle.block_names import BlockKind, Bytes
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.quarantine import Part, damaged, read_verified, run_folder
@@ -25,6 +26,8 @@ from tarn.lifecycle.references import Roots
 __all__ = ["RootParts", "delete_roots", "read_root_part", "write_roots"]
 
 _PART_ROWS: Final = 1 << 20
+_LIMITS: Final = ParquetLimits(rows=1 << 23, size_bytes=128 << 20)
+"""A part has `_PART_ROWS` keys, and at most those of one batch more."""
 _PAGE: Final = 1000
 
 
@@ -136,8 +139,12 @@ async def read_root_part(blocks: ReadBlocks, namespace: str, part: Part) -> Byte
     """
     key = BlockKey(namespace, part.path)
     kind = BlockKind(part.kind)
-    table = pq.read_table(pa.BufferReader(await read_verified(blocks, key, part.sha256)))
-    if not table.schema.equals(_schema(kind)) or len(table) != part.count:
+    body = await read_verified(blocks, key, part.sha256)
+    try:
+        table = read_table(body, _schema(kind), _LIMITS)
+    except UNREADABLE as error:
+        raise damaged(key, str(error)) from error
+    if len(table) != part.count:
         raise damaged(key, f"it has {len(table)} rows of {table.schema.names}")
     column = table.column("key").combine_chunks()
     start = column.offset * kind.key_bytes

@@ -33,7 +33,6 @@ ACCESS_KEY_SEED_BYTES = 10
 
 _DESCRIPTION_MAX = 256
 _PAGE = 1000
-_OWNED = b"\x01"
 # The characters that S3 clients accept; base32 needs no quoting in a shell or a URL.
 _ACCESS_KEY_ID = re.compile(r"[A-Za-z0-9_]{16,128}")
 _SECRET = re.compile(r"[!-~]{32,128}")
@@ -117,7 +116,9 @@ class Credentials:
             encryption_key_id=encryption_key_id,
         )
         with contextlib.suppress(PredicateFailedError):  # every value of this row means the same
-            await self._registers.insert(AuthKeys.owned(user.user_uid, access_key_id), _OWNED)
+            await self._registers.insert(
+                AuthKeys.owned(user.user_uid, access_key_id), AuthKeys.OWNED_VALUE
+            )
         value = encode_credential(credential)
         await self._registers.insert(AuthKeys.credential(access_key_id), value)
         return credential

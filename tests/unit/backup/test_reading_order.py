@@ -16,7 +16,8 @@ from tarn.core.branch_expiry import expiry_in
 from tarn.core.collection import HOLD_SECONDS_MAX, Collection, Phase
 from tarn.core.condition import UNCONDITIONAL
 from tarn.core.errors import Kind, TarnError
-from tarn.core.ids import BranchId, TagId
+from tarn.core.ids import AccessKeyId, BranchId, TagId, UserId
+from tarn.kv.auth_records import Credential, encode_credential
 from tarn.kv.collection_records import decode_collection
 from tarn.kv.drop_records import decode_drop
 from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys
@@ -393,3 +394,25 @@ async def test_the_end_of_a_branch_is_kept(lab: BackupLab) -> None:
         assert [each async for each, _ in again.graveler.iterators.branches(again.repository)] == [
             MAIN
         ]
+
+
+async def test_a_key_pair_that_is_deleted_meanwhile_keeps_its_row_by_owner(lab: BackupLab) -> None:
+    """Without it no listing would show the key, and no deletion of its user would end it."""
+    auth, uid, access_key_id = AuthKeys(INSTALLATION), b"u" * 16, AccessKeyId("AKIATEST")
+    pair = Credential(access_key_id, UserId("ann"), uid, "", 1, b"sealed", "k1")
+    key, owned = auth.credential(access_key_id), auth.owned(uid, access_key_id)
+    await lab.kv.set_if(auth.partition, key, encode_credential(pair), None)
+    await lab.kv.set_if(auth.partition, owned, auth.OWNED_VALUE, None)
+
+    async def delete() -> None:
+        for each in (key, owned):
+            (found,) = await lab.kv.get_many(auth.partition, [each])
+            assert found is not None
+            await lab.kv.delete_if(auth.partition, each, found.predicate)
+
+    def behind_the_key_pairs(partition: Partition, start: bytes) -> bool:
+        return partition == auth.partition and start > key
+
+    await lab.back_up(once(behind_the_key_pairs, delete))
+    kv = await lab.restored()
+    assert [key for key, _ in await kv.scan(auth.partition, b"", None, 9)] == [key, owned]

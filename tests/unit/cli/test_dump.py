@@ -6,7 +6,7 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +237,29 @@ async def test_a_damaged_state_is_named_and_a_restart_discards_it(
     folder = DumpFolder(target, "lake", restart=True)
     assert folder.page_token == ""
     folder.close()
+
+
+def tar_of(path: Path, members: Sequence[tuple[str, bytes]], **headers: str) -> Path:
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as out:
+        for name, body in members:
+            info = tarfile.TarInfo(name)
+            info.size, info.pax_headers = len(body), headers
+            out.addfile(info, io.BytesIO(body))
+    return path
+
+
+def test_a_tar_of_many_members_is_refused(tmp_path: Path) -> None:
+    """Each takes half a kilobyte in the file, and more in memory."""
+    path = tar_of(tmp_path / "many.tar", [(f"member-{number}", b"") for number in range(100)])
+    with pytest.raises(CliError, match="it has more than 64 members"):
+        DumpFile(path)
+
+
+@pytest.mark.parametrize("where", ["first", "second"])
+def test_a_tar_with_a_long_header_is_refused_before_it_is_read(where: str, tmp_path: Path) -> None:
+    members = [("manifest.json", b"{}")] if where == "second" else []
+    path = tar_of(tmp_path / "long.tar", members)
+    with tarfile.open(path, "a", format=tarfile.PAX_FORMAT) as out:
+        out.addfile(tarfile.TarInfo("x" * 70_000))
+    with pytest.raises(CliError, match=r"a header of type b'x' has 7\d{4} bytes, more than 65536"):
+        DumpFile(path)

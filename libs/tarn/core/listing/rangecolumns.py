@@ -52,6 +52,8 @@ _MAGIC = b"tarn range 1\n"
 _COUNT = struct.Struct("<Q")
 _FIELD = np.dtype([("tag", "u1"), ("length", "<u2")])
 _FIELD_MAX = 0xFFFF
+_CONTENT_TYPE_BYTES_MAX = 128 << 20
+"""Bytes of all content types of a range; its rows have 32 MiB (`tarn.core.listing.breaks`)."""
 
 
 def range_id_of(run: Run) -> RangeId:
@@ -341,6 +343,14 @@ def _content_type_fields(column: pa.DictionaryArray) -> Iterator[pa.BinaryArray]
     if column.null_count == len(column):
         return
     fields = _as_fields(TailTag.CONTENT_TYPE, column.dictionary)
+    # A file holds each content type once, whatever the number of its rows.
+    lengths = pc.binary_length(fields)
+    if len(column) * (pc.max(lengths).as_py() or 0) > _CONTENT_TYPE_BYTES_MAX:
+        size = pc.sum(pc.take(lengths, column.indices)).as_py() or 0
+        if size > _CONTENT_TYPE_BYTES_MAX:
+            raise _corrupt(
+                f"the content types of a range have {size} bytes, more than {_CONTENT_TYPE_BYTES_MAX}"
+            )
     yield pc.fill_null(fields.take(column.indices), b"")
 
 

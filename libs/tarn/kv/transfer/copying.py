@@ -11,11 +11,12 @@ has to empty the target.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tarn.aio.backoff import doubled_seconds
 from tarn.aio.parallel import for_each
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.fence import fence_partition
 from tarn.kv.port import Group, ListingKv, Partition, Row
 from tarn.kv.transfer.dumping import PASSES_MAX, restless_error
 from tarn.kv.transfer.layout import take_inventory
@@ -44,7 +45,7 @@ async def copy_into(
 
     Raises:
         TarnError: CONFLICT: the source keeps changing, or the target holds rows that the source lacks. Also
-            the stores' errors.
+            the stores' errors. CORRUPT: the source names partitions of another installation.
     """
     changed = 0
     for number in range(PASSES_MAX):
@@ -70,6 +71,7 @@ async def _pass(
     target: ListingKv, installation_id: str, source: Source, options: TransferOptions, phase: str
 ) -> Progress:
     partitions, units = await source.look(options.concurrency)
+    _check_names(installation_id, partitions)
     await _check_no_others(target, installation_id, partitions)
     progress = Progress(phase, units_total=len(units))
 
@@ -87,6 +89,18 @@ async def _pass(
 
     await for_each(units, copy, options.concurrency)
     return progress
+
+
+def _check_names(installation_id: str, names: Iterable[str]) -> None:
+    """Refuses a dump or a backup that would write to another installation of the cluster, or open the store."""
+    fence = fence_partition(installation_id).name
+    for name in names:
+        if name == fence or not name.startswith(f"{installation_id}/"):
+            text = (
+                f"the source names partition {name[:200]!r}, which no transfer of installation {installation_id!r} "
+                "writes: it is damaged, or was made to do harm"
+            )
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
 
 
 async def _check_no_others(

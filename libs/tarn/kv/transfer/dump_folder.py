@@ -21,12 +21,15 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Partition
 from tarn.kv.transfer.dump_format import Begun, Finished, Part, corrupt_error
 from tarn.kv.transfer.parts import PARTS, Batches, sync_folder, write_part
+from tarn.kv.transfer.plain_files import read_plain
 from tarn.kv.transfer.ranges import Range
 
 __all__ = ["DumpFolder", "DumpWriter", "read_dump"]
 
 INDEX = "index.jsonl"
 MANIFEST = "manifest.json"
+_MANIFEST_BYTES_MAX = 1 << 20
+_INDEX_BYTES_MAX = 1 << 30
 
 
 class DumpFolder:
@@ -57,7 +60,7 @@ def read_dump(path: Path) -> DumpFolder:
             format version. CORRUPT: it is damaged.
     """
     try:
-        manifest = Finished.decode((path / MANIFEST).read_bytes())
+        manifest = Finished.decode(read_plain(path, MANIFEST, _MANIFEST_BYTES_MAX))
     except FileNotFoundError:
         if (path / INDEX).exists():
             raise _refused(
@@ -66,7 +69,7 @@ def read_dump(path: Path) -> DumpFolder:
         text = f"there is no dump at {path}"
         raise TarnError(Kind.NOT_FOUND, Reason.INVALID_ARGUMENT, text, path=str(path)) from None
     try:
-        index = (path / INDEX).read_bytes()
+        index = read_plain(path, INDEX, _INDEX_BYTES_MAX)
     except FileNotFoundError:
         raise corrupt_error(f"{path / INDEX} is missing") from None
     if hashlib.sha256(index).hexdigest() != manifest.index_sha256:
@@ -74,6 +77,8 @@ def read_dump(path: Path) -> DumpFolder:
     begun, *lines = index.splitlines() or [b""]
     if Begun.decode(begun) != manifest.begun:
         raise corrupt_error(f"{path / MANIFEST} belongs to another dump")
+    if len(lines) != manifest.parts:
+        raise corrupt_error(f"{path / INDEX} has {len(lines)} parts, the manifest {manifest.parts}")
     return DumpFolder(path, manifest, tuple(Part.decode(line) for line in lines))
 
 
@@ -176,7 +181,7 @@ class DumpWriter:
             raise _refused(f"{self._path} holds a finished dump")
         (self._path / PARTS).mkdir(mode=0o700, exist_ok=True)
         try:
-            text = (self._path / INDEX).read_bytes()
+            text = read_plain(self._path, INDEX, _INDEX_BYTES_MAX)
         except FileNotFoundError:
             known = {PARTS, f".{INDEX}.draft"}
             if any(found.name not in known for found in self._path.iterdir()) or any(

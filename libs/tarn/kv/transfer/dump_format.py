@@ -23,6 +23,8 @@ VERSION = 2
 _VERSION_OF_LEVEL_1 = 1
 """A dump of feature level 1 has no level, so that the last release can load it."""
 _FORMAT = "tarn kv dump"
+_TEXT_BYTES_MAX = 16 << 20
+"""Of a line or of the manifest. The line of a part names up to some hundred ranges, each by two keys in hex."""
 _FILE = re.compile(r"[0-9]{1,18}\.parquet")
 
 T = TypeVar("T")
@@ -256,6 +258,8 @@ def _line(fields: Mapping[str, object]) -> bytes:
 
 def _decoded(text: bytes, read: Callable[[Mapping[str, object]], T]) -> T:
     try:
+        if len(text) > _TEXT_BYTES_MAX:  # JSON of a few bytes becomes an object of many
+            raise ValueError(f"{len(text)} bytes, more than {_TEXT_BYTES_MAX}")
         found = json.loads(text)
         if not isinstance(found, dict):
             raise TypeError(found)

@@ -15,14 +15,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tarn.core.parquet import UNREADABLE, ParquetLimits, read_batches
+from tarn.kv.port import ROW_SCHEMA
 from tarn.kv.transfer.dump_format import Part, corrupt_error
+from tarn.kv.transfer.plain_files import read_plain
 from tarn.kv.transfer.ranges import Range, RangeDigest
 
 __all__ = ["PARTS", "Batches", "check_part", "read_part", "sync_folder", "write_part"]
 
 PARTS = "parts"
 _ROW_GROUP_ROWS = 65_536
-_READ_ROWS = 8_192
+_SPARE_BYTES = 1 << 20
+_PART_BYTES_MAX = 256 << 20
+_PART_ROWS_MAX = 1 << 22
+"""A part ends with the chunk that brings it to 12 MiB of keys and values (`tarn.kv.transfer.dumping`)."""
 _SCHEMA = pa.schema(
     [
         ("partition", pa.dictionary(pa.int32(), pa.string())),
@@ -58,15 +64,21 @@ def write_part(folder: Path, file: str, found: Sequence[tuple[Range, Batches]]) 
 
 def check_part(folder: Path, part: Part) -> None:
     """Raises `TarnError` CORRUPT if a file is missing or its bytes have changed since it was written."""
+    _read(folder, part)
+
+
+def _read(folder: Path, part: Part) -> bytes:
+    """Returns the bytes of a file, after `check_part`."""
     path = folder / PARTS / part.file
     try:
-        with path.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        data = read_plain(folder, f"{PARTS}/{part.file}", _PART_BYTES_MAX)
     except FileNotFoundError:
         raise corrupt_error(f"{path} is missing") from None
+    found = hashlib.sha256(data).hexdigest()
     if found != part.sha256:
         text = f"{path} was changed: its SHA-256 is {found}, the index says {part.sha256}"
         raise corrupt_error(text)
+    return data
 
 
 def read_part(folder: Path, part: Part) -> Iterator[tuple[Range, Batches]]:
@@ -75,9 +87,8 @@ def read_part(folder: Path, part: Part) -> Iterator[tuple[Range, Batches]]:
     Raises:
         TarnError: CORRUPT: the file cannot be read, or a digest differs.
     """
-    check_part(folder, part)
     path = folder / PARTS / part.file
-    rows = _Rows(path)
+    rows = _Rows(path, _read(folder, part), part)
     for each in part.ranges:
         batches = rows.take(each.rows)
         digest = RangeDigest(each.partition)
@@ -90,21 +101,17 @@ def read_part(folder: Path, part: Part) -> Iterator[tuple[Range, Batches]]:
 
 
 class _Rows:
-    """Reads the rows of a file in order."""
+    """Reads the rows of a file in order. The column `partition` is for other tools; we use the index instead."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, body: bytes, part: Part) -> None:
         self._path = path
-        try:
-            file = pq.ParquetFile(path)
-            found = [(field.name, field.type) for field in file.schema_arrow]
-            self._batches = file.iter_batches(
-                _READ_ROWS, columns=["key", "value"], use_threads=False
-            )
-        except (pa.ArrowException, OSError) as error:
-            raise corrupt_error(f"{path} cannot be read: {error}") from error
-        # The column `partition` is for other tools; we use the index instead.
-        if found[1:] != [(field.name, field.type) for field in _SCHEMA][1:]:
-            raise corrupt_error(f"{path} has the wrong columns {found}")
+        wanted = [field for field in _SCHEMA if field.name in ROW_SCHEMA.names]
+        rows = sum(each.rows for each in part.ranges)
+        size = sum(each.size_bytes for each in part.ranges)
+        # Beside the bytes of keys and values: offsets, and pages that hold a text twice.
+        most = min(2 * size + 32 * rows + _SPARE_BYTES, _PART_BYTES_MAX)
+        limits = ParquetLimits(min(rows, _PART_ROWS_MAX), most)
+        self._batches = read_batches(body, pa.schema(wanted), limits)
         self._left: pa.RecordBatch | None = None
 
     def take(self, rows: int) -> list[pa.RecordBatch]:
@@ -123,7 +130,7 @@ class _Rows:
     def _next(self) -> pa.RecordBatch | None:
         try:
             return next(self._batches, None)
-        except pa.ArrowException as error:
+        except UNREADABLE as error:
             raise corrupt_error(f"{self._path} cannot be read: {error}") from error
 
 

@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tarn.block.port import BlockInfo, BlockKey, BlockNotFoundError
+from tarn.core.errors import TarnError
 from tarn.core.ids import physical_path
 from tarn.core.listing.metarange import EMPTY_METARANGE
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.references import Records, SortedReferences, path_of_address
-from tarn_graveler.fsck.session import Lake
+from tarn_graveler.fsck.session import Lake, or_corrupt
 
 __all__ = ["Blocks"]
 
@@ -39,6 +40,7 @@ _COLLECTION = re.compile(
 """Files of collections and erasures (`docs/formats/`), notes of restores, and the journal of reads; data does not
 depend on them."""
 _NOTE = re.compile(r"_tarn/refs/([^/]+)/([0-9]{20})-([0-9a-f]{64})\.json")
+_NOTE_BYTES_MAX = 64 << 10
 _METADATA = (
     (re.compile(r"_tarn/ranges/([0-9a-f]{64})\.parquet"), "ranges", "range_id", Code.RANGE_ORPHAN),
     (
@@ -205,11 +207,14 @@ class Blocks:
         """Checks that a note's content agrees with its name, and that its commit exists."""
         key = BlockKey(self._lake.namespace, info.path)
         try:
-            note = json.loads(await self._reads.read(key))
+            note = json.loads(await self._reads.read(key, _NOTE_BYTES_MAX))
             claimed = (note["branch"], note["commit_id"])
         except BlockNotFoundError:
             return
-        except (ValueError, KeyError, TypeError) as error:
+        except TarnError as error:
+            self._lake.find(Code.NOTE_INVALID, info.path, or_corrupt(error))
+            return
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             self._lake.find(Code.NOTE_INVALID, info.path, f"it cannot be read: {error!r}")
             return
         if claimed != (branch, commit_id):

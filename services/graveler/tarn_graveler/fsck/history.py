@@ -5,6 +5,7 @@ from __future__ import annotations
 from tarn.aio.parallel import for_each
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.core.commit import Commit, commit_id_of, from_json, to_json
+from tarn.core.dump import LINE_BYTES_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, MetarangeId
 from tarn.kv.keys import RepositoryKeys, after_prefix
@@ -167,7 +168,9 @@ class History:
             else:
                 return True
         try:
-            body = await self._reads.read(BlockKey(self._lake.namespace, commit_path(commit_id)))
+            body = await self._reads.read(
+                BlockKey(self._lake.namespace, commit_path(commit_id)), LINE_BYTES_MAX
+            )
             commit = from_json(body)
         except BlockNotFoundError:
             return False
@@ -241,16 +244,14 @@ class History:
         key = BlockKey(self._lake.namespace, commit_path(commit_id))
         subject = f"commit {commit_id}"
         try:
-            body = await self._reads.read(key)
-        except BlockNotFoundError:
-            if await self._has_row(commit_id):
-                self._lake.find(Code.COMMIT_OBJECT_MISSING, subject, f"{key.path} does not exist")
-            return
-        try:
+            body = await self._reads.read(key, LINE_BYTES_MAX)
             commit = from_json(body)
             if commit_id_of(commit) != commit_id or body != to_json(commit):
                 text = f"{key.path} holds {commit_id_of(commit)}, or is not encoded as Tarn does"
                 raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+        except BlockNotFoundError:
+            if await self._has_row(commit_id):
+                self._lake.find(Code.COMMIT_OBJECT_MISSING, subject, f"{key.path} does not exist")
         except TarnError as error:
             if await self._has_row(commit_id):
                 self._lake.find(Code.COMMIT_OBJECT_DAMAGED, subject, or_corrupt(error))

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.parquet import UNREADABLE, ParquetLimits, read_table
 
 __all__ = [
     "ADDRESS_BYTES",
@@ -45,6 +46,7 @@ FILE_ROWS: Final = 20_000
 ADDRESS_BYTES: Final = 16
 
 _SCHEMA: Final = pa.schema([pa.field("address", pa.binary(ADDRESS_BYTES), nullable=False)])
+_LIMITS: Final = ParquetLimits(rows=1 << 20, size_bytes=16 << 20)
 _DIGEST: Final = b"sha256"
 """Name in the file's metadata of the SHA-256 of its addresses, in hex."""
 _ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -206,13 +208,12 @@ def decode_addresses(body: bytes) -> bytes:
         ValueError: it is damaged.
     """
     try:
-        table = pq.read_table(pa.BufferReader(body))
-    except (pa.ArrowException, OSError) as error:
+        table = read_table(body, _SCHEMA, _LIMITS)
+        found = pq.read_schema(pa.BufferReader(body)).metadata or {}
+    except UNREADABLE as error:
         raise ValueError(str(error)[:200]) from error
-    if not table.schema.equals(_SCHEMA):
-        raise ValueError(f"it has the columns {table.schema.names}")
     addresses = b"".join(table.column("address").to_pylist())
-    if (table.schema.metadata or {}).get(_DIGEST) != _digest(addresses):
+    if found.get(_DIGEST) != _digest(addresses):
         raise ValueError("its addresses have another digest")
     return addresses
 
@@ -230,6 +231,6 @@ def _id(value: object) -> str:
 def _parsed(what: str, value: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
     try:
         return parse(json.loads(value))
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         text = f"{what} cannot be read: {value[:200]!r}"
         raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error

@@ -78,7 +78,7 @@ class Recovering:
             named = _COMMIT.fullmatch(info.path)
             if named is None or info.size > LINE_BYTES_MAX:
                 return
-            data = await self._blocks.read(BlockKey(namespace, info.path))
+            data = await self._blocks.read(BlockKey(namespace, info.path), 0, LINE_BYTES_MAX)
             try:
                 commit = from_json(data)
                 line = to_line(commit)

@@ -234,3 +234,19 @@ async def test_an_erased_block_is_no_damage_and_one_that_is_there_is_a_finding(l
     found = await lab.check(state="three")
     assert ("block-erased", there) in found
     assert "ab" * 16 in lab.details[0]
+
+
+@pytest.mark.parametrize("body", [b"[" * 60_000, b'"' + b"x" * (64 << 10) + b'"'])
+async def test_a_note_that_is_too_deep_or_too_long_is_a_finding(lab: Lab, body: bytes) -> None:
+    await lab.put("a")
+    await lab.commit()
+    note = max(await lab.listed("_tarn/refs/"))
+    await lab.replace_block(note, body)
+    assert await lab.check() == [("note-invalid", note)]
+
+
+async def test_a_commit_object_that_is_too_long_is_a_finding(lab: Lab) -> None:
+    await lab.put("a")
+    made = await lab.commit()
+    await lab.replace_block(f"_tarn/commits/{made.commit_id}.json", b" " * ((1 << 20) + 1))
+    assert await lab.check() == [("commit-object-damaged", f"commit {made.commit_id}")]

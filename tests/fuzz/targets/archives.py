@@ -1,0 +1,162 @@
+"""Files of dumps and backups beside the rows: any bytes are damaged, or come back equal when they are written again.
+
+The first byte says what the rest is.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tarn.backup.chunks import Chunker, pack, unpack
+from tarn.backup.manifest import Manifest, decode_index, encode_index
+from tarn.core.dump import from_line, to_line
+from tarn.core.errors import Kind, TarnError
+from tarn.core.listing.changed_paths import ChangedPaths
+from tarn.kv.port import Partition, PartitionKind
+from tarn.kv.transfer.dump_format import Begun, Finished, Part
+from tarn.testing.fuzz.target import PropertyError, Target
+from tarn_cli.dump_file import DumpFile
+from tarn_cli.exits import CliError
+
+__all__ = ["TARGET"]
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="tarn-fuzz-")
+_PARTITIONS = tuple(Partition(name, PartitionKind.PLAIN) for name in ("", "test/a", "é" * 99, "\n"))
+_REFUSALS = (Kind.CORRUPT, Kind.FAILED_PRECONDITION, Kind.INVALID)
+
+
+def _index(data: bytes) -> str:
+    lines = decode_index(data, "i")
+    if decode_index(encode_index(lines), "i") != lines:
+        raise PropertyError("an index changes by being written again")
+    return f"{min(len(lines), 3)} lines"
+
+
+def _text(data: bytes) -> str:
+    text = unpack(data, "t")
+    if unpack(pack(text), "t") != text:
+        raise PropertyError("a text changes by being written again")
+    return "text"
+
+
+def _coded(decode: Callable[[bytes], Begun | Part | Finished | Manifest]) -> Callable[[bytes], str]:
+    def check(data: bytes) -> str:
+        found = decode(data)
+        if decode(found.encode()) != found:
+            raise PropertyError(f"another {type(found).__name__} comes back than {found}")
+        return type(found).__name__
+
+    return check
+
+
+def _line(data: bytes) -> str:
+    found = from_line(data.decode(errors="replace"))
+    if from_line(to_line(found)) != found:
+        raise PropertyError(f"another line comes back than {found}")
+    return type(found).__name__
+
+
+def _changed(data: bytes) -> str:
+    found = ChangedPaths.decode(data)
+    again = ChangedPaths.decode(found.encode())
+    if again.form is not found.form or again.paths != found.paths:
+        raise PropertyError("changed paths change by being written again")
+    return found.form.name
+
+
+def _tar(data: bytes) -> str:
+    path = Path(_FOLDER.name) / "dump.tar"
+    path.write_bytes(data)
+    with DumpFile(path) as dump:
+        count = sum(1 for _ in dump.lines("commit"))
+    return f"tar of {min(count, 3)}"
+
+
+_KINDS: tuple[Callable[[bytes], str], ...] = (
+    _index,
+    _text,
+    _coded(Begun.decode),
+    _coded(Part.decode),
+    _coded(Finished.decode),
+    _coded(Manifest.decode),
+    _line,
+    _changed,
+    _tar,
+)
+
+
+def _check(data: bytes) -> str:
+    if not data:
+        return "empty"
+    try:
+        return _KINDS[data[0] % len(_KINDS)](data[1:])
+    except TarnError as error:
+        if error.kind not in _REFUSALS:
+            raise PropertyError(f"damage is reported as {error!r}") from error
+        raise
+
+
+def _packed(rng: random.Random, data: bytes) -> bytes:
+    """Compresses lines or rows anew, and lies about their size at times."""
+    text = rng.choice((data[1:], b"[]," * rng.choice((9, 50_000)), b"[" * rng.choice((9, 90_000))))
+    chunker = Chunker(rng.choice(_PARTITIONS))
+    chunker.add(b"k", text[:99])
+    chunk = chunker.finish()
+    assert chunk is not None
+    body = rng.choice((pack(text), pack(chunk.text), encode_index([chunk.range])))
+    if rng.random() < 0.3:
+        body = rng.choice((0, 9, 1 << 20, 1 << 40)).to_bytes(8, "little") + body[8:]
+    return bytes([rng.choice((0, 1))]) + body
+
+
+def _json(rng: random.Random, data: bytes) -> bytes:
+    """Changes a value of a JSON object."""
+    try:
+        found = json.loads(data[1:])
+        name = rng.choice(sorted(found))
+        found[name] = rng.choice((None, -1, 1 << 70, "", "\ud800", [], {}, [[]], True, found[name]))
+        return data[:1] + json.dumps(found).encode()
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return data
+
+
+def _archive(rng: random.Random, data: bytes) -> bytes:
+    """Makes a tar of members of all types, whose sizes may be false."""
+    sink = io.BytesIO()
+    form = rng.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT))
+    with tarfile.open(fileobj=sink, mode="w", format=form) as out:
+        for name in ("manifest.json", rng.choice(("tags.jsonl", "x" * 70_000, "../a"))):
+            info = tarfile.TarInfo(name)
+            info.type = rng.choice(
+                (tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE)
+            )
+            info.linkname = rng.choice(("", "manifest.json", "/etc/passwd"))
+            body = data[1:200] if info.type == tarfile.REGTYPE else b""
+            info.size = len(body)
+            out.addfile(info, io.BytesIO(body))
+    return b"\x08" + sink.getvalue()
+
+
+TARGET = Target(
+    "archives",
+    _check,
+    refusals=(TarnError, CliError),
+    traced=(
+        "tarn.backup.chunks",
+        "tarn.backup.manifest",
+        "tarn.core.dump",
+        "tarn.core.listing.changed_paths",
+        "tarn.kv.transfer.dump_format",
+        "tarn_cli.dump_file",
+    ),
+    mutations=(_packed, _json, _json, _archive),
+    input_bytes_max=128 * 1024,
+    memory_bytes=128 << 20,
+    cpu_s=4.0,
+)
