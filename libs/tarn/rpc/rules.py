@@ -156,7 +156,7 @@ class Rule:
     @property
     def is_public(self) -> bool:
         """Whether all callers are allowed, also those without a token."""
-        return self.action is None
+        return bool(self.public_because)
 
     def require_action(self) -> Action:
         """Returns the action.
