@@ -154,7 +154,7 @@ def check_headers(operation: str, headers: Headers, user_id: str) -> None:
         for name in filter(names.__contains__, sent):
             _judge(_ROWS[name], name, sent[name], operation, user_id)
     for name in headers.amz_names:
-        if name.startswith(prefixes) and name not in _ROWS:
+        if name not in _ROWS and name.startswith(prefixes):
             row = row_of(name)
             assert row is not None, "its beginning is in the table"
             _judge(row, name, sent[name], operation, user_id)
