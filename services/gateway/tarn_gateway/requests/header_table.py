@@ -67,6 +67,9 @@ HEADERS: Final = (
               why="deletes have no conditions"),
     HeaderRow("x-amz-copy-source-if-match x-amz-copy-source-if-none-match x-amz-copy-source-if-modified-since "
               "x-amz-copy-source-if-unmodified-since", _COPIES),
+    HeaderRow("cf-copy-destination-if-match cf-copy-destination-if-none-match cf-copy-destination-if-modified-since "
+              "cf-copy-destination-if-unmodified-since",
+              why="other servers' form of `If-Match` and `If-None-Match` for copies, which clients can be set to"),
     HeaderRow(_OWNERS, ALL, why="the owner is the caller: any other user id is 403 `AccessDenied`"),
 
     # ranges and copies
