@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from botocore.exceptions import ClientError
@@ -158,6 +160,23 @@ def test_a_presigned_url_needs_no_key(tarn: Any, s3: Any, repository: str) -> No
     caught.value.close()
 
 
+def test_an_upload_by_a_presigned_url_needs_a_length(tarn: Any, repository: str) -> None:
+    signer = tarn.s3(signature_version="s3v4")
+    where = {"Bucket": repository, "Key": "main/a"}
+    url = urlsplit(signer.generate_presigned_url("put_object", Params=where, ExpiresIn=60))
+    signer.close()
+    for header, status in (("Content-Length", 200), ("X-Other", 411)):
+        connection = http.client.HTTPConnection(url.netloc, timeout=10)
+        connection.putrequest("PUT", f"{url.path}?{url.query}")
+        connection.putheader(header, "0")
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert answer.status == status
+        assert answer.getheader("X-Content-Type-Options") == "nosniff"
+        assert (b"<Code>MissingContentLength</Code>" in answer.read()) is (status == 411)
+        connection.close()
+
+
 def test_an_unsigned_request_is_denied(tarn: Any, repository: str) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(f"{tarn.endpoint}/{repository}/main/a", timeout=10)
@@ -178,6 +197,8 @@ def test_an_unsigned_request_is_denied(tarn: Any, repository: str) -> None:
         ("put_object", {"Key": "v1/a", "Body": MIB5}, (405, "MethodNotAllowed")),
         ("put_object", {"Key": "main/" + "k" * 1025, "Body": b""}, (400, "KeyTooLongError")),
         ("list_objects_v2", {"Prefix": "nobranch/"}, (404, "NoSuchKey")),
+        ("delete_object", {"Key": "main/a", "IfMatchSize": 1}, (501, "NotImplemented")),
+        ("put_object", {"Key": "main/a", "ExpectedBucketOwner": "1" * 12}, (403, "AccessDenied")),
         ("get_object_acl", {"Key": "main/a"}, (501, "NotImplemented")),
         ("get_bucket_policy", {}, (501, "NotImplemented")),
         ("delete_bucket", {}, (501, "NotImplemented")),

@@ -67,6 +67,9 @@ HEADERS: Final = (
               why="deletes have no conditions"),
     HeaderRow("x-amz-copy-source-if-match x-amz-copy-source-if-none-match x-amz-copy-source-if-modified-since "
               "x-amz-copy-source-if-unmodified-since", _COPIES),
+    HeaderRow("cf-copy-destination-if-match cf-copy-destination-if-none-match cf-copy-destination-if-modified-since "
+              "cf-copy-destination-if-unmodified-since",
+              why="other servers' form of `If-Match` and `If-None-Match` for copies, which clients can be set to"),
     HeaderRow(_OWNERS, ALL, why="the owner is the caller: any other user id is 403 `AccessDenied`"),
 
     # ranges and copies
@@ -154,7 +157,7 @@ def check_headers(operation: str, headers: Headers, user_id: str) -> None:
         for name in filter(names.__contains__, sent):
             _judge(_ROWS[name], name, sent[name], operation, user_id)
     for name in headers.amz_names:
-        if name.startswith(prefixes) and name not in _ROWS:
+        if name not in _ROWS and name.startswith(prefixes):
             row = row_of(name)
             assert row is not None, "its beginning is in the table"
             _judge(row, name, sent[name], operation, user_id)
