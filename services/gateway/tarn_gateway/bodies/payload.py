@@ -189,20 +189,17 @@ class Payload:
             self._check_size(len(piece))
             self._digests.update(piece)
             return bytes(piece), self._finish()
-        parts: list[bytes] = []
-        left = limit
+        whole = bytearray()  # a list of pieces would take fifty bytes for each chunk of one byte
 
         async def keep(part: memoryview) -> None:
-            nonlocal left
-            left -= len(part)
-            if left < 0:
+            if len(whole) + len(part) > limit:
                 raise _too_long(limit)
-            parts.append(bytes(part))
+            whole.extend(part)
 
         if piece:
             await self._take(piece, keep)
         sums = await self.pump(keep)
-        return parts[0] if len(parts) == 1 else b"".join(parts), sums
+        return bytes(whole), sums
 
     async def _read(self) -> bytes | memoryview:
         try:

@@ -332,7 +332,7 @@ class BodyReader:
         """
         if self._waiter is None:
             return
-        if now - last_received > stall_s:
+        if now - max(last_received, self._waiting_since) > stall_s:
             self.fail(BodyStalledError(self.received, stall_s))
             return
         waited = self._waited_s + now - self._waiting_since
@@ -345,6 +345,10 @@ class BodyReader:
         # The next window begins within this wait.
         self._waited_s = self._waiting_since - now
         self._window_received = self.received
+
+    def excuse(self, seconds: float) -> None:
+        """Takes time in which the whole process stood still from the present wait."""
+        self._waiting_since += seconds
 
     def fail(self, error: BodyError) -> None:
         """Called when no more bytes will be received; bytes received before are still read first."""

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import hmac
 import threading
+import tracemalloc
 import zlib
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,8 +17,9 @@ from awscrt import checksums as crt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn_gateway.bodies.checksums import Algorithm, BodySums
+from tarn_gateway.bodies.checksums import NO_CLAIMS, Algorithm, BodyDigests, BodySums
 from tarn_gateway.bodies.payload import (
+    AwsChunked,
     Payload,
     PayloadPolicy,
     open_payload,
@@ -452,3 +454,22 @@ async def test_wanted_checksums_are_computed_beside_those_sent() -> None:
 )
 def test_content_encoding_is_stored_without_aws_chunked(sent_value: str, stored: str) -> None:
     assert stored_content_encoding(sent_value) == stored
+
+
+async def test_a_collected_body_of_tiny_chunks_takes_the_memory_of_its_bytes() -> None:
+    """A list of chunks of one byte each would take fifty times as much."""
+    count = 20_000
+    body = b"1\r\nx\r\n" * count + b"0\r\n\r\n"
+    pieces = [body[at : at + 600] for at in range(0, len(body), 600)]
+    reader = PiecesBody(pieces, len(body))
+    request = Request("PUT", b"/k", b"", Headers([]), reader)
+    chunked = AwsChunked(None, trailers=False)
+    payload = Payload(request, count, chunked, BodyDigests(NO_CLAIMS), PayloadPolicy())
+    tracemalloc.start()
+    try:
+        whole, _ = await payload.read_all(count)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert whole == b"x" * count
+    assert peak < 20 * count

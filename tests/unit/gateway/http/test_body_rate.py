@@ -219,3 +219,33 @@ async def test_the_reader_of_an_aborted_body_gives_its_buffers_back() -> None:
             wire.receive(10)
         wire.body.release()
     assert len(pool.take()) == 64 * 1024
+
+
+async def test_time_in_which_the_process_stood_still_ends_no_body() -> None:
+    """After a suspension the sweep runs before the socket is read."""
+    wire = Wire()
+    async with reading(wire) as task:
+        wire.pass_time(20)
+        wire.now += 3600
+        wire.last_received += 3600
+        wire.body.excuse(3600)
+        wire.pass_time(9)
+        await settle()
+        assert not task.done()
+        wire.pass_time(2)
+        assert await task == -1
+
+
+async def test_silence_before_the_read_is_not_waited_for() -> None:
+    """A handler that was busy for a minute gives a client that was silent meanwhile its whole time."""
+    wire = Wire()
+    wire.last_received = wire.now
+    wire.is_paused = False
+    wire.resume_body = lambda: None  # type: ignore[method-assign]
+    wire.now += 60
+    async with reading(wire) as task:
+        wire.pass_time(29)
+        await settle()
+        assert not task.done()
+        wire.pass_time(2)
+        assert await task == -1
