@@ -26,6 +26,7 @@ from tarn_gateway.bodies.payload import (
     stored_content_encoding,
 )
 from tarn_gateway.http import BodyReader, BodyTruncatedError, Headers, Request
+from tarn_gateway.http.chunked import EVENTS_MAX
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.signing.sigv4 import SignedRequest
 
@@ -473,3 +474,27 @@ async def test_a_collected_body_of_tiny_chunks_takes_the_memory_of_its_bytes() -
         tracemalloc.stop()
     assert whole == b"x" * count
     assert peak < 20 * count
+
+
+async def test_other_tasks_run_while_tiny_chunks_are_received() -> None:
+    count, turns = 5000, 0
+    body = b"1\r\nx\r\n" * count + b"0\r\n\r\n"
+    request = Request("PUT", b"/k", b"", Headers([]), BodyReader(len(body), body))
+    chunked = AwsChunked(None, trailers=False)
+    payload = Payload(request, count, chunked, BodyDigests(NO_CLAIMS), PayloadPolicy())
+    written = bytearray()
+
+    async def write(part: memoryview) -> None:
+        written.extend(part)
+
+    async def neighbour() -> None:
+        nonlocal turns
+        while len(written) < count:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(neighbour())
+        sums = await payload.pump(write)
+    assert (bytes(written), sums.size) == (b"x" * count, count)
+    assert turns >= 2 * count // EVENTS_MAX
