@@ -65,8 +65,8 @@ class AwsChunked:
         self._signatures = signatures
         self._trailers = trailers
 
-    def feed(self, data: memoryview) -> list[Event]:
-        """Returns the events of the next bytes.
+    def feed(self, data: memoryview) -> tuple[list[Event], int]:
+        """Returns events of the next bytes, and of how many bytes; see `ChunkedDecoder.feed`.
 
         Raises:
             S3Error: InvalidRequest for broken framing and for bytes after the end.
@@ -75,9 +75,9 @@ class AwsChunked:
             events, used = self._decoder.feed(data)
         except BodyMalformedError as error:
             raise S3Error("InvalidRequest", f"aws-chunked: {error.message}.") from None
-        if used < len(data):
+        if used < len(data) and self._decoder.done:
             raise S3Error("InvalidRequest", "aws-chunked: bytes follow the last chunk.")
-        return events
+        return events, used
 
     def verify(self, events: Sequence[Event]) -> None:
         """Verifies events by the signature chain; may run in a thread.
@@ -165,10 +165,18 @@ class Payload:
         return self._finish()
 
     async def _take(self, piece: bytes | memoryview, write: Write) -> None:
-        events = self._events(memoryview(piece))
+        rest = memoryview(piece)
+        while rest:
+            events, used = self._events(rest)
+            await self._take_events(events, used, write)
+            rest = rest[used:]
+            if rest:
+                await asyncio.sleep(0)  # a piece of many small chunks: lets other requests run
+
+    async def _take_events(self, events: Sequence[Event], size: int, write: Write) -> None:
         slices = [event for event in events if isinstance(event, memoryview)]
         self._check_size(sum(map(len, slices)))
-        if len(piece) < THREAD_BYTES:
+        if size < THREAD_BYTES:
             self._hash(events)
             for part in slices:
                 await write(part)
@@ -189,20 +197,17 @@ class Payload:
             self._check_size(len(piece))
             self._digests.update(piece)
             return bytes(piece), self._finish()
-        parts: list[bytes] = []
-        left = limit
+        whole = bytearray()  # a list of pieces would take fifty bytes for each chunk of one byte
 
         async def keep(part: memoryview) -> None:
-            nonlocal left
-            left -= len(part)
-            if left < 0:
+            if len(whole) + len(part) > limit:
                 raise _too_long(limit)
-            parts.append(bytes(part))
+            whole.extend(part)
 
         if piece:
             await self._take(piece, keep)
         sums = await self.pump(keep)
-        return parts[0] if len(parts) == 1 else b"".join(parts), sums
+        return bytes(whole), sums
 
     async def _read(self) -> bytes | memoryview:
         try:
@@ -210,8 +215,8 @@ class Payload:
         except BodyError as error:
             raise from_tarn_error(error) from error
 
-    def _events(self, piece: memoryview) -> Sequence[Event]:
-        return [piece] if self._chunked is None else self._chunked.feed(piece)
+    def _events(self, piece: memoryview) -> tuple[Sequence[Event], int]:
+        return ([piece], len(piece)) if self._chunked is None else self._chunked.feed(piece)
 
     def _check_size(self, more: int) -> None:
         """Checks the size with `more` received bytes of the object that are not hashed yet."""

@@ -140,6 +140,7 @@ class BodyReader:
         "_pool",
         "_slices",
         "_small_bytes",
+        "_undecoded",
         "_waited_s",
         "_waiter",
         "_waiting_since",
@@ -177,6 +178,8 @@ class BodyReader:
         self._held: Buffer | None = None
         self._paused = False
         self._slices: deque[memoryview] = deque()
+        # The rest of the last piece, if it has more chunks than are decoded in one turn.
+        self._undecoded: memoryview | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._error: BodyError | None = None
         # Seconds for which reads have waited in the present window; `received` at its start.
@@ -198,6 +201,10 @@ class BodyReader:
                 return self._slices.popleft()
             if isinstance(self._error, BodyMalformedError):
                 raise self._error  # bytes after a broken chunk have no meaning
+            if self._undecoded is not None and self._decoder is not None:
+                await asyncio.sleep(0)  # lets other requests run
+                self._decode(self._decoder, self._undecoded)
+                continue
             piece = self._take()
             if piece:
                 if self._decoder is None:
@@ -266,7 +273,9 @@ class BodyReader:
             events, used = decoder.feed(piece)
         except BodyMalformedError as error:
             self._error = error
+            self._undecoded = None
             return
+        self._undecoded = piece[used:] if used < len(piece) and not decoder.done else None
         self._slices.extend(event for event in events if isinstance(event, memoryview))
         if decoder.done and self._channel is not None:
             rest = bytes(piece[used:])
@@ -332,7 +341,7 @@ class BodyReader:
         """
         if self._waiter is None:
             return
-        if now - last_received > stall_s:
+        if now - max(last_received, self._waiting_since) > stall_s:
             self.fail(BodyStalledError(self.received, stall_s))
             return
         waited = self._waited_s + now - self._waiting_since
@@ -345,6 +354,10 @@ class BodyReader:
         # The next window begins within this wait.
         self._waited_s = self._waiting_since - now
         self._window_received = self.received
+
+    def excuse(self, seconds: float) -> None:
+        """Takes time in which the whole process stood still from the present wait."""
+        self._waiting_since += seconds
 
     def fail(self, error: BodyError) -> None:
         """Called when no more bytes will be received; bytes received before are still read first."""
@@ -359,6 +372,7 @@ class BodyReader:
     def release(self) -> None:
         """Returns the buffers to the pool; called after the request, when no reader is left."""
         self._slices.clear()
+        self._undecoded = None
         if self._pool is not None:
             for buffer in (self._fill, self._held):
                 if buffer is not None:

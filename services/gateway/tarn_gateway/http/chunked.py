@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from tarn_gateway.http.body_error import BodyMalformedError
 
-__all__ = ["ChunkHead", "ChunkedDecoder", "Event"]
+__all__ = ["EVENTS_MAX", "ChunkHead", "ChunkedDecoder", "Event"]
 
 _SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;(.*))?", re.DOTALL)
 
@@ -25,6 +25,9 @@ class ChunkHead(NamedTuple):
     size: int
     extension: bytes
 
+
+EVENTS_MAX: Final = 256
+"""Events of one call: they take 2 ms. A client may send 87,000 chunks of one byte in one piece of a body."""
 
 Event = ChunkHead | memoryview
 """Output of a decoder: heads, each followed by the slices of its data."""
@@ -87,15 +90,15 @@ class ChunkedDecoder:
         return self._state is _State.DONE
 
     def feed(self, data: memoryview) -> tuple[list[Event], int]:
-        """Decodes the next bytes; returns their events and how many of the bytes belong to the body
-        (all, unless the body ended).
+        """Decodes the next bytes, up to `EVENTS_MAX` events; returns the events and how many of the bytes were
+        decoded. If there are more and the body did not end, call it again with them, after others had a turn.
 
         Raises:
             BodyMalformedError: the framing is broken or a limit is exceeded.
         """
         events: list[Event] = []
         at, end = 0, len(data)
-        while at < end and self._state is not _State.DONE:
+        while at < end and self._state is not _State.DONE and len(events) < EVENTS_MAX:
             if self._state is _State.DATA:
                 size = min(self._left, end - at)
                 events.append(data[at : at + size])

@@ -49,12 +49,7 @@ _NOTHING_SENT: Final = Sent(0, 0, None, keep=False)
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol of one connection.
-
-    Args:
-        context: shared by the connections of the server.
-        spawn: starts the connection's task in the server's task group.
-    """
+    """The protocol of one connection; `spawn` starts its task in the server's task group."""
 
     __slots__ = (
         "_body",
@@ -478,6 +473,15 @@ class Connection(asyncio.BufferedProtocol):
                 writer.transport.abort()
         elif self._body is not None:
             self._body.sweep(now, self._last_read, limits.body_stall_timeout_s)
+
+    def excuse(self, seconds: float) -> None:
+        """Moves the beginnings of all waits: the process itself stood still."""
+        self._deadline += seconds
+        self._last_read += seconds
+        if self._writer is not None and self._writer.waiting_since is not None:
+            self._writer.waiting_since += seconds
+        if self._body is not None:
+            self._body.excuse(seconds)
 
     def end_idle(self) -> None:
         """Ends the connection if it waits for a request."""

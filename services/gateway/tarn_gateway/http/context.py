@@ -63,6 +63,10 @@ class Sweepable(Admitted, Protocol):
         """Ends waits that exceed their limits, at loop time `now`."""
         ...
 
+    def excuse(self, seconds: float) -> None:
+        """Takes time in which the process stood still from the present waits."""
+        ...
+
     def end_idle(self) -> None:
         """Ends the connection if it waits for a request."""
         ...

@@ -58,6 +58,9 @@ class Discard:
     def sweep(self, now: float, last_received: float, stall_s: float) -> None:
         """Does nothing: `wait` has its own time limit."""
 
+    def excuse(self, seconds: float) -> None:
+        """Does nothing."""
+
     def _end(self, *, all_arrived: bool) -> None:
         if not self._ended.done():
             self._ended.set_result(all_arrived)

@@ -136,10 +136,17 @@ class HttpServer:
             limits.body_stall_timeout_s,
             limits.write_stall_timeout_s,
         )
+        period = min(SWEEP_S, shortest / 4)
+        last = context.loop.time()
         while True:
-            await asyncio.sleep(min(SWEEP_S, shortest / 4))
+            await asyncio.sleep(period)
             now = context.loop.time()
+            # Late if the loop had no turn, or the machine slept: clients could not be received either.
+            late = now - last - 2 * period
+            last = now
             for connection in list(context.connections):
+                if late > 0:
+                    connection.excuse(late)
                 connection.sweep(now)
 
     def _stop_listening(self, context: ServerContext) -> None:

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import hmac
 import threading
+import tracemalloc
 import zlib
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,14 +17,16 @@ from awscrt import checksums as crt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn_gateway.bodies.checksums import Algorithm, BodySums
+from tarn_gateway.bodies.checksums import NO_CLAIMS, Algorithm, BodyDigests, BodySums
 from tarn_gateway.bodies.payload import (
+    AwsChunked,
     Payload,
     PayloadPolicy,
     open_payload,
     stored_content_encoding,
 )
 from tarn_gateway.http import BodyReader, BodyTruncatedError, Headers, Request
+from tarn_gateway.http.chunked import EVENTS_MAX
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.signing.sigv4 import SignedRequest
 
@@ -488,3 +491,46 @@ async def test_wanted_checksums_are_computed_beside_those_sent() -> None:
 )
 def test_content_encoding_is_stored_without_aws_chunked(sent_value: str, stored: str) -> None:
     assert stored_content_encoding(sent_value) == stored
+
+
+async def test_a_collected_body_of_tiny_chunks_takes_the_memory_of_its_bytes() -> None:
+    """A list of chunks of one byte each would take fifty times as much."""
+    count = 20_000
+    body = b"1\r\nx\r\n" * count + b"0\r\n\r\n"
+    pieces = [body[at : at + 600] for at in range(0, len(body), 600)]
+    reader = PiecesBody(pieces, len(body))
+    request = Request("PUT", b"/k", b"", Headers([]), reader)
+    chunked = AwsChunked(None, trailers=False)
+    payload = Payload(request, count, chunked, BodyDigests(NO_CLAIMS), PayloadPolicy())
+    tracemalloc.start()
+    try:
+        whole, _ = await payload.read_all(count)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert whole == b"x" * count
+    assert peak < 20 * count
+
+
+async def test_other_tasks_run_while_tiny_chunks_are_received() -> None:
+    count, turns = 5000, 0
+    body = b"1\r\nx\r\n" * count + b"0\r\n\r\n"
+    request = Request("PUT", b"/k", b"", Headers([]), BodyReader(len(body), body))
+    chunked = AwsChunked(None, trailers=False)
+    payload = Payload(request, count, chunked, BodyDigests(NO_CLAIMS), PayloadPolicy())
+    written = bytearray()
+
+    async def write(part: memoryview) -> None:
+        written.extend(part)
+
+    async def neighbour() -> None:
+        nonlocal turns
+        while len(written) < count:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(neighbour())
+        sums = await payload.pump(write)
+    assert (bytes(written), sums.size) == (b"x" * count, count)
+    assert turns >= 2 * count // EVENTS_MAX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,6 +15,7 @@ from tarn_gateway.http.body import (
     BodyStalledError,
     BufferPool,
 )
+from tarn_gateway.http.chunked import EVENTS_MAX
 
 STALL_S = 30.0
 RATE = 100
@@ -219,3 +220,66 @@ async def test_the_reader_of_an_aborted_body_gives_its_buffers_back() -> None:
             wire.receive(10)
         wire.body.release()
     assert len(pool.take()) == 64 * 1024
+
+
+async def test_time_in_which_the_process_stood_still_ends_no_body() -> None:
+    """After a suspension the sweep runs before the socket is read."""
+    wire = Wire()
+    async with reading(wire) as task:
+        wire.pass_time(20)
+        wire.now += 3600
+        wire.last_received += 3600
+        wire.body.excuse(3600)
+        wire.pass_time(9)
+        await settle()
+        assert not task.done()
+        wire.pass_time(2)
+        assert await task == -1
+
+
+async def test_silence_before_the_read_is_not_waited_for() -> None:
+    """A handler that was busy for a minute gives a client that was silent meanwhile its whole time."""
+    wire = Wire()
+    wire.last_received = wire.now
+    wire.is_paused = False
+    wire.resume_body = lambda: None  # type: ignore[method-assign]
+    wire.now += 60
+    async with reading(wire) as task:
+        wire.pass_time(29)
+        await settle()
+        assert not task.done()
+        wire.pass_time(2)
+        assert await task == -1
+
+
+async def turns_of_a_neighbour(work: Awaitable[object]) -> int:
+    """Returns how often another task runs during some work that waits for nothing."""
+    turns, done = 0, False
+
+    async def neighbour() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(neighbour())
+        await asyncio.sleep(0)
+        turns = 0
+        await work
+        done = True
+    return turns
+
+
+async def test_other_tasks_run_while_tiny_chunks_are_decoded() -> None:
+    wire = Wire()
+    body = b"1\r\nx\r\n" * 5000 + b"0\r\n\r\n"
+    wire.body = BodyReader(None, body, wire, BufferPool(64 * 1024, 4, 4))
+    read: list[bytes] = []
+
+    async def whole() -> None:
+        read.extend([bytes(piece) async for piece in wire.body])
+
+    assert await turns_of_a_neighbour(whole()) >= 10_000 // EVENTS_MAX
+    assert b"".join(read) == b"x" * 5000
+    assert wire.body.complete

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarn_gateway.http import BodyMalformedError
-from tarn_gateway.http.chunked import ChunkedDecoder, ChunkHead
+from tarn_gateway.http.chunked import EVENTS_MAX, ChunkedDecoder, ChunkHead
 
 
 def run(
@@ -100,3 +100,16 @@ def test_endless_empty_lines_are_refused_where_a_last_trailer_is_awaited() -> No
     decoder = ChunkedDecoder(last_trailer=b"sig")
     with pytest.raises(BodyMalformedError):
         run(decoder, b"0\r\n" + b"\r\n" * 10_000, [])
+
+
+def test_tiny_chunks_are_decoded_some_at_a_time() -> None:
+    """A piece of 512 KiB may hold 87,000 chunks, which take a second."""
+    decoder, data = ChunkedDecoder(), framed([b"x"] * 1000, [b"a:1"]) + b"behind"
+    rest, payload, calls = memoryview(data), b"", 0
+    while not decoder.done:
+        events, used = decoder.feed(rest)
+        assert 0 < len(events) <= EVENTS_MAX
+        payload += b"".join(event for event in events if not isinstance(event, ChunkHead))
+        rest, calls = rest[used:], calls + 1
+    assert (payload, bytes(rest), decoder.trailers) == (b"x" * 1000, b"behind", [b"a:1"])
+    assert calls == 2001 // EVENTS_MAX + 1
