@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tarn.rpc.process.system import SystemClock
 from tarn.rpc.server.health_server import HealthServer
 from tarn_cli.health import main
 
@@ -15,7 +16,7 @@ from tarn_cli.health import main
 @pytest.fixture
 async def server() -> AsyncIterator[tuple[HealthServer, str]]:
     """A server, which is not ready yet, and its address."""
-    server = HealthServer("127.0.0.1:0")
+    server = HealthServer("127.0.0.1:0", SystemClock())
     try:
         yield server, await server.start()
     finally:
@@ -33,7 +34,7 @@ async def test_it_tells_readiness_from_the_process(
     assert await exit_code("--address", address) == 1
     assert f"{address} answers NOT_SERVING" in capsys.readouterr().err
     assert await exit_code("--address", address, "--service", "live") == 0
-    await health.set_ready(True)
+    health.set_ready(is_ready=True)
     assert await exit_code("--address", address) == 0
     assert capsys.readouterr() == ("", "")
 
