@@ -13,6 +13,7 @@ The protocol, above `rpc Operate(stream OperateRequest) returns (stream OperateR
   and receives the results of all operations that it sent. The stream then ends without an unknown outcome.
 - Both sides are bounded: callers by `OUTSTANDING_MAX`, a stream by `stream_connection.WINDOW` operations without
   an answer, a message by 256 operations and 1 MiB; a server at its limit does not read.
+- Without a connection, operations wait for one: all together some seconds, then each only briefly (`patience`).
 - When a stream is lost, unsent operations move to another one, reads are sent again while their time
   allows, and writes fail with UNKNOWN_OUTCOME (`Pending.may_be_sent_again` gives the reason).
 """
