@@ -82,6 +82,7 @@ class GrpcTransport:
         self._methods: dict[str, dict[str, UnaryMethod]] = {}
         self._tasks = TaskSet()
         self._changed = asyncio.Event()
+        self._name = "the service"
         self._was_connected = False
         self._patience = Patience(_CONNECT_SECONDS, _BRIEF_SECONDS)
         self._started = False
@@ -96,7 +97,8 @@ class GrpcTransport:
         failed: set[str] = set()
         for attempt in range(self._attempts_max):
             try:
-                peer = await self._ready_peer(service, call, failed)
+                peer = await self._ready_peer(call, failed)
+                self._was_connected = True
                 # Another replica may answer where this one cannot: it may stop, or be cut off from its store.
                 failed.add(peer.address)
                 return await peer.unary(known, request, call, call.remaining(self._clock))
@@ -210,9 +212,9 @@ class GrpcTransport:
         if method is None:
             text = f"{service.full_name} has no coalesced stream"
             raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
-        place = f"{service.full_name.split('.')[1]} at {', '.join(self._addresses)}"
+        self._name = service.full_name.split(".")[1]
         patience = Patience(_CONNECT_SECONDS, _BRIEF_SECONDS)
-        streams = OperationStreams(method, self._clock, self._rng, place, patience)
+        streams = OperationStreams(method, self._clock, self._rng, self._place(), patience)
         self._streams[service.full_name] = streams
         for address, peer in self._peers.items():
             streams.add(address, peer.channel)
@@ -222,15 +224,13 @@ class GrpcTransport:
         methods = self._methods.get(service.full_name)
         if methods is None:
             methods = self._methods[service.full_name] = unary_methods(service)
+            self._name = service.full_name.split(".")[1]
         return methods[method]
 
-    async def _ready_peer(
-        self, service: ServiceDescriptor, call: Call, failed: AbstractSet[str] = frozenset()
-    ) -> Peer:
+    async def _ready_peer(self, call: Call, failed: AbstractSet[str] = frozenset()) -> Peer:
         """Returns the least busy connected peer; waits a limited time if none is connected.
 
         Args:
-            service: the service that is called.
             call: the call to make.
             failed: addresses that come last, because this call failed there.
 
@@ -241,7 +241,6 @@ class GrpcTransport:
         if peer := _least_busy(others) or _least_busy(self._peers.values()):
             # Among equally busy peers the first is chosen, so the last used one goes to the end.
             self._peers[peer.address] = self._peers.pop(peer.address)
-            self._was_connected = True
             self._patience.end()
             return peer
         wait_s = self._patience.left_s(self._clock.monotonic())
@@ -251,13 +250,15 @@ class GrpcTransport:
                     self._changed.clear()
                     await _until_ready(self._peers.values(), self._changed)
                     if peer := _least_busy(self._peers.values()):
-                        self._was_connected = True
                         self._patience.end()
                         return peer
         except TimeoutError:
             pass
-        name = service.full_name.split(".")[1]
-        raise unavailable_error(f"cannot connect to {name} at {', '.join(self._addresses)}")
+        raise unavailable_error(f"cannot connect to {self._place()}")
+
+    def _place(self) -> str:
+        """The services' name and addresses, for errors."""
+        return f"{self._name} at {', '.join(self._addresses)}"
 
 
 def _least_busy(peers: Iterable[Peer]) -> Peer | None:

@@ -16,6 +16,7 @@ The protocol, above `rpc Operate(stream OperateRequest) returns (stream OperateR
   message.
 - A server that does not know the caller gives the stream a slot among strangers (`tarn.rpc.server.slots`) until an
   operation proves it. Without proof it asks the client to stop after a minute, and then ends the stream.
+- Without a connection, operations wait for one: all together some seconds, then each only briefly (`patience`).
 - When a stream is lost, unsent operations move to another one, reads are sent again while their time
   allows, and writes fail with UNKNOWN_OUTCOME (`Pending.may_be_sent_again` gives the reason).
 """
