@@ -19,7 +19,13 @@ from tarn.rpc.server.certificates import certificate_names
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.server.slots import Slot, Slots, proves_caller
 from tarn.rpc.server.work_room import WorkRoom, WorkRooms
-from tarn.rpc.wire.batch import BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Batch, refusal_of
+from tarn.rpc.wire.batch import (
+    BATCH_BYTES_MAX,
+    BATCH_OPERATIONS_MAX,
+    UNCOUNTED_BYTES_MAX,
+    Batch,
+    refusal_of,
+)
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation, overload_error
 from tarn.rpc.wire.methods import Handle, OperateMethod
@@ -234,17 +240,24 @@ class _Stream:
             if not slot.is_authenticated:
                 self._look_for_token(operations)
             room = rooms.authenticated if slot.is_authenticated else rooms.unauthenticated
-            await room.take(len(operations), len(encoded))
-            message = _Message(room, len(operations), len(encoded))
+            count, size = len(operations), len(encoded)
+            if not room.take_now(
+                count, size
+            ):  # waiting is rare, and a coroutine costs more than a call
+                await room.take(count, size)
+            message = _Message(room, count, size)
             for operation in operations:
                 self._begin(operation, message)
-            while self._open_count >= self._open_max:
-                self._room.clear()
-                await self._room.wait()
+            if self._open_count >= UNAUTHENTICATED_OPEN_MAX or self._open_count >= OPEN_MAX:
+                await self._answers()
 
-    @property
-    def _open_max(self) -> int:
-        return OPEN_MAX if self._slot.is_authenticated else min(OPEN_MAX, UNAUTHENTICATED_OPEN_MAX)
+    async def _answers(self) -> None:
+        """Waits until the stream may have more unanswered operations."""
+        while self._open_count >= (
+            OPEN_MAX if self._slot.is_authenticated else min(OPEN_MAX, UNAUTHENTICATED_OPEN_MAX)
+        ):
+            self._room.clear()
+            await self._room.wait()
 
     def _operations(self, encoded: bytes) -> Sequence[OperationMessage]:
         """Returns the operations of a message.
@@ -253,7 +266,7 @@ class _Stream:
             TarnError: INVALID: there are too many, or the message is no batch.
         """
         server = self._server
-        refusal = refusal_of(encoded)
+        refusal = refusal_of(encoded) if len(encoded) > UNCOUNTED_BYTES_MAX else ""
         try:
             if not refusal:
                 batch: object = server.method.request_type.FromString(encoded)

@@ -7,7 +7,7 @@ Structure").
 
 from __future__ import annotations
 
-__all__ = ["BATCH_BYTES_MAX", "BATCH_OPERATIONS_MAX", "Batch", "refusal_of"]
+__all__ = ["BATCH_BYTES_MAX", "BATCH_OPERATIONS_MAX", "UNCOUNTED_BYTES_MAX", "Batch", "refusal_of"]
 
 BATCH_OPERATIONS_MAX = 256
 BATCH_BYTES_MAX = 1024 * 1024
@@ -16,7 +16,7 @@ BATCH_BYTES_MAX = 1024 * 1024
 _HEADS_BYTES_MAX = BATCH_OPERATIONS_MAX * 4
 """Tags and lengths of a full batch, which `BATCH_BYTES_MAX` does not count."""
 
-_UNCOUNTED_BYTES_MAX = 128 * 1024
+UNCOUNTED_BYTES_MAX = 128 * 1024
 """A batch up to this size is parsed before its operations are counted: they are at most half as many as its bytes,
 which costs protobuf a millisecond or two. A count beforehand would cost each batch of hot operations more."""
 
@@ -59,7 +59,7 @@ def refusal_of(encoded: bytes) -> str:
     size = len(encoded)
     if size > BATCH_BYTES_MAX + _HEADS_BYTES_MAX:
         return f"a message of {size} bytes is larger than {BATCH_BYTES_MAX}"
-    if size > _UNCOUNTED_BYTES_MAX and _has_more(encoded, BATCH_OPERATIONS_MAX):
+    if size > UNCOUNTED_BYTES_MAX and _has_more(encoded, BATCH_OPERATIONS_MAX):
         return f"a message is no batch of at most {BATCH_OPERATIONS_MAX} operations"
     return ""
 
