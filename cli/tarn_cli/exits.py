@@ -3,8 +3,8 @@
     0 ok   1 failure   2 usage   3 not found   4 denied   5 conflict   6 unavailable
     7 `tarn fsck` found lost or inconsistent data
 
-A failed command prints one line to standard error: the failure, and a hint if there is a remedy. With
-`--json` it prints the same as a JSON object.
+A failed command prints one line to standard error: the failure, and a hint if there is a remedy. Details follow it,
+such as the files that were not transferred. With `--json` it prints the same as a JSON object.
 """
 
 from __future__ import annotations

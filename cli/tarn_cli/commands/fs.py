@@ -268,7 +268,8 @@ def _transfer(
 
             run_all((each.bound(advance, tally) for each in announced()), workers)
     except CliError as error:
-        error.details = (*error.details, f"{tally.done} files had been {done}")
+        if tally.done:
+            error.details = (*error.details, f"{tally.done} files had been {done}")
         raise
     except KeyboardInterrupt:
         text = f"interrupted: {tally.done} files were {done}"
