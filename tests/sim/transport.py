@@ -89,9 +89,7 @@ class SimTransport(GrpcTransport):
     def _start(self) -> None:
         """Does nothing: there are no connections."""
 
-    async def _ready_peer(
-        self, service: ServiceDescriptor, call: Call, failed: AbstractSet[str] = frozenset()
-    ) -> Peer:
+    async def _ready_peer(self, call: Call, failed: AbstractSet[str] = frozenset()) -> Peer:
         """Returns any replica that is up, also one that has failed the call; waits until there is one.
 
         Raises:
@@ -108,7 +106,7 @@ class SimTransport(GrpcTransport):
     ) -> Message:
         """See `Transport.operate`."""
         while True:
-            peer = cast("_Peer", await self._ready_peer(service, call))
+            peer = cast("_Peer", await self._ready_peer(call))
             try:
                 return await peer.operate(service, operation, call, read_only=read_only)
             except LostError as error:
