@@ -265,6 +265,21 @@ def test_a_page_whose_header_claims_more_than_the_limit_is_refused() -> None:
         read_table(bytes(body), TEXTS, ParquetLimits(rows=rows, size_bytes=8000))
 
 
+def test_pages_that_decompress_to_much_are_refused_before_they_do(pool: pa.MemoryPool) -> None:
+    rows = 1000
+    table = pa.Table.from_arrays(
+        [pa.array([bytes(20_000)] * rows), pa.array(["v"] * rows)], schema=TEXTS
+    )
+    body = file_of(table, use_dictionary=False, compression="zstd", write_statistics=False)
+    assert len(body) < 32 << 10
+    made = pa.proxy_memory_pool(pool)
+    _POOLS.append(made)
+    pa.set_memory_pool(made)
+    with pytest.raises(ValueError, match=r"its pages have 2\d{7} bytes, .* more than 1048576"):
+        read_table(body, TEXTS, ParquetLimits(rows=rows, size_bytes=1 << 20))
+    assert made.max_memory() < 1 << 20
+
+
 def test_a_large_footer_is_refused() -> None:
     table = pa.table({f"column-{number}": [1] for number in range(12_000)})
     body = file_of(table)
