@@ -76,6 +76,15 @@ def test_what_has_expired_is_not_told_again_and_each_rule_is_named() -> None:
     assert planned == {commit_id(1): "branches main: keep_commits 1"}
 
 
+def test_a_commit_of_a_branch_is_let_go_by_the_rule_of_the_branch() -> None:
+    """Its reader is told which rule it was."""
+    history = History(line([40, 30, 20]), {"main": commit_id(2)})
+    retention = Retention((BranchRule("main", keep_commits=1),), 7)
+    planned = plan_expiry(history, retention, NOW_US)
+    assert {int(each, 16) for each in planned} == {0, 1}
+    assert not any(rule.startswith("detached") for rule in planned.values())
+
+
 def test_detached_commits_expire_only_if_they_were_published() -> None:
     """The others may belong to an operation that moves its branch next year."""
     commits = line([40, 30, 20]) | line([50, 45, 42, 3], start=10)
