@@ -210,19 +210,8 @@ TABLE: Final = (
         "",
         "Operations of coalesced streams, and unary calls that change something, that are being worked on over gRPC.",
     ),
-    _gauge(
-        "rpc.unauthenticated",
-        "",
-        "Rpcs that are being served and brought no valid token so far; at most `rpc.unauthenticated_max`.",
-    ),
-    _counter(
-        "rpc.refused",
-        "",
-        "Refused rpcs, by bound. `slots`: all are taken. `unauthenticated`: the share of callers without a valid token "
-        "was full; one that waited lost its slot, or the new one was refused. `watches`: of health. `message`: a "
-        "message of a stream had too many operations or bytes.",
-        "bound",
-    ),
+    _gauge("rpc.unauthenticated", "", "Rpcs that brought no valid token so far."),
+    _counter("rpc.refused", "", "Refused rpcs, by bound (docs/design/security.md).", "bound"),
     # The metadata store
     _duration(
         "kv.duration",
