@@ -14,7 +14,6 @@ from click.shell_completion import shell_complete
 from tarn_cli.app import cli
 from tarn_cli.commands.completion import COMPLETE_VARIABLE
 from tarn_cli.exits import Exit, Failure
-from tarn_cli.failures import failure_of
 from tarn_cli.session import Session
 from tarn_cli.terminal import write_line, write_lines
 
@@ -69,6 +68,8 @@ def run_command(command: click.Command, name: str, arguments: Sequence[str]) -> 
 
 
 def _tell(error: Exception, *, as_json: bool) -> int:
+    from tarn_cli.failures import failure_of  # with the errors of boto3: a tenth of a second
+
     failure = failure_of(error)
     if failure is None:
         what = f"unexpected {type(error).__name__}: {error}"

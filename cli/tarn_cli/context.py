@@ -137,6 +137,7 @@ def store_config(
     *,
     variables: Mapping[str, str] | None = None,
     beside_server: bool = False,
+    with_blocks: bool = True,
     may_be_new: bool = False,
 ) -> Config:
     """The configuration whose stores a command opens: that of the flags, of the environment, or of the context.
@@ -148,6 +149,7 @@ def store_config(
         variables: go over the environment.
         beside_server: the command also asks a server, so the stores must be those of that server: with those of
             another one, all data would seem to be lost.
+        with_blocks: the command opens the block store, too.
         may_be_new: the command makes the stores if they do not exist.
 
     Raises:
@@ -167,7 +169,7 @@ def store_config(
         raise CliError(Exit.NOT_FOUND, text, hint)
     config = read_config(config_file, environment, data_dir)
     if not may_be_new:
-        _check_there(config, with_metadata=not beside_server)
+        _check_there(config, with_metadata=not beside_server, with_blocks=with_blocks)
     if beside_server and _has_own_blocks(config):
         is_default = not is_named and context.data_dir == _default(environment)
         _check_server(config, context, is_default=is_default)
@@ -210,12 +212,12 @@ def _data_dir_of(config_file: Path) -> dict[str, str]:
     return {} if named is None else {"TARN_DATA_DIR": str(named)}
 
 
-def _check_there(config: Config, *, with_metadata: bool) -> None:
+def _check_there(config: Config, *, with_metadata: bool, with_blocks: bool) -> None:
     hint = "name the stores by --data-dir or --config; `tarn context` shows what was found"
     kv, blocks = config.metadata.db, config.blockstore
     if with_metadata and kv.type == "embedded" and not kv.embedded.path.is_dir():
         raise CliError(Exit.NOT_FOUND, f"there is no metadata store at {kv.embedded.path}", hint)
-    if blocks.type == "local" and not blocks.local.path.is_dir():
+    if with_blocks and blocks.type == "local" and not blocks.local.path.is_dir():
         raise CliError(Exit.NOT_FOUND, f"there is no block store at {blocks.local.path}", hint)
 
 

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from typing import Final
 
+from tests.sim.branch_life import BranchLife
 from tests.sim.outcomes import note_refusal
 from tests.sim.workload import Client
 
@@ -42,6 +43,7 @@ class Linker(Client):
     async def link(self, branch: str, key: str) -> None:
         """Asks for an address, writes to it, and links it, sometimes once more."""
         repository_id, branch_id = branch.split("/")
+        life = BranchLife.of(self.history, branch)
         try:
             issued = await self.graveler.get_physical_address(
                 self.call(), repository_id, branch_id, key
@@ -60,7 +62,7 @@ class Linker(Client):
         value = self.world.values.joined(etag, namespace, address, body)
         op = self.history.begin(self.name, OpKind.PUT, branch, key, value)
         op.is_upload, op.calls = True, 0
-        await self._ask(op, issued, len(body), etag)
+        await self._ask(op, issued, len(body), etag, life)
         if op.is_ok and self.random.random() < _AGAIN_RATE:
             await self._tarry()
             await self._send(op, issued, len(body), etag)  # a repetition is never a second write
@@ -71,7 +73,12 @@ class Linker(Client):
         await asyncio.sleep(self.random.uniform(0, _SLOW_FACTOR * collecting.staging_seconds))
 
     async def _ask(
-        self, op: Op, issued: pb.GetPhysicalAddressResponse, size: int, etag: str
+        self,
+        op: Op,
+        issued: pb.GetPhysicalAddressResponse,
+        size: int,
+        etag: str,
+        life: BranchLife,
     ) -> None:
         """Repeats the request until there is an answer."""
         is_refused = True
@@ -83,6 +90,8 @@ class Linker(Client):
                 return
             note_refusal(op, error)
             op.grounds = self._objects.grounds(op.value or 0)
+            if life.may_be_over(self.history):
+                op.grounds |= {Reason.UPLOAD_NOT_FOUND}
             if error.reason is Reason.BLOCK_NOT_FOUND:
                 self.world.problem(f"{issued.physical_address} was issued, and its block is gone")
             if error.kind in _REFUSALS:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tests.sim.branch_life import BranchLife
 from tests.sim.lost import LostError
 
 from tarn.core.errors import Kind, TarnError
@@ -64,6 +65,7 @@ class _Upload:
         is_aborted: whether an abort was acknowledged.
         is_ending: whether an abort was requested.
         are_parts_sure: whether every part that was sent was acknowledged, so that each is the newest of its number.
+        life: the life of its branch, which ends it; None before it has begun.
     """
 
     branch: str
@@ -80,6 +82,7 @@ class _Upload:
     is_aborted: bool = False
     is_ending: bool = False
     are_parts_sure: bool = True
+    life: BranchLife | None = None
 
     @property
     def grounds(self) -> frozenset[str]:
@@ -139,6 +142,8 @@ class Uploading:
         op = upload.op
         if op.end == NEVER:
             op.grounds = upload.grounds
+            if self._may_have_lost_its_branch(upload):
+                op.grounds |= {"UPLOAD_NOT_FOUND"}
             outcome = Outcome.FAIL if upload.refusals else Outcome.INFO
             op.reason = upload.reason if upload.refusals else ""
             history.finish(op, outcome, f"multipart: {upload.note}")
@@ -164,9 +169,13 @@ class Uploading:
             seconds=self._client.patience_seconds,
         )
 
+    def _may_have_lost_its_branch(self, upload: _Upload) -> bool:
+        return upload.life is not None and upload.life.may_be_over(self._world.history)
+
     async def _begin(self, branch: str, key: str) -> _Upload | None:
         client = self._client
         repository_id, branch_id = branch.split("/")
+        life = BranchLife.of(self._world.history, branch)
         try:
             answer = await self._request(
                 _Upload(branch, key, pb.Upload()), BY_NAME["CreateMultipartUpload"], {}
@@ -180,7 +189,7 @@ class Uploading:
             )
         except (TarnError, S3Error, LostError):
             return None
-        return _Upload(branch, key, made)
+        return _Upload(branch, key, made, life=life)
 
     async def _send_parts(self, upload: _Upload) -> bool:
         """Sends one to three bodies for one or two parts; of each number the last acknowledged body counts."""
@@ -292,5 +301,11 @@ class Uploading:
         is_of_lake = repository_id == "lake"  # other repositories may be removed at any time
         if is_there and not is_open:
             self._world.problem(f"upload {upload.made.upload_id} has ended and is listed")
-        elif is_open and not is_there and not page.is_truncated and is_of_lake:
+        elif (
+            is_open
+            and not is_there
+            and not page.is_truncated
+            and is_of_lake
+            and not self._may_have_lost_its_branch(upload)
+        ):
             self._world.problem(f"upload {upload.made.upload_id} is open and not listed")

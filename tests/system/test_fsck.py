@@ -112,6 +112,6 @@ def catches(process: subprocess.Popen[bytes], number: int) -> bool:
 
 def test_a_missing_repository_ref_or_store_is_reported(tmp_path: Path, tarn: RunningTarn) -> None:
     nowhere = fsck(tmp_path / "nowhere")
-    assert (nowhere.code, "there is no store" in nowhere.err) == (3, True)
+    assert (nowhere.code, "there is no metadata store" in nowhere.err) == (3, True)
     assert not (tmp_path / "nowhere").exists(), "a check creates nothing"
     assert fsck(tarn.data, "--repository", "missing").code == 3

@@ -47,7 +47,9 @@ def rotate_master_key(
       tarn auth rotate-master-key --config tarn.yaml
       tarn auth rotate-master-key --config tarn.yaml --status
     """
-    config = store_config(session, config_file, data_dir, variables=kv_variables(kv, None))
+    config = store_config(
+        session, config_file, data_dir, variables=kv_variables(kv, None), with_blocks=False
+    )
     try:
         with logging_to(LogConfig(level="error", format="text")):
             seals = asyncio.run(_work(session, config, _box(config), is_status=is_status))

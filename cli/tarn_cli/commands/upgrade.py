@@ -136,7 +136,9 @@ def finish(session: Session, config_file: Path | None, data_dir: Path | None, kv
 
 
 def _config(session: Session, config_file: Path | None, data_dir: Path | None, kv: str) -> Config:
-    config = store_config(session, config_file, data_dir, variables=kv_variables(kv, None))
+    config = store_config(
+        session, config_file, data_dir, variables=kv_variables(kv, None), with_blocks=False
+    )
     file = config.metadata.db.embedded.file
     if config.metadata.db.type == "embedded" and not file.exists():
         raise CliError(
