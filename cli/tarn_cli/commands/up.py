@@ -117,7 +117,7 @@ def up(
     with where.locked(), NodePlan.of(flags, config, environment) as plan:
         check_kv(config)
         if warning := lost_metadata(config):
-            click.echo(f"tarn: warning: {warning}", err=True)
+            write_line(f"tarn: warning: {warning}", err=True)
         session.output.remark(f"starting Tarn on {where.path}")
         run_node(plan, where, lambda line: write_line(f"tarn: {line}", err=True))
 

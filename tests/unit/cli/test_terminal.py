@@ -30,7 +30,7 @@ WIRED = HOSTILE.replace("\ud800", "")  # protos hold no lone surrogates
 
 # Who writes past `tarn_cli.terminal`, and why.
 ELSEWHERE = {
-    "__main__.py": {"sys.stdout"},  # flushes it, and lets it go with the reader of a pipe
+    "__main__.py": {"sys.stdout", "sys.stderr"},  # their encoding; and a pipe whose reader is gone
     "audited.py": {"sys.stderr"},  # lines of the audit log, which programs read
     "commands/fs.py": {"sys.stdout"},  # the bytes of an object, as they are
     "bars.py": {"Console", "TextColumn"},  # types
