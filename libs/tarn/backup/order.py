@@ -2,7 +2,7 @@
 
 A record that another one needs is written first. So a backup copies the record that needs it first: whatever that names
 exists by then, and is read later. Two things may still go wrong, and `guard` says what prevents each: the needed record
-may be removed between the two reads, and copies may belong together although nobody wrote them in this order.
+may be removed between the two reads, and copies may belong together although no process wrote them in this order.
 
 A record that is not in the table, or that is copied before one that needs it, fails `tests/unit/backup/test_order.py`,
 which also watches the reads of a backup. Objects, listings and commit objects are in the bucket

@@ -75,7 +75,7 @@ def test_the_folder_is_searched_upwards(project: Path, home: dict[str, str]) -> 
 def test_a_folder_of_another_user_is_passed_over(
     project: Path, home: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a folder that all users may write, somebody else could name the server and the stores."""
+    """In a folder that all users may write, another user could name the server and the stores."""
     write_file(project / ".tarn" / "credentials", replace(KEY, server="foreign:1"))
     monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
     found = resolve(Settings(), home, None)
