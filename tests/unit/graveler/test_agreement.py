@@ -10,6 +10,7 @@ import pytest
 from lake import Replicas
 
 from tarn.client.access import Access
+from tarn.client.auth import AuthClient
 from tarn.config import load
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.agreement import read_settings
@@ -31,7 +32,7 @@ async def start_and_stop(replicas: Replicas, kv: Kv, settings: GravelerSettings)
             kv=kv,
             blocks=replicas.blocks,
             committed=graveler.committed,
-            access=cast("Access", None),
+            access=Access(cast("AuthClient", None), replicas.clock),
             clock=replicas.clock,
             ids=SeededIds(replicas.clock, seed=7),
         )

@@ -350,7 +350,7 @@ async def test_a_preview_tells_which_conflicts_have_an_undecided_base(service: S
         ("a", True, b""),
         ("d", False, b""),
     ]
-    lines = [conflict_lines(each) for each in found]
+    lines = ["\n".join(conflict_lines(each)) for each in found]
     assert "undecided: the merge bases changed the path differently" in lines[0]
     assert "none: both sides added the path" in lines[1]
     assert [conflict_record(each)["base_undecided"] for each in found] == [True, False]

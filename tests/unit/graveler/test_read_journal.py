@@ -15,6 +15,7 @@ from lake import Replicas, Running
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
 from tarn.client.access import Access
+from tarn.client.auth import AuthClient
 from tarn.core.clock import DAY_US
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
@@ -288,7 +289,7 @@ async def test_a_replica_without_a_journal_ends_it_for_all(tmp_path: Path) -> No
             kv=lab.kv,
             blocks=lab.blocks,
             committed=graveler.committed,
-            access=cast("Access", None),
+            access=Access(cast("AuthClient", None), lab.clock),
             clock=lab.clock,
             ids=lab.ids,
         )
