@@ -96,7 +96,8 @@ class Logging:
     output: str = setting("-", "`-`: standard output; `=`: standard error; else a file.")
     file_size_bytes: int = setting(
         "64MiB",
-        "Size at which `tarn up --detach` begins a new log. Earlier ones are `tarn.log.1` and so on.",
+        "Size at which `tarn up --detach` begins a new log. Earlier ones get a number at the end of their name; 1 is "
+        "the latest.",
         Within(Sort.SIZE, "1MiB"),
     )
     file_age_ms: int = setting(

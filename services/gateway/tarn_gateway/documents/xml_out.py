@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from tarn.core.entry import Checksum, shown_time_us
 from tarn_gateway.http import Response
-from tarn_gateway.requests.conditions import shown_minute
 from tarn_gateway.xml_text import escape, escape_all, url_encode, url_encode_all
 
 __all__ = [
@@ -49,7 +48,7 @@ _STORAGE: Final = "<StorageClass>STANDARD</StorageClass>"
 def _iso_minute(minute: int) -> str:
     """Formats minutes since the epoch as `2009-10-12T17:50:`. The objects of a listing were mostly written in
     few distinct minutes, so this is cached."""
-    day, minute = divmod(shown_minute(minute), 1440)
+    day, minute = divmod(minute, 1440)
     hour, minute = divmod(minute, 60)
     return f"{date.fromordinal(_EPOCH_ORDINAL + day).isoformat()}T{hour:02d}:{minute:02d}:"
 

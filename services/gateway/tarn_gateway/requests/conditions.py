@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Final
 
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry import shown_time_us
@@ -26,13 +25,8 @@ __all__ = [
     "quoted",
     "parse_http_date",
     "read_conditions",
-    "shown_minute",
     "write_condition",
 ]
-
-_MINUTES: Final = (-510_170_400, 4_223_371_680 - 1440)
-"""Minutes since the epoch from the year 1000 to the year 9999, less its last day: clients read fewer digits as another
-century, and express a time in their own zone."""
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -48,14 +42,9 @@ def http_date(time_us: int) -> str:
     return _http_date(shown_time_us(time_us) // 1_000_000)
 
 
-def shown_minute(minute: int) -> int:
-    """Returns the nearest minute since the epoch that a date can have: what is stored may be no date."""
-    return min(max(minute, _MINUTES[0]), _MINUTES[1])
-
-
 @lru_cache(maxsize=4096)  # objects written together are read together
 def _http_date(seconds: int) -> str:
-    at = datetime.fromtimestamp(shown_minute(seconds // 60) * 60 + seconds % 60, UTC)
+    at = datetime.fromtimestamp(seconds, UTC)
     return (
         f"{_DAYS[at.weekday()]}, {at.day:02d} {_MONTHS[at.month - 1]} {at.year:04d} "
         f"{at.hour:02d}:{at.minute:02d}:{at.second:02d} GMT"
