@@ -29,10 +29,10 @@ class DeadlineSweep:
 
     Args:
         clock: measures deadlines.
-        resolution_s: greatest delay of an expiry, in seconds.
+        resolution_s: greatest delay of an expiry, in seconds; None: `RESOLUTION_SECONDS`, as it is at that time.
     """
 
-    def __init__(self, clock: Clock, resolution_s: float = RESOLUTION_SECONDS) -> None:
+    def __init__(self, clock: Clock, resolution_s: float | None = None) -> None:
         self._clock = clock
         self._resolution_s = resolution_s
         self._entries: dict[int, tuple[float, Callable[[], object]]] = {}
@@ -60,7 +60,7 @@ class DeadlineSweep:
 
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._resolution_s, self._sweep)
+        self._timer = loop.call_later(self._resolution_s or RESOLUTION_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
         self._timer = None
