@@ -15,7 +15,7 @@ from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.branch.part_resets import PartResets
 from tarn_graveler.branch.records import BranchName
 
-__all__ = ["PART_GUARDS"]
+__all__ = ["PART_GUARDS", "RARE_PART_GUARDS"]
 
 
 def _forget_token(built_from: Branch, current: Branch, *made: Any, **how: Any) -> Branch:
@@ -71,14 +71,6 @@ PART_GUARDS: Sequence[Guard] = (
         runs=300,
     ),
     Guard(
-        "part-restores-commit",
-        "10",
-        "I1 I3 I5",
-        "a reset of a part leaves changes that are in the compacted listing",
-        (Weakening(tarn.block.committed, "head_rows", _restore_nothing),),
-        runs=300,
-    ),
-    Guard(
         "part-keeps-the-rest",
         "6",
         "I1 I3 I4",
@@ -95,6 +87,17 @@ PART_GUARDS: Sequence[Guard] = (
             Weakening(tarn_graveler.branch.part_resets, "after_lost_finish", _reuse),
             Weakening(tarn_graveler.branch.part_resets, "reset_part", _over_any),
         ),
+        runs=300,
+    ),
+)
+
+RARE_PART_GUARDS: Sequence[Guard] = (
+    Guard(
+        "part-restores-commit",
+        "10",
+        "I1 I3 I5",
+        "a reset of a part leaves changes that are in the compacted listing",
+        (Weakening(tarn.block.committed, "head_rows", _restore_nothing),),
         runs=300,
     ),
 )

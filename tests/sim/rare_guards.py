@@ -15,6 +15,7 @@ from tests.sim.expiry_guards import RARE_EXPIRY_GUARDS
 from tests.sim.lake_guards import RARE_LAKE_GUARDS
 from tests.sim.move_guards import RARE_MOVE_GUARDS
 from tests.sim.online_guards import RARE_ONLINE_GUARDS
+from tests.sim.part_guards import RARE_PART_GUARDS
 from tests.sim.upload_guards import RARE_UPLOAD_GUARDS
 
 from tarn.testing.faults.guards import Guard, Weakening
@@ -30,6 +31,7 @@ RARE_GUARDS: Sequence[Guard] = (
     *RARE_MOVE_GUARDS,
     *RARE_UPLOAD_GUARDS,
     *RARE_DROP_GUARDS,
+    *RARE_PART_GUARDS,
 )
 
 _FENCES = "tests/unit/graveler/test_collection_fences.py"
@@ -78,6 +80,8 @@ DETECTED_BY: Mapping[str, str] = {
     "::test_a_compacted_listing_has_its_pin_when_it_is_judged[compaction]",
     "moves-of-all-lives": "tests/unit/graveler/test_restored_branches.py"
     "::test_the_times_of_moves_increase_over_all_lives[restored]",
+    "part-restores-commit": "tests/unit/graveler/test_part_resets.py"
+    "::test_the_commits_content_comes_back_where_an_earlier_reset_had_folded_changes",
     "upload-of-its-life": "tests/unit/graveler/test_uploads_of_lives.py"
     "::test_an_upload_of_an_earlier_branch_is_not_listed_and_can_be_aborted",
     "drop-row-in-time": "tests/unit/graveler/test_cleaning.py"
