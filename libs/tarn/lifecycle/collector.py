@@ -21,6 +21,7 @@ from tarn.lifecycle.expiring import Expired, expire
 from tarn.lifecycle.graveler_run import GravelerRun
 from tarn.lifecycle.kept_objects import KeptObjects
 from tarn.lifecycle.marking import Lake, Run
+from tarn.lifecycle.other_store import in_this_store
 from tarn.lifecycle.outcomes import Outcome, Report
 from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.quarantine import Manifest, Tally, forget_runs, read_manifest, run_folder
@@ -233,7 +234,11 @@ class Collector:
         *,
         is_erasure: bool = False,
     ) -> AsyncIterator[tuple[Lake, Run, GravelerRun]]:
-        """Begins a run, and keeps its lease during the block. A block that fails ends the run as incomplete."""
+        """Begins a run, and keeps its lease during the block. A block that fails ends the run as incomplete.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: files are missing, and `blocks` is the store of another installation.
+        """
         run_id = self.ids.uuid7().hex()
         begun = self.clock.monotonic()
         record = await self.client.begin(
@@ -253,7 +258,10 @@ class Collector:
         )
         is_over = False
         try:
-            async with graveler.renewed():
+            async with (
+                graveler.renewed(),
+                in_this_store(self.blocks, lake.namespace, repository_id),
+            ):
                 yield lake, run, graveler
             is_over = True
         finally:

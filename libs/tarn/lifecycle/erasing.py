@@ -61,6 +61,7 @@ from tarn.lifecycle.erasure_files import (
 )
 from tarn.lifecycle.graveler_run import GravelerRun
 from tarn.lifecycle.marking import Lake, Run
+from tarn.lifecycle.other_store import refuse_other_store
 from tarn.lifecycle.outcomes import Outcome
 from tarn.lifecycle.quarantine import Tally
 from tarn.lifecycle.references import RootBatch
@@ -233,10 +234,12 @@ class Eraser:
         collections are held after a restore.
 
         Raises:
-            TarnError: ADDRESS_TOO_YOUNG, FEATURE_LEVEL; CORRUPT: the files of a plan are not those that were written.
+            TarnError: ADDRESS_TOO_YOUNG, FEATURE_LEVEL; CORRUPT: the files of a plan are not those that were written;
+                FAILED_PRECONDITION: the block store is that of another installation.
         """
         namespace = (await self.collector.record(repository_id)).storage_namespace
         blocks = self.collector.blocks
+        await refuse_other_store(blocks, namespace, repository_id)
         count = 0
         async for plan_id in plan_ids(blocks, namespace):
             if await has_begun(blocks, namespace, plan_id):

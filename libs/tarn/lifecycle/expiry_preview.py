@@ -19,6 +19,7 @@ from tarn.core.ids import MetarangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE
 from tarn.core.retention import Retention
 from tarn.lifecycle.expiring import published_commits, read_history
+from tarn.lifecycle.other_store import refuse_other_store
 from tarn.lifecycle.progress import Progress
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
@@ -100,9 +101,10 @@ async def preview_expiry(
 
     Raises:
         TarnError: any error of graveler or the store; CORRUPT: the history lacks a commit, or a metarange cannot be
-            read.
+            read; FAILED_PRECONDITION: the block store is that of another installation.
     """
     namespace = (await client.get(call(), repository_id)).storage_namespace
+    await refuse_other_store(blocks, namespace, repository_id)
     progress.begin("read the history")
     reader = _Reader(client, call, repository_id)
     history, rules = await read_history(reader, progress, retention)
