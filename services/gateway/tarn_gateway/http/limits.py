@@ -35,6 +35,7 @@ class HttpLimits:
         linger_s: how long a closing connection still discards incoming bytes, so that a reset does not
             destroy the answer in transit.
         tls_handshake_timeout_s: from accepting to the end of the TLS handshake.
+        tls_handshakes_max: TLS handshakes under way; beyond them the oldest one is closed.
     """
 
     connections_max: int = 10_000
@@ -55,3 +56,4 @@ class HttpLimits:
     drain_bytes_max: int = 256 * 1024
     linger_s: float = 2.0
     tls_handshake_timeout_s: float = 15.0
+    tls_handshakes_max: int = 1024

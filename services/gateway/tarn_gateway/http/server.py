@@ -15,6 +15,7 @@ from tarn_gateway.http.context import Exchange, Handler, Observer, OnError, Serv
 from tarn_gateway.http.limits import HttpLimits
 from tarn_gateway.http.request import Request
 from tarn_gateway.http.response import Response
+from tarn_gateway.http.tls_listener import TlsListener
 
 __all__ = ["Exchange", "Handler", "HttpServer", "Observer", "OnError", "bare_error"]
 
@@ -65,7 +66,7 @@ class HttpServer:
         self._context: ServerContext | None = None
         self._tasks = asyncio.TaskGroup()
         self._sweeper: asyncio.Task[None] | None = None
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[asyncio.AbstractServer | TlsListener] = []
 
     async def __aenter__(self) -> Self:
         self._context = self._make_context()
@@ -109,17 +110,28 @@ class HttpServer:
             OSError: the address cannot be bound.
         """
         context = self._entered()
-        listener = await context.loop.create_server(
-            lambda: Connection(context, self._spawn),
-            host,
-            port,
-            ssl=tls,
-            reuse_port=reuse_port or None,
-            backlog=backlog,
-            ssl_handshake_timeout=self._limits.tls_handshake_timeout_s if tls else None,
-        )
-        self._listeners.append(listener)
-        bound: int = listener.sockets[0].getsockname()[1]
+
+        def connect() -> Connection:
+            return Connection(context, self._spawn)
+
+        if tls is not None:
+            limits = self._limits
+            listener = TlsListener(
+                connect,
+                tls,
+                limits.tls_handshake_timeout_s,
+                limits.tls_handshakes_max,
+                self._spawn,
+            )
+            self._listeners.append(listener)
+            sockets = await listener.listen(host, port, reuse_port=reuse_port, backlog=backlog)
+        else:
+            server = await context.loop.create_server(
+                connect, host, port, reuse_port=reuse_port or None, backlog=backlog
+            )
+            self._listeners.append(server)
+            sockets = server.sockets
+        bound: int = sockets[0].getsockname()[1]
         return bound
 
     def _spawn(self, coroutine: Coroutine[object, object, None]) -> asyncio.Task[None]:

@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -188,6 +190,60 @@ async def test_an_early_refusal_over_tls_reaches_the_client(
     async with serving(handler, HttpLimits(linger_s=0.2), tls=tls) as stage:
         client = await stage.connect()
         assert (await client.ask(wire.put(bytes(1_000_000)))).body == b"no"
+
+
+async def answers(request: Request) -> Response:
+    return Response(200, [], b"yes")
+
+
+async def silent(stage: Any) -> Any:
+    """A connection whose client speaks no TLS."""
+    return await replace(stage, tls=None).connect()
+
+
+async def is_closed(client: Any) -> bool:
+    async with asyncio.timeout(10):
+        with suppress(ConnectionError):
+            while await client.reader.read(100):
+                pass  # an alert, then the end
+    return True
+
+
+async def test_beyond_the_bound_the_oldest_handshake_gives_way(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], serving: Serving, wire: Wire
+) -> None:
+    async with serving(answers, HttpLimits(tls_handshakes_max=2), tls=tls) as stage:
+        flood = [await silent(stage) for _ in range(3)]
+        assert await is_closed(flood[0])
+        client = await stage.connect()
+        assert (await client.ask(wire.get())).body == b"yes"
+        assert await is_closed(flood[1])
+        assert not flood[2].reader.at_eof()
+        assert (await client.ask(wire.get())).body == b"yes", "its handshake is over"
+
+
+async def test_a_client_that_speaks_no_tls_or_leaves_is_closed(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], serving: Serving, wire: Wire
+) -> None:
+    async with serving(answers, HttpLimits(tls_handshake_timeout_s=0.2), tls=tls) as stage:
+        plain, gone, mute = [await silent(stage) for _ in range(3)]
+        plain.writer.write(wire.get())
+        gone.writer.transport.abort()
+        assert await is_closed(plain)
+        assert await is_closed(mute), "after its time"
+        client = await stage.connect()
+        assert (await client.ask(wire.get())).body == b"yes"
+
+
+async def test_a_stop_ends_handshakes(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], serving: Serving
+) -> None:
+    async with serving(answers, tls=tls) as stage:
+        mute = await silent(stage)
+        await stage.server.drain(grace_s=5)
+        assert await is_closed(mute)
+        with pytest.raises(ConnectionError):
+            await silent(stage)
 
 
 async def test_no_answer_lets_a_browser_guess_its_type(serving: Serving, wire: Wire) -> None:
