@@ -10,6 +10,7 @@ import pytest
 from cassandra_proxies import Cluster, proxied
 from hypothesis import settings
 from slowness import SLOWNESS, scaled
+from tests.groups import group_of
 
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
@@ -42,28 +43,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = [item for item in items if item.get_closest_marker("long") is None]
     config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
     items[:] = kept
-
-
-FORMS = ("single", "separate")
-CASSANDRA_FORMS = ("one", "three")
-
-
-def group_of(nodeid: str) -> str:
-    """Tests of one group run on one worker, one after another.
-
-    Those that use a running Tarn go by its form, so that each form is started once; those on
-    Cassandra share its nodes; other tests with real processes go by their file; every other test is a
-    group of its own.
-    """
-    if nodeid.startswith(("tests/contract/test_kv_cassandra", "tests/system/cassandra/")):
-        return "cassandra"
-    if not nodeid.startswith("tests/system/"):
-        return nodeid
-    file, _, rest = nodeid.partition("::")
-    parameters = rest.rpartition("[")[2].rstrip("]").split("-") if "[" in rest else []
-    if set(CASSANDRA_FORMS) & set(parameters):
-        return "cassandra"
-    return next((form for form in FORMS if form in parameters), file)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,6 +4,8 @@ Tests that start real processes depend on how much of the machine they get. So t
 after all others; what passes only then is printed as FLAKY and listed in `.test-run/flaky.txt`, to be mended. A test of
 any other kind never runs twice: it fails for a reason, and the reason is found.
 
+`.test-run/seconds.txt` tells where the time of the run went, by group of a worker and by file.
+
 Time limits of tests grow with a factor that is measured at the start (`tests/harness/slowness.py`).
 """
 
@@ -34,7 +36,8 @@ def main(arguments: Sequence[str]) -> int:
     factor = os.environ.get(VARIABLE) or f"{measured():.2f}"
     os.environ[VARIABLE] = factor
     _say(f"time limits of tests are {factor} times those of an idle machine of reference")
-    status = _pytest("-n", "auto", "--dist", "loadgroup", "--durations=40", *arguments)
+    seconds = ("-p", "tests.where_time_goes", "--seconds-to", str(FOLDER / "seconds.txt"))
+    status = _pytest("-n", "auto", "--dist", "loadgroup", "--durations=40", *seconds, *arguments)
     failed = _failed()
     if status != TESTS_FAILED or not may_run_again(failed):
         return status

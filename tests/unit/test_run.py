@@ -71,7 +71,7 @@ def test_a_run_passes_only_if_every_failure_passes_alone(
     ]
 
 
-def test_failed_tests_are_written_to_a_file(tmp_path: Path) -> None:
+def test_failed_tests_and_seconds_are_written_to_files(tmp_path: Path) -> None:
     """By the real pytest, on two workers: of a call, a set-up and an end."""
     test = tmp_path / "test_it.py"
     test.write_text(
@@ -91,9 +91,15 @@ def test_failed_tests_are_written_to_a_file(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
     options = ["-p", "no:cacheprovider", "-p", "tests.failed_tests", "--failed-to", str(failed)]
+    seconds = tmp_path / "seconds.txt"
+    options += ["-p", "tests.where_time_goes", "--seconds-to", str(seconds)]
     done = subprocess.run(
         [*command, *options, str(test)], cwd=root, capture_output=True, check=False
     )
     assert done.returncode == TESTS_FAILED, done.stdout.decode()
     names = {line.rpartition("::")[2] for line in failed.read_text().splitlines()}
     assert names == {"test_bad", "test_set_up", "test_end", "test_at[x@y]"}
+    group, none, file = seconds.read_text().splitlines()
+    assert (group.split(maxsplit=1)[1], none) == ("each for itself", "")
+    assert file.endswith("test_it.py")
+    assert f"  {file.split(maxsplit=1)[1]}" in done.stdout.decode()
