@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -13,9 +14,16 @@ __all__ = ["Change", "Node", "Proposal", "Register"]
 
 @dataclass(slots=True)
 class Node:
-    """The plain partitions on one node."""
+    """The plain partitions on one node.
+
+    Attributes:
+        cells: of each bucket.
+        keys: of the cells of each bucket, in byte order.
+        dropped_us: by partition, until when all its cells are dropped.
+    """
 
     cells: dict[tuple[str, int], dict[bytes, Cell]] = field(default_factory=dict)
+    keys: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
     dropped_us: dict[str, int] = field(default_factory=dict)
     is_down: bool = False
     hints: list[Callable[[], None]] = field(default_factory=list)
@@ -25,8 +33,17 @@ class Node:
         if cell[0] <= self.dropped_us.get(place[0], -1):
             return
         row = self.cells.setdefault(place, {})
-        if key not in row or row[key] < cell:
+        if key not in row:
+            insort(self.keys.setdefault(place, []), key)
             row[key] = cell
+        elif row[key] < cell:
+            row[key] = cell
+
+    def between(self, place: tuple[str, int], start: bytes, end: bytes | None) -> list[bytes]:
+        """Returns the keys of a bucket with `start <= key < end`, in byte order."""
+        keys = self.keys.get(place, [])
+        last = len(keys) if end is None else bisect_left(keys, end)
+        return keys[bisect_left(keys, start) : last]
 
     def drop(self, partition: str, time_us: int) -> None:
         """Hides every cell of a partition up to a time."""
@@ -35,6 +52,7 @@ class Node:
             if place[0] == partition:
                 for key in [key for key, cell in row.items() if cell[0] <= time_us]:
                     del row[key]
+                self.keys[place] = sorted(row)
 
 
 class Register:

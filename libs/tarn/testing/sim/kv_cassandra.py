@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -192,21 +192,31 @@ class _Client:
         return self._faults.random.sample(up, _QUORUM)
 
     async def _quorum_cells(
-        self, what: str, place: tuple[str, int], wanted: Callable[[bytes], bool]
+        self, what: str, place: tuple[str, int], wanted: Callable[[Node], Iterable[bytes]]
     ) -> dict[bytes, Cell]:
-        """Returns the newest cells of a bucket on two nodes, and repairs both nodes."""
+        """Returns the newest cells of a bucket on two nodes, and repairs both nodes.
+
+        Args:
+            what: for the faults.
+            place: the bucket.
+            wanted: keys, in byte order; those that a node lacks are passed over.
+        """
         nodes = self._two_nodes()
         newest: dict[bytes, Cell] = {}
         for node in nodes:
             await self._faults.hop(what)
-            for key, cell in sorted(node.cells.get(place, {}).items()):
-                if wanted(key) and (key not in newest or newest[key] < cell):
+            cells = node.cells.get(place, {})
+            for key in wanted(node):
+                cell = cells.get(key)
+                if cell is not None and (key not in newest or newest[key] < cell):
                     newest[key] = cell
         dropped_us = max(node.dropped_us.get(place[0], -1) for node in nodes)
         newest = {key: cell for key, cell in newest.items() if cell[0] > dropped_us}
         for node in nodes:
+            cells = node.cells.get(place, {})
             for key, cell in newest.items():
-                node.put(place, key, cell)
+                if cells.get(key) is not cell:  # most nodes have it
+                    node.put(place, key, cell)
         return newest
 
     def now_us(self) -> int:
@@ -217,7 +227,9 @@ class _Client:
         self, place: tuple[str, int], wanted: Callable[[bytes], bool]
     ) -> dict[bytes, Cell]:
         """See `Coordinator`; runs before a write or at the same time."""
-        return await self._quorum_cells("write rows", place, wanted)
+        return await self._quorum_cells(
+            "write rows", place, lambda node: filter(wanted, node.between(place, b"", None))
+        )
 
     async def send(self, place: tuple[str, int], cells: Mapping[bytes, Cell]) -> None:
         """See `Coordinator`.
@@ -368,8 +380,8 @@ class _Client:
             places = sorted({self._place(partition, key) for key in keys})
             cells: dict[bytes, Cell] = {}
             for place in places:
-                own = frozenset(key for key in keys if self._place(partition, key) == place)
-                cells |= await self._quorum_cells("read rows", place, own.__contains__)
+                own = sorted({key for key in keys if self._place(partition, key) == place})
+                cells |= await self._quorum_cells("read rows", place, lambda _, own=own: own)  # type: ignore[misc]
             self._stamps.saw(cells)
             for key in keys:
                 cell = cells.get(key)
@@ -456,7 +468,9 @@ class _Client:
                 cells = await self._quorum_cells(
                     "scan",
                     (partition.name, bucket),
-                    lambda k: k >= start and (end is None or k < end),
+                    lambda node, bucket=bucket: node.between(  # type: ignore[misc]
+                        (partition.name, bucket), start, end
+                    ),
                 )
                 rows += [(key, value) for key, (_, value, live) in cells.items() if live]
         await self._faults.hop("scan")
