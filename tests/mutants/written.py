@@ -6,8 +6,9 @@ from typing import Final
 from tests.mutants.applying import Written
 from tests.mutants.written_graveler import GRAVELER
 from tests.mutants.written_lifecycle import LIFECYCLE
+from tests.mutants.written_merges import MERGES
 from tests.mutants.written_stores import STORES
 
 __all__ = ["WRITTEN"]
 
-WRITTEN: Final[Sequence[Written]] = (*GRAVELER, *LIFECYCLE, *STORES)
+WRITTEN: Final[Sequence[Written]] = (*GRAVELER, *LIFECYCLE, *MERGES, *STORES)
