@@ -42,14 +42,16 @@ ROOT: Final = Path(__file__).parents[2]
 MUTANT_ENV: Final = "TARN_MUTANT"
 HITS_ENV: Final = "TARN_MUTANTS_HITS"
 
-# The mutated folders, and the prefix of the modules in them.
+# The mutated folders, and the prefix of the modules in them. `drawing.py` lists modules of which none is drawn.
 TARGETS: Final = {
     "services/graveler/tarn_graveler": "tarn_graveler",
-    "services/gateway/tarn_gateway/operations": "tarn_gateway.operations",
+    "services/gateway/tarn_gateway": "tarn_gateway",
     "libs/tarn/core": "tarn.core",
     "libs/tarn/aio": "tarn.aio",
     "libs/tarn/kv": "tarn.kv",
     "libs/tarn/block": "tarn.block",
+    "libs/tarn/backup": "tarn.backup",
+    "cli/tarn_cli": "tarn_cli",
 }
 _HIT: Final = "__tarn_hit__"
 

@@ -62,6 +62,10 @@ WEIGHTS: Final[Sequence[tuple[str, float]]] = (
     # The code that the promises depend on.
     ("tarn_graveler.*", _PROTOCOL_WEIGHT),
     ("tarn_gateway.operations.*", 2.0),
+    # Only written mutations change these.
+    ("tarn_gateway.*", 0.0),
+    ("tarn.backup.*", 0.0),
+    ("tarn_cli.*", 0.0),
     ("tarn.core.branch", _PROTOCOL_WEIGHT),
     ("tarn.core.entry", 2.0),
     ("tarn.core.listing.newest", 2.0),

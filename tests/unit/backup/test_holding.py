@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from backup_lab import BackupLab
 
 from tarn.backup.holding import RENEW_SECONDS, holding
 from tarn.core.collection import hold
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import RepositoryKeys
 
 DAY_S = 86_400
@@ -74,3 +76,25 @@ async def test_a_repository_whose_deletion_has_begun_gets_no_record(lab: BackupL
     async with holding(lab.kv, [lab.keys], lab.lake.clock):
         pass
     assert await lab.kv.get_many(lab.keys.refs, [RepositoryKeys.COLLECTION]) == [None]
+
+
+async def test_a_hold_that_cannot_be_renewed_ends_the_work(
+    lab: BackupLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection may run from then on, and delete what the backup refers to."""
+
+    async def refuse(*_: object) -> None:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store is away")
+
+    is_ended = False
+
+    async def work() -> None:
+        nonlocal is_ended
+        async with holding(lab.kv, [lab.keys], lab.lake.clock):
+            monkeypatch.setattr(lab.kv, "set_if", refuse)
+            await renewed(lab)
+            is_ended = True
+
+    with pytest.raises(TarnError, match="the store is away"):
+        await work()
+    assert not is_ended

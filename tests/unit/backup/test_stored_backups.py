@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from backup_lab import INSTALLATION, BackupLab
 
+from tarn.backup import bucket
 from tarn.backup.bucket import BucketTarget
 from tarn.backup.chunks import Chunker, pack, unpack_chunk
 from tarn.backup.manifest import Manifest, encode_index, manifest_file
-from tarn.backup.marks import MARK_US, begin_backup, begun_file
-from tarn.backup.pruning import prune
+from tarn.backup.marks import MARK_US
 from tarn.backup.restoring import restore
 from tarn.backup.stored import backup_ids, check_files, open_backup
 from tarn.backup.target import FolderTarget, Target
@@ -108,13 +108,6 @@ async def test_a_folder_is_private_and_leaves_no_drafts(tmp_path: Path) -> None:
     assert not await target.has("chunks/ab/x.zst")
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
-    if request.param == "folder":
-        return FolderTarget(tmp_path / "target")
-    return BucketTarget(MemBlockStore(ManualClock()), "mem://backups")
-
-
 async def test_a_second_backup_writes_what_is_new(lab: BackupLab, target: Target) -> None:
     lab.target = target
     await lab.put("a", 1)
@@ -132,47 +125,6 @@ async def test_a_second_backup_writes_what_is_new(lab: BackupLab, target: Target
             assert await lake.get("b") == size
 
 
-async def test_a_prune_leaves_what_the_kept_backups_need(lab: BackupLab, target: Target) -> None:
-    lab.target = target
-    made = []
-    await lab.lake.graveler.cleaning.drop_due()  # the first pass makes the checkpoint
-    for size in (1, 2, 3):
-        await lab.put("a", size)
-        lab.lake.clock.advance(1)
-        made.append((await lab.back_up()).backup_id)
-    done = await prune(target, 1, lab.lake.clock, SeededIds(lab.lake.clock))
-    assert (done.kept, done.removed) == ((made[2],), (made[0], made[1]))
-    assert done.chunks == 2
-    assert await backup_ids(target) == [made[2]]
-    left = [name async for name in target.files("backups")]
-    assert {name.split("/")[1] for name in left} == {made[2]}
-    assert await check_files(await open_backup(target), 2) == []
-    async with lab.served(await lab.restored()) as lake:
-        assert await lake.get("a") == 3
-
-
-async def test_a_prune_and_an_unfinished_backup_exclude_each_other(lab: BackupLab) -> None:
-    await lab.back_up()
-    ids, clock = SeededIds(lab.lake.clock), lab.lake.clock
-    unfinished = "20261123T090000Z-0000000000"
-    await begin_backup(lab.target, unfinished, clock.now_us())
-    with pytest.raises(TarnError, match="is being made"):
-        await prune(lab.target, 1, clock, ids)
-    assert [name async for name in lab.target.files("prunes")] == []
-    # A process that died does not keep prunes away for ever, and its files go.
-    clock.advance(MARK_US / 1_000_000)
-    await prune(lab.target, 1, clock, ids)
-    assert not await lab.target.has(begun_file(unfinished))
-
-    mark = json.dumps({"begin_time_us": clock.now_us()}).encode()
-    await lab.target.put("prunes/x.json", mark)
-    clock.advance(1)
-    with pytest.raises(TarnError, match="prune"):
-        await lab.back_up()
-    clock.advance(MARK_US / 1_000_000)
-    await lab.back_up()
-
-
 async def test_a_backup_that_takes_more_than_a_day_has_no_manifest(lab: BackupLab) -> None:
     is_first = True
 
@@ -187,15 +139,28 @@ async def test_a_backup_that_takes_more_than_a_day_has_no_manifest(lab: BackupLa
     assert await backup_ids(lab.target) == []
 
 
-async def test_a_prune_removes_nothing_if_a_kept_backup_is_damaged(lab: BackupLab) -> None:
-    old = await lab.back_up()
+async def test_a_chunk_that_lost_its_content_is_written_again(lab: BackupLab) -> None:
+    """A file system may lose what was written shortly before a crash."""
+    await lab.back_up()
+    chunk = min((lab.target_path / "chunks").rglob("*.zst"))
+    chunk.write_bytes(b"")
     lab.lake.clock.advance(1)
-    new = await lab.back_up()
-    (lab.target_path / new.index[0].name).write_bytes(b"damage")
-    with pytest.raises(TarnError):
-        await prune(lab.target, 1, lab.lake.clock, SeededIds(lab.lake.clock))
-    assert await backup_ids(lab.target) == [old.backup_id, new.backup_id]
-    assert await check_files(await open_backup(lab.target, old.backup_id), 2) == []
+    await lab.back_up()
+    assert await check_files(await open_backup(lab.target), 2) == []
+
+
+async def test_all_files_of_a_bucket_are_listed_and_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bucket, "_PAGE", 3)
+    target = BucketTarget(MemBlockStore(ManualClock()), "mem://backups")
+    for count in (3, 7):
+        names = [f"chunks/{number:02}/x.zst" for number in range(count)]
+        for name in (*names, "backups/x"):
+            await target.put(name, b"1")
+        assert [name async for name in target.files("chunks")] == names
+        await target.delete(names)
+        assert [name async for name in target.files("chunks")] == []
 
 
 async def test_damaged_and_missing_chunks_are_named(lab: BackupLab) -> None:
@@ -227,6 +192,17 @@ async def test_a_changed_manifest_is_refused(lab: BackupLab) -> None:
     newer = json.dumps({"format": "tarn backup", "version": 3}).encode()
     with pytest.raises(TarnError, match="version 3"):
         Manifest.decode(newer)
+
+
+async def test_a_manifest_of_another_backup_is_refused(lab: BackupLab) -> None:
+    first = await lab.back_up()
+    lab.lake.clock.advance(1)
+    second = await lab.back_up()
+    older, newer = (lab.target_path / manifest_file(each.backup_id) for each in (first, second))
+    newer.write_bytes(older.read_bytes())
+    with pytest.raises(TarnError, match="belongs to backup") as caught:
+        await open_backup(lab.target)
+    assert caught.value.kind is Kind.CORRUPT
 
 
 async def test_a_replaced_index_is_refused(lab: BackupLab) -> None:

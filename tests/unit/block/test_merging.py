@@ -440,14 +440,30 @@ async def test_a_page_that_finds_no_conflict_ends_after_some_ranges(
     assert await lake.conflicts(sides, 1000) == []
 
 
-async def test_a_page_does_not_open_ranges_before_its_beginning(tmp_path: Path) -> None:
-    """Without an ancestor, both listings are one segment of many ranges."""
+async def one_segment(lake: Lake) -> MergeSides:
+    """95 paths are in conflict, in one segment of twenty ranges: the destination is cut five paths earlier."""
+    paths = [*(f"a{number}" for number in range(5)), *numbered(95)]
+    dest = {path: sample_entry(1000) for path in paths}
+    return MergeSides(None, await lake.add(numbered(95)), await lake.add(dest))
+
+
+async def test_a_page_that_ends_within_a_segment_goes_on_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = Lake(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
-    source, dest = numbered(95), {path: sample_entry(1000) for path in numbered(95)}
-    sides = MergeSides(None, await lake.add(source), await lake.add(dest))
+    sides = await one_segment(lake)
+    monkeypatch.setattr(merging, "_PAGE_RANGES_MAX", 6)
+    page = await lake.committed.merge_conflicts(SPACE, sides)
+    assert 0 < len(page.paths) < 95
+    assert [conflict[0] for conflict in await lake.conflicts(sides, 1000)] == list(numbered(95))
+
+
+async def test_a_page_does_not_open_ranges_before_its_beginning(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
+    sides = await one_segment(lake)
     lake.store.forget()
     page = await lake.machine().merge_conflicts(SPACE, sides, after="k00079")
-    assert page.paths == list(source)[80:]
+    assert page.paths == list(numbered(95))[80:]
     assert len(ranges_in(lake.store.reads)) == 4
 
 

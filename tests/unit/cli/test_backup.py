@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tarn.kv.embedded import open_embedded
+from tarn.kv.embedded.files import WriteLock
 from tarn.kv.keys import AuthKeys, InstallationKeys
 from tarn.kv.port import Group
 from tarn_auth.secret_box import SecretBox
@@ -78,12 +79,15 @@ def test_create_list_verify_and_prune(data: Path, tmp_path: Path) -> None:
     assert len(tarn("list", target)) == 1
 
 
-def test_verify_names_what_is_damaged(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("files_only", [True, False])
+def test_verify_names_what_is_damaged(data: Path, tmp_path: Path, files_only: bool) -> None:
     target = tmp_path / "target"
     made = tarn("create", target, "--data-dir", data)
+    verify = ["verify", target, "--backup", made["backup"]]
+    verify += ["--files-only"] if files_only else ["--data-dir", data]
     chunk = min((target / "chunks").rglob("*.zst"))
     chunk.unlink()
-    found = tarn("verify", target, "--files-only", "--backup", made["backup"], code=Exit.FINDINGS)
+    found = tarn(*verify, code=Exit.FINDINGS)
     assert (found["findings"], chunk.name in found["details"][0]) == (1, True)
 
 
@@ -103,6 +107,19 @@ def test_restore_needs_the_secret_and_an_empty_store(data: Path, tmp_path: Path)
     assert tarn("create", target, "--data-dir", new)["new_chunks"] == 0
     other = tmp_path / "other"
     assert tarn(*restore, other, "--without-secret")["rows"] == 3
+
+
+def test_restore_needs_the_store_alone(data: Path, tmp_path: Path) -> None:
+    target, new = tmp_path / "target", tmp_path / "new"
+    tarn("create", target, "--data-dir", data)
+    put_secret(new, SECRET)
+    file = new / "kv" / "tarn.db"
+    file.parent.mkdir()
+    running = WriteLock(file)
+    refused = tarn("restore", target, "--data-dir", new, code=Exit.CONFLICT)
+    assert "another process has it open; stop Tarn first" in refused
+    running.close()
+    assert tarn("restore", target, "--data-dir", new)["rows"] == 3
 
 
 def test_what_is_not_there_is_named(data: Path, tmp_path: Path) -> None:

@@ -34,16 +34,16 @@ class _Graveler:
     def __init__(self) -> None:
         self.quotas: list[pb.Quota] = []
         self.user = pb.QuotaLimits()
-        self.fails = False
+        self.fails_at: int | None = None
 
     async def list_quotas(
         self, call: Call, *, page_size: int, page_token: str
     ) -> pb.ListQuotasResponse:
         assert page_size
         assert call.caller_token == "token"
-        if self.fails:
-            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no answer")
         at = int(page_token or 0)
+        if at == self.fails_at:
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no answer")
         more = str(at + 1) if at + 1 < len(self.quotas) else ""
         return pb.ListQuotasResponse(
             quotas=self.quotas[at : at + 1], next_page_token=more, user_default=self.user
@@ -151,13 +151,24 @@ async def test_a_changed_limit_counts_from_its_reading() -> None:
     assert lab.admitted() == 100
 
 
-async def test_limits_stay_in_force_while_graveler_does_not_answer() -> None:
+@pytest.mark.parametrize("page", [0, 1])
+async def test_limits_stay_in_force_while_graveler_does_not_answer(page: int) -> None:
+    """Also those on later pages than the last one that it answered."""
     lab = _Lab()
+    await lab.limit("user", "bob", requests=1)
     await lab.limit("repository", "lake", requests=1)
-    lab.graveler.fails = True
+    lab.graveler.fails_at = page
     with pytest.raises(TarnError):
         await lab.rates.refresh()
     assert lab.admitted() == 1
+
+
+async def test_a_reading_of_the_same_limits_fills_no_bucket() -> None:
+    lab = _Lab()
+    await lab.limit("repository", "lake", requests=3)
+    assert lab.admitted() == 3
+    await lab.rates.refresh()
+    assert lab.admitted() == 0
 
 
 async def test_each_gateway_enforces_its_share_of_the_bytes() -> None:

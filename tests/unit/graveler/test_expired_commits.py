@@ -19,6 +19,7 @@ from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Partition
 from tarn.kv.records import encode_branch
 from tarn.testing.faults.gates import GatedKv
+from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.collection.expired import READ_CACHE_SECONDS
 from tarn_graveler.versioning.merges import Destination, MergeRequest, PickRequest
@@ -325,6 +326,28 @@ async def test_nothing_brings_an_expired_commit_back(lake: Lake, name: str) -> N
     for ref in ("other", "v1"):
         with pytest.raises(TarnError, match="does not exist"):
             await lake.graveler.refs.resolve(lake.repository, ref)
+
+
+async def test_a_revert_of_a_merge_looks_at_the_parent_that_it_takes_entries_from(
+    lake: Lake,
+) -> None:
+    first = await commit(lake, "a", 1)
+    await lake.graveler.branches.create(lake.branch(OTHER), first)
+    await lake.put("b", 2, OTHER)
+    request = CommitRequest("ann", "b")
+    source = (await lake.graveler.committing.commit(lake.branch(OTHER), request)).commit_id
+    await commit(lake, "c", 3)
+    merges = lake.graveler.merges
+    merged = (await merges.merge(lake.main, MergeRequest(source, "ann", "merge"))).commit_id
+    await lake.graveler.branches.delete(lake.branch(OTHER), keep)
+    await forget_reflog(lake)
+    await expire(lake, source)
+    error = await refused(
+        merges.revert(lake.main, PickRequest(merged, "ann", "undo", parent_number=2))
+    )
+    assert source in error.message
+    await merges.revert(lake.main, PickRequest(merged, "ann", "undo", parent_number=1))
+    assert await lake.get("b") is None
 
 
 @pytest.mark.parametrize("gap", [0, 1, 5])

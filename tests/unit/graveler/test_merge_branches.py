@@ -138,8 +138,8 @@ async def test_a_preview_leaves_no_trace(
     assert await written(lake, replicas) == before
 
 
-async def test_conflicts_are_paged_with_both_sides_and_the_base(service: Service) -> None:
-    """Also if the branch moves between two pages: the second one reads the commits of the first."""
+async def conflicting(service: Service) -> list[str]:
+    """Writes `side`, whose merge into main has 25 conflicts; returns their paths."""
     graveler, admin = service.graveler, service.admin
     paths = [f"p/{number:02}" for number in range(25)]
     for branch, size in (("main", 1), ("side", 2), ("main", 3)):
@@ -148,6 +148,13 @@ async def test_conflicts_are_paged_with_both_sides_and_the_base(service: Service
         for path in paths:
             await service.put(path, size, branch)
         await graveler.create_commit(admin, "lake", branch, str(size))
+    return paths
+
+
+async def test_conflicts_are_paged_with_both_sides_and_the_base(service: Service) -> None:
+    """Also if the branch moves between two pages: the second one reads the commits of the first."""
+    graveler, admin = service.graveler, service.admin
+    paths = await conflicting(service)
     first = await graveler.preview_merge(admin, "lake", "main", "side", page_size=10)
     assert (first.conflict_count, len(first.conflicts)) == (25, 10)
     await service.put(paths[12], 2)
@@ -161,6 +168,23 @@ async def test_conflicts_are_paged_with_both_sides_and_the_base(service: Service
         for each in found
     }
     assert sizes == {(1, 2, 3)}
+
+
+async def test_a_choice_decides_conflicts_on_every_page(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    paths = await conflicting(service)
+    choices = [pb.ConflictChoice(pattern="p/?5", side=pb.MERGE_SIDE_SOURCE)]
+    first = await graveler.preview_merge(
+        admin, "lake", "main", "side", choices=choices, page_size=10
+    )
+    assert first.conflict_count == 23
+    found = [
+        each.path
+        async for each in graveler.all_conflicts(
+            lambda: admin, "lake", first, choices=choices, page_size=10
+        )
+    ]
+    assert found == [path for path in paths if not path.endswith("5")]
 
 
 def _size(packed: bytes) -> int:

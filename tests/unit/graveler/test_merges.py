@@ -52,7 +52,7 @@ async def merge(
     return await lake.graveler.merges.merge(lake.branch(into), request)
 
 
-def pick(commit_id: CommitId, parent_number: int = 0, **options: bool) -> PickRequest:
+def pick(commit_id: CommitId, parent_number: int = 0, **options: object) -> PickRequest:
     return PickRequest(commit_id, "ann", "pick", parent_number, **options)  # type: ignore[arg-type]
 
 
@@ -274,3 +274,16 @@ async def test_a_commit_without_two_parents_takes_number_one_and_no_other(lake: 
     assert error.reason is Reason.INVALID_ARGUMENT
     await lake.graveler.merges.revert(lake.main, pick(bad, 1))
     assert await content(lake) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("of", "note"), [("revert", REVERT_OF), ("cherry_pick", CHERRY_PICKED_FROM)]
+)
+async def test_a_callers_metadata_does_not_replace_the_note_of_the_commit(
+    lake: Lake, of: str, note: str
+) -> None:
+    commit_id = await committed(lake, {"a": 1})
+    apply: Callable[..., Awaitable[NewHead]] = getattr(lake.graveler.merges, of)
+    given = (("job", "x"), (note, "0" * 64))
+    new = await apply(lake.main, pick(commit_id, metadata=given, allow_empty=True))
+    assert new.commit.metadata == (("job", "x"), (note, commit_id))

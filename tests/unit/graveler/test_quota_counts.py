@@ -80,6 +80,15 @@ async def test_a_limit_refuses_only_what_uses_more_of_it(lake: Lake) -> None:
     await put(lake, "y")
 
 
+async def test_uploads_under_way_beyond_a_lowered_limit_refuse_no_object(lake: Lake) -> None:
+    admission = lake.graveler.admission
+    await limit(lake, uploads=2)
+    with await admission.upload(lake.repository), await admission.upload(lake.repository):
+        await limit(lake, uploads=1, staged_objects=1)
+        await put(lake, "x")
+        assert await refused(put(lake, "y")) == "staged_objects"
+
+
 async def test_an_object_without_bytes_is_refused_once_the_bytes_are_used_up(lake: Lake) -> None:
     await limit(lake, staged_bytes=5)
     await put(lake, "a", 5)
