@@ -33,6 +33,16 @@ if TYPE_CHECKING:  # Spark takes a second to import; `--help` does without
 __all__ = ["gc", "main", "session_builder"]
 
 
+def _pairs(
+    _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Parses KEY=VALUE."""
+    for each in given:
+        if "=" not in each:
+            raise click.UsageError(f"--conf takes KEY=VALUE, not {each!r}")
+    return tuple((key, value) for key, _, value in (each.partition("=") for each in given))
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @session_options
 @click.option(
@@ -52,6 +62,7 @@ __all__ = ["gc", "main", "session_builder"]
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
+    callback=_pairs,
     help="A setting of Spark; may be given more than once.",
 )
 @click.pass_context
@@ -60,7 +71,7 @@ def gc(
     /,
     repositories: tuple[str, ...],
     master: str,
-    settings: tuple[str, ...],
+    settings: tuple[tuple[str, str], ...],
     **values: Any,  # noqa: ANN401 - click's values
 ) -> None:
     """Do the phase that is due in these repositories, or in all, on Spark: sweep the last mark, or mark.
@@ -110,20 +121,16 @@ def _is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _started(plan: CollectionPlan, master: str, settings: Sequence[str]) -> SparkSession:
+def _started(plan: CollectionPlan, master: str, settings: Sequence[tuple[str, str]]) -> SparkSession:
     """Starts Spark.
 
     Raises:
         CliError: USAGE, the executors could not reach the block store.
-        UsageError: a setting without `=`.
     """
     if master:
         _refuse_far(plan, master)
     builder = session_builder(master)
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise click.UsageError(f"--conf takes KEY=VALUE, not {setting!r}")
+    for key, value in settings:
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     try:

@@ -32,7 +32,7 @@ from tarn_graveler.versioning.merges import Merges
 # pytest-timeout raises inside a simulated task, which then looks like a defect. Ten seeds take 10 s here.
 pytestmark = pytest.mark.timeout(600)
 
-_SEEDS = (*range(34), 37, 49, 52, 64, 80, 88)
+_SEEDS = (*range(34), 37, 49, 52, 64, 80, 81, 88)
 """The last ones detect missing guards."""
 _SEEDS_OF_MAKE = 200
 _AT_A_TIME = 9

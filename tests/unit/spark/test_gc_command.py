@@ -28,6 +28,7 @@ def code_of(*arguments: str) -> int:
 def test_wrong_options_end_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], told: str
 ) -> None:
+    (tmp_path / "blocks").mkdir()
     assert code_of("--data-dir", str(tmp_path), *arguments) == 2
     assert told in capsys.readouterr().err
 
