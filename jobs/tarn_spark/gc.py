@@ -121,7 +121,9 @@ def _is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _started(plan: CollectionPlan, master: str, settings: Sequence[tuple[str, str]]) -> SparkSession:
+def _started(
+    plan: CollectionPlan, master: str, settings: Sequence[tuple[str, str]]
+) -> SparkSession:
     """Starts Spark.
 
     Raises:

@@ -117,6 +117,29 @@ def test_everything_works_inside_the_cluster(cluster: Cluster, repository: str) 
     assert load.commit_failures == {}
 
 
+def test_s3_is_served_by_tls_only(cluster: Cluster) -> None:
+    """By a certificate that is valid for each name of the Service, and that no client takes without its authority."""
+    code = (
+        "import os, ssl, urllib.error, urllib.request as u\n"
+        "trusted = ssl.create_default_context(cafile=os.environ['AWS_CA_BUNDLE'])\n"
+        "def status(host, context, scheme='https'):\n"
+        "    try:\n"
+        "        return u.urlopen(f'{scheme}://{host}:8000/', timeout=20, context=context).status\n"
+        "    except urllib.error.HTTPError as error:\n"
+        "        return error.code\n"
+        "    except (OSError, u.http.client.HTTPException) as error:\n"
+        "        return type(error).__name__\n"
+        "names = ['gateway', 'gateway.tarn', 'gateway.tarn.svc', 'gateway.tarn.svc.cluster.local']\n"
+        "print(*[status(name, trusted) for name in names])\n"
+        "print(status('gateway', ssl.create_default_context()), status('gateway', None, 'http'))\n"
+    )
+    lines = cluster.run("tls", f'python3 -c "{code}"').splitlines()
+    assert lines[0].split() == ["403"] * 4, "an answer to a request without a signature"
+    untrusted, plain = lines[1].split()
+    assert untrusted == "URLError"
+    assert plain in ("URLError", "RemoteDisconnected", "BadStatusLine", "ConnectionResetError")
+
+
 def test_the_shell_is_the_administrators_command_line(cluster: Cluster) -> None:
     """By the commands of the README, and one call to each service."""
     with cluster.shell():

@@ -46,7 +46,8 @@ SERVICES = ("auth", "graveler", "gateway", "compactor")
 STORES = ("cassandra", "bucket")
 VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 TOOLS = f"localhost/tarn/tools:{VERSION}"
-ENDPOINT = f"http://gateway.{NAMESPACE}.svc:8000"
+ENDPOINT = f"https://gateway.{NAMESPACE}.svc:8000"
+S3_CA = "/etc/tarn/s3/ca.crt"
 JOBS = ROOT / "deploy" / "k8s" / "jobs"
 CLIENT = MappingProxyType({"tarn/client": "true"})
 """Labels of pods that may call the services."""
@@ -455,9 +456,15 @@ class Cluster:
             for name, key in admin.items()
         ]
         plain = {"TARN_SERVER": "graveler:8102", "TARN_AUTH_SERVER": "auth:8101"}
+        plain |= {"TARN_ENDPOINT": ENDPOINT, "TARN_ENDPOINT_CA": S3_CA, "AWS_CA_BUNDLE": S3_CA}
         plain |= {f"TARN_RPC_TLS_{part}": f"/etc/tarn/tls/{file}" for part, file in _TLS.items()}
         variables += [{"name": name, "value": value} for name, value in plain.items()]
-        mounts = {"tmp": "/tmp", "tls": "/etc/tarn/tls", "scripts": "/opt/load"}
+        mounts = {
+            "tmp": "/tmp",
+            "tls": "/etc/tarn/tls",
+            "s3": str(Path(S3_CA).parent),
+            "scripts": "/opt/load",
+        }
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -496,6 +503,7 @@ class Cluster:
                 "volumes": [
                     {"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}},
                     {"name": "tls", "secret": {"secretName": "tarn-tls-client"}},
+                    {"name": "s3", "configMap": {"name": "tarn-s3-ca"}},
                     {"name": "scripts", "configMap": {"name": "cluster-test"}},
                 ],
             },

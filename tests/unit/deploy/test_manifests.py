@@ -116,6 +116,10 @@ def test_every_object_is_valid(overlay: str) -> None:
         ("HTTPRoute", ("spec", "rules", 0, "timeouts", "request"), "0"),
         ("HTTPRoute", ("spec", "parentRefs", 0, "section"), "https"),
         ("HTTPRoute", ("apiVersion",), "gateway.networking.k8s.io/v1beta1"),
+        ("BackendTLSPolicy", ("apiVersion",), "gateway.networking.k8s.io/v1alpha3"),
+        ("BackendTLSPolicy", ("spec", "targetRef"), {}),
+        ("BackendTLSPolicy", ("spec", "validation", "hostname"), "https://gateway"),
+        ("BackendTLSPolicy", ("spec", "validation", "caCertificateRefs", 0, "kind"), "Secret"),
     ],
 )
 def test_a_mistake_in_a_custom_resource_is_found(
@@ -303,6 +307,58 @@ def test_services_authenticate_each_other(overlay: str, service: str, tmp_path: 
     assert {str(file.parent) for file in files if file} == {mounts["tls"]}
     volumes = {each["name"]: each for each in pods(overlay)[service]["spec"]["volumes"]}
     assert volumes["tls"]["secret"]["secretName"] == f"tarn-tls-{service}"
+
+
+@every_overlay
+def test_s3_is_served_by_tls(overlay: str, tmp_path: Path) -> None:
+    """By a certificate that is not the one by which auth knows a gateway; only its two files are mounted."""
+    tls = configuration(overlay, "gateway", tmp_path).gateways.s3.tls
+    assert tls.cert is not None
+    assert tls.key is not None
+    spec = pods(overlay)["gateway"]["spec"]
+    mounts = {each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
+    assert {str(tls.cert.parent), str(tls.key.parent)} == {mounts["endpoint"]}
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    assert volumes["endpoint"]["secret"]["secretName"] == "tarn-tls-endpoint"
+    assert {each["path"] for each in volumes["endpoint"]["secret"]["items"]} == {
+        tls.cert.name,
+        tls.key.name,
+    }
+    (port,) = named(overlay, "Service")["gateway"]["spec"]["ports"]
+    assert port["appProtocol"] == "https"
+
+
+@every_overlay
+def test_the_bucket_is_reached_by_tls(overlay: str, tmp_path: Path) -> None:
+    """Whoever has its keys may check its certificate by an authority of its own."""
+    for name, template in pods(overlay).items():
+        volumes = {each["name"]: each for each in template["spec"].get("volumes", ())}
+        if "bucket" not in volumes:
+            continue
+        assert volumes["bucket-ca"]["secret"]["secretName"] == "tarn-bucket-ca"
+        for container in template["spec"]["containers"]:
+            mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+            assert mounts["bucket-ca"] == "/etc/tarn/bucket-ca", name
+    s3 = configuration(overlay, "gateway", tmp_path).blockstore.s3
+    assert s3.endpoint is None or s3.endpoint.startswith("https://")
+    if "bucket" in named(overlay, "StatefulSet"):
+        assert s3.endpoint == "https://bucket:8000"
+        assert str(s3.tls.ca) == "/etc/tarn/bucket-ca/ca.crt"
+        env = environment(overlay, "bucket")
+        mounts = {
+            each["name"]: each["mountPath"]
+            for each in pods(overlay)["bucket"]["spec"]["containers"][0]["volumeMounts"]
+        }
+        for part, file in (("CERT", "tls.crt"), ("KEY", "tls.key")):
+            assert env[f"TARN_GATEWAYS_S3_TLS_{part}"] == f"{mounts['endpoint']}/{file}"
+
+
+@pytest.mark.parametrize("folder", [*OVERLAYS, *JOBS])
+def test_nothing_speaks_s3_without_tls(folder: str) -> None:
+    """In no variable, command or setting of any object. Spans are no S3 (docs/operate/metrics.md), nor are queries."""
+    text = yaml.safe_dump_all(objects(folder))
+    found = set(re.findall(r"http://([a-z0-9.-]+:\d+)", text))
+    assert found <= {"otel-collector:4317", "prometheus:9090"}
 
 
 @every_overlay

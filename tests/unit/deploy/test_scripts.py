@@ -83,16 +83,16 @@ def cluster(tmp_path: Path) -> Cluster:
 def test_pods_roll_exactly_when_a_secret_changes_that_they_read_at_the_start(
     cluster: Cluster,
 ) -> None:
-    """Grafana has its password as a variable, and this gateway the certificate of its endpoint as a file."""
+    """Grafana has its password as a variable, and this gateway a file that an overlay adds."""
     for name in ("auth", "gateway", "grafana"):
         cluster.add("deployments", name, named("dev-monitoring", "Deployment")[name])
     gateway = yaml.safe_load((cluster.folder / "deployments" / "gateway").read_text())
     volumes = gateway["spec"]["template"]["spec"]["volumes"]
-    for name in ("tarn-tls-s3", "tarn-bucket-ca"):
+    for name in ("of-an-overlay", "tarn-cassandra-tls"):
         volumes.append({"name": name, "secret": {"secretName": name}})
     cluster.add("deployments", "gateway", gateway)
-    reloaded = ("tarn-installation", "tarn-tls-gateway", "tarn-bucket-ca")
-    for name in ("tarn-tls-s3", "tarn-grafana", *reloaded):
+    reloaded = ("tarn-installation", "tarn-tls-gateway", "tarn-tls-endpoint", "tarn-bucket-ca")
+    for name in ("of-an-overlay", "tarn-grafana", "tarn-cassandra-tls", *reloaded):
         cluster.secret(name, key="b2xk")
 
     def rolled() -> set[str]:
@@ -107,10 +107,10 @@ def test_pods_roll_exactly_when_a_secret_changes_that_they_read_at_the_start(
 
     assert rolled() == {"gateway", "grafana"}, "the first run notes what is there"
     assert rolled() == set()
-    for name in reloaded:
+    for name in (*reloaded, "tarn-cassandra-tls"):
         cluster.secret(name, key="bmV3")
     assert rolled() == set(), "the services read these again"
-    cluster.secret("tarn-tls-s3", key="bmV3")
+    cluster.secret("of-an-overlay", key="bmV3")
     assert rolled() == {"gateway"}
     cluster.secret("tarn-grafana", key="bmV3")
     assert rolled() == {"grafana"}

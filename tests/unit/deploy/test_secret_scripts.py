@@ -21,12 +21,17 @@ if [ "$1" = -n ]; then namespace=$2; shift 2; fi
 case "$1 $2" in
 "get namespace") [ -d "$here/objects/$3" ] ;;
 "create namespace") mkdir -p "$here/objects/$3" ;;
+"get secret")
+    [ -d "$here/objects/$namespace/secret/$3" ] || exit 1
+    if [ "${4:-}" = -o ]; then base64 "$here/objects/$namespace/secret/$3/ca.crt"; fi ;;
 "get "*) [ -d "$here/objects/$namespace/$2/$3" ] ;;
-"create secret")
-    made=$here/objects/$namespace/secret/$4
-    mkdir -p "$here/objects/$namespace/secret"
+"create secret" | "create configmap")
+    kind=$2
+    [ "$kind" = configmap ] || { [ "$3" = generic ]; shift; }
+    made=$here/objects/$namespace/$kind/$3
+    mkdir -p "$here/objects/$namespace/$kind"
     mkdir "$made"
-    for each in "${@:5}"; do
+    for each in "${@:4}"; do
         each=${each#--from-file=}
         key=${each%%=*}
         cp "${each#*=}" "$made/${key##*/}"
@@ -68,6 +73,9 @@ class Cluster:
         """Namespace and name of all Secrets."""
         found = (self.folder / "objects").glob("*/secret/*")
         return {(each.parts[-3], each.name) for each in found}
+
+    def config(self, name: str, key: str, namespace: str) -> bytes:
+        return (self.folder / "objects" / namespace / "configmap" / name / key).read_bytes()
 
     def read(self, name: str, key: str, namespace: str = NAMESPACE) -> bytes:
         return (self.folder / "objects" / namespace / "secret" / name / key).read_bytes()
@@ -113,7 +121,8 @@ def test_all_secrets_that_the_evaluation_mounts_are_made_once(cluster: Cluster) 
     mounted = secrets_used(installed("dev", *JOBS))
     # An evaluation has no login of Cassandra; `jobs-user` makes the key pair of jobs.
     assert mounted - made == {(NAMESPACE, "tarn-cassandra"), (JOBS_NAMESPACE, "tarn-jobs")}
-    assert made <= mounted
+    # Only components/ingress uses the authority as a Secret.
+    assert made - mounted == {(NAMESPACE, "tarn-s3-ca")}
     before = {each: cluster.read("tarn-tls-auth", each) for each in ("ca.crt", "tls.crt")}
     again = cluster.run("secrets")
     assert again.returncode == 0, again.stderr
@@ -128,6 +137,38 @@ def test_certificates_have_the_names_by_which_services_are_called(cluster: Clust
         suffixes = ("", ".tarn", ".tarn.svc", ".tarn.svc.cluster.local")
         assert dns_names(made) == {f"{service}{each}" for each in suffixes}
         assert uses(made) == {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
+
+
+def test_the_s3_endpoints_have_certificates_of_authorities_of_their_own(cluster: Cluster) -> None:
+    """The name `gateway` in a certificate of the endpoint is no proof for auth, which trusts another authority."""
+    assert cluster.run("secrets").returncode == 0
+    endpoint, bucket = (certificate(cluster, f"tarn-tls-{each}") for each in ("endpoint", "bucket"))
+    for service, made, extra in (("gateway", endpoint, {"localhost"}), ("bucket", bucket, set())):
+        suffixes = ("", ".tarn", ".tarn.svc", ".tarn.svc.cluster.local")
+        assert dns_names(made) == {f"{service}{each}" for each in suffixes} | extra
+        assert uses(made) == {ExtendedKeyUsageOID.SERVER_AUTH}
+    authorities = [
+        cluster.read(f"tarn-tls-{each}", "ca.crt") for each in ("auth", "endpoint", "bucket")
+    ]
+    assert len(set(authorities)) == 3
+    assert cluster.read("tarn-bucket-ca", "ca.crt") == authorities[2]
+    assert cluster.read("tarn-s3-ca", "ca.crt") == authorities[1]
+    for place in (NAMESPACE, JOBS_NAMESPACE):
+        assert cluster.config("tarn-s3-ca", "ca.crt", place) == authorities[1]
+
+
+def test_clients_trust_the_authority_of_an_endpoint_that_exists(cluster: Cluster) -> None:
+    """As cert-manager makes it. A bucket with an authority of its own gets no certificate."""
+    secrets = cluster.folder / "objects" / NAMESPACE / "secret"
+    for name, content in (("tarn-tls-endpoint", b"theirs"), ("tarn-bucket-ca", b"of the bucket")):
+        (secrets / name).mkdir(parents=True)
+        (secrets / name / "ca.crt").write_bytes(content)
+    done = cluster.run("secrets")
+    assert done.returncode == 0, done.stderr
+    assert cluster.config("tarn-s3-ca", "ca.crt", JOBS_NAMESPACE) == b"theirs"
+    assert cluster.read("tarn-s3-ca", "ca.crt") == b"theirs"
+    assert (NAMESPACE, "tarn-tls-bucket") not in cluster.secrets()
+    assert cluster.read("tarn-bucket-ca", "ca.crt") == b"of the bucket"
 
 
 def test_clients_have_certificates_of_their_own_that_name_no_service(cluster: Cluster) -> None:

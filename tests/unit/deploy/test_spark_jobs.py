@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+from certificates import Authority
 from manifests import (
     JOBS,
     JOBS_NAMESPACE,
@@ -319,7 +324,66 @@ def test_jobs_call_services_by_names_that_their_certificates_have() -> None:
             env = {each["name"]: each.get("value", "") for each in container["env"]}
             assert env["TARN_SERVER"] == f"graveler.{NAMESPACE}:8102"
             assert env["TARN_AUTH_SERVER"] == f"auth.{NAMESPACE}:8101"
-            assert f"gateway.{NAMESPACE}:8000" in container["args"][-1]
+            assert f"https://gateway.{NAMESPACE}:8000" in container["args"][-1]
+
+
+def test_drivers_and_executors_trust_the_endpoint_by_a_file_that_is_no_secret() -> None:
+    found = [(pod["spec"], name) for name in SPARK for pod in pods(name).values()]
+    for spec, place in [*found, (template()["spec"], "executor")]:
+        (container,) = spec["containers"]
+        env = {each["name"]: each.get("value", "") for each in container["env"]}
+        mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+        assert env["TARN_ENDPOINT_CA"] == f"{mounts['s3']}/ca.crt", place
+        volumes = {each["name"]: each for each in spec["volumes"]}
+        assert volumes["s3"]["configMap"] == {"name": "tarn-s3-ca"}
+
+
+@pytest.mark.skipif(shutil.which("keytool") is None, reason="Java is missing: tools/setup java")
+def test_the_jvm_trusts_every_authority_of_the_file(tmp_path: Path) -> None:
+    """While one authority replaces another, the file holds both."""
+    made = [Authority(tmp_path / name, name) for name in ("old", "new")]
+    file = tmp_path / "ca.crt"
+    file.write_bytes(b"".join(each.path.read_bytes() for each in made))
+    done = run_start(file)
+    assert done.returncode == 0, done.stderr
+    options = dict(each.removeprefix("-D").split("=") for each in done.stdout.split())
+    store = options["javax.net.ssl.trustStore"]
+    try:
+        listed = subprocess.run(
+            ["keytool", "-list", "-keystore", store, "-storepass", "changeit"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert {"tarn-1", "tarn-2"} <= {line.split(",")[0] for line in listed.splitlines()}
+        assert listed.count("trustedCertEntry") > 20, "those of the system are still trusted"
+    finally:
+        shutil.rmtree(Path(store).parent)
+
+
+@pytest.mark.skipif(shutil.which("keytool") is None, reason="Java is missing: tools/setup java")
+def test_an_authority_that_java_cannot_read_stops_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "ca.crt"
+    file.write_text("-----BEGIN CERTIFICATE-----\nbroken\n-----END CERTIFICATE-----\n")
+    done = run_start(file)
+    assert done.returncode == 1
+    assert "holds no certificate that Java can read" in done.stderr
+
+
+def run_start(authorities: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the start of the image `jobs` with a command that prints the options for the JVM."""
+    script = (ROOT / "deploy" / "spark" / "start").read_text().replace("/usr/bin/tini -g --", "env")
+    keytool = shutil.which("keytool")
+    assert keytool is not None
+    home = Path(keytool).resolve().parents[1]
+    return subprocess.run(
+        ["/bin/bash", "-c", script, "start", "/bin/sh", "-c", 'echo "$JAVA_TOOL_OPTIONS"'],
+        env={**os.environ, "JAVA_HOME": str(home), "TARN_ENDPOINT_CA": str(authorities)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def test_the_start_of_executors_is_in_the_image() -> None:
