@@ -23,6 +23,7 @@ __all__ = [
     "Peer",
     "allowed",
     "connections",
+    "image_name",
     "installed",
     "named",
     "objects",
@@ -83,6 +84,11 @@ def pod_specs() -> Iterator[tuple[str, str, Object]]:
     for overlay in [*OVERLAYS, *JOBS]:
         for name, template in pods(overlay).items():
             yield overlay, name, template["spec"]
+
+
+def image_name(reference: str) -> str:
+    """Returns the last part of the name of an image, without tag and digest."""
+    return reference.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -78,8 +78,11 @@ def main() -> int:
             for name, row in table["images"].items()
             if name in options.only or not options.only
         ]
-        write_archive(out, images)
-    say(f"{out}: {', '.join(image.name for image in images)}")
+        digests = write_archive(out, images)
+    # For deploy/k8s/pin.
+    listed = out.with_suffix(".digests")
+    listed.write_text("".join(f"{name} {digest}\n" for name, digest in digests.items()))
+    say(f"{out}, {listed.name}: {', '.join(digests)}")
     return 0
 
 

@@ -112,7 +112,7 @@ def test_the_version_is_that_of_the_project() -> None:
 def test_every_stage_comes_from_one_base_that_is_pinned() -> None:
     text = FILE.read_text()
     (base,) = re.findall(r"^ARG BASE=(.+)$", text, flags=re.MULTILINE)
-    assert re.fullmatch(r"debian:\d+\.\d+-slim", base)
+    assert re.fullmatch(r"debian:\d+\.\d+-slim@sha256:[0-9a-f]{64}", base)
     made = stages()
     assert {stage.parent for stage in made.values()} - made.keys() == {"${BASE}"}
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,3 +157,65 @@ def test_doctor_says_that_no_pod_runs(cluster: Cluster) -> None:
     done = cluster.run("doctor")
     assert done.returncode == 1
     assert "no pod of graveler" in done.stderr
+
+
+DIGESTS = {name: f"sha256:{number:064x}" for number, name in enumerate(("auth", "tools", "jobs"))}
+
+
+def pinned(tmp_path: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs `pin` on a list of `make images`."""
+    made = "".join(f"localhost/tarn/{name}:1.2.3 {each}\n" for name, each in DIGESTS.items())
+    listed = tmp_path / "images.digests"
+    listed.write_text(text or made)
+    command = [str(K8S / "pin"), "registry.test:5000/lake/", str(listed), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_pin_puts_the_digests_of_an_archive_into_an_overlay(tmp_path: Path) -> None:
+    """Kustomize renders them: for images with the place of `make images`, and `tools` of the components."""
+    done = pinned(tmp_path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "kustomization.yaml").write_text(done.stdout)
+    overlay = {"resources": ["pod.yaml"], "components": ["images"]}
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(overlay))
+    names = ["localhost/tarn/auth:0.0.1", "tools", "localhost/tarn/jobs:0.0.1"]
+    containers = [{"name": f"c{number}", "image": each} for number, each in enumerate(names)]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a"},
+        "spec": {"containers": containers},
+    }
+    (tmp_path / "pod.yaml").write_text(json.dumps(pod))
+    command = [kubectl(), "kustomize", str(tmp_path)]
+    rendered = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = [each["image"] for each in yaml.safe_load(rendered)["spec"]["containers"]]
+    assert found == [f"registry.test:5000/lake/{name}@{each}" for name, each in DIGESTS.items()]
+
+
+def test_pin_asks_for_the_tag_if_there_are_several(tmp_path: Path) -> None:
+    text = "".join(f"localhost/tarn/auth:{tag} {DIGESTS['auth']}\n" for tag in ("1.0.0", "1.1.0"))
+    done = pinned(tmp_path, text=text)
+    assert done.returncode == 1
+    assert "1.0.0 1.1.0" in done.stderr
+    done = pinned(tmp_path, "1.1.0", text=text)
+    assert done.returncode == 0
+    assert done.stdout.count("digest:") == 1
+    assert "no image with the tag 2" in pinned(tmp_path, "2", text=text).stderr
+
+
+def test_pin_refuses_what_is_no_digest(tmp_path: Path) -> None:
+    done = pinned(tmp_path, text="localhost/tarn/auth:1.0.0 latest\n")
+    assert done.returncode == 1
+    assert "no digest" in done.stderr
+    assert done.stdout == ""
+
+
+def test_the_example_has_the_images_that_pin_knows() -> None:
+    """`overlays/prod/images` in the form of the script, with digests that name nothing."""
+    table = tomllib.loads((K8S.parents[1] / "deploy" / "images.toml").read_text())
+    example = yaml.safe_load((K8S / "overlays/prod/images/kustomization.yaml").read_text())
+    names = {each["name"] for each in example["images"]}
+    assert names == {"tools"} | {f"{table['prefix']}{name}" for name in table["images"]}
+    assert {each["digest"] for each in example["images"]} == {f"sha256:{0:064x}"}
