@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp spark-churn lint format proto wheel images k8s-test clean \
+.PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp spark-churn lint format lock proto wheel images k8s-test clean \
 	bench bench-quick bench-parts compaction-soak \
 	sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
@@ -128,6 +128,10 @@ images: setup  ## Build the container images into dist/, without a container eng
 
 k8s-test: setup  ## Test on the cluster that kubectl reaches: load, killed pods, rollout, scaling, network (needs the images on its nodes)
 	@TARN_K8S_TEST=1 $(BIN)/python -m pytest -s -n 0 tests/cluster $(ARGS)
+
+lock:  ## Write the locks of Python packages, with hashes (ARGS=--upgrade: the newest versions)
+	@tools/setup python
+	@tools/lock $(ARGS)
 
 proto:  ## Generate gen/ from protos/
 	@tools/setup python

@@ -94,6 +94,10 @@ def s3_failure_of(error: BaseException) -> Failure | None:
     match inner := _innermost(error):
         case botocore.exceptions.ClientError():
             return _of_answer(inner)
+        case botocore.exceptions.SSLError():
+            text = f"no trusted connection to the S3 endpoint: {inner}"
+            hint = "TARN_ENDPOINT_CA names a file with the authority of a private certificate"
+            return Failure(Exit.UNAVAILABLE, "UNAVAILABLE", text, hint)
         case (
             botocore.exceptions.HTTPClientError()
             | botocore.exceptions.ConnectionError()

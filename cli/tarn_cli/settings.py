@@ -52,6 +52,7 @@ class Settings:
         rpc_tls_key: PEM file with that certificate's key.
         data_dir: absolute path of the installation's data folder, if it is on this machine.
         config_file: absolute path of the configuration of its services.
+        endpoint_ca: PEM file with the authorities of the S3 endpoint's certificate; if not set, those of the system.
     """
 
     server: str = ""
@@ -65,6 +66,7 @@ class Settings:
     rpc_tls_key: str = ""
     data_dir: str = ""
     config_file: str = ""
+    endpoint_ca: str = ""
 
     def __repr__(self) -> str:  # the secret stays out of tracebacks
         return f"Settings({self.server!r}, {self.endpoint!r}, {self.access_key_id!r})"
@@ -77,6 +79,8 @@ class Settings:
         merged = {f.name: getattr(self, f.name) or getattr(other, f.name) for f in fields(self)}
         if self.access_key_id and self.access_key_id != other.access_key_id:
             merged["secret_access_key"] = self.secret_access_key
+        if self.endpoint and self.endpoint != other.endpoint:
+            merged["endpoint_ca"] = self.endpoint_ca
         if self.server and self.server != other.server:
             merged["auth_server"] = self.auth_server
             merged["compactor_server"] = self.compactor_server
@@ -108,6 +112,17 @@ class Settings:
         if ca is None and cert is None:
             return None
         return TlsFiles(certificate=cert, key=key, authority=ca)
+
+    def endpoint_authorities(self) -> str | None:
+        """Returns the file with the authorities of the S3 endpoint; None for those of the system.
+
+        Raises:
+            CliError: NOT_FOUND, the file does not exist.
+        """
+        if self.endpoint_ca and not Path(self.endpoint_ca).is_file():
+            hint = "TARN_ENDPOINT_CA or endpoint_ca of the settings file names it"
+            raise CliError(Exit.NOT_FOUND, f"no such file: {self.endpoint_ca}", hint)
+        return self.endpoint_ca or None
 
     def require_key(self) -> Settings:
         """Returns these settings if they have a complete key pair.

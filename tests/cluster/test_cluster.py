@@ -14,7 +14,18 @@ import time
 from collections import Counter
 
 import pytest
-from cluster import JOBS, NAMESPACE, ROOT, SERVICES, STORES, VERSION, Cluster, Load
+from cluster import (
+    ELSEWHERE,
+    JOBS,
+    JOBS_NAMESPACE,
+    NAMESPACE,
+    ROOT,
+    SERVICES,
+    STORES,
+    VERSION,
+    Cluster,
+    Load,
+)
 
 pytestmark = [
     pytest.mark.skipif("TARN_K8S_TEST" not in os.environ, reason="make k8s-test runs it"),
@@ -106,45 +117,85 @@ def test_everything_works_inside_the_cluster(cluster: Cluster, repository: str) 
     assert load.commit_failures == {}
 
 
+def test_s3_is_served_by_tls_only(cluster: Cluster) -> None:
+    """By a certificate that is valid for each name of the Service, and that no client takes without its authority."""
+    code = (
+        "import os, ssl, urllib.error, urllib.request as u\n"
+        "trusted = ssl.create_default_context(cafile=os.environ['AWS_CA_BUNDLE'])\n"
+        "def status(host, context, scheme='https'):\n"
+        "    try:\n"
+        "        return u.urlopen(f'{scheme}://{host}:8000/', timeout=20, context=context).status\n"
+        "    except urllib.error.HTTPError as error:\n"
+        "        return error.code\n"
+        "    except (OSError, u.http.client.HTTPException) as error:\n"
+        "        return type(error).__name__\n"
+        "names = ['gateway', 'gateway.tarn', 'gateway.tarn.svc', 'gateway.tarn.svc.cluster.local']\n"
+        "print(*[status(name, trusted) for name in names])\n"
+        "print(status('gateway', ssl.create_default_context()), status('gateway', None, 'http'))\n"
+    )
+    lines = cluster.run("tls", f'python3 -c "{code}"').splitlines()
+    assert lines[0].split() == ["403"] * 4, "an answer to a request without a signature"
+    untrusted, plain = lines[1].split()
+    assert untrusted == "URLError"
+    assert plain in ("URLError", "RemoteDisconnected", "BadStatusLine", "ConnectionResetError")
+
+
 def test_the_shell_is_the_administrators_command_line(cluster: Cluster) -> None:
     """By the commands of the README, and one call to each service."""
-    cluster.kubectl("delete", "job", "shell", "--ignore-not-found")
-    cluster.kubectl("apply", "-k", str(JOBS / "shell"))
-    ready = ("--for=jsonpath={.status.ready}=1", "job/shell", "--timeout=120s")
-    cluster.kubectl("wait", *ready, timeout=130)
-    try:
-        for command in (
-            "repo create from-the-shell",
-            "fs upload /etc/hostname from-the-shell/main/a",
-            "commit from-the-shell/main -m first",
-            "auth user list",
-            "compact status",
-        ):
-            cluster.execute("job/shell", "tarn", *command.split())
-        log = cluster.execute("job/shell", "tarn", "log", "from-the-shell/main", "--json")
-        assert json.loads(log)[0]["message"] == "first"
-    finally:
-        cluster.execute("job/shell", "tarn", "repo", "delete", "from-the-shell", "--yes")
-        cluster.kubectl("delete", "job", "shell")
+    with cluster.shell():
+        try:
+            for command in (
+                "repo create from-the-shell",
+                "fs upload /etc/hostname from-the-shell/main/a",
+                "commit from-the-shell/main -m first",
+                "auth user list",
+                "compact status",
+            ):
+                cluster.execute("job/shell", "tarn", *command.split())
+            log = cluster.execute("job/shell", "tarn", "log", "from-the-shell/main", "--json")
+            assert json.loads(log)[0]["message"] == "first"
+        finally:
+            cluster.execute("job/shell", "tarn", "repo", "delete", "from-the-shell", "--yes")
 
 
 @pytest.mark.parametrize("name", ["quickstart", "executors"])
 def test_a_spark_job_runs_in_the_cluster(cluster: Cluster, name: str) -> None:
-    """The main job, in one pod, and with executors as pods of their own."""
+    """The main job, in one pod, and with executors as pods of their own, in the namespace of jobs with their user."""
+    cluster.prepare_jobs()
+    jobs = Cluster(JOBS_NAMESPACE)
     job = "spark-quickstart" if name == "quickstart" else "spark-quickstart-executors"
-    cluster.kubectl("delete", "job", job, "--ignore-not-found")
+    jobs.kubectl("delete", "job", job, "--ignore-not-found")
     began = time.monotonic()
-    cluster.kubectl("apply", "-k", str(JOBS / name))
+    jobs.kubectl("apply", "-k", str(JOBS / name))
     executors: set[str] = set()
-    while not (end := cluster.end_of_job(job)):
-        executors |= set(cluster.pods_with("spark-role=executor"))
+    while not (end := jobs.end_of_job(job)):
+        executors |= set(jobs.pods_with("spark-role=executor"))
         assert time.monotonic() < began + 900, "the job does not end"
         time.sleep(1)
-    log = cluster.kubectl("logs", f"job/{job}")
+    log = jobs.kubectl("logs", f"job/{job}")
     assert end == "Complete", log[-4000:]
     assert "days on main: 2026-05-01, 2026-05-02" in log
     assert len(executors) == (2 if name == "executors" else 0)
     sys.stderr.write(f"\n{job}: {time.monotonic() - began:.0f} s, executors {sorted(executors)}\n")
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "namespace", "is_allowed"),
+    [
+        ("create", "pods", JOBS_NAMESPACE, True),
+        ("create", "pods", NAMESPACE, False),
+        ("get", "secrets", JOBS_NAMESPACE, False),
+        ("get", "secrets", NAMESPACE, False),
+        ("create", "rolebindings.rbac.authorization.k8s.io", JOBS_NAMESPACE, False),
+    ],
+)
+def test_the_account_of_drivers_makes_pods_in_the_namespace_of_jobs_only(
+    cluster: Cluster, verb: str, resource: str, namespace: str, is_allowed: bool
+) -> None:
+    """After the job with executors, whose account it is."""
+    account = f"system:serviceaccount:{JOBS_NAMESPACE}:spark-executors"
+    question = f"kubectl auth can-i {verb} {resource} -n {namespace}"
+    assert cluster.may(account, verb, resource, namespace) is is_allowed, question
 
 
 def kill(cluster: Cluster, name: str) -> None:
@@ -250,14 +301,25 @@ def connecting(host: str, port: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("host", "port", "is_open"),
-    [("gateway", 8000, True), ("auth", 8101, False), ("graveler", 8102, False)],
+    ("namespace", "host", "port", "is_open"),
+    [
+        (ELSEWHERE, "gateway", 8000, True),
+        (ELSEWHERE, "auth", 8101, False),
+        (ELSEWHERE, "graveler", 8102, False),
+        (JOBS_NAMESPACE, "gateway", 8000, True),
+        (JOBS_NAMESPACE, "auth", 8101, True),
+        (JOBS_NAMESPACE, "graveler", 8102, True),
+        (JOBS_NAMESPACE, "compactor", 8103, False),
+        (JOBS_NAMESPACE, "cassandra", 9042, False),
+        (JOBS_NAMESPACE, "bucket", 8000, False),
+    ],
 )
-def test_pods_of_another_namespace_reach_only_s3(
-    cluster: Cluster, host: str, port: int, is_open: bool
+def test_pods_of_other_namespaces_reach_only_what_they_need(
+    cluster: Cluster, namespace: str, host: str, port: int, is_open: bool
 ) -> None:
-    """Also with the label of clients, which counts only in Tarn's own namespace."""
-    found = cluster.run_elsewhere("network", connecting(f"{host}.{NAMESPACE}.svc", port))
+    """All with the label of clients, which counts in Tarn's own namespace and in that of jobs."""
+    command = connecting(f"{host}.{NAMESPACE}.svc", port)
+    found = cluster.run_elsewhere("network", command, namespace=namespace)
     assert found.split() == ["open" if is_open else "closed"]
 
 

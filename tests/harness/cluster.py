@@ -10,7 +10,8 @@ import subprocess
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -22,8 +23,10 @@ from tarn.testing.check.checker import check
 from tarn.testing.check.history import NEVER, History, Op, OpKind, Outcome
 
 __all__ = [
+    "ELSEWHERE",
     "ENDPOINT",
     "JOBS",
+    "JOBS_NAMESPACE",
     "NAMESPACE",
     "ROOT",
     "SERVICES",
@@ -36,13 +39,15 @@ __all__ = [
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "tarn"
+JOBS_NAMESPACE = "tarn-jobs"
 ELSEWHERE = "tarn-elsewhere"
 """A namespace without network policies, of pods that are not Tarn's."""
 SERVICES = ("auth", "graveler", "gateway", "compactor")
 STORES = ("cassandra", "bucket")
 VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 TOOLS = f"localhost/tarn/tools:{VERSION}"
-ENDPOINT = f"http://gateway.{NAMESPACE}.svc:8000"
+ENDPOINT = f"https://gateway.{NAMESPACE}.svc:8000"
+S3_CA = "/etc/tarn/s3/ca.crt"
 JOBS = ROOT / "deploy" / "k8s" / "jobs"
 CLIENT = MappingProxyType({"tarn/client": "true"})
 """Labels of pods that may call the services."""
@@ -198,11 +203,8 @@ class Cluster:
         return done.stdout
 
     def deploy(self) -> None:
-        """Applies the test overlay and waits until everything is ready."""
-        command = [str(ROOT / "deploy/k8s/secrets"), NAMESPACE]
-        subprocess.run(
-            command, check=True, env={**os.environ, "KUBECTL": shlex.join(self._kubectl)}
-        )
+        """Applies the test overlay and the namespace of jobs, and waits until everything is ready."""
+        self.script("secrets")
         self._provide_volumes()
         self.kubectl("delete", "job", "first-admin", "--ignore-not-found")
         self.kubectl("apply", "-k", str(ROOT / "deploy/k8s/overlays/test"))
@@ -212,6 +214,33 @@ class Cluster:
             timeout=READY_SECONDS + 10,
         )
         self.until_ready(*SERVICES)
+        self.kubectl("apply", "-k", str(JOBS / "namespace"))
+
+    def script(self, name: str) -> None:
+        """Runs a script of `deploy/k8s`, which must succeed."""
+        command = [str(ROOT / "deploy/k8s" / name), NAMESPACE, JOBS_NAMESPACE]
+        subprocess.run(
+            command, check=True, env={**os.environ, "KUBECTL": shlex.join(self._kubectl)}
+        )
+
+    @contextmanager
+    def shell(self) -> Iterator[None]:
+        """Keeps the administrator's command line, as the README starts it: `tarn` in `job/shell`."""
+        self.kubectl("delete", "job", "shell", "--ignore-not-found")
+        self.kubectl("apply", "-k", str(JOBS / "shell"))
+        ready = ("--for=jsonpath={.status.ready}=1", "job/shell", "--timeout=120s")
+        self.kubectl("wait", *ready, timeout=130)
+        try:
+            yield
+        finally:
+            self.kubectl("delete", "job", "shell")
+
+    def prepare_jobs(self) -> None:
+        """Makes the user of jobs with its Secret, and the repository of the examples, as the README does."""
+        with self.shell():
+            self.script("jobs-user")
+            command = ("repo", "create", "lake", "--if-absent")
+            self.execute("job/shell", "tarn", *command)
 
     def _provide_volumes(self) -> None:
         """Makes volumes on a cluster that makes none by itself: in TARN_K8S_VOLUMES, a folder of its only node."""
@@ -306,16 +335,18 @@ class Cluster:
         self.start(name, ["/bin/sh", "-ec", command], labels=labels)
         return self.end(name)
 
-    def run_elsewhere(self, name: str, command: str) -> str:
-        """Runs a shell command in a pod of another namespace, without Secrets of Tarn; returns its output."""
+    def run_elsewhere(self, name: str, command: str, *, namespace: str = ELSEWHERE) -> str:
+        """Runs a shell command in a pod of another namespace; returns its output. It has the label of clients, and no
+        Secret of Tarn."""
         pod = self._pod(name, ["/bin/sh", "-ec", command], CLIENT)
         pod["spec"]["volumes"] = [{"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}}]
         (container,) = pod["spec"]["containers"]
         container["env"] = []
         container["volumeMounts"] = [{"name": "tmp", "mountPath": "/tmp"}]
-        found = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ELSEWHERE}}
-        self.kubectl("apply", "-f", "-", stdin=json.dumps(found))
-        elsewhere = Cluster(ELSEWHERE)
+        if namespace == ELSEWHERE:
+            found = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ELSEWHERE}}
+            self.kubectl("apply", "-f", "-", stdin=json.dumps(found))
+        elsewhere = Cluster(namespace)
         elsewhere.kubectl("delete", "pod", name, "--ignore-not-found", "--grace-period=1")
         elsewhere.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
         return elsewhere.end(name)
@@ -323,6 +354,23 @@ class Cluster:
     def execute(self, pod: str, *command: str) -> str:
         """Runs a command in a running container; returns its output."""
         return self.kubectl("exec", pod, "--", *command)
+
+    def may(self, account: str, verb: str, resource: str, namespace: str) -> bool:
+        """Returns whether the cluster lets an account do something in a namespace."""
+        command = [
+            *self._kubectl,
+            "auth",
+            "can-i",
+            verb,
+            resource,
+            "-n",
+            namespace,
+            "--as",
+            account,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.stdout.strip() in ("yes", "no"), done.stderr
+        return done.stdout.strip() == "yes"
 
     def served_calls(self, pod: str) -> int:
         """Returns how many calls a replica has served, from its metrics."""
@@ -408,9 +456,15 @@ class Cluster:
             for name, key in admin.items()
         ]
         plain = {"TARN_SERVER": "graveler:8102", "TARN_AUTH_SERVER": "auth:8101"}
+        plain |= {"TARN_ENDPOINT": ENDPOINT, "TARN_ENDPOINT_CA": S3_CA, "AWS_CA_BUNDLE": S3_CA}
         plain |= {f"TARN_RPC_TLS_{part}": f"/etc/tarn/tls/{file}" for part, file in _TLS.items()}
         variables += [{"name": name, "value": value} for name, value in plain.items()]
-        mounts = {"tmp": "/tmp", "tls": "/etc/tarn/tls", "scripts": "/opt/load"}
+        mounts = {
+            "tmp": "/tmp",
+            "tls": "/etc/tarn/tls",
+            "s3": str(Path(S3_CA).parent),
+            "scripts": "/opt/load",
+        }
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -449,6 +503,7 @@ class Cluster:
                 "volumes": [
                     {"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}},
                     {"name": "tls", "secret": {"secretName": "tarn-tls-client"}},
+                    {"name": "s3", "configMap": {"name": "tarn-s3-ca"}},
                     {"name": "scripts", "configMap": {"name": "cluster-test"}},
                 ],
             },

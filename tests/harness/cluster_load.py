@@ -1,8 +1,8 @@
 """A load on the S3 endpoint, run inside a cluster: writes one JSON line per operation to standard output.
 
-It runs in a pod with the image `tools`, so it imports nothing of the checkout. `tests/cluster` reads the lines into a
-history of `tarn.testing.check`. A request is sent once; if its answer is lost or a 5xx, its outcome is unknown. It ends
-when the file STOP exists, or after SECONDS.
+It runs in a pod with the image `tools`, so it imports nothing of the checkout. `AWS_CA_BUNDLE` names the authority of
+the endpoint. `tests/cluster` reads the lines into a history of `tarn.testing.check`. A request is sent once; if its
+answer is lost or a 5xx, its outcome is unknown. It ends when the file STOP exists, or after SECONDS.
 
     python cluster_load.py ENDPOINT REPOSITORY SECONDS
 """
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import random
+import ssl
 import subprocess
 import sys
 import threading
@@ -137,7 +139,8 @@ def slow_put(s3: Any, place: dict[str, str], value: bytes) -> tuple[int, str]:
     """Uploads a body in pieces over some seconds; returns the status and, of a failure, its text."""
     url = urlsplit(s3.generate_presigned_url("put_object", Params=place))
     assert url.hostname is not None
-    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=60)
+    trusted = ssl.create_default_context(cafile=os.environ["AWS_CA_BUNDLE"])
+    connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=60, context=trusted)
     try:
         connection.putrequest("PUT", f"{url.path}?{url.query}")
         connection.putheader("Content-Length", str(len(value) + SLOW_PIECES))

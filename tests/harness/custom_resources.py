@@ -95,7 +95,32 @@ _ROUTE: Final = _object(
     backendRefs=_list(_object(("name", "port"), name=_NAME, port=_PORT)),
     timeouts=_object((), request={"type": "string", "pattern": "^([0-9]{1,5}(h|m|s|ms)){1,4}$"}),
 )
+_BACKEND_TLS: Final = _object(
+    ("targetRefs", "validation"),
+    targetRefs=_list(
+        _object(
+            ("group", "kind", "name"),
+            group={"const": ""},
+            kind={"const": "Service"},
+            name=_NAME,
+            sectionName=_NAME,
+        )
+    ),
+    validation=_object(
+        ("caCertificateRefs", "hostname"),
+        caCertificateRefs=_list(
+            _object(
+                ("group", "kind", "name"),
+                group={"const": ""},
+                kind={"const": "ConfigMap"},
+                name=_NAME,
+            )
+        ),
+        hostname=_HOST,
+    ),
+)
 _SCHEMAS: Final = {
+    "BackendTLSPolicy": _resource(_GATEWAY, "BackendTLSPolicy", _BACKEND_TLS),
     "Gateway": _resource(
         _GATEWAY,
         "Gateway",

@@ -156,6 +156,11 @@ def test_users_and_keys(tarn: RunningTarn, repository: str) -> None:
     assert tarn.ok("--json", *ada, "auth", "whoami").json["user"] == name
     assert tarn.cli(*ada, "fs", "ls", f"{repository}/main").code == 0
     assert tarn.cli(*ada, "repo", "create", f"{repository}-x").code == 4
+    # Jobs ask for their repository with this, as users who may create none.
+    absent = tarn.cli("--json", *ada, "repo", "create", f"{repository}-x", "--if-absent")
+    assert (absent.code, json.loads(absent.err)["error"]) == (4, "ACCESS_DENIED")
+    there = tarn.ok("--json", *ada, "repo", "create", repository, "--if-absent").json
+    assert there["repository"] == repository
     assert tarn.cli(*ada, "fs", "upload", "-", f"{repository}/main/a", stdin=b"a").code == 4
     tarn.ok("auth", "user", "roles", name, "--role", "Developer")
     assert tarn.ok("--json", "auth", "user", "show", name).json["roles"] == ["Developer"]

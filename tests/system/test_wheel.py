@@ -138,13 +138,15 @@ def test_one_command_serves(bin_folder: Path, tmp_path: Path) -> None:
 
 
 def test_pip_installs_all_that_it_needs(wheel: Path, tmp_path: Path) -> None:
-    """In an empty environment, with the pinned versions: the commands start, and Tarn serves."""
+    """In an empty environment, with the packages of the lock: the commands start, and Tarn serves."""
     folder = tmp_path / "empty"
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
-    options = ("--quiet", "--only-binary=:all:", "--constraint", str(ROOT / "constraints.txt"))
-    subprocess.run([*pip, "install", *options, str(wheel)], check=True, timeout=480)
+    lock = ("--require-hashes", "-r", str(ROOT / "locks" / "runtime.txt"))
+    install = [*pip, "install", "--quiet", "--only-binary=:all:"]
+    subprocess.run([*install, *lock], check=True, timeout=480)
+    subprocess.run([*install, "--no-deps", "--no-index", str(wheel)], check=True, timeout=480)
     run(*pip, "check")
     for command in COMMANDS:
         assert command in run(folder / "bin" / command, "--help").lower()

@@ -117,8 +117,11 @@ def write_layer(out: Path, folders: Mapping[str, Path]) -> Layer:
     return Layer.of(out)
 
 
-def write_archive(out: Path, images: Sequence[Image]) -> None:
+def write_archive(out: Path, images: Sequence[Image]) -> dict[str, str]:
     """Writes the images into one OCI archive; replaces the file when it is complete.
+
+    Returns:
+        The digest of each image by its name. A registry has it, too, if the image is pushed as it is.
 
     Raises:
         RuntimeError: the file of a layer has other bytes than its digest says.
@@ -135,6 +138,7 @@ def write_archive(out: Path, images: Sequence[Image]) -> None:
         return digest, len(data)
 
     manifests = []
+    digests: dict[str, str] = {}
     for image in images:
         blobs.update({layer.digest: layer.path for layer in image.layers})
         manifest = json.dumps(
@@ -154,7 +158,9 @@ def write_archive(out: Path, images: Sequence[Image]) -> None:
             "io.containerd.image.name": image.name,
             "org.opencontainers.image.ref.name": image.name,
         }
-        manifests.append({**_descriptor(_MANIFEST, *held(manifest)), "annotations": names})
+        descriptor = _descriptor(_MANIFEST, *held(manifest))
+        digests[image.name] = str(descriptor["digest"])
+        manifests.append({**descriptor, "annotations": names})
     index = json.dumps({"schemaVersion": 2, "manifests": manifests}).encode()
     partial = out.with_name(out.name + ".partial")
     with tarfile.open(partial, "w") as tar:
@@ -163,6 +169,7 @@ def write_archive(out: Path, images: Sequence[Image]) -> None:
         for digest, content in sorted(blobs.items()):
             _add(tar, f"blobs/sha256/{digest}", content)
     partial.replace(out)
+    return digests
 
 
 def _descriptor(media_type: str, digest: str, size: int) -> dict[str, object]:

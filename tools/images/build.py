@@ -1,7 +1,7 @@
 """Builds Tarn's container images without a container engine and without a registry (`make images`).
 
 The root file system comes from Debian's packages (mmdebstrap, as root), Python packages from wheels with the
-versions of constraints.txt, and Tarn from its own wheel. `deploy/images.toml` says what each image is made of. All
+hashes of locks/, and Tarn from its own wheel. `deploy/images.toml` says what each image is made of. All
 images are in one OCI archive and share their layers.
 """
 
@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,11 @@ HOME = "/opt/tarn"
 SITE = Path("venv/lib/python3.11/site-packages")
 """Tarn and its Python packages, in the folder of a build."""
 
+LOCKS = ROOT / "locks"
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+WHEEL = (*PIP, "wheel", "--no-deps", "--no-build-isolation")
+"""Builds with the packages of locks/build.txt, which tools/setup has installed; a build fetches nothing by itself."""
+
 SPARK_LEFT_OUT = ("bin", "pyspark/jars/connect-repl", "pyspark/examples", "pyspark/data")
 """Folders of PySpark that no job uses: scripts for shells, 60 MB of a shell for Spark Connect, examples."""
 
@@ -73,8 +78,11 @@ def main() -> int:
             for name, row in table["images"].items()
             if name in options.only or not options.only
         ]
-        write_archive(out, images)
-    say(f"{out}: {', '.join(image.name for image in images)}")
+        digests = write_archive(out, images)
+    # For deploy/k8s/pin.
+    listed = out.with_suffix(".digests")
+    listed.write_text("".join(f"{name} {digest}\n" for name, digest in digests.items()))
+    say(f"{out}, {listed.name}: {', '.join(digests)}")
     return 0
 
 
@@ -156,8 +164,11 @@ def python_layer(work: Path) -> Layer:
     if out.exists():
         return Layer.of(out)
     say("wheel")
-    run(*PIP, "wheel", "--no-deps", "--wheel-dir", str(work / "wheel"), str(ROOT))
+    run(*WHEEL, f"--wheel-dir={work / 'wheel'}", str(ROOT))
     (wheel,) = (work / "wheel").glob("tarn-*.whl")
+    # With a hash, as pip asks for in this mode.
+    own = work / "wheel" / "requirements.txt"
+    own.write_text(f"{wheel.as_uri()} --hash=sha256:{sha256(wheel.read_bytes()).hexdigest()}\n")
     say("Python packages")
     venv, site = work / "venv", work / SITE
     site.mkdir(parents=True)
@@ -165,7 +176,7 @@ def python_layer(work: Path) -> Layer:
     run(
         *(*PIP, "install", "--no-compile", "--only-binary=:all:", "--target", str(site)),
         *("--implementation=cp", "--python-version=3.11", *platforms),
-        *("--constraint", str(ROOT / "constraints.txt"), str(wheel)),
+        *("--require-hashes", "-r", str(LOCKS / "runtime.txt"), "-r", str(own)),
     )
     (site / "bin").rename(venv / "bin")
     for script in (venv / "bin").iterdir():
@@ -190,11 +201,8 @@ def spark_layer(base: Layer, work: Path) -> Layer:
         each.mkdir(parents=True)
     # Java finds the name and the home of its user only here, and Hadoop needs a name.
     (folder / "etc" / "passwd").write_bytes(file_of(base.path, "etc/passwd") + PASSWD)
-    run(*PIP, "install", "--no-compile", "--no-deps", f"--target={site}", str(spark_wheel()))
-    run(
-        *(*PIP, "install", "--no-compile", "--no-deps", f"--target={site}"),
-        *("--constraint", str(ROOT / "constraints.txt"), "py4j"),
-    )
+    wheels = map(str, spark_wheels())
+    run(*PIP, "install", "--no-compile", "--no-deps", "--no-index", f"--target={site}", *wheels)
     for name in SPARK_LEFT_OUT:
         shutil.rmtree(site / name)
     jars = spark_jars()
@@ -228,17 +236,15 @@ def spark_parts(work: Path) -> list[Iterator[Component]]:
     ]
 
 
-def spark_wheel() -> Path:
-    """Returns the wheel of PySpark, which PyPI has as sources only; it is built once for each version."""
-    pins = (ROOT / "constraints.txt").read_text().splitlines()
-    (pin,) = (line for line in pins if line.startswith("pyspark=="))
-    folder = cache() / pin.replace("==", "-")
-    if not (made := [*folder.glob("pyspark-*.whl")]):
+def spark_wheels() -> list[Path]:
+    """Returns the wheels of PySpark, which PyPI has as sources only, and of py4j; they are made once for each lock."""
+    lock = LOCKS / "jobs.txt"
+    folder = cache() / f"spark-{sha256(lock.read_bytes()).hexdigest()[:16]}"
+    if not folder.is_dir():
         partial = folder.with_suffix(".partial")
-        run(*PIP, "wheel", "--no-deps", f"--wheel-dir={partial}", pin)
+        run(*WHEEL, "--require-hashes", f"--wheel-dir={partial}", "-r", str(lock))
         partial.replace(folder)
-        made = [*folder.glob("pyspark-*.whl")]
-    return made[0]
+    return sorted(folder.glob("*.whl"))
 
 
 def jars_layer(work: Path) -> Layer:

@@ -65,9 +65,13 @@ def create(
                 default_branch_id=default_branch,
             )
         except TarnError as error:
-            if not (if_absent and error.reason == Reason.REPOSITORY_EXISTS):
+            # Whoever may not create repositories may still find that this one exists.
+            if not (if_absent and error.reason in {Reason.REPOSITORY_EXISTS, Reason.ACCESS_DENIED}):
                 raise
-            return await tarn.graveler.get_repository(tarn.call(), name)
+            try:
+                return await tarn.graveler.get_repository(tarn.call(), name)
+            except TarnError as missing:
+                raise error from missing
 
     session.output.one(_record(session.run(work)))
 

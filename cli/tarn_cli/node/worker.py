@@ -105,7 +105,7 @@ async def _assemble(
         blocks,
         clock=clock,
         ids=ids,
-        tls=server_tls(config),
+        tls=server_tls(config, runtime.secrets),
         listens=runtime.listens,
         meters=runtime.meters,
         tracing=runtime.tracing,

@@ -54,7 +54,7 @@ class Objects:
         workers: number of threads that will use this object.
 
     Raises:
-        CliError: DENIED, no credentials are set.
+        CliError: DENIED, no credentials are set; NOT_FOUND, the file of the endpoint's authorities does not exist.
     """
 
     def __init__(self, settings: Settings, workers: int = 1) -> None:
@@ -78,6 +78,7 @@ class Objects:
                 aws_secret_access_key=settings.secret_access_key,
                 region_name="us-east-1",
                 config=options,
+                verify=settings.endpoint_authorities(),
             )
         except ValueError as error:  # botocore's, for an endpoint that is no URL
             text = f"the S3 endpoint {settings.endpoint!r} is not a URL"

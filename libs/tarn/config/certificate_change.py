@@ -1,4 +1,4 @@
-"""Takes other certificates for a store into use while the store is open."""
+"""Takes other certificates for a store, or of the S3 endpoint, into use while it is open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class CertificateChange:
         store: the kind of store, for the log.
         files: of the certificates; their paths never change.
         contents: what they held before the store was opened (`contents_of`).
-        reload: has the store read them; raises `TarnError` if it cannot use them, and goes on with those it has.
+        reload: has the store read them; raises `TarnError` or `ConfigError` if it cannot use them, and goes on with
+            those that it has.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class CertificateChange:
         """Has the store read the files again if they changed.
 
         Raises:
-            TarnError: as `reload`. The next call tries again.
+            TarnError, ConfigError: as `reload`. The next call tries again.
         """
         # Read before the store reads them: a later change is found by the next call.
         found = await asyncio.to_thread(contents_of, self._files)

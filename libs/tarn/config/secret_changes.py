@@ -1,7 +1,8 @@
 """Secrets that change while a process runs, because the files that hold them were replaced.
 
 Only the settings whose variable ends in `_FILE` change: the installation's secrets, and the credentials of the
-metadata store and of the bucket. The certificates for the stores are watched, too: their settings are paths and stay.
+metadata store and of the bucket. The certificates for the stores and that of the S3 endpoint are watched, too: their
+settings are paths and stay.
 Kubernetes replaces the files of a mounted Secret when the Secret changes. All other settings stay as they were at the
 start.
 """
@@ -20,6 +21,7 @@ __all__ = [
     "SecretChanges",
     "SecretFiles",
     "certificates_of_blocks",
+    "certificates_of_endpoint",
     "certificates_of_kv",
     "changed_secrets",
     "contents_of",
@@ -56,7 +58,7 @@ class SecretFiles:
         environment: the environment that it was loaded with; its `_FILE` variables name the files.
 
     Attributes:
-        paths: the files, and those of certificates for the stores.
+        paths: the files, and those of certificates for the stores and of the S3 endpoint.
         variables: the configuration as variables of the environment, with these files instead of their contents. For
             processes that this one starts; reveals secrets that come from no file (`variables_of`).
     """
@@ -68,7 +70,11 @@ class SecretFiles:
         fixed = {
             name: text for name, text in variables_of(config).items() if name not in from_files
         }
-        certificates = (*certificates_of_kv(config), *certificates_of_blocks(config.blockstore))
+        certificates = (
+            *certificates_of_kv(config),
+            *certificates_of_blocks(config.blockstore),
+            *certificates_of_endpoint(config),
+        )
         self.paths = (*(Path(path) for path in files.values()), *certificates)
         self.variables = {**fixed, **files}
 
@@ -97,6 +103,12 @@ def certificates_of_blocks(section: Blockstore) -> tuple[Path, ...]:
     """Returns the file of the authorities of the bucket's server; empty for those of the system."""
     ca = section.s3.tls.ca
     return () if section.type != "s3" or ca is None else (ca,)
+
+
+def certificates_of_endpoint(config: Config) -> tuple[Path, ...]:
+    """Returns the files of the S3 endpoint's certificate and its key; empty without TLS."""
+    tls = config.gateways.s3.tls
+    return () if tls.cert is None or tls.key is None else (tls.cert, tls.key)
 
 
 def contents_of(paths: Iterable[Path]) -> tuple[bytes | None, ...]:

@@ -41,7 +41,7 @@ async def _assemble(
         blocks,
         clock=runtime.clock,
         ids=runtime.ids,
-        tls=server_tls(config),
+        tls=server_tls(config, runtime.secrets),
         listens=runtime.listens,
         meters=runtime.meters,
         tracing=runtime.tracing,

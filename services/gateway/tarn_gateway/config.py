@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from dataclasses import dataclass, field
 from math import inf
 
-from tarn.config import Config, ConfigError
+from tarn.config import Config, ConfigError, SecretChanges, certificates_of_endpoint, contents_of
+from tarn.config.certificate_change import CertificateChange
 from tarn_gateway.backend import Bounds
 from tarn_gateway.bodies.payload import PayloadPolicy
 from tarn_gateway.http import HttpLimits
@@ -81,15 +83,41 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
     )
 
 
-def server_tls(config: Config) -> ssl.SSLContext | None:
+def server_tls(config: Config, secrets: SecretChanges | None = None) -> ssl.SSLContext | None:
     """Returns the endpoint's certificate; None for http.
+
+    Args:
+        config: names the files.
+        secrets: tells of new contents of the files, which new connections then get; connections that exist go on. None:
+            the certificate stays that of the start.
 
     Raises:
         ConfigError: the files cannot be read or do not match.
     """
-    section = config.gateways.s3.tls
-    if section.cert is None or section.key is None:
+    files = certificates_of_endpoint(config)
+    if not files:
         return None
+    contents = contents_of(files)
+    first = newest = _context(config)
+    if secrets is None:
+        return first
+
+    async def reload() -> None:
+        nonlocal newest
+        newest = await asyncio.to_thread(_context, config)
+
+    def choose(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = newest
+
+    # The listener keeps its context; each handshake passes here, also that of a client that names no server.
+    first.sni_callback = choose
+    secrets.subscribe(CertificateChange("s3 endpoint", files, contents, reload).use)
+    return first
+
+
+def _context(config: Config) -> ssl.SSLContext:
+    section = config.gateways.s3.tls
+    assert section.cert is not None, "asked only for https"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

@@ -53,6 +53,25 @@ def test_flags_beat_the_environment_which_beats_the_local_file_which_beats_the_u
     assert load(Settings(server="flag:1"), environment, None).server == "flag:1"
 
 
+def test_the_authority_of_an_endpoint_is_not_used_for_another(home: dict[str, str]) -> None:
+    kept = Settings(endpoint="https://lake", endpoint_ca="/ca.pem")
+    assert Settings(endpoint="https://lake").over(kept).endpoint_ca == "/ca.pem"
+    assert Settings(endpoint="https://other").over(kept).endpoint_ca == ""
+    environment = {**home, "TARN_ENDPOINT_CA": "/environment.pem"}
+    write_file(LOCAL_FILE, kept)
+    assert load(Settings(), environment, None).endpoint_ca == "/environment.pem"
+
+
+def test_a_missing_file_of_authorities_is_named(tmp_path: Path) -> None:
+    assert Settings().endpoint_authorities() is None
+    with pytest.raises(CliError, match=r"no such file: /no/ca\.pem") as caught:
+        Settings(endpoint_ca="/no/ca.pem").endpoint_authorities()
+    assert caught.value.exit_code is Exit.NOT_FOUND
+    file = tmp_path / "ca.pem"
+    file.touch()
+    assert Settings(endpoint_ca=str(file)).endpoint_authorities() == str(file)
+
+
 def test_a_secret_is_never_joined_to_the_key_of_another_place(home: dict[str, str]) -> None:
     write_file(LOCAL_FILE, KEY)
     found = load(Settings(access_key_id="OTHER"), home, None)

@@ -18,6 +18,8 @@ from tarn_cli.app import cli
 ROOT = K8S.parents[1]
 SERVICES = ("auth", "compactor", "gateway", "graveler")
 ADMIN_PORT = 8110
+SERVER_NAME = "gateway.tarn.svc"
+"""A name in the certificate of the S3 endpoint (`deploy/k8s/secrets`)."""
 with_collection = pytest.mark.parametrize("overlay", ["test", "prod"])
 
 
@@ -332,6 +334,22 @@ def test_the_ingress_leads_to_the_gateway_with_tls() -> None:
     assert notes["nginx.ingress.kubernetes.io/proxy-next-upstream"] == "off", (
         "no write is sent twice"
     )
+    prefix = "nginx.ingress.kubernetes.io"
+    assert notes[f"{prefix}/backend-protocol"] == "HTTPS"
+    assert notes[f"{prefix}/proxy-ssl-verify"] == "on"
+    assert notes[f"{prefix}/proxy-ssl-name"] == SERVER_NAME
+    assert notes[f"{prefix}/proxy-ssl-secret"] == f"{ingress['metadata']['namespace']}/tarn-s3-ca"
+
+
+def test_a_proxy_of_the_gateway_api_checks_the_certificate_of_the_gateway() -> None:
+    (policy,) = named("full", "BackendTLSPolicy").values()
+    (target,) = policy["spec"]["targetRefs"]
+    service = named("full", "Service")[target["name"]]
+    assert target["sectionName"] in {each["name"] for each in service["spec"]["ports"]}
+    assert policy["spec"]["validation"] == {
+        "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "tarn-s3-ca"}],
+        "hostname": SERVER_NAME,
+    }
 
 
 def test_the_gateway_api_leads_to_the_gateway_with_tls() -> None:

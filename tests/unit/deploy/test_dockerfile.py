@@ -112,15 +112,22 @@ def test_the_version_is_that_of_the_project() -> None:
 def test_every_stage_comes_from_one_base_that_is_pinned() -> None:
     text = FILE.read_text()
     (base,) = re.findall(r"^ARG BASE=(.+)$", text, flags=re.MULTILINE)
-    assert re.fullmatch(r"debian:\d+\.\d+-slim", base)
+    assert re.fullmatch(r"debian:\d+\.\d+-slim@sha256:[0-9a-f]{64}", base)
     made = stages()
     assert {stage.parent for stage in made.values()} - made.keys() == {"${BASE}"}
 
 
-def test_python_packages_are_pinned() -> None:
-    """Those of the wheel and of PySpark: without a constraint, a build would take what is newest."""
-    for install in re.findall(r"pip --python [^&]+", FILE.read_text().replace("\\\n", " ")):
-        assert "--constraint constraints.txt" in install
+def test_python_packages_have_hashes() -> None:
+    """Of each call of pip: it checks hashes, or takes only what was made or checked before."""
+    calls = re.findall(
+        r"pip (?:--python \S+ )?(?:install|wheel) [^&\n]+", FILE.read_text().replace("\\\n", " ")
+    )
+    assert len(calls) == 6
+    for call in calls:
+        is_of_checkout = " . " in call and "--no-build-isolation" in call
+        assert "--require-hashes" in call or "--no-index" in call or is_of_checkout, call
+    for wheel in (call for call in calls if " wheel " in call):
+        assert "--no-build-isolation" in wheel, "a build would fetch what builds it"
 
 
 @every_image
@@ -131,11 +138,11 @@ def test_copied_files_exist(name: str) -> None:
     for stage in stages().values():
         for instruction, rest in stage.instructions:
             if instruction == "COPY" and not rest.startswith("--from"):
-                source = rest.split()[0]
-                assert (ROOT / source).exists()
-                assert source == "." or any(
-                    source == each or source.startswith(f"{each}/") for each in let_through
-                )
+                for source in rest.split()[:-1]:
+                    assert (ROOT / source).exists()
+                    assert source == "." or any(
+                        source == each or source.startswith(f"{each}/") for each in let_through
+                    )
             elif instruction == "COPY":
                 source = re.match(r"--from=(\S+)", rest)[1]  # type: ignore[index]  # it starts so
                 assert source in stages()
@@ -147,7 +154,7 @@ def test_what_the_wheel_is_made_of_is_let_through() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {path.split("/")[0] for path in wheel["packages"]}
-    needed |= {"pyproject.toml", "constraints.txt", project["project"]["readme"]}
+    needed |= {"pyproject.toml", "locks", project["project"]["readme"]}
     assert needed <= {line.removeprefix("!") for line in lines if line.startswith("!")}
     assert lines[1] == "*"
 

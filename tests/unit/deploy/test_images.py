@@ -68,7 +68,7 @@ def test_files_of_a_layer_belong_to_root_and_can_be_read_by_all(tmp_path: Path) 
 def test_images_of_an_archive_share_layers_and_keep_their_own_settings(tmp_path: Path) -> None:
     low, high = layer(tmp_path, "low"), layer(tmp_path, "high")
     out = tmp_path / "images.tar"
-    write_archive(out, [image("localhost/a:1", low), image("localhost/b:1", low, high)])
+    digests = write_archive(out, [image("localhost/a:1", low), image("localhost/b:1", low, high)])
     with tarfile.open(out) as tar:
         names = tar.getnames()
         index_file = tar.extractfile("index.json")
@@ -83,6 +83,8 @@ def test_images_of_an_archive_share_layers_and_keep_their_own_settings(tmp_path:
         layers = [each["digest"] for each in manifest["layers"]]
         assert config["rootfs"]["diff_ids"] == layers
         found[entry["annotations"]["io.containerd.image.name"]] = layers, config["config"]
+        assert digests.pop(entry["annotations"]["io.containerd.image.name"]) == entry["digest"]
+    assert digests == {}
     assert found["localhost/a:1"][0] == [f"sha256:{low.digest}"]
     assert found["localhost/b:1"][0] == [f"sha256:{low.digest}", f"sha256:{high.digest}"]
     config = found["localhost/a:1"][1]

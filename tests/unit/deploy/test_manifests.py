@@ -13,7 +13,18 @@ import pytest
 import yaml
 from custom_resources import is_custom, validate_custom
 from jsonschema import ValidationError
-from manifests import JOBS, K8S, OVERLAYS, allowed, named, objects, pod_specs, pods, selects
+from manifests import (
+    JOBS,
+    K8S,
+    OVERLAYS,
+    allowed,
+    image_name,
+    named,
+    objects,
+    pod_specs,
+    pods,
+    selects,
+)
 
 from tarn.config import KEYS, Config, load
 from tarn.rpc.client.addresses import host_of
@@ -21,6 +32,7 @@ from tarn.rpc.server.health_server import LIVE
 
 ROOT = Path(__file__).parents[3]
 IMAGES = tomllib.loads((ROOT / "deploy" / "images.toml").read_text())
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 KUBERNETES = "1.36"
 SERVICES = ("auth", "compactor", "gateway", "graveler")
 MARGIN_SECONDS = 10
@@ -116,6 +128,10 @@ def test_every_object_is_valid(overlay: str) -> None:
         ("HTTPRoute", ("spec", "rules", 0, "timeouts", "request"), "0"),
         ("HTTPRoute", ("spec", "parentRefs", 0, "section"), "https"),
         ("HTTPRoute", ("apiVersion",), "gateway.networking.k8s.io/v1beta1"),
+        ("BackendTLSPolicy", ("apiVersion",), "gateway.networking.k8s.io/v1alpha3"),
+        ("BackendTLSPolicy", ("spec", "targetRef"), {}),
+        ("BackendTLSPolicy", ("spec", "validation", "hostname"), "https://gateway"),
+        ("BackendTLSPolicy", ("spec", "validation", "caCertificateRefs", 0, "kind"), "Secret"),
     ],
 )
 def test_a_mistake_in_a_custom_resource_is_found(
@@ -167,7 +183,7 @@ def test_containers_have_no_rights(pod: dict[str, Any], container: dict[str, Any
 def test_process_1_ends_on_sigterm(pod: dict[str, Any], container: dict[str, Any]) -> None:
     """The kernel drops the signal for a process 1 without a handler: Python and shells have none."""
     assert pod
-    image = container["image"].rpartition(":")[0].rpartition("/")[2]
+    image = image_name(container["image"])
     if image not in IMAGES["images"]:
         pytest.skip("not our image")
     command = container.get("command") or IMAGES["images"][image]["entrypoint"]
@@ -208,15 +224,48 @@ def test_images_are_those_that_are_built(overlay: str) -> None:
     """The evaluation takes them as `make images` names them, so that no registry is asked for them."""
     for name, template in pods(overlay).items():
         for container in template["spec"]["containers"]:
-            place, _, tag = container["image"].rpartition(":")
+            reference, image = container["image"], image_name(container["image"])
             if name in ("otel-collector", "prometheus", "grafana"):
-                assert re.fullmatch(r"v?\d+\.\d+\.\d+", tag), "pinned, although it is not ours"
+                assert re.search(r":v?\d+\.\d+\.\d+(@|$)", reference), "a version, for people"
                 continue
-            folder, _, image = place.rpartition("/")
             assert image in IMAGES["images"]
             assert image in {name, "tools"}
-            assert re.fullmatch(r"\d+\.\d+\.\d+", tag), tag
-            assert overlay in ("prod", "full") or f"{folder}/" == IMAGES["prefix"]
+            if overlay in ("prod", "full"):
+                assert reference.startswith(f"registry.example.com/tarn/{image}@sha256:")
+            else:
+                assert reference == f"{IMAGES['prefix']}{image}:{VERSION}"
+
+
+UNPINNED = {
+    "otel/opentelemetry-collector-contrib:0.115.1": "no source told its digest when it was chosen",
+}
+"""Images without a digest, with the reason. `deploy/k8s/README.md`, "Images", says how to add one."""
+
+
+@pytest.mark.parametrize("overlay", ["prod", "full", "dev-monitoring"])
+def test_images_come_by_digest(overlay: str) -> None:
+    """All but those of the table, and in an evaluation Tarn's own, which come from an archive and no registry."""
+    found = {
+        container["image"]
+        for template in pods(overlay).values()
+        for kind in ("initContainers", "containers")
+        for container in template["spec"].get(kind, ())
+    }
+    if overlay == "dev-monitoring":
+        found = {each for each in found if not each.startswith(IMAGES["prefix"])}
+    loose = {each for each in found if not re.search(r"@sha256:[0-9a-f]{64}$", each)}
+    assert loose <= set(UNPINNED)
+
+
+def test_the_table_of_images_without_a_digest_is_that_of_the_readme() -> None:
+    used = {
+        container["image"]
+        for _, _, pod in pod_specs()
+        for container in [*pod.get("initContainers", ()), *pod["containers"]]
+    }
+    assert set(UNPINNED) <= used
+    text = (K8S / "README.md").read_text()
+    assert all(f"`{each}`" in text for each in UNPINNED)
 
 
 @every_overlay
@@ -303,6 +352,58 @@ def test_services_authenticate_each_other(overlay: str, service: str, tmp_path: 
     assert {str(file.parent) for file in files if file} == {mounts["tls"]}
     volumes = {each["name"]: each for each in pods(overlay)[service]["spec"]["volumes"]}
     assert volumes["tls"]["secret"]["secretName"] == f"tarn-tls-{service}"
+
+
+@every_overlay
+def test_s3_is_served_by_tls(overlay: str, tmp_path: Path) -> None:
+    """By a certificate that is not the one by which auth knows a gateway; only its two files are mounted."""
+    tls = configuration(overlay, "gateway", tmp_path).gateways.s3.tls
+    assert tls.cert is not None
+    assert tls.key is not None
+    spec = pods(overlay)["gateway"]["spec"]
+    mounts = {each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
+    assert {str(tls.cert.parent), str(tls.key.parent)} == {mounts["endpoint"]}
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    assert volumes["endpoint"]["secret"]["secretName"] == "tarn-tls-endpoint"
+    assert {each["path"] for each in volumes["endpoint"]["secret"]["items"]} == {
+        tls.cert.name,
+        tls.key.name,
+    }
+    (port,) = named(overlay, "Service")["gateway"]["spec"]["ports"]
+    assert port["appProtocol"] == "https"
+
+
+@every_overlay
+def test_the_bucket_is_reached_by_tls(overlay: str, tmp_path: Path) -> None:
+    """Whoever has its keys may check its certificate by an authority of its own."""
+    for name, template in pods(overlay).items():
+        volumes = {each["name"]: each for each in template["spec"].get("volumes", ())}
+        if "bucket" not in volumes:
+            continue
+        assert volumes["bucket-ca"]["secret"]["secretName"] == "tarn-bucket-ca"
+        for container in template["spec"]["containers"]:
+            mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+            assert mounts["bucket-ca"] == "/etc/tarn/bucket-ca", name
+    s3 = configuration(overlay, "gateway", tmp_path).blockstore.s3
+    assert s3.endpoint is None or s3.endpoint.startswith("https://")
+    if "bucket" in named(overlay, "StatefulSet"):
+        assert s3.endpoint == "https://bucket:8000"
+        assert str(s3.tls.ca) == "/etc/tarn/bucket-ca/ca.crt"
+        env = environment(overlay, "bucket")
+        mounts = {
+            each["name"]: each["mountPath"]
+            for each in pods(overlay)["bucket"]["spec"]["containers"][0]["volumeMounts"]
+        }
+        for part, file in (("CERT", "tls.crt"), ("KEY", "tls.key")):
+            assert env[f"TARN_GATEWAYS_S3_TLS_{part}"] == f"{mounts['endpoint']}/{file}"
+
+
+@pytest.mark.parametrize("folder", [*OVERLAYS, *JOBS])
+def test_nothing_speaks_s3_without_tls(folder: str) -> None:
+    """In no variable, command or setting of any object. Spans are no S3 (docs/operate/metrics.md), nor are queries."""
+    text = yaml.safe_dump_all(objects(folder))
+    found = set(re.findall(r"http://([a-z0-9.-]+:\d+)", text))
+    assert found <= {"otel-collector:4317", "prometheus:9090"}
 
 
 @every_overlay

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,16 +84,16 @@ def cluster(tmp_path: Path) -> Cluster:
 def test_pods_roll_exactly_when_a_secret_changes_that_they_read_at_the_start(
     cluster: Cluster,
 ) -> None:
-    """Grafana has its password as a variable, and this gateway the certificate of its endpoint as a file."""
+    """Grafana has its password as a variable, and this gateway a file that an overlay adds."""
     for name in ("auth", "gateway", "grafana"):
         cluster.add("deployments", name, named("dev-monitoring", "Deployment")[name])
     gateway = yaml.safe_load((cluster.folder / "deployments" / "gateway").read_text())
     volumes = gateway["spec"]["template"]["spec"]["volumes"]
-    for name in ("tarn-tls-s3", "tarn-bucket-ca"):
+    for name in ("of-an-overlay", "tarn-cassandra-tls"):
         volumes.append({"name": name, "secret": {"secretName": name}})
     cluster.add("deployments", "gateway", gateway)
-    reloaded = ("tarn-installation", "tarn-tls-gateway", "tarn-bucket-ca")
-    for name in ("tarn-tls-s3", "tarn-grafana", *reloaded):
+    reloaded = ("tarn-installation", "tarn-tls-gateway", "tarn-tls-endpoint", "tarn-bucket-ca")
+    for name in ("of-an-overlay", "tarn-grafana", "tarn-cassandra-tls", *reloaded):
         cluster.secret(name, key="b2xk")
 
     def rolled() -> set[str]:
@@ -107,10 +108,10 @@ def test_pods_roll_exactly_when_a_secret_changes_that_they_read_at_the_start(
 
     assert rolled() == {"gateway", "grafana"}, "the first run notes what is there"
     assert rolled() == set()
-    for name in reloaded:
+    for name in (*reloaded, "tarn-cassandra-tls"):
         cluster.secret(name, key="bmV3")
     assert rolled() == set(), "the services read these again"
-    cluster.secret("tarn-tls-s3", key="bmV3")
+    cluster.secret("of-an-overlay", key="bmV3")
     assert rolled() == {"gateway"}
     cluster.secret("tarn-grafana", key="bmV3")
     assert rolled() == {"grafana"}
@@ -156,3 +157,65 @@ def test_doctor_says_that_no_pod_runs(cluster: Cluster) -> None:
     done = cluster.run("doctor")
     assert done.returncode == 1
     assert "no pod of graveler" in done.stderr
+
+
+DIGESTS = {name: f"sha256:{number:064x}" for number, name in enumerate(("auth", "tools", "jobs"))}
+
+
+def pinned(tmp_path: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs `pin` on a list of `make images`."""
+    made = "".join(f"localhost/tarn/{name}:1.2.3 {each}\n" for name, each in DIGESTS.items())
+    listed = tmp_path / "images.digests"
+    listed.write_text(text or made)
+    command = [str(K8S / "pin"), "registry.test:5000/lake/", str(listed), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_pin_puts_the_digests_of_an_archive_into_an_overlay(tmp_path: Path) -> None:
+    """Kustomize renders them: for images with the place of `make images`, and `tools` of the components."""
+    done = pinned(tmp_path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "kustomization.yaml").write_text(done.stdout)
+    overlay = {"resources": ["pod.yaml"], "components": ["images"]}
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(overlay))
+    names = ["localhost/tarn/auth:0.0.1", "tools", "localhost/tarn/jobs:0.0.1"]
+    containers = [{"name": f"c{number}", "image": each} for number, each in enumerate(names)]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a"},
+        "spec": {"containers": containers},
+    }
+    (tmp_path / "pod.yaml").write_text(json.dumps(pod))
+    command = [kubectl(), "kustomize", str(tmp_path)]
+    rendered = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = [each["image"] for each in yaml.safe_load(rendered)["spec"]["containers"]]
+    assert found == [f"registry.test:5000/lake/{name}@{each}" for name, each in DIGESTS.items()]
+
+
+def test_pin_asks_for_the_tag_if_there_are_several(tmp_path: Path) -> None:
+    text = "".join(f"localhost/tarn/auth:{tag} {DIGESTS['auth']}\n" for tag in ("1.0.0", "1.1.0"))
+    done = pinned(tmp_path, text=text)
+    assert done.returncode == 1
+    assert "1.0.0 1.1.0" in done.stderr
+    done = pinned(tmp_path, "1.1.0", text=text)
+    assert done.returncode == 0
+    assert done.stdout.count("digest:") == 1
+    assert "no image with the tag 2" in pinned(tmp_path, "2", text=text).stderr
+
+
+def test_pin_refuses_what_is_no_digest(tmp_path: Path) -> None:
+    done = pinned(tmp_path, text="localhost/tarn/auth:1.0.0 latest\n")
+    assert done.returncode == 1
+    assert "no digest" in done.stderr
+    assert done.stdout == ""
+
+
+def test_the_example_has_the_images_that_pin_knows() -> None:
+    """`overlays/prod/images` in the form of the script, with digests that name nothing."""
+    table = tomllib.loads((K8S.parents[1] / "deploy" / "images.toml").read_text())
+    example = yaml.safe_load((K8S / "overlays/prod/images/kustomization.yaml").read_text())
+    names = {each["name"] for each in example["images"]}
+    assert names == {"tools"} | {f"{table['prefix']}{name}" for name in table["images"]}
+    assert {each["digest"] for each in example["images"]} == {f"sha256:{0:064x}"}
