@@ -139,14 +139,14 @@ LIFECYCLE: Final[Sequence[Written]] = (
     ),
     Written(
         "failed-rows-are-ignored",
-        "tarn_graveler.collection.expired",
+        "tarn_graveler.records.expired",
         "The row of an expired commit may fail unnoticed.",
         "                if failed is not None:\n                    raise failed\n",
         "                pass\n",
     ),
     Written(
         "expired-once-more",
-        "tarn_graveler.collection.expired",
+        "tarn_graveler.records.expired",
         "An expired commit gets another row.",
         "            if commit_id not in known:\n",
         "            if commit_id:\n",
@@ -184,14 +184,14 @@ LIFECYCLE: Final[Sequence[Written]] = (
     ),
     Written(
         "unsettled-row-is-changed",
-        "tarn_graveler.branch.attempts",
+        "tarn_graveler.records.attempts",
         "A change of a register reads without settling.",
         "(found,) = await kv.get_many(partition, [key], settle=True)\n            result, value",
         "(found,) = await kv.get_many(partition, [key])\n            result, value",
     ),
     Written(
         "unknown-announcement-counts",
-        "tarn_graveler.branch.token_cleanup",
+        "tarn_graveler.guards.drops",
         "A token whose announcement stays unknown counts as announced.",
         "if not tries_left or error.kind is not Kind.UNKNOWN_OUTCOME:",
         "if error.kind is not Kind.UNKNOWN_OUTCOME:",

@@ -25,7 +25,7 @@ from tarn.core.listing.metarange import EMPTY_METARANGE
 from tarn.kv.keys import PATHS_END, PATHS_START, RepositoryKeys, after_prefix
 from tarn.kv.records import Repository, decode_branch, decode_tag, parse_record
 from tarn.testing.check.history import OpKind, Outcome
-from tarn_graveler.history.commits import decode_commit
+from tarn_graveler.records.commits import decode_commit
 from tarn_proto.store.v1 import graveler_pb2 as store_pb
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from tarn.testing.clock import RestlessClock
 from tarn.testing.sim.kv_cassandra import SimCassandra
 from tarn.testing.sim.kv_sqlite import SimSqlite
 from tarn.testing.sim.loop import SimLoop, simulate
-from tarn_graveler.branch.compacting import CompactionOutcome, CompactionResult
 from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.compaction.compacting import CompactionOutcome, CompactionResult
 from tarn_graveler.fsck.check import check
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.progress import Progress

@@ -118,7 +118,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
 async def test_a_second_backup_writes_what_is_new(lab: BackupLab, target: Target) -> None:
     lab.target = target
     await lab.put("a", 1)
-    await lab.lake.graveler.cleaning.drop_due()  # the first pass makes the checkpoint
+    await lab.lake.graveler.cleaner.drop_due()  # the first pass makes the checkpoint
     first = await lab.back_up()
     lab.lake.clock.advance(1)
     same = await lab.back_up()
@@ -135,7 +135,7 @@ async def test_a_second_backup_writes_what_is_new(lab: BackupLab, target: Target
 async def test_a_prune_leaves_what_the_kept_backups_need(lab: BackupLab, target: Target) -> None:
     lab.target = target
     made = []
-    await lab.lake.graveler.cleaning.drop_due()  # the first pass makes the checkpoint
+    await lab.lake.graveler.cleaner.drop_due()  # the first pass makes the checkpoint
     for size in (1, 2, 3):
         await lab.put("a", size)
         lab.lake.clock.advance(1)

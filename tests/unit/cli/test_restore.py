@@ -29,7 +29,7 @@ from tarn_graveler.fsck.check import check
 from tarn_graveler.fsck.progress import Progress
 from tarn_graveler.fsck.session import FsckOptions
 from tarn_graveler.fsck.state import open_state
-from tarn_graveler.repository.claiming import PATIENCE_SECONDS
+from tarn_graveler.records.claiming import PATIENCE_SECONDS
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.reflog import commits_of, reflog_commits
 from tarn_graveler.fsck.session import Lake, or_corrupt, shown
 from tarn_graveler.fsck.staged import branch_names, read_branch
-from tarn_graveler.history.commits import decode_commit
+from tarn_graveler.records.commits import decode_commit
 
 __all__ = ["History", "commit_path"]
 

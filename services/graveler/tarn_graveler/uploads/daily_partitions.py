@@ -25,8 +25,8 @@ from tarn.kv.keys import RepositoryKeys, after_prefix, day_of_upload, key_error
 from tarn.kv.paging import pages_of, rows_of
 from tarn.kv.port import Kv, Partition, PredicateFailedError
 from tarn.kv.records import Repository, parse_record
-from tarn_graveler.branch.token_cleanup import TokenCleanup
-from tarn_graveler.repository.records import Repositories
+from tarn_graveler.guards.drops import Drops
+from tarn_graveler.records.repositories import Repositories
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = ["ENDED", "LIVE", "FoundUpload", "DailyUploads", "upload_not_found"]
@@ -73,13 +73,13 @@ class DailyUploads:
         self,
         kv: Kv,
         repositories: Repositories,
-        cleaning: TokenCleanup,
+        drops: Drops,
         clock: Clock,
         tasks: TaskSet,
     ) -> None:
         self._kv = kv
         self._repositories = repositories
-        self._cleaning = cleaning
+        self._drops = drops
         self._clock = clock
         self._tasks = tasks
         # The last day of each repository that is known to have its row.
@@ -235,7 +235,7 @@ class DailyUploads:
             if day + _KEPT_DAYS >= today:
                 break
             partition = keys.uploads(day)
-            if await self._is_ended(partition) and await self._cleaning.register([partition]):
+            if await self._is_ended(partition) and await self._drops.register([partition]):
                 await self._kv.delete_many(keys.refs, [keys.upload_day(day)])
                 count += 1
         return count

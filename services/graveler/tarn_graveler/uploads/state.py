@@ -21,7 +21,7 @@ from tarn.core.ids import BranchId, UploadId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Kv, OutcomeUnknownError
 from tarn.kv.records import Repository, parse_record
-from tarn_graveler.branch.records import Branches, BranchName
+from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.uploads.completion import Completion, UploadedObject
 from tarn_graveler.uploads.daily_partitions import ENDED, LIVE, DailyUploads, upload_not_found
 from tarn_graveler.uploads.records import RecordedAttempts, UploadRecords, require_claim

@@ -22,7 +22,7 @@ async def delete_dev(lab: Lab) -> str:
     await branches.create(dev, (await lab.branch()).commit_id)
     await lab.put("only-on-dev", branch=DEV)
     made = await lab.lake.graveler.committing.commit(dev, CommitRequest("ann", "on dev"))
-    await branches.delete(dev, partial(lab.lake.graveler.cleaning.announce, dev))
+    await branches.delete(dev, partial(lab.lake.graveler.drops.announce, dev))
     await lab.lake.graveler.names.release(lab.lake.repository, DEV)
     return made.commit_id
 
