@@ -184,10 +184,24 @@ LIFECYCLE: Final[Sequence[Written]] = (
     ),
     Written(
         "unsettled-row-is-changed",
-        "tarn_graveler.records.attempts",
+        "tarn.kv.register",
         "A change of a register reads without settling.",
-        "(found,) = await kv.get_many(partition, [key], settle=True)\n            result, value",
-        "(found,) = await kv.get_many(partition, [key])\n            result, value",
+        "[self._key], settle=True)",
+        "[self._key])",
+    ),
+    Written(
+        "refusal-after-a-lost-answer",
+        "tarn.kv.register",
+        "A refusal of the second attempt is told although the first one may be written.",
+        "                    may_be_written = True\n",
+        "                    pass\n",
+    ),
+    Written(
+        "own-change-beneath-another-is-made-again",
+        "tarn.kv.register",
+        "A change whose answer was lost is made again over a later record.",
+        "if holds is not None and holds(before):",
+        "if holds is not None and not may_be_written and holds(before):",
     ),
     Written(
         "unknown-announcement-counts",

@@ -132,18 +132,18 @@ async def test_a_commit_that_pauses_before_its_announcement_leaves_no_token_behi
     """The checkpoint of the list passes the time of the announcement meanwhile."""
     await lake.put("x", 1)
     token = await lake.staging_rows()
-    drops = lake.graveler.cleaner._list
-    add, pauses = drops.add, 0
+    drops, pauses = lake.graveler.drops._list, 0
 
-    async def add_after_minutes(*args: Any) -> Any:
-        nonlocal pauses
-        pauses += 1
-        for _ in range(4):
-            lake.clock.advance(100)
-            await other.graveler.cleaner.drop_due()
-        return await add(*args)
+    class Paused:
+        async def add(self, *args: Any) -> Any:
+            nonlocal pauses
+            pauses += 1
+            for _ in range(4):
+                lake.clock.advance(100)
+                await other.graveler.cleaner.drop_due()
+            return await drops.add(*args)
 
-    monkeypatch.setattr(drops, "add", add_after_minutes)
+    monkeypatch.setattr(lake.graveler.drops, "_list", Paused())
     await lake.commit()
     assert pauses == 1
     monkeypatch.undo()

@@ -24,8 +24,8 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
 from tarn.kv.records import Repository
+from tarn.kv.register import unknown_if
 from tarn_graveler.branch.handle import BranchHandle
-from tarn_graveler.records.attempts import unknown_if
 from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.records.repositories import Repositories, repository_not_found
 from tarn_graveler.records.settings import settings_changed

@@ -16,7 +16,7 @@ from tarn.core.address_age import check_address_age
 from tarn.core.clock import Clock
 from tarn.core.collection import CollectionLimits
 from tarn.core.entry import address_of
-from tarn_graveler.records.attempts import unknown_if
+from tarn.kv.register import unknown_if
 
 __all__ = ["AddressAge"]
 

@@ -2,84 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from tarn.core.branch import Branch, Settled, settle
-from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.errors import TarnError
 from tarn.kv.port import (
     Kv,
     OutcomeUnknownError,
     Partition,
     Predicate,
     PredicateFailedError,
-    Versioned,
 )
+from tarn.kv.register import unknown_if
 
-__all__ = ["TRIES", "Attempts", "change_row", "set_settled", "unknown_if"]
-
-T = TypeVar("T")
+__all__ = ["TRIES", "Attempts", "set_settled"]
 
 TRIES = 8
 """Attempts of one write; an attempt fails only if a commit or compaction sealed its token."""
-
-
-@contextmanager
-def unknown_if(written: bool) -> Iterator[None]:
-    """Turns an error into OUTCOME_UNKNOWN if a row of the operation is already written.
-
-    Such an error must not look like a refusal: a commit may have included the row before the branch was
-    deleted, for instance. A refusal of the *next* attempt says nothing about the row of this one.
-    """
-    try:
-        yield
-    except TarnError as error:
-        if not written or isinstance(error, OutcomeUnknownError):
-            raise
-        raise OutcomeUnknownError(f"the row was written, but then: {error.message}") from error
-
-
-async def change_row(
-    kv: Kv,
-    partition: Partition,
-    key: bytes,
-    changed: Callable[[Versioned | None], tuple[T, bytes | None]],
-    *,
-    tries: int,
-    text: str,
-) -> T:
-    """Replaces the row of a register by compare-and-set, as often as it has changed meanwhile.
-
-    Args:
-        kv: the store.
-        partition: the register.
-        key: of the row.
-        changed: from the row that was read returns the result of the change and the row's new value; None for the
-            value: nothing is to be written. It is called again on a newer row, and on its own after a lost answer.
-        tries: most attempts.
-        text: of the error when they are used up.
-
-    Raises:
-        TarnError: as `changed`; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; UNAVAILABLE.
-    """
-    is_doubtful = False
-    for _ in range(tries):
-        with unknown_if(is_doubtful):
-            (found,) = await kv.get_many(partition, [key], settle=True)
-            result, value = changed(found)
-            if value is None:
-                return result
-            try:
-                await kv.set_if(partition, key, value, None if found is None else found.predicate)
-            except PredicateFailedError:
-                continue
-            except OutcomeUnknownError:
-                is_doubtful = True
-                continue
-        return result
-    with unknown_if(is_doubtful):
-        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
 
 async def set_settled(

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tarn.core.collection import NEVER, Collection
-from tarn.kv.collection_records import decode_collection, encode_collection
-from tarn.kv.keys import RepositoryKeys
-from tarn.kv.port import Kv, Versioned
+from tarn.core.collection import Collection
+from tarn.kv.collection_records import collection_register
+from tarn.kv.port import Kv
 from tarn.kv.records import Repository
-from tarn_graveler.records.attempts import change_row
+from tarn.kv.register import Register
 from tarn_graveler.records.repositories import Repositories
 
 __all__ = ["CollectionRecords"]
-
-_TRIES = 16
 
 
 class CollectionRecords:
@@ -26,9 +23,7 @@ class CollectionRecords:
 
     async def read(self, repository: Repository) -> Collection:
         """Returns the record, by a read that is sent now."""
-        partition = self._repositories.keys_of(repository).refs
-        (found,) = await self._kv.get_many(partition, [RepositoryKeys.COLLECTION])
-        return _decoded(found)
+        return await self._register(repository).read()
 
     async def change(
         self, repository: Repository, decide: Callable[[Collection], Collection]
@@ -42,21 +37,8 @@ class CollectionRecords:
         Raises:
             TarnError: as `decide`; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
         """
+        return await self._register(repository).change(decide)
 
-        def changed(found: Versioned | None) -> tuple[Collection, bytes | None]:
-            current = _decoded(found)
-            after = decide(current)
-            return after, None if after == current else encode_collection(after)
-
-        return await change_row(
-            self._kv,
-            self._repositories.keys_of(repository).refs,
-            RepositoryKeys.COLLECTION,
-            changed,
-            tries=_TRIES,
-            text=f"the collection record of repository {repository.repository_id} changed {_TRIES} times; try again",
-        )
-
-
-def _decoded(found: Versioned | None) -> Collection:
-    return NEVER if found is None else decode_collection(found.value)
+    def _register(self, repository: Repository) -> Register[Collection]:
+        keys = self._repositories.keys_of(repository)
+        return collection_register(self._kv, keys, repository.repository_id)

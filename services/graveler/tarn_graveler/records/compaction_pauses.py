@@ -10,7 +10,7 @@ from __future__ import annotations
 from tarn.core.clock import Clock
 from tarn.core.compaction_pause import CompactionPause
 from tarn.kv.compaction_records import decode_pause, encode_pause
-from tarn_graveler.records.attempts import TRIES, change_row
+from tarn.kv.register import Register
 from tarn_graveler.records.repositories import Repositories
 
 __all__ = ["CompactionPauses"]
@@ -20,7 +20,10 @@ class CompactionPauses:
     """Reads and changes the pause."""
 
     def __init__(self, repositories: Repositories, clock: Clock) -> None:
-        self._kv, self._keys = repositories.kv, repositories.keys
+        kv, keys = repositories.kv, repositories.keys
+        place, row = keys.graveler, keys.COMPACTION_PAUSE
+        what = "the pause of compactions"
+        self._register = Register(kv, place, row, _decoded, _encoded, what)
         self._clock = clock
 
     async def get(self) -> CompactionPause | None:
@@ -29,8 +32,7 @@ class CompactionPauses:
         Raises:
             TarnError: CORRUPT: the record is damaged; errors of the store.
         """
-        (found,) = await self._kv.get_many(self._keys.graveler, [self._keys.COMPACTION_PAUSE])
-        pause = None if found is None else decode_pause(found.value)
+        pause = await self._register.read()
         return pause if pause is not None and pause.holds(self._clock.now_us()) else None
 
     async def begin(self, user_id: str, seconds: int) -> CompactionPause:
@@ -52,13 +54,13 @@ class CompactionPauses:
         await self._set(CompactionPause(user_id, self._clock.now_us(), is_resumed=True))
 
     async def _set(self, pause: CompactionPause) -> CompactionPause:
-        value = encode_pause(pause)
-        await change_row(
-            self._kv,
-            self._keys.graveler,
-            self._keys.COMPACTION_PAUSE,
-            lambda found: (None, None if found is not None and found.value == value else value),
-            tries=TRIES,
-            text=f"the pause of compactions changed {TRIES} times during one change; try again",
-        )
+        await self._register.change(lambda _: pause)
         return pause
+
+
+def _decoded(value: bytes | None) -> CompactionPause | None:
+    return None if value is None else decode_pause(value)
+
+
+def _encoded(pause: CompactionPause | None) -> bytes | None:
+    return None if pause is None else encode_pause(pause)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from tarn.core.clock import Clock
@@ -22,15 +23,14 @@ from tarn.core.collection import CollectionLimits
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys, after_prefix
 from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
-from tarn.kv.port import Kv, Versioned
+from tarn.kv.port import Kv
 from tarn.kv.records import decode_repository
-from tarn_graveler.records.attempts import change_row
+from tarn.kv.register import Register
 
 __all__ = ["GRACE_DEFAULT_S", "GRACE_MAX_S", "Purges"]
 
 GRACE_DEFAULT_S: Final = 7 * 86_400
 GRACE_MAX_S: Final = 365 * 86_400
-_TRIES: Final = 16
 _PREFIX: Final = InstallationKeys.namespace("")
 _REPOSITORIES: Final = InstallationKeys.repository("")
 _SCAN_ROWS: Final = 1000
@@ -99,7 +99,7 @@ class Purges:
 
         key = InstallationKeys.namespace(storage_namespace)
         (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=True)
-        decide(_held(storage_namespace, found))
+        decide(_held(storage_namespace, None if found is None else found.value))
         await self._refuse_used(storage_namespace)
         return await self._change(storage_namespace, decide)
 
@@ -180,26 +180,22 @@ class Purges:
     async def _change(
         self, storage_namespace: str, decide: Callable[[Namespace], Namespace]
     ) -> Namespace:
-        def changed(found: Versioned | None) -> tuple[Namespace, bytes | None]:
-            held = _held(storage_namespace, found)
-            after = decide(held)
-            return after, None if after == held else encode_namespace(after)
-
-        return await change_row(
+        register = Register(
             self._kv,
             self._keys.graveler,
             InstallationKeys.namespace(storage_namespace),
-            changed,
-            tries=_TRIES,
-            text=f"the row of storage namespace {storage_namespace} changed {_TRIES} times; try again",
+            partial(_held, storage_namespace),
+            encode_namespace,
+            f"the row of storage namespace {storage_namespace}",
         )
+        return await register.change(decide)
 
 
-def _held(storage_namespace: str, found: Versioned | None) -> Namespace:
+def _held(storage_namespace: str, value: bytes | None) -> Namespace:
     """Decodes the row of a namespace."""
-    if found is None:
+    if value is None:
         raise _not_doomed(storage_namespace, "it belongs to no repository")
-    return decode_namespace(found.value)
+    return decode_namespace(value)
 
 
 def _not_doomed(storage_namespace: str, why: str) -> TarnError:

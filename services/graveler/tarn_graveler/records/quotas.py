@@ -15,9 +15,9 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import NO_LIMITS, Limits, Quota, QuotaKind
 from tarn.kv.keys import InstallationKeys, after_prefix
 from tarn.kv.paging import rows_of
-from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError
+from tarn.kv.port import Kv
 from tarn.kv.quota_records import decode_quota, encode_limits
-from tarn_graveler.records.attempts import unknown_if
+from tarn.kv.register import Register
 
 __all__ = ["REFRESH_SECONDS", "QuotaDefaults", "QuotaRecords"]
 
@@ -25,7 +25,6 @@ REFRESH_SECONDS = 5.0
 QUOTAS_MAX = 10_000
 """Most quotas that can be set: each replica and each gateway keeps all of them."""
 _PAGE = 1_000
-_TRIES = 16
 
 _log = structlog.get_logger()
 
@@ -87,9 +86,7 @@ class QuotaRecords:
 
     async def get(self, kind: QuotaKind, name: str) -> Limits:
         """Returns the limits that were set, by a read that is sent now; `NO_LIMITS` if none were."""
-        key = self._keys.quota(kind, name)
-        (found,) = await self._kv.get_many(self._keys.graveler, [key])
-        return NO_LIMITS if found is None else decode_quota(key, found.value).limits
+        return await self._register(kind, name).read()
 
     async def set(self, quota: Quota) -> None:
         """Sets or, without limits, removes a quota. May be repeated; of two at a time, one wins.
@@ -98,31 +95,19 @@ class QuotaRecords:
             TarnError: EXHAUSTED: too many quotas are set. UNAVAILABLE. OUTCOME_UNKNOWN.
         """
         await self._require_room(quota)
-        key, partition = self._keys.quota(quota.kind, quota.name), self._keys.graveler
-        value = encode_limits(quota.limits) if quota.limits else None
-        is_doubtful = False
-        for _ in range(_TRIES):
-            with unknown_if(is_doubtful):
-                (found,) = await self._kv.get_many(partition, [key], settle=True)
-                try:
-                    if (None if found is None else found.value) == value:
-                        pass
-                    elif value is None:
-                        assert found is not None, "there is a row to delete"
-                        await self._kv.delete_if(partition, key, found.predicate)
-                    else:
-                        expected = None if found is None else found.predicate
-                        await self._kv.set_if(partition, key, value, expected)
-                except PredicateFailedError:
-                    continue
-                except OutcomeUnknownError:
-                    is_doubtful = True
-                    continue
-            self._keep(quota)
-            return
-        text = f"the quota of {quota.kind} {quota.name} changed {_TRIES} times during one change"
-        with unknown_if(is_doubtful):
-            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, f"{text}; try again")
+        await self._register(quota.kind, quota.name).change(lambda _: quota.limits)
+        self._keep(quota)
+
+    def _register(self, kind: QuotaKind, name: str) -> Register[Limits]:
+        key = self._keys.quota(kind, name)
+        return Register(
+            self._kv,
+            self._keys.graveler,
+            key,
+            lambda value: NO_LIMITS if value is None else decode_quota(key, value).limits,
+            lambda limits: encode_limits(limits) if limits else None,
+            f"the quota of {kind} {name}",
+        )
 
     async def _require_room(self, quota: Quota) -> None:
         known = await self.load()

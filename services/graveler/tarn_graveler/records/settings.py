@@ -20,10 +20,10 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.rules import SETTINGS_BYTES_MAX, Rules, Settings
 from tarn.kv.keys import RepositoryKeys
-from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
+from tarn.kv.port import Kv
 from tarn.kv.records import Repository
+from tarn.kv.register import Register
 from tarn.kv.rules_records import decode_settings, encode_settings
-from tarn_graveler.records.attempts import unknown_if
 from tarn_graveler.records.repositories import Repositories
 
 __all__ = ["RULES_CACHE_SECONDS", "RepositorySettings", "etag_of", "settings_changed"]
@@ -32,7 +32,6 @@ RULES_CACHE_SECONDS = 5.0
 """How long a replica admits writes by rules that it has read (docs/user/rules.md)."""
 
 _CACHED_MAX = 10_000
-_TRIES = 16
 _NEVER_CHANGED = "0"
 
 
@@ -83,18 +82,20 @@ class RepositorySettings:
 
     async def read(self, repository: Repository) -> Settings:
         """Returns the settings, by a read that is sent now."""
-        settings, _ = await self._read(repository, settle=False)
+        begin = self._clock.monotonic()
+        settings = await self._register(repository).read()
+        self._rules.put(repository.instance_uid, settings.rules, begin + RULES_CACHE_SECONDS)
         return settings
 
-    async def _read(
-        self, repository: Repository, *, settle: bool
-    ) -> tuple[Settings, Versioned | None]:
-        begin = self._clock.monotonic()
-        partition = self._repositories.keys_of(repository).refs
-        (found,) = await self._kv.get_many(partition, [RepositoryKeys.SETTINGS], settle=settle)
-        settings = Settings() if found is None else decode_settings(found.value)
-        self._rules.put(repository.instance_uid, settings.rules, begin + RULES_CACHE_SECONDS)
-        return settings, found
+    def _register(self, repository: Repository) -> Register[Settings]:
+        return Register(
+            self._kv,
+            self._repositories.keys_of(repository).refs,
+            RepositoryKeys.SETTINGS,
+            lambda value: Settings() if value is None else decode_settings(value),
+            _encoded,
+            f"the settings of repository {repository.repository_id}",
+        )
 
     async def change(
         self, repository: Repository, if_match: str, decide: Callable[[Settings], Settings]
@@ -113,33 +114,20 @@ class RepositorySettings:
         """
         await self._repositories.require(repository)
         change_id = self._ids.nonce()
-        partition = self._repositories.keys_of(repository).refs
-        is_doubtful = False
-        for _ in range(_TRIES):
-            with unknown_if(is_doubtful):
-                current, found = await self._read(repository, settle=True)
-                if current.change_id == change_id:
-                    return etag_of(repository, current)
-                if if_match not in ("", etag_of(repository, current)):
-                    raise settings_changed(repository.repository_id, "the settings")
-                decided = decide(current)
-                now_us = self._clock.now_us()
-                after = replace(decided, change_id=change_id, change_time_us=now_us)
-                value = _encoded(after)
-                try:
-                    expected = None if found is None else found.predicate
-                    await self._kv.set_if(partition, RepositoryKeys.SETTINGS, value, expected)
-                except PredicateFailedError:
-                    continue
-                except OutcomeUnknownError:
-                    is_doubtful = True
-                    continue
-                finally:
-                    self._rules.pop(repository.instance_uid)
-            return etag_of(repository, after)
-        text = f"the settings of repository {repository.repository_id} changed {_TRIES} times during one change"
-        with unknown_if(is_doubtful):
-            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, f"{text}; try again")
+
+        def decided(current: Settings) -> Settings:
+            if if_match not in ("", etag_of(repository, current)):
+                raise settings_changed(repository.repository_id, "the settings")
+            now_us = self._clock.now_us()
+            return replace(decide(current), change_id=change_id, change_time_us=now_us)
+
+        try:
+            changed = await self._register(repository).change(
+                decided, lambda current: current.change_id == change_id
+            )
+        finally:
+            self._rules.pop(repository.instance_uid)
+        return etag_of(repository, changed)
 
 
 def _encoded(settings: Settings) -> bytes:

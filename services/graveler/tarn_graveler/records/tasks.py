@@ -18,9 +18,9 @@ from tarn.core.ids import TaskId, UserId
 from tarn.core.task import Task, day_of_task, is_shown
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.paging import rows_of
-from tarn.kv.port import Kv, OutcomeUnknownError, Partition, PredicateFailedError, Versioned
+from tarn.kv.port import Kv, OutcomeUnknownError, Partition, PredicateFailedError
+from tarn.kv.register import Register
 from tarn.kv.task_records import decode_task, encode_task
-from tarn_graveler.records.attempts import change_row, unknown_if
 
 __all__ = ["TaskPage", "TaskRecords", "task_not_found"]
 
@@ -87,22 +87,9 @@ class TaskRecords:
         Raises:
             TarnError: UNAVAILABLE; UNKNOWN_OUTCOME: it may be stored; may be repeated.
         """
-        partition, key = self.partition(keys, task.task_id), keys.task(task.task_id)
-        is_doubtful = False
-        for _ in range(_TRIES):
-            with unknown_if(is_doubtful):
-                (found,) = await self._kv.get_many(partition, [key], settle=True)
-                if found is not None:
-                    return decode_task(found.value)
-                try:
-                    await self._kv.set_if(partition, key, encode_task(task), None)
-                except PredicateFailedError:
-                    continue
-                except OutcomeUnknownError:
-                    is_doubtful = True
-                    continue
-                return task
-        raise OutcomeUnknownError(f"task {task.task_id} may have been started")
+        stored = await self._register(keys, task.task_id).change(lambda found: found or task)
+        assert stored is not None, "it was there, or was stored"
+        return stored
 
     async def keep(self, keys: RepositoryKeys, task_id: TaskId, body: bytes) -> tuple[bytes, bytes]:
         """Stores a long request or response; returns the body and the digest for the record of the task.
@@ -164,20 +151,23 @@ class TaskRecords:
             TarnError: TASK_NOT_FOUND; UNAVAILABLE; UNKNOWN_OUTCOME.
         """
 
-        def changed(found: Versioned | None) -> tuple[Task, bytes | None]:
-            if found is None:
+        def decided(before: Task | None) -> Task:
+            if before is None:
                 raise task_not_found(task_id)
-            before = decode_task(found.value)
-            after = decide(before)
-            return (before, None) if after is None else (after, encode_task(after))
+            return decide(before) or before
 
-        return await change_row(
+        changed = await self._register(keys, task_id).change(decided)
+        assert changed is not None, "`decided` refuses a missing task"
+        return changed
+
+    def _register(self, keys: RepositoryKeys, task_id: str) -> Register[Task | None]:
+        return Register(
             self._kv,
             self.partition(keys, task_id),
             keys.task(task_id),
-            changed,
-            tries=_TRIES,
-            text=f"task {task_id} changed {_TRIES} times during one change; try again",
+            lambda value: None if value is None else decode_task(value),
+            lambda task: None if task is None else encode_task(task),
+            f"task {task_id}",
         )
 
     async def scan(self, keys: RepositoryKeys, after: str = "") -> AsyncIterator[Task]:
