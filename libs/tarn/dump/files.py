@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from tarn.core.dump import LINE_BYTES_MAX
-from tarn_cli.exits import CliError, Exit
+from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = ["FORMAT", "MEMBERS", "VERSION", "DumpFile", "DumpFolder", "Dumped"]
 
@@ -54,6 +54,16 @@ class Dumped:
     default_branch_id: str
 
 
+def refused(text: str, hint: str) -> TarnError:
+    """The error for a file or folder that cannot be used."""
+    return TarnError(Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, f"{text}; {hint}")
+
+
+def damaged(text: str, hint: str = "use another copy") -> TarnError:
+    """The error for a dump that is none, or not whole."""
+    return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, f"{text}; {hint}")
+
+
 class DumpFolder:
     """A dump that is being written.
 
@@ -71,10 +81,11 @@ class DumpFolder:
             restart: discard an interrupted dump.
 
         Raises:
-            CliError: CONFLICT: the file exists, another process writes it, or its folder belongs to another dump.
+            TarnError: FAILED_PRECONDITION: the file exists, another process writes it, or its folder belongs to another
+                dump.
         """
         if target.exists():
-            raise CliError(Exit.CONFLICT, f"{target} exists already", "name another file")
+            raise refused(f"{target} exists already", "name another file")
         self._target = target
         self._folder = target.with_name(target.name + ".partial")
         self._lock = self._open_folder()
@@ -83,7 +94,7 @@ class DumpFolder:
         except OSError as error:
             os.close(self._lock)
             text = f"another process writes {target}"
-            raise CliError(Exit.CONFLICT, text, "wait for its end") from error
+            raise refused(text, "wait for its end") from error
         self.page_token, self.is_complete = "", False
         self._dumped: Dumped | None = None
         if restart:  # before the files are emptied: a state must never describe longer files
@@ -98,13 +109,13 @@ class DumpFolder:
             if self._dumped.repository_id != repository_id:
                 self.close()
                 text = f"{self._folder} is an unfinished dump of {self._dumped.repository_id}"
-                raise CliError(Exit.CONFLICT, text, "name another file, or give --restart")
+                raise refused(text, "name another file, or give --restart")
         for name in MEMBERS.values():
             with _opened(self._folder / name) as file:
                 if file.seek(0, os.SEEK_END) < sizes.get(name, 0):
                     self.close()
                     text = f"{self._folder / name} is shorter than it was"
-                    raise CliError(Exit.FAILURE, text, "give --restart")
+                    raise damaged(text, "give --restart")
                 file.truncate(sizes.get(name, 0))
 
     def _open_folder(self) -> int:
@@ -114,11 +125,11 @@ class DumpFolder:
             opened = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError as error:
             text = f"folder {self._folder} cannot be used: {error.strerror}"
-            raise CliError(Exit.CONFLICT, text, "name another file") from error
+            raise refused(text, "name another file") from error
         if os.fstat(opened).st_uid != os.geteuid():
             os.close(opened)
             text = f"{self._folder} belongs to another user"
-            raise CliError(Exit.CONFLICT, text, "name another file")
+            raise refused(text, "name another file")
         return opened
 
     def _read_state(self) -> Mapping[str, Any] | None:
@@ -129,18 +140,18 @@ class DumpFolder:
         except ValueError as error:
             self.close()
             text = f"{self._folder / _STATE} is damaged: {error}"
-            raise CliError(Exit.FAILURE, text, "give --restart") from error
+            raise damaged(text, "give --restart") from error
         return found
 
     def append(self, lines: Sequence[str], dumped: Dumped, page_token: str) -> None:
         """Makes a page durable, and then the token of the next one; an empty token means that this was the last.
 
         Raises:
-            CliError: CONFLICT: the repository was deleted and created again since the dump began.
+            TarnError: FAILED_PRECONDITION: the repository was deleted and created again since the dump began.
         """
         if self._dumped not in (None, dumped):
             text = f"repository {dumped.repository_id} was changed or created again since its dump began"
-            raise CliError(Exit.CONFLICT, text, "give --restart")
+            raise refused(text, "give --restart")
         by_member: dict[str, list[str]] = {}
         for line in lines:
             by_member.setdefault(MEMBERS[json.loads(line)["kind"]], []).append(line)
@@ -172,7 +183,7 @@ class DumpFolder:
         """Makes the file of a complete dump, and removes the folder; returns the manifest.
 
         Raises:
-            CliError: CONFLICT: the file was created meanwhile.
+            TarnError: FAILED_PRECONDITION: the file was created meanwhile.
         """
         assert self._dumped is not None, "the dump has not begun"
         assert self.is_complete, "the dump has more pages"
@@ -197,7 +208,7 @@ class DumpFolder:
             os.link(tar, self._target)
         except FileExistsError as error:
             text = f"{self._target} was created meanwhile; the dump is {tar}"
-            raise CliError(Exit.CONFLICT, text, "rename it") from error
+            raise refused(text, "rename it") from error
         parent = os.open(self._target.absolute().parent, os.O_RDONLY)
         try:
             os.fsync(parent)
@@ -235,15 +246,16 @@ class DumpFile:
         """Opens a dump and checks every byte of it.
 
         Raises:
-            CliError: FAILURE: it is no dump, of another version, not finished, or damaged.
+            FileNotFoundError: there is no such file.
+            TarnError: CORRUPT: it is no dump, of another version, not finished, or damaged.
         """
         self._path = path
         try:
             self._tar = tarfile.open(path, "r:", tarinfo=_Member)  # noqa: SIM115 - closed by `close`
-        except FileNotFoundError as error:
-            raise CliError(Exit.NOT_FOUND, f"{path} does not exist") from error
+        except FileNotFoundError:
+            raise
         except (OSError, tarfile.TarError) as error:
-            raise CliError(Exit.FAILURE, f"{path} is no dump of a repository: {error}") from error
+            raise damaged(f"{path} is no dump of a repository: {error}") from error
         try:
             self._check()
         except (
@@ -256,7 +268,7 @@ class DumpFile:
         ) as error:
             self.close()
             why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-            raise CliError(Exit.FAILURE, f"{path} is damaged: {why}", "use another copy") from error
+            raise damaged(f"{path} is damaged: {why}") from error
 
     def _check(self) -> None:
         count = 0

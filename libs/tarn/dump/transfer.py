@@ -13,9 +13,8 @@ from tarn.core.commit import Commit, commit_id_of
 from tarn.core.dump import LINE_BYTES_MAX, BranchLine, NoteLine, ReflogLine, from_line, to_line
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
+from tarn.dump.files import MEMBERS, Dumped, DumpFile, DumpFolder
 from tarn.rpc.wire.call import Call
-from tarn_cli.dump_file import MEMBERS, Dumped, DumpFile, DumpFolder
-from tarn_cli.exits import CliError, Exit
 from tarn_proto.graveler.v1.repository_service_pb2 import Repository
 
 __all__ = ["Restored", "Transfer"]
@@ -144,7 +143,7 @@ class Transfer:
         """Makes a repository from the commits and notes in a namespace.
 
         Raises:
-            CliError: NOT_FOUND: the namespace names no such default branch.
+            TarnError: BRANCH_NOT_FOUND: the namespace names no such default branch.
         """
         done = Restored()
         notes: dict[BranchId, list[tuple[int, str]]] = {}
@@ -163,11 +162,11 @@ class Transfer:
                     done.unheaded.append(branch_id)
             if default_branch_id not in heads:
                 some = ", ".join(sorted(heads)[:10]) or "none"
-                raise CliError(
-                    Exit.NOT_FOUND,
-                    f"{storage_namespace} has no intact note of branch {default_branch_id}",
-                    f"delete {repository_id}, then give --default-branch; the branches are: {some}",
+                text = (
+                    f"{storage_namespace} has no intact note of branch {default_branch_id}; delete {repository_id}, "
+                    f"then give --default-branch; the branches are: {some}"
                 )
+                raise TarnError(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, text)
             lines = (_branch_line(name, *head) for name, head in sorted(heads.items()))
             done.branches = await write(lines, _REQUEST_REFS)
         return done
