@@ -57,10 +57,10 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "if error.reason is not Reason.BRANCH_NOT_FOUND: return error -> nothing": (
         "a branch that exists has no tag of its name, so looking for one changes no answer"
     ),
-    "tarn_graveler.fsck.staged:read_branch: dropped statement: or_corrupt(error) -> nothing": (
+    "tarn.fsck.staged:read_branch: dropped statement: or_corrupt(error) -> nothing": (
         "decoding a record raises nothing but CORRUPT, which is what the call lets pass"
     ),
-    "tarn_graveler.fsck.state:State.__init__: constant: 0 -> 1": (
+    "tarn.fsck.state:State.__init__: constant: 0 -> 1": (
         "the number of changes since the last save: the state is saved one change earlier, once"
     ),
     "tarn.aio.batcher:Batcher._run: dropped guard: "

@@ -8,15 +8,15 @@ from tarn.aio.bounded_map import BoundedMap
 from tarn.block.port import BlockKey, BlockStore
 from tarn.core.commit import Commit, commit_id_of, to_json
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import CommitId, MetarangeId
+from tarn.core.ids import CommitId
+from tarn.kv.commit_records import checked_commit, encode_commit
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Kv, OutcomeUnknownError
-from tarn.kv.records import Repository, parse_record
+from tarn.kv.records import Repository
 from tarn_graveler.cursors.rows import RowSource
 from tarn_graveler.records.repositories import Repositories
-from tarn_proto.store.v1 import graveler_pb2 as pb
 
-__all__ = ["Commits", "checked_commit", "commit_not_found", "decode_commit"]
+__all__ = ["Commits", "commit_not_found"]
 
 _CACHED_MAX = 50_000
 _READ_AT_ONCE = 500
@@ -28,47 +28,6 @@ def commit_not_found(repository: Repository, commit_id: str) -> TarnError:
     """Returns the error for a commit that does not exist."""
     text = f"commit {commit_id} does not exist in repository {repository.repository_id}"
     return TarnError(Kind.NOT_FOUND, Reason.COMMIT_NOT_FOUND, text, commit=commit_id)
-
-
-def _encode(commit: Commit) -> bytes:
-    return pb.CommitRecord(
-        version=commit.version,
-        parents=commit.parents,
-        metarange_id=commit.metarange_id,
-        committer=commit.committer,
-        message=commit.message,
-        create_time_us=commit.create_time_us,
-        generation=commit.generation,
-        metadata=dict(commit.metadata),
-    ).SerializeToString(deterministic=True)
-
-
-def decode_commit(value: bytes) -> Commit:
-    """Decodes the commit of a row; the caller checks its hash."""
-    record = parse_record(pb.CommitRecord(), value)
-    return Commit(
-        parents=tuple(CommitId(parent) for parent in record.parents),
-        metarange_id=MetarangeId(record.metarange_id),
-        committer=record.committer,
-        message=record.message,
-        create_time_us=record.create_time_us,
-        generation=record.generation,
-        metadata=tuple(sorted(record.metadata.items())),
-        version=record.version,
-    )
-
-
-def checked_commit(commit_id: CommitId, value: bytes) -> Commit:
-    """Decodes the commit of a row.
-
-    Raises:
-        TarnError: CORRUPT: the row is not that of the commit with this id.
-    """
-    commit = decode_commit(value)
-    if commit_id_of(commit) != commit_id:
-        text = f"the record of commit {commit_id} hashes to {commit_id_of(commit)}"
-        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
-    return commit
 
 
 class Commits:
@@ -93,7 +52,9 @@ class Commits:
         row = RepositoryKeys.commit(commit_id)
         partition = self._repositories.keys_of(repository).commits
         try:
-            (failed,) = await self._kv.set_many(partition, [Group(row, ((row, _encode(commit)),))])
+            (failed,) = await self._kv.set_many(
+                partition, [Group(row, ((row, encode_commit(commit)),))]
+            )
             if failed is not None:
                 raise failed
         except OutcomeUnknownError as error:
@@ -113,7 +74,7 @@ class Commits:
         groups = []
         for commit in commits:
             row = RepositoryKeys.commit(commit_id_of(commit))
-            groups.append(Group(row, ((row, _encode(commit)),)))
+            groups.append(Group(row, ((row, encode_commit(commit)),)))
         partition = self._repositories.keys_of(repository).commits
         for error in filter(None, await self._kv.set_many(partition, groups)):
             text = f"some of {len(commits)} commits could not be stored: {error.message}"

@@ -21,7 +21,7 @@ from tarn.aio.task_set import TaskSet
 from tarn.core.clock import DAY_US, Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
-from tarn.kv.keys import RepositoryKeys, after_prefix, day_of_upload, key_error
+from tarn.kv.keys import ENDED_UPLOAD, RepositoryKeys, after_prefix, day_of_upload, key_error
 from tarn.kv.paging import pages_of, rows_of
 from tarn.kv.port import Kv, Partition, PredicateFailedError
 from tarn.kv.records import Repository, parse_record
@@ -29,10 +29,8 @@ from tarn_graveler.guards.drops import Drops
 from tarn_graveler.records.repositories import Repositories
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
-__all__ = ["ENDED", "LIVE", "FoundUpload", "DailyUploads", "upload_not_found"]
+__all__ = ["LIVE", "FoundUpload", "DailyUploads", "upload_not_found"]
 
-ENDED = b"ended"
-"""The value of an upload's row in the index once it is completed or aborted; empty before."""
 
 LIVE = frozenset({pb.UPLOAD_STATE_OPEN, pb.UPLOAD_STATE_COMPLETING})
 
@@ -202,7 +200,7 @@ class DailyUploads:
         self, partition: Partition, start: bytes, end: bytes, limit: int
     ) -> AsyncIterator[FoundUpload]:
         async for rows in pages_of(self._kv, partition, start, end, limit):
-            keys = [key for key, value in rows if value != ENDED]
+            keys = [key for key, value in rows if value != ENDED_UPLOAD]
             ids = [RepositoryKeys.upload_of(key) for key in keys]
             records = await self._kv.get_many(partition, [RepositoryKeys.upload(i) for i in ids])
             for key, upload_id, found in zip(keys, ids, records, strict=True):

@@ -24,11 +24,11 @@ from tarn.core.compaction_pause import CompactionPause
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import TarnError
 from tarn.core.ids import RepositoryId, physical_path
+from tarn.fsck.finding import Code
+from tarn.fsck.session import FsckOptions
 from tarn.kv.compaction_records import encode_pause
 from tarn.kv.keys import copied_note, staged_upload
 from tarn.kv.namespace_records import Namespace, encode_namespace
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.session import FsckOptions
 
 
 async def test_a_lake_in_use_is_clean(lab: Lab) -> None:

@@ -15,11 +15,11 @@ from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockInfo, BlockKey
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, CommitId, TagId
+from tarn.fsck.session import FsckOptions
+from tarn.fsck.state import open_state
 from tarn.kv.keys import path_key
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Listed, Partition, Row, Versioned
-from tarn_graveler.fsck.session import FsckOptions
-from tarn_graveler.fsck.state import open_state
 from tarn_graveler.records.branches import BranchName
 
 Hook = Callable[[str], Awaitable[None]]

@@ -9,9 +9,9 @@ from fsck_lab import Lab
 from lake import MAIN
 
 from tarn.core.ids import BranchId
+from tarn.fsck.finding import Code
 from tarn.kv.records import decode_head_change, encode_head_change
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.fsck.finding import Code
 
 DEV = BranchId("dev")
 

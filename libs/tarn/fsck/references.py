@@ -20,7 +20,7 @@ import pyarrow as pa
 from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE, HEAD_BYTES, unpack
 from tarn.core.ids import physical_path
 from tarn.core.listing.run import heads_of, offsets_of
-from tarn_graveler.fsck.state import State
+from tarn.fsck.state import State
 
 __all__ = [
     "ANY_SIZE",

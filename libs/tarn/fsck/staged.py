@@ -15,11 +15,11 @@ from tarn.core.entry import HEAD_BYTES, VERSION, is_tombstone, unpack
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn.core.listing.run import VALUE_END, data_of, offsets_of
+from tarn.fsck.finding import Code
+from tarn.fsck.references import Records, References, records_of
+from tarn.fsck.session import Lake, or_corrupt, shown
 from tarn.kv.keys import COPIED, STAGED_UPLOADS, after_prefix, day_of_upload, path_key
 from tarn.kv.records import decode_branch
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.references import Records, References, records_of
-from tarn_graveler.fsck.session import Lake, or_corrupt, shown
 
 __all__ = ["branch_names", "gather_staged", "named_token", "read_branch", "token_of_source"]
 

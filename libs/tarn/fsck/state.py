@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn_graveler.fsck.finding import Code, Finding, Severity
+from tarn.fsck.finding import Code, Finding, Severity
 
 __all__ = ["State", "open_state"]
 

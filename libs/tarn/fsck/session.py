@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, TarnError
+from tarn.fsck.finding import Code, Finding
+from tarn.fsck.progress import Progress
+from tarn.fsck.reads import Reads
+from tarn.fsck.state import State
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.records import Repository, decode_repository
-from tarn_graveler.fsck.finding import Code, Finding
-from tarn_graveler.fsck.progress import Progress
-from tarn_graveler.fsck.reads import Reads
-from tarn_graveler.fsck.state import State
 
 __all__ = [
     "CONCURRENCY",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tarn.aio.parallel import for_each
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.core.errors import TarnError
+from tarn.fsck.finding import Code
+from tarn.fsck.references import path_of_address
+from tarn.fsck.session import Lake, or_corrupt
 from tarn.kv.collection_records import decode_erased
 from tarn.kv.keys import RepositoryKeys, after_prefix
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.references import path_of_address
-from tarn_graveler.fsck.session import Lake, or_corrupt
 
 __all__ = ["check_erased", "is_erased"]
 

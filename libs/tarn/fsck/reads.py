@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from tarn.block.port import WHOLE_BYTES_MAX, BlockInfo, BlockKey, ReadBlocks, read_whole
 from tarn.core.clock import Clock
+from tarn.fsck.progress import Progress
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Listed, Partition, ReadKv, Row, Versioned
-from tarn_graveler.fsck.progress import Progress
 
 __all__ = ["Reads"]
 

@@ -20,9 +20,9 @@ from tarn.block.port import BlockInfo, BlockKey, BlockNotFoundError
 from tarn.core.errors import TarnError
 from tarn.core.ids import physical_path
 from tarn.core.listing.metarange import EMPTY_METARANGE
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.references import Records, SortedReferences, path_of_address
-from tarn_graveler.fsck.session import Lake, or_corrupt
+from tarn.fsck.finding import Code
+from tarn.fsck.references import Records, SortedReferences, path_of_address
+from tarn.fsck.session import Lake, or_corrupt
 
 __all__ = ["Blocks"]
 

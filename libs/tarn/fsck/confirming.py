@@ -26,13 +26,13 @@ from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE, HEAD_BYTES, unpack
 from tarn.core.errors import TarnError
 from tarn.core.ids import RangeId
 from tarn.core.listing.run import VALUE_END, heads_of
+from tarn.fsck.erased import is_erased
+from tarn.fsck.finding import Code
+from tarn.fsck.listings import read_range
+from tarn.fsck.references import ANY_SIZE, Records, SortedReferences, path_of_address
+from tarn.fsck.session import Lake, or_corrupt
+from tarn.fsck.staged import named_token, token_of_source
 from tarn.kv.keys import path_key
-from tarn_graveler.fsck.erased import is_erased
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.listings import read_range
-from tarn_graveler.fsck.references import ANY_SIZE, Records, SortedReferences, path_of_address
-from tarn_graveler.fsck.session import Lake, or_corrupt
-from tarn_graveler.fsck.staged import named_token, token_of_source
 
 __all__ = ["Confirming", "verify_data"]
 

@@ -9,25 +9,25 @@ from concurrent.futures import Executor
 from tarn.block.port import ReadBlocks
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.fsck.blocks import Blocks
+from tarn.fsck.confirming import Confirming, verify_data
+from tarn.fsck.erased import check_erased
+from tarn.fsck.finding import Code
+from tarn.fsck.history import History
+from tarn.fsck.installation import Installation
+from tarn.fsck.listings import Listings
+from tarn.fsck.names import check_names
+from tarn.fsck.progress import Progress
+from tarn.fsck.reads import Reads
+from tarn.fsck.references import References
+from tarn.fsck.reflog import check_reflog
+from tarn.fsck.session import FsckOptions, FsckSession, Lake
+from tarn.fsck.staged import gather_staged
+from tarn.fsck.state import State
+from tarn.fsck.uploads import check_refs_partition, check_uploads, gather_uploads
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import ReadKv
 from tarn.kv.records import Repository
-from tarn_graveler.fsck.blocks import Blocks
-from tarn_graveler.fsck.confirming import Confirming, verify_data
-from tarn_graveler.fsck.erased import check_erased
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.history import History
-from tarn_graveler.fsck.installation import Installation
-from tarn_graveler.fsck.listings import Listings
-from tarn_graveler.fsck.names import check_names
-from tarn_graveler.fsck.progress import Progress
-from tarn_graveler.fsck.reads import Reads
-from tarn_graveler.fsck.references import References
-from tarn_graveler.fsck.reflog import check_reflog
-from tarn_graveler.fsck.session import FsckOptions, FsckSession, Lake
-from tarn_graveler.fsck.staged import gather_staged
-from tarn_graveler.fsck.state import State
-from tarn_graveler.fsck.uploads import check_refs_partition, check_uploads, gather_uploads
 
 __all__ = ["check"]
 

@@ -12,6 +12,9 @@ from collections.abc import AsyncIterator, Callable
 
 from tarn.core.errors import TarnError
 from tarn.core.ids import parse_repository_id
+from tarn.fsck.finding import Code, Finding
+from tarn.fsck.session import FsckSession, or_corrupt, shown, uuid_time_us
+from tarn.fsck.uploads import upload_partitions
 from tarn.kv.agreement import SETTINGS, decode_settings
 from tarn.kv.auth_records import decode_credential, decode_setup, decode_user
 from tarn.kv.compaction_records import decode_pause
@@ -21,6 +24,7 @@ from tarn.kv.keys import AuthKeys, after_prefix
 from tarn.kv.namespace_records import Namespace, decode_namespace
 from tarn.kv.port import Partition, Row
 from tarn.kv.quota_records import decode_quota
+from tarn.kv.read_records import check_row, decode_on
 from tarn.kv.records import (
     Repository,
     decode_branch,
@@ -28,10 +32,6 @@ from tarn.kv.records import (
 )
 from tarn.kv.replicas import ReplicaRow
 from tarn.lifecycle.purging import PURGE_FOLDER
-from tarn_graveler.fsck.finding import Code, Finding
-from tarn_graveler.fsck.session import FsckSession, or_corrupt, shown, uuid_time_us
-from tarn_graveler.fsck.uploads import upload_partitions
-from tarn_graveler.reads.records import check_row, decode_on
 
 __all__ = ["Installation"]
 

@@ -22,9 +22,9 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange, RangeInfo
 from tarn.core.listing.run import Run, tombstones_of
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.references import ANY_SIZE, RECORD, Records, References, records_of
-from tarn_graveler.fsck.session import Lake, or_corrupt
+from tarn.fsck.finding import Code
+from tarn.fsck.references import ANY_SIZE, RECORD, Records, References, records_of
+from tarn.fsck.session import Lake, or_corrupt
 
 __all__ = ["Listings", "read_range"]
 

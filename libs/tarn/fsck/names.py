@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tarn.core.errors import TarnError
+from tarn.fsck.finding import Code
+from tarn.fsck.session import Lake, or_corrupt, shown
 from tarn.kv.keys import after_prefix
 from tarn.kv.records import (
     RefKind,
@@ -18,8 +20,6 @@ from tarn.kv.records import (
     decode_tag,
     is_pending_branch,
 )
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.session import Lake, or_corrupt, shown
 
 __all__ = ["check_names"]
 

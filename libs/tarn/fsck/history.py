@@ -8,13 +8,13 @@ from tarn.core.commit import Commit, commit_id_of, from_json, to_json
 from tarn.core.dump import LINE_BYTES_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, MetarangeId
+from tarn.fsck.finding import Code
+from tarn.fsck.reflog import commits_of, reflog_commits
+from tarn.fsck.session import Lake, or_corrupt, shown
+from tarn.fsck.staged import branch_names, read_branch
+from tarn.kv.commit_records import decode_commit
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.records import decode_tag
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.reflog import commits_of, reflog_commits
-from tarn_graveler.fsck.session import Lake, or_corrupt, shown
-from tarn_graveler.fsck.staged import branch_names, read_branch
-from tarn_graveler.records.commits import decode_commit
 
 __all__ = ["History", "commit_path"]
 

@@ -8,16 +8,15 @@ import numpy as np
 
 from tarn.core.errors import TarnError
 from tarn.core.ids import UploadId
+from tarn.fsck.finding import Code
+from tarn.fsck.reads import Reads
+from tarn.fsck.references import ANY_SIZE, RECORD, References
+from tarn.fsck.session import Lake, or_corrupt, shown, uuid_time_us
 from tarn.kv.collection_records import decode_collection
-from tarn.kv.keys import RepositoryKeys, after_prefix
+from tarn.kv.keys import ENDED_UPLOAD, RepositoryKeys, after_prefix
 from tarn.kv.port import Partition
 from tarn.kv.records import decode_branch, decode_ref_name, decode_tag, parse_record
 from tarn.kv.rules_records import decode_settings
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.reads import Reads
-from tarn_graveler.fsck.references import ANY_SIZE, RECORD, References
-from tarn_graveler.fsck.session import Lake, or_corrupt, shown, uuid_time_us
-from tarn_graveler.uploads.daily_partitions import ENDED
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = ["check_refs_partition", "check_uploads", "gather_uploads", "upload_partitions"]
@@ -137,7 +136,7 @@ def _wrong_of_upload(key: bytes, value: bytes) -> str | None:
             if not name.endswith(f"/{part.part_number:05d}") or part.size_bytes < 0:
                 return f"the record belongs to part {part.part_number}, {part.size_bytes} bytes"
         case "uploads":
-            return None if "\0" in name and value in {b"", ENDED} else _UNKNOWN
+            return None if "\0" in name and value in {b"", ENDED_UPLOAD} else _UNKNOWN
         case _:
             return _UNKNOWN
     return None

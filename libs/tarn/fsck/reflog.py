@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 from tarn.core.errors import TarnError
 from tarn.core.head_change import HeadChange
 from tarn.core.ids import BranchId, CommitId
+from tarn.fsck.finding import Code
+from tarn.fsck.session import Lake, or_corrupt, shown
 from tarn.kv.port import Row
 from tarn.kv.records import decode_head_change
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.session import Lake, or_corrupt, shown
 
 __all__ = ["check_reflog", "commits_of", "reflog_commits"]
 
