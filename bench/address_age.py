@@ -26,9 +26,9 @@ from tarn.core.entry import Entry, pack
 from tarn.kv.opening import open_kv
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
-from tarn_graveler.branch.address_age import AddressAge
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.config import open_committed_of
+from tarn_graveler.guards.address_age import AddressAge
+from tarn_graveler.records.branches import BranchName
 
 CHECKS = 100_000
 

@@ -29,12 +29,12 @@ from tarn.kv.keys import path_key, path_of
 from tarn.kv.port import Group, Kv
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.address_age import AddressAge
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.leaps import Leaps
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.branch.staging import Staging
+from tarn_graveler.guards.address_age import AddressAge
+from tarn_graveler.records.branches import BranchName
 
 AT_ONCE = 2_000
 LISTED = 1_000

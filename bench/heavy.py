@@ -32,9 +32,9 @@ from tarn.config import load, variables_of
 from tarn.core.ids import BranchId
 from tarn.rpc.process.system import SystemClock
 from tarn_graveler.branch.building import BuildOrder
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.heavy.priority import Priority
 from tarn_graveler.heavy.worker import HeavyProcess, WorkerLimits, start_process
+from tarn_graveler.records.branches import BranchName
 
 BRANCH = "staged"
 QUANTILES = (0.5, 0.9, 0.95, 0.98, 0.99)

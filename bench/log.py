@@ -31,10 +31,10 @@ from tarn.kv.records import Repository
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.config import open_committed
-from tarn_graveler.history.ancestry import LogFilter
-from tarn_graveler.history.walk import Span
+from tarn_graveler.graph.walk import Span
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.views.log import LogFilter
 
 MAIN = BranchId("main")
 GOAL_MS = 2_000

@@ -46,7 +46,7 @@ from tarn.core.commit import Commit
 from tarn.core.ids import CommitId, MetarangeId
 from tarn.core.listing.virtual import VirtualBase
 from tarn.rpc.process.system import SystemClock
-from tarn_graveler.history.merge_base import merge_bases
+from tarn_graveler.graph.merge_base import merge_bases
 
 NAMESPACE = "local://bench"
 CHANGES = 10_000

@@ -26,9 +26,9 @@ from tarn.kv.opening import open_kv
 from tarn.kv.records import Repository
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
-from tarn_graveler.branch.online_deletion import OnlineSettings
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.collection.online_deletion import OnlineSettings
 from tarn_graveler.config import open_committed_of
+from tarn_graveler.records.branches import BranchName
 
 MAIN = BranchId("main")
 TURN = 50

@@ -20,7 +20,7 @@ from bench.telemetry import BATCH, Gateway, gateway
 
 from tarn.rpc.process.defects import new_loop
 from tarn.rpc.process.log import LogConfig, logging_to
-from tarn_graveler.quotas.admission import NOT_LIMITED
+from tarn_graveler.usage.admission import NOT_LIMITED
 
 
 class Switch:

@@ -23,7 +23,7 @@ from tarn.kv.keys import path_key
 from tarn.kv.port import Group, Kv
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 
 AT_ONCE = 5_000
 

@@ -37,8 +37,8 @@ from tarn.lifecycle.progress import Progress
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.config import open_committed
+from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 MAIN = BranchId("main")
@@ -62,7 +62,7 @@ class InProcess(CollectionClient):
         self, _: Call, repository_id: str, *, page_token: str = ""
     ) -> pb.ListHistoryResponse:
         repository = await self._graveler.repositories.get(repository_id)
-        history = self._graveler.collections.history
+        history = self._graveler.history_pages
         page, next_page_token = await history.page(repository, page_token, PAGE_ROWS)
         page.next_page_token = next_page_token
         return pb.ListHistoryResponse.FromString(page.SerializeToString())

@@ -34,8 +34,8 @@ from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_cli.connection import Connection, connect
 from tarn_cli.settings import Settings
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.config import open_committed
+from tarn_graveler.records.branches import BranchName
 
 __all__ = ["OLD", "Seeder", "batches", "connected", "seeder"]
 

@@ -22,6 +22,11 @@ from tarn.backup.target import FolderTarget, Target
 from tarn.backup.writing import BackupProgress
 from tarn.block.opening import open_blocks, open_blocks_to_read
 from tarn.config import Config
+from tarn.fsck.check import check
+from tarn.fsck.finding import Code, Finding, Severity
+from tarn.fsck.progress import Progress as FsckProgress
+from tarn.fsck.session import FsckOptions
+from tarn.fsck.state import open_state
 from tarn.kv.embedded import open_embedded
 from tarn.kv.opening import open_kv, open_store
 from tarn.kv.port import ListingKv
@@ -34,11 +39,6 @@ from tarn_cli.exits import CliError, Exit
 from tarn_cli.kv_place import about, secret_of
 from tarn_cli.session import Session
 from tarn_cli.ticking import ticking
-from tarn_graveler.fsck.check import check
-from tarn_graveler.fsck.finding import Code, Finding, Severity
-from tarn_graveler.fsck.progress import Progress as FsckProgress
-from tarn_graveler.fsck.session import FsckOptions
-from tarn_graveler.fsck.state import open_state
 
 __all__ = ["BackupRun", "run_backup"]
 

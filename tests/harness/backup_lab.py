@@ -18,16 +18,16 @@ from tarn.backup.target import FolderTarget, Target
 from tarn.block.port import BlockKey
 from tarn.core.entry import Entry, pack
 from tarn.core.ids import BranchId, physical_path
+from tarn.fsck.check import check
+from tarn.fsck.finding import Code, Severity
+from tarn.fsck.progress import Progress
+from tarn.fsck.session import FsckOptions
+from tarn.fsck.state import open_state
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Partition, Row, Versioned
 from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions
 from tarn.testing.clock import RestlessClock, SeededIds
-from tarn_graveler.fsck.check import check
-from tarn_graveler.fsck.finding import Code, Severity
-from tarn_graveler.fsck.progress import Progress
-from tarn_graveler.fsck.session import FsckOptions
-from tarn_graveler.fsck.state import open_state
 
 __all__ = ["INSTALLATION", "BackupLab", "HookedKv", "backup_lab"]
 

@@ -35,8 +35,8 @@ from tarn.kv.records import Repository
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.config import open_committed
+from tarn_graveler.records.branches import BranchName
 
 __all__ = ["BRANCHES", "World", "play"]
 
@@ -187,7 +187,7 @@ class World:
         emptied: set[str] = set()
         cursor = ""
         while True:
-            page = await self.graveler.collections.roots.page(self.repository, cursor, 3)
+            page = await self.graveler.roots.page(self.repository, cursor, 3)
             addresses |= set(page.addresses)
             listings |= page.metarange_ids.keys() - page.emptied_ids.keys()
             emptied |= page.emptied_ids.keys()
@@ -361,7 +361,7 @@ async def play(seed: int, folder: Path, turns: int, make: type[WorldT]) -> World
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             group.create_task(world.lets_time_pass())
             collecting = group.create_task(world.collect())
-            cleaning = group.create_task(graveler.cleaning.run())
+            cleaning = group.create_task(graveler.cleaner.run())
             clients = [group.create_task(world.client(turns)) for _ in range(4)]
             await asyncio.wait(clients)
             await clock.sleep(2 * LIMITS.cutoff_us / 1e6)

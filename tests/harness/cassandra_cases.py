@@ -22,7 +22,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId
 from tarn.kv.records import Repository
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 from tarn_graveler.uploads.state import NewUpload
 
 __all__ = ["CASES", "Case"]

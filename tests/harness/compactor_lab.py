@@ -27,7 +27,7 @@ from tarn.testing.sim.loop import SimLoop, simulate
 from tarn_compactor.application import CompactorApplication
 from tarn_compactor.config import CompactorSettings
 from tarn_compactor.policy import Thresholds
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1.compaction_service_pb2 import CompactBranchRequest
 
 LIMITS = Thresholds(tombstones=20, interval_s=5.0)

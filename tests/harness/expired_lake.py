@@ -30,7 +30,7 @@ async def roots(lake: Lake) -> tuple[set[str], set[str]]:
     emptied: set[str] = set()
     cursor = ""
     while True:
-        page = await lake.graveler.collections.roots.page(lake.repository, cursor, 3)
+        page = await lake.graveler.roots.page(lake.repository, cursor, 3)
         whole |= page.metarange_ids.keys() - page.emptied_ids.keys()
         emptied |= page.emptied_ids.keys()
         cursor = page.cursor

@@ -32,7 +32,7 @@ from tarn.kv.records import (
     encode_tag,
 )
 from tarn_graveler.branch.building import staged_batches
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.store.v1 import graveler_pb2 as pb
 

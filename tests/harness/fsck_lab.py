@@ -13,16 +13,16 @@ from tarn.block.port import BlockKey, ReadBlocks
 from tarn.core.branch import Branch
 from tarn.core.entry import Entry, pack
 from tarn.core.ids import BranchId, physical_path
+from tarn.fsck.check import check
+from tarn.fsck.progress import Progress
+from tarn.fsck.session import FsckOptions
+from tarn.fsck.state import open_state
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition
 from tarn.kv.records import encode_branch
 from tarn.testing.clock import RestlessClock, SeededIds
 from tarn_graveler.branch.committing import CommitResult
-from tarn_graveler.fsck.check import check
-from tarn_graveler.fsck.progress import Progress
-from tarn_graveler.fsck.session import FsckOptions
-from tarn_graveler.fsck.state import open_state
 
 DAYS_LATER = 2.0
 

@@ -29,9 +29,9 @@ from tarn.rpc.wire.methods import Endpoint
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
-from tarn_graveler.branch.online_deletion import OFFLINE, OnlineSettings
+from tarn_graveler.collection.online_deletion import OFFLINE, OnlineSettings
 from tarn_graveler.handlers.requests import AccessGuard
-from tarn_graveler.repository.records import Repositories
+from tarn_graveler.records.repositories import Repositories
 
 __all__ = ["OpenGuard", "Service", "reason_of", "running_service"]
 

@@ -25,10 +25,10 @@ from tarn.testing.clock import ManualClock, SeededIds
 from tarn.testing.faults.gates import GatedKv, HeldOperation
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.committing import CommitRequest, CommitResult
-from tarn_graveler.branch.online_deletion import OFFLINE, OnlineSettings
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.collection.online_deletion import OFFLINE, OnlineSettings
 from tarn_graveler.config import open_committed
 from tarn_graveler.reads.journal import ReadJournal
+from tarn_graveler.records.branches import BranchName
 
 __all__ = [
     "MAIN",
@@ -128,7 +128,7 @@ class Lake:
         count = 0
         for _ in range(3):
             self.clock.advance(DELAY + 1)
-            count += await self.graveler.cleaning.drop_due()
+            count += await self.graveler.cleaner.drop_due()
         return count
 
 

@@ -39,7 +39,7 @@ class Writer:
     async def erase(self, *addresses: bytes) -> None:
         """Writes the rows of addresses, as the run of an erasure does."""
         rows = {address: ErasedAddress("ab" * 16, 1) for address in addresses}
-        await self.lake.graveler.collections.erased.restore(self.lake.repository, rows)
+        await self.lake.graveler.erased.restore(self.lake.repository, rows)
 
     async def at(self, ref: str, path: str = "p") -> bytes | None:
         """Returns the address of the object at a path of a ref."""

@@ -18,7 +18,7 @@ from tarn.kv.port import Predicate
 from tarn.testing.faults.gates import HeldOperation
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_graveler.history.walk import Span
+from tarn_graveler.graph.walk import Span
 from tarn_graveler.versioning.merges import MergeRequest
 
 __all__ = [

@@ -53,7 +53,7 @@ WEIGHTS: Final[Sequence[tuple[str, float]]] = (
     ("tarn.block.opening", 0.0),
     ("tarn.block.s3.*", 0.0),
     # Tools beside the protocol.
-    ("tarn_graveler.fsck.*", 0.5),
+    ("tarn.fsck.*", 0.5),
     ("tarn_graveler.heavy.*", 0.5),
     ("tarn.kv.transfer.*", 0.5),
     ("tarn.kv.metered", 0.5),

@@ -42,7 +42,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "tarn.kv.mem:MemKv._next_version: constant: 8 -> 9": (
         "versions are opaque; one byte more tells them apart as well"
     ),
-    "tarn_graveler.branch.attempts:Attempts.judge: dropped assignment: self._pending = [] -> nothing": (
+    "tarn_graveler.records.attempts:Attempts.judge: dropped assignment: self._pending = [] -> nothing": (
         "an attempt was applied, so the record has changed and none before it was found pending"
     ),
     "tarn_graveler.uploads.completion:_Staging._compare: dropped assignment: "
@@ -57,10 +57,10 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "if error.reason is not Reason.BRANCH_NOT_FOUND: return error -> nothing": (
         "a branch that exists has no tag of its name, so looking for one changes no answer"
     ),
-    "tarn_graveler.fsck.staged:read_branch: dropped statement: or_corrupt(error) -> nothing": (
+    "tarn.fsck.staged:read_branch: dropped statement: or_corrupt(error) -> nothing": (
         "decoding a record raises nothing but CORRUPT, which is what the call lets pass"
     ),
-    "tarn_graveler.fsck.state:State.__init__: constant: 0 -> 1": (
+    "tarn.fsck.state:State.__init__: constant: 0 -> 1": (
         "the number of changes since the last save: the state is saved one change earlier, once"
     ),
     "tarn.aio.batcher:Batcher._run: dropped guard: "
@@ -92,13 +92,13 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "except (): pass": (
         "what the queues refuse is not transient, and `read_error` hands it on as it is"
     ),
-    "tarn_graveler.repository.records:Repositories._keep_namespace: dropped keyword: "
+    "tarn_graveler.records.repositories:Repositories._keep_namespace: dropped keyword: "
     "self._kv.get_many(self._keys.graveler, [key], settle=True) -> "
     "self._kv.get_many(self._keys.graveler, [key])": (
         "what may be undecided there is another marking of the row: it fails the "
         "compare-and-set that follows, and the row is read again"
     ),
-    "tarn_graveler.repository.records:Repositories.abandon: constant: True -> False": (
+    "tarn_graveler.records.repositories:Repositories.abandon: constant: True -> False": (
         "every read sees a namespace that was won, and a takeover that is undecided fails "
         "the deletion"
     ),

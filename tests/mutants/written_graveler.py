@@ -33,7 +33,7 @@ GRAVELER: Final[Sequence[Written]] = (
     ),
     Written(
         "differences-oldest-layer-first",
-        "tarn_graveler.history.diffing",
+        "tarn_graveler.views.diffing",
         "Uncommitted differences merge the sealed tokens in reverse.",
         "name, branch, branch.tokens, prefix",
         "name, branch, (branch.staging, *reversed(branch.sealed)), prefix",
@@ -112,14 +112,14 @@ GRAVELER: Final[Sequence[Written]] = (
     # --- caches
     Written(
         "branch-cached-an-hour",
-        "tarn_graveler.branch.records",
+        "tarn_graveler.records.branches",
         "Branch records are cached for an hour.",
         "_CACHE_SECONDS = 2.0",
         "_CACHE_SECONDS = 3600.0",
     ),
     Written(
         "repository-cached-ten-minutes",
-        "tarn_graveler.repository.records",
+        "tarn_graveler.records.repositories",
         "Repository records are cached for ten minutes.",
         "_CACHE_SECONDS = 5.0",
         "_CACHE_SECONDS = 600.0",
@@ -149,7 +149,7 @@ GRAVELER: Final[Sequence[Written]] = (
     # --- ends of branches and repositories
     Written(
         "branch-deleted-blindly",
-        "tarn_graveler.branch.records",
+        "tarn_graveler.records.branches",
         "A branch is deleted without comparing its record.",
         "await self._kv.delete_if(partition, key, current.predicate)",
         "await self._kv.delete_many(partition, [key])",
@@ -158,7 +158,7 @@ GRAVELER: Final[Sequence[Written]] = (
         "branch-keeps-its-tokens",
         "tarn_graveler.handlers.branches",
         "Deleting a branch announces no token, so that uncommitted rows stay for ever.",
-        "            await self._cleaning.announce(name, tokens)\n",
+        "            await self._drops.announce(name, tokens)\n",
         "            return None\n",
     ),
     Written(
@@ -184,21 +184,21 @@ GRAVELER: Final[Sequence[Written]] = (
     ),
     Written(
         "another-instance-is-removed",
-        "tarn_graveler.repository.records",
+        "tarn_graveler.records.repositories",
         "A deletion that comes late removes the repository that was made since under the name.",
         "if current.instance_uid == repository.instance_uid:",
         "if current.instance_uid:",
     ),
     Written(
         "dropped-at-once",
-        "tarn_graveler.branch.token_cleanup",
+        "tarn_graveler.guards.drops",
         "A token is dropped without the delay that readers count on.",
-        "self._drop_delay_us = int(drop_delay_seconds * 1_000_000)",
-        "self._drop_delay_us = int(drop_delay_seconds)",
+        "self.delay_us = int(seconds * 1_000_000)",
+        "self.delay_us = int(seconds)",
     ),
     Written(
         "dropped-once-only",
-        "tarn_graveler.branch.token_cleanup",
+        "tarn_graveler.collection.cleaner",
         "A partition is dropped once: rows that come late stay.",
         "        if drop.count:\n            return\n",
         "        return\n",
@@ -288,7 +288,7 @@ GRAVELER: Final[Sequence[Written]] = (
     ),
     Written(
         "no-look-after-the-root",
-        "tarn_graveler.collection.fences",
+        "tarn_graveler.guards.fences",
         "A build looks for sweeps before its listing is a root, and not afterwards.",
         "                await made.check_again()\n            except",
         "            except",
@@ -310,14 +310,14 @@ GRAVELER: Final[Sequence[Written]] = (
     # --- expired commits (rule 14)
     Written(
         "branch-without-look",
-        "tarn_graveler.branch.records",
+        "tarn_graveler.records.branches",
         "A branch is created at a commit that has expired.",
         "await self._expired.refuse(name.repository, [commit_id])",
         "pass",
     ),
     Written(
         "tag-without-look",
-        "tarn_graveler.history.tags",
+        "tarn_graveler.records.tags",
         "A tag is created at a commit that has expired.",
         "await self._expired.refuse(repository, [commit_id])",
         "pass",

@@ -17,9 +17,9 @@ import tests.sim.collectors
 import tarn.core.address_age
 import tarn.core.collection
 import tarn.lifecycle.sweeping
-import tarn_graveler.collection.fences
 import tarn_graveler.collection.roots
 import tarn_graveler.collection.staged_walk
+import tarn_graveler.guards.fences
 from tarn.block.assembling import ListingWriter
 from tarn.block.port import BlockKey, BlockNotFoundError, ReadBlocks
 from tarn.core.branch import Branch
@@ -43,8 +43,8 @@ from tarn.lifecycle.progress import Progress
 from tarn.lifecycle.references import References, RootBatch, Roots, collect_references
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn.testing.faults.modes import Mode
-from tarn_graveler.branch.address_age import AddressAge
-from tarn_graveler.collection.fences import Made
+from tarn_graveler.guards.address_age import AddressAge
+from tarn_graveler.guards.fences import Made
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 __all__ = ["COLLECTION_GUARDS", "ONE_LOOK", "RARE_COLLECTION_GUARDS"]
@@ -306,12 +306,12 @@ RARE_COLLECTION_GUARDS: Sequence[Guard] = (
     _of(
         "batches-are-counted",
         "a build does not notice a batch that began and ended while it was made",
-        Weakening(tarn_graveler.collection.fences, "disturbance", _without_count),
+        Weakening(tarn_graveler.guards.fences, "disturbance", _without_count),
     ),
     _of(
         "sweeps-are-counted",
         "a build does not notice a sweep that began while it was made",
-        Weakening(tarn_graveler.collection.fences, "disturbance", _without_sweeps),
+        Weakening(tarn_graveler.guards.fences, "disturbance", _without_sweeps),
         rule="13",
     ),
     _of(

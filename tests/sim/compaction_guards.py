@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import tarn_graveler.branch.committing
-import tarn_graveler.branch.compacting
 import tarn_graveler.branch.handle
 import tarn_graveler.branch.head_moves
+import tarn_graveler.compaction.compacting
 from tarn.core.branch import (
     AfterLostFinish,
     Branch,
@@ -19,13 +19,13 @@ from tarn.core.branch import (
 )
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.committing import Committing
-from tarn_graveler.branch.compacting import Compacting, CompactionResult
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
-from tarn_graveler.branch.records import BranchName, BranchVersion
 from tarn_graveler.branch.staging import Staging
 from tarn_graveler.branch.uncommitted import UncommittedChanges
+from tarn_graveler.compaction.compacting import Compacting, CompactionResult
+from tarn_graveler.records.branches import BranchName, BranchVersion
 
 __all__ = ["COMPACTION_GUARDS"]
 
@@ -155,8 +155,8 @@ COMPACTION_GUARDS: Sequence[Guard] = (
         "I1 I3 I4 I5",
         "a compaction publishes its listing over any other record",
         (
-            Weakening(tarn_graveler.branch.compacting, "after_lost_finish", _reuse),
-            Weakening(tarn_graveler.branch.compacting, "finish_compaction", _over_any),
+            Weakening(tarn_graveler.compaction.compacting, "after_lost_finish", _reuse),
+            Weakening(tarn_graveler.compaction.compacting, "finish_compaction", _over_any),
         ),
         runs=200,
     ),
@@ -173,7 +173,7 @@ COMPACTION_GUARDS: Sequence[Guard] = (
         "6",
         "I1 I3 I4",
         "a compaction removes sealed tokens that are newer than its own",
-        (Weakening(tarn_graveler.branch.compacting, "finish_compaction", _drop_newer),),
+        (Weakening(tarn_graveler.compaction.compacting, "finish_compaction", _drop_newer),),
         runs=200,
     ),
     Guard(

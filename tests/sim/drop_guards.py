@@ -11,9 +11,10 @@ from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import decode_branch
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.committing import Committing
-from tarn_graveler.branch.drop_list import DropList
-from tarn_graveler.branch.records import BranchName
-from tarn_graveler.branch.token_cleanup import TokenCleanup
+from tarn_graveler.collection.cleaner import Cleaner
+from tarn_graveler.guards.drops import DropDelay
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.records.drop_list import DropList
 
 __all__ = ["DROP_GUARDS", "RARE_DROP_GUARDS"]
 
@@ -24,29 +25,21 @@ def _all_tokens(before: Branch, after: Branch) -> tuple[Token, ...]:
     return before.tokens
 
 
-async def _drop_announced(self: TokenCleanup, drop: Drop, owner: TokenOwner) -> None:
+async def _drop_announced(self: Cleaner, drop: Drop, owner: TokenOwner) -> None:
     """Drops every announced token, even if its record still names it."""
     del owner
-    await self._add_or_raise(Drop(drop.partition, self._clock.now_us() + self._drop_delay_us))
+    await self._add_or_raise(Drop(drop.partition, self._clock.now_us() + self._delay.delay_us))
 
 
-_cleaning_init = TokenCleanup.__init__
+_delay_init = DropDelay.__init__
 
 
-def _hasty_cleaning(
-    self: TokenCleanup,
-    kv: Any,
-    keys: Any,
-    repositories: Any,
-    clock: Any,
-    delay: float,
-    poll: float,
-    reflog: Any,
-) -> None:
-    _cleaning_init(self, kv, keys, repositories, clock, 0.0, poll, reflog)
+def _no_delay(self: DropDelay, seconds: float) -> None:
+    del seconds
+    _delay_init(self, 0.0)
 
 
-async def _look_and_drop(self: TokenCleanup, drop: Drop, owner: TokenOwner) -> None:
+async def _look_and_drop(self: Cleaner, drop: Drop, owner: TokenOwner) -> None:
     """Drops immediately each token that the record does not name; readers of an older record get no time."""
     keys = RepositoryKeys(owner.root)
     (found,) = await self._kv.get_many(keys.refs, [keys.branch(owner.branch_id)], settle=True)
@@ -63,7 +56,7 @@ _build = Committing._build
 async def _build_and_drop(self: Committing, name: BranchName, record: Branch, request: Any) -> Any:
     """Registers tokens for dropping when they are scanned, before the commit is confirmed."""
     built = await _build(self, name, record, request)
-    await self._cleaning.register([self._layers.partition(name, token) for token in record.sealed])
+    await self._drops.register([self._layers.partition(name, token) for token in record.sealed])
     return built
 
 
@@ -81,7 +74,7 @@ DROP_GUARDS: Sequence[Guard] = (
         "a commit drops every token of the record that it replaced",
         (
             Weakening(tarn_graveler.branch.handle, "removed_tokens", _all_tokens),
-            Weakening(TokenCleanup, "_look", _drop_announced),
+            Weakening(Cleaner, "_look", _drop_announced),
         ),
     ),
     Guard(
@@ -89,7 +82,7 @@ DROP_GUARDS: Sequence[Guard] = (
         "5",
         "I1 I4",
         "announced tokens are dropped without reading the record that may still name them",
-        (Weakening(TokenCleanup, "_look", _drop_announced),),
+        (Weakening(Cleaner, "_look", _drop_announced),),
         runs=300,
     ),
     Guard(
@@ -98,8 +91,8 @@ DROP_GUARDS: Sequence[Guard] = (
         "I1",
         "tokens are dropped immediately",
         (
-            Weakening(TokenCleanup, "__init__", _hasty_cleaning),
-            Weakening(TokenCleanup, "_look", _look_and_drop),
+            Weakening(DropDelay, "__init__", _no_delay),
+            Weakening(Cleaner, "_look", _look_and_drop),
         ),
         runs=100,
     ),

@@ -22,9 +22,9 @@ from unittest import mock
 from tarn.block.port import BlockKey
 from tarn.core.ids import physical_path
 from tarn.testing.check.history import MERGES, NEVER, History, Op, OpKind, Outcome, shown
-from tarn_graveler.branch.discarding import Discarded, Discarding, NamedEntry
 from tarn_graveler.branch.handle import BranchHandle
-from tarn_graveler.branch.records import BranchName, BranchVersion
+from tarn_graveler.compaction.discarding import Discarded, Discarding, NamedEntry
+from tarn_graveler.records.branches import BranchName, BranchVersion
 
 if TYPE_CHECKING:
     from tests.sim.world import World

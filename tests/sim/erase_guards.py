@@ -14,7 +14,7 @@ import pyarrow as pa
 import tarn.block.committed
 import tarn.block.replacements
 import tarn.lifecycle.erasing
-import tarn_graveler.collection.erased
+import tarn_graveler.records.erased
 from tarn.block.applying import ChangeApplier
 from tarn.block.port import ReadBlocks
 from tarn.core.collection import CollectionLimits
@@ -131,7 +131,7 @@ RARE_ERASE_GUARDS: Sequence[Guard] = (
         "erase-old-only",
         "an address that a writer may still stage is erased",
         Weakening(_ERASING, "_times_us", _as_if_old),
-        Weakening(tarn_graveler.collection.erased, "check_old_enough", _any_age),
+        Weakening(tarn_graveler.records.erased, "check_old_enough", _any_age),
     ),
 )
 """Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""

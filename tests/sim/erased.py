@@ -250,7 +250,7 @@ class Erased:
         """Requires that graveler says which plan erased a block, and that the plan lists who refers to it."""
         self._world.statistics["erasure: entries without blocks"] += 1
         address = bytes.fromhex(key.path.rpartition("/")[2])
-        told = await replica.graveler.collections.erased.find(repository, [address])
+        told = await replica.graveler.erased.find(repository, [address])
         plan = begun.get(told[address].plan_id) if address in told else None
         if plan is None or key not in plan.doomed:
             self._problem(f"{key.path} is missing, and no plan says why: {told}")

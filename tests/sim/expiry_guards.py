@@ -14,8 +14,8 @@ from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import Repository
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn.testing.faults.modes import Mode
-from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.collection.roots import Roots, RootsPage
+from tarn_graveler.records.expired import ExpiredCommits
 
 __all__ = ["RARE_EXPIRY_GUARDS"]
 

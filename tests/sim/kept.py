@@ -22,10 +22,10 @@ from tarn.block.rangefile import decode_metarange, decode_range, metarange_path,
 from tarn.core.entry import address_of
 from tarn.core.ids import BranchId, MetarangeId, RepositoryId, physical_path
 from tarn.core.listing.metarange import EMPTY_METARANGE
+from tarn.kv.commit_records import decode_commit
 from tarn.kv.keys import PATHS_END, PATHS_START, RepositoryKeys, after_prefix
 from tarn.kv.records import Repository, decode_branch, decode_tag, parse_record
 from tarn.testing.check.history import OpKind, Outcome
-from tarn_graveler.history.commits import decode_commit
 from tarn_proto.store.v1 import graveler_pb2 as store_pb
 
 if TYPE_CHECKING:

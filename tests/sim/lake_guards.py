@@ -38,16 +38,16 @@ from tarn.core.entry import is_tombstone
 from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError
 from tarn.testing.faults.guards import Guard, Weakening
-from tarn_graveler.branch.attempts import Attempts
 from tarn_graveler.branch.committing import CommitRequest, Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.branch.layers import Found
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
-from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
 from tarn_graveler.branch.staging import Staging
 from tarn_graveler.branch.uncommitted import UncommittedChanges
+from tarn_graveler.records.attempts import Attempts
+from tarn_graveler.records.branches import BranchChange, Branches, BranchName, BranchVersion
 
 __all__ = ["GUARDS", "RARE_LAKE_GUARDS"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from tests.sim.overwriting import overwriting
 
 import tarn_graveler.branch.head_moves
-import tarn_graveler.branch.records
+import tarn_graveler.records.branches
 from tarn.core.branch import Branch, Token, discard_changes, move_head
 from tarn.core.head_change import Cause, HeadChange, HeadOperation
 from tarn.core.ids import CommitId
@@ -15,7 +15,7 @@ from tarn.core.reflog import begin_reflog
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
-from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
+from tarn_graveler.records.branches import BranchChange, Branches, BranchName, BranchVersion
 
 __all__ = ["MOVE_GUARDS", "RARE_MOVE_GUARDS"]
 
@@ -75,7 +75,7 @@ async def _move_from_any(
         await handle.version(),
         decide,
         still_holds=lambda _: True,
-        announce=self._cleaning.announce,
+        announce=self._drops.announce,
         cause=cause,
     )
     assert isinstance(outcome, BranchChange)
@@ -162,7 +162,7 @@ RARE_MOVE_GUARDS: Sequence[Guard] = (
         "9",
         "I6",
         "a restored branch does not know the moves of its former life",
-        (Weakening(tarn_graveler.branch.records, "begin_reflog", _forget_moves),),
+        (Weakening(tarn_graveler.records.branches, "begin_reflog", _forget_moves),),
         runs=200,
     ),
 )

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import tarn_graveler.branch.online_deletion
 import tarn_graveler.branch.staging
+import tarn_graveler.collection.online_deletion
 from tarn.core.branch import Token
 from tarn.core.collection import Collection
 from tarn.core.entry import address_of, is_tombstone
@@ -17,11 +17,11 @@ from tarn.kv.records import Repository
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn.testing.faults.modes import Mode
 from tarn_graveler.branch.copy_sources import CopySources
-from tarn_graveler.branch.online_deletion import OnlineDeletion
-from tarn_graveler.branch.private_rows import PrivateRows, Replaced
+from tarn_graveler.branch.private_rows import PrivateRows, Replaced, ReplacedRows
 from tarn_graveler.branch.reading import entry_not_found
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.branch.staging import _born
+from tarn_graveler.collection.online_deletion import OnlineDeletion
+from tarn_graveler.records.branches import BranchName
 
 __all__ = ["ONLINE_GUARDS", "RARE_ONLINE_GUARDS"]
 
@@ -99,10 +99,10 @@ def _never(collection: Collection, now_us: int) -> bool:
     return False
 
 
-def _no_wait(self: OnlineDeletion, replaced: Replaced) -> None:
+def _no_wait(self: ReplacedRows, replaced: Replaced) -> None:
     """Lets no time pass for readers."""
     self.outcomes["queued"] += 1
-    self._new.append((replaced, self._clock.monotonic()))
+    self.new.append((replaced, self._clock.monotonic()))
 
 
 def _born_at_any_attempt(packed: bytes, attempt: int, *, is_new: bool) -> bytes | None:
@@ -134,7 +134,7 @@ ONLINE_GUARDS: Sequence[Guard] = (
     _of(
         "online-delay",
         "a block is deleted at once",
-        Weakening(OnlineDeletion, "_offer", _no_wait),
+        Weakening(ReplacedRows, "offer", _no_wait),
     ),
 )
 
@@ -162,7 +162,7 @@ RARE_ONLINE_GUARDS: Sequence[Guard] = (
     _of(
         "online-waits-for-collections",
         "blocks are deleted beside collections",
-        Weakening(tarn_graveler.branch.online_deletion, "_must_wait", _never),
+        Weakening(tarn_graveler.collection.online_deletion, "_must_wait", _never),
     ),
 )
 """Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""

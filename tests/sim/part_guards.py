@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 
 import tarn.block.committed
-import tarn_graveler.branch.part_resets
+import tarn_graveler.compaction.part_resets
 from tarn.core.branch import AfterLostFinish, Branch, Pin, Token, reset_part
 from tarn.core.listing.spans import PathSpan
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.building import BuildOrder
-from tarn_graveler.branch.part_resets import PartResets
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.compaction.part_resets import PartResets
+from tarn_graveler.records.branches import BranchName
 
 __all__ = ["PART_GUARDS", "RARE_PART_GUARDS"]
 
@@ -67,7 +67,7 @@ PART_GUARDS: Sequence[Guard] = (
         "9",
         "I1 I3 I4",
         "the token that a reset of a part replaces does not stay in the record",
-        (Weakening(tarn_graveler.branch.part_resets, "reset_part", _forget_token),),
+        (Weakening(tarn_graveler.compaction.part_resets, "reset_part", _forget_token),),
         runs=300,
     ),
     Guard(
@@ -84,8 +84,8 @@ PART_GUARDS: Sequence[Guard] = (
         "I1 I3 I4 I5",
         "a reset of a part uses its result over any other record",
         (
-            Weakening(tarn_graveler.branch.part_resets, "after_lost_finish", _reuse),
-            Weakening(tarn_graveler.branch.part_resets, "reset_part", _over_any),
+            Weakening(tarn_graveler.compaction.part_resets, "after_lost_finish", _reuse),
+            Weakening(tarn_graveler.compaction.part_resets, "reset_part", _over_any),
         ),
         runs=300,
     ),

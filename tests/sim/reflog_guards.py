@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tarn.core.branch import Branch
 from tarn.testing.faults.guards import Guard, Weakening
-from tarn_graveler.branch.records import Branches, BranchName
+from tarn_graveler.records.branches import Branches, BranchName
 
 __all__ = ["REFLOG_GUARDS"]
 

@@ -11,7 +11,7 @@ from tarn.core.head_change import HeadChange, HeadOperation
 from tarn.core.ids import BranchId, CommitId
 from tarn.testing.check.history import OpKind
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -34,11 +34,11 @@ import tarn.lifecycle.spill
 import tarn.lifecycle.sweeping
 import tarn.rpc.server.inflight
 import tarn_gateway.operations.completing
-import tarn_graveler.branch.compacting
-import tarn_graveler.branch.records
-import tarn_graveler.branch.reflog_rows
-import tarn_graveler.collection.fences
+import tarn_graveler.compaction.compacting
+import tarn_graveler.guards.fences
 import tarn_graveler.handlers.collections
+import tarn_graveler.records.branches
+import tarn_graveler.records.reflog_rows
 import tarn_graveler.uploads.daily_partitions
 import tarn_graveler.uploads.state
 from tarn.core.collection import BATCH_IDS_MAX
@@ -52,9 +52,9 @@ from tarn.testing.check.history import ABSENT, GONE, Commit, History, shown
 from tarn.testing.faults.modes import Mode
 from tarn.testing.sim.loop import SimLoop, SimStuckError, simulate
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.erased_rows import ErasureLookups, ScannedErasures
-from tarn_graveler.branch.records import BranchName
-from tarn_graveler.history.commits import Commits
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.records.commits import Commits
+from tarn_graveler.records.erased_lookups import ErasureLookups, ScannedErasures
 
 __all__ = ["Run", "run_plan", "run_seed", "scaled"]
 
@@ -151,8 +151,8 @@ def scaled(plan: Plan) -> Iterator[None]:
     """Scales constants that are seconds and minutes in production to a run of half a minute."""
     claim_us = int(plan.claim_seconds * 1_000_000)
     instead: list[tuple[object, str, object]] = [
-        (tarn_graveler.branch.records, "_CACHE_SECONDS", plan.cache_seconds),
-        (tarn_graveler.branch.compacting, "_EXPIRES_US", _COMPACTION_EXPIRES_US),
+        (tarn_graveler.records.branches, "_CACHE_SECONDS", plan.cache_seconds),
+        (tarn_graveler.compaction.compacting, "_EXPIRES_US", _COMPACTION_EXPIRES_US),
         (tarn_graveler.uploads.state, "_CLAIM_US", claim_us),
         (tarn_graveler.uploads.daily_partitions, "DAY_US", _DAY_SECONDS * 1_000_000),
         (tarn.kv.keys, "_DAY_MS", _DAY_SECONDS * 1_000),
@@ -184,7 +184,7 @@ def _of_collections(plan: Collecting) -> list[tuple[object, str, object]]:
         (tarn.lifecycle.deleting, "_METADATA_DELETE_S", plan.valid_seconds / 2),
         (tarn.lifecycle.sweeping, "BATCH_IDS_MAX", min(plan.batch_blocks, BATCH_IDS_MAX)),
         *((module, "PARTITIONS", _PARTITIONS) for module in _PARTITIONED),
-        (tarn_graveler.collection.fences, "_WAIT_SECONDS", plan.batch_seconds / 8),
+        (tarn_graveler.guards.fences, "_WAIT_SECONDS", plan.batch_seconds / 8),
         (tarn_graveler.handlers.collections, "_ROWS_DEFAULT", plan.page_rows),
     ]
 
@@ -193,8 +193,8 @@ def _of_expiry(plan: Expiring) -> list[tuple[object, str, object]]:
     day_us = int(plan.day_seconds * 1_000_000)
     return [
         (tarn.core.expiry_plan, "DAY_US", day_us),
-        (tarn_graveler.branch.reflog_rows, "DAY_US", day_us),
-        (tarn_graveler.collection.expired, "READ_CACHE_SECONDS", plan.read_cache_seconds),
+        (tarn_graveler.records.reflog_rows, "DAY_US", day_us),
+        (tarn_graveler.records.expired, "READ_CACHE_SECONDS", plan.read_cache_seconds),
     ]
 
 

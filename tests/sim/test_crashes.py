@@ -28,18 +28,18 @@ from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import TarnError
 from tarn.core.ids import physical_path
+from tarn.fsck.check import check
+from tarn.fsck.finding import Code
+from tarn.fsck.progress import Progress
+from tarn.fsck.session import FsckOptions
+from tarn.fsck.state import open_state
 from tarn.kv.records import Repository
 from tarn.testing.clock import RestlessClock
 from tarn.testing.sim.kv_cassandra import SimCassandra
 from tarn.testing.sim.kv_sqlite import SimSqlite
 from tarn.testing.sim.loop import SimLoop, simulate
-from tarn_graveler.branch.compacting import CompactionOutcome, CompactionResult
 from tarn_graveler.branch.handle import BranchHandle
-from tarn_graveler.fsck.check import check
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.progress import Progress
-from tarn_graveler.fsck.session import FsckOptions
-from tarn_graveler.fsck.state import open_state
+from tarn_graveler.compaction.compacting import CompactionOutcome, CompactionResult
 
 pytestmark = pytest.mark.timeout(600)
 

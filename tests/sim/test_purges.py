@@ -13,12 +13,12 @@ from tests.sim.run import scaled
 from tests.sim.world import World
 
 import tarn.lifecycle.purging
-import tarn_graveler.repository.records
+import tarn_graveler.records.repositories
 from tarn.kv.namespace_records import Namespace, decode_namespace
 from tarn.lifecycle.purging import Purger
 from tarn.testing.faults.guards import Guard, Weakening, switched_off
 from tarn.testing.sim.loop import SimLoop, simulate
-from tarn_graveler.repository.purges import Purges
+from tarn_graveler.records.purges import Purges
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -93,7 +93,7 @@ _GUARDS = (
         "I9",
         "a restore takes a namespace whose purge has begun",
         (
-            Weakening(tarn_graveler.repository.records, "decode_namespace", _never_purged),
+            Weakening(tarn_graveler.records.repositories, "decode_namespace", _never_purged),
             _NO_LOOK,
         ),
     ),

@@ -46,9 +46,9 @@ from tarn.testing.sim.swept_blocks import SweptBlockLink
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import GravelerSettings, assemble
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
-from tarn_graveler.branch.online_deletion import OnlineSettings
-from tarn_graveler.collection.expired import ExpiredCommits
-from tarn_graveler.collection.fences import Fences, Made, ResultT
+from tarn_graveler.collection.online_deletion import OnlineSettings
+from tarn_graveler.guards.fences import Fences, Made, ResultT
+from tarn_graveler.records.expired import ExpiredCommits
 
 __all__ = ["SALT", "Replica", "World"]
 
@@ -201,9 +201,9 @@ class Replica(Machine):
         endpoints = endpoints_of(self.graveler, OPEN)
         self.server = InProcessTransport(endpoints, self.clock)
         self.services = {endpoint.name: endpoint.descriptor for endpoint in endpoints}
-        self.spawn(self.graveler.cleaning.run(), may_stop=False)
+        self.spawn(self.graveler.cleaner.run(), may_stop=False)
         if self.graveler.online is not None:
-            self.graveler.online.outcomes = world.online_outcomes
+            self.graveler.online.queue.outcomes = world.online_outcomes
             self.spawn(self.graveler.online.run(), may_stop=False)
 
     def crash(self) -> None:

@@ -27,7 +27,7 @@ from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 from tarn_graveler.config import open_committed
-from tarn_graveler.repository.settings import RULES_CACHE_SECONDS
+from tarn_graveler.records.settings import RULES_CACHE_SECONDS
 
 __all__ = ["Lab", "running_lab"]
 
@@ -80,7 +80,7 @@ class Lab:
         """Lets the drop delay pass; drops every token that no record names."""
         for replica in self.replicas:
             self.clock.shift_seconds += _DROP_DELAY_SECONDS + 1
-            await replica.cleaning.drop_due()
+            await replica.cleaner.drop_due()
 
 
 @asynccontextmanager

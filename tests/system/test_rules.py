@@ -19,7 +19,7 @@ from running_tarn import BIN, RunningTarn, clean_environment
 
 from tarn.core.access.actions import Action
 from tarn_gateway.operations.table import OPERATIONS
-from tarn_graveler.repository.settings import RULES_CACHE_SECONDS
+from tarn_graveler.records.settings import RULES_CACHE_SECONDS
 
 pytestmark = pytest.mark.in_form("separate")
 

@@ -30,7 +30,7 @@ from bench.load.trial import Case, Trial, pooled, trouble
 
 from tarn.core.ids import BranchId
 from tarn.kv.records import Repository
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 
 __all__ = ["CASES"]
 

@@ -13,7 +13,7 @@ from tarn_cli.output import Record, shown_size
 from tarn_cli.session import Command, Session, pass_session
 
 if TYPE_CHECKING:  # grpc takes a third of a second to import
-    from tarn_cli.dump_transfer import Restored
+    from tarn.dump.transfer import Restored
 
 __all__ = ["COMMANDS"]
 
@@ -35,10 +35,10 @@ def dump(session: Session, repository: str, file: Path, restart: bool) -> None:
     Example:
       tarn repo dump lake lake.dump
     """
+    from tarn.dump.files import DumpFolder
+    from tarn.dump.transfer import Transfer
     from tarn.rpc.process.system import SystemClock
     from tarn_cli.connection import Connection
-    from tarn_cli.dump_file import DumpFolder
-    from tarn_cli.dump_transfer import Transfer
 
     name = parse_repository(repository)
     folder = DumpFolder(file, name, restart=restart)
@@ -77,10 +77,10 @@ def restore(
     Example:
       tarn repo restore lake lake.dump
     """
+    from tarn.dump.files import DumpFile
+    from tarn.dump.transfer import Transfer
     from tarn.rpc.process.system import SystemClock
     from tarn_cli.connection import Connection
-    from tarn_cli.dump_file import DumpFile
-    from tarn_cli.dump_transfer import Transfer
 
     name = parse_repository(repository)
     default = parse_branch_id(default_branch) if default_branch else ""
@@ -114,9 +114,9 @@ def recover(session: Session, repository: str, storage_namespace: str, default_b
     Example:
       tarn repo recover lake --storage-namespace s3://bucket/lake-1f2e3d4c
     """
+    from tarn.dump.transfer import Transfer
     from tarn.rpc.process.system import SystemClock
     from tarn_cli.connection import Connection
-    from tarn_cli.dump_transfer import Transfer
 
     name = parse_repository(repository)
     default = parse_branch_id(default_branch)

@@ -22,6 +22,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
 from tarn.block.opening import open_blocks_to_read
 from tarn.config import Config
+from tarn.fsck.check import check
+from tarn.fsck.finding import Finding, Severity
+from tarn.fsck.progress import Progress
+from tarn.fsck.session import CONCURRENCY, GRACE_SECONDS, FsckOptions
+from tarn.fsck.state import State, open_state
 from tarn.kv.opening import open_kv_to_read
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.system import SystemClock, SystemIds
@@ -34,11 +39,6 @@ from tarn_cli.output import Output, shown_size
 from tarn_cli.session import Command, Session, pass_session
 from tarn_cli.terminal import write_line
 from tarn_cli.ticking import ticking
-from tarn_graveler.fsck.check import check
-from tarn_graveler.fsck.finding import Finding, Severity
-from tarn_graveler.fsck.progress import Progress
-from tarn_graveler.fsck.session import CONCURRENCY, GRACE_SECONDS, FsckOptions
-from tarn_graveler.fsck.state import State, open_state
 
 __all__ = ["fsck"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -16,10 +16,10 @@ import structlog
 from tarn.aio.first_error import collapse_error_groups
 from tarn.core.clock import Clock
 from tarn.core.collection import NEVER, Collection
-from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.collection_records import decode_collection, encode_collection
+from tarn.core.errors import TarnError
+from tarn.kv.collection_records import collection_register
 from tarn.kv.keys import RepositoryKeys
-from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError
+from tarn.kv.port import Kv
 
 __all__ = ["RENEW_SECONDS", "hold_until", "holding"]
 
@@ -115,18 +115,9 @@ async def _change(
     *,
     create: bool,
 ) -> None:
-    for _ in range(_TRIES):
-        rows = [keys.COLLECTION, keys.CLOSED]
-        found, closed = await kv.get_many(keys.refs, rows, settle=True)
-        if closed is not None or (found is None and not create):
-            return
-        current = NEVER if found is None else decode_collection(found.value)
-        after = decide(current)
-        if after == current:
-            return
-        with suppress(PredicateFailedError, OutcomeUnknownError):
-            predicate = None if found is None else found.predicate
-            await kv.set_if(keys.refs, keys.COLLECTION, encode_collection(after), predicate)
-            return
-    text = f"the collection record of {keys.root} changed {_TRIES} times; try again"
-    raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+    def decided(found: Collection) -> Collection:
+        return found if found is NEVER and not create else decide(found)
+
+    (closed,) = await kv.get_many(keys.refs, [keys.CLOSED], settle=True)
+    if closed is None:
+        await collection_register(kv, keys, keys.root).change(decided)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from tarn.core.collection import Collection, Phase, Totals
+from tarn.core.collection import NEVER, Collection, Phase, Totals
 from tarn.core.erasure import ErasedAddress
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.expiry import Expiry
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.port import Kv
 from tarn.kv.records import parse_record
+from tarn.kv.register import Register
 from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import collection_pb2 as pb
 
-__all__ = ["decode_collection", "decode_expiry", "encode_collection", "encode_expiry"]
+__all__ = [
+    "collection_register",
+    "decode_collection",
+    "decode_expiry",
+    "encode_collection",
+    "encode_expiry",
+]
 
 _ID_BYTES = 16
 _PLAIN = (
@@ -32,6 +41,18 @@ _PLAIN = (
 """Fields with the same name and the same value in the record."""
 
 _TOTALS = tuple(each.name for each in fields(Totals) if each.name != "unknown_fields")
+
+
+def collection_register(kv: Kv, keys: RepositoryKeys, repository: str) -> Register[Collection]:
+    """The collection record of a repository, `NEVER` before the first one. `repository` is its name, for errors."""
+    return Register(
+        kv,
+        keys.refs,
+        keys.COLLECTION,
+        lambda value: NEVER if value is None else decode_collection(value),
+        encode_collection,
+        f"the collection record of repository {repository}",
+    )
 
 
 def encode_collection(collection: Collection) -> bytes:

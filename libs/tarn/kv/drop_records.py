@@ -1,4 +1,4 @@
-"""Records of the drop list: partitions to drop, and items to look at (`tarn_graveler.branch.drop_list`)."""
+"""Records of the drop list: partitions to drop, and items to look at (`tarn_graveler.records.drop_list`)."""
 
 from __future__ import annotations
 

@@ -7,10 +7,16 @@ or the whole new state, so an equal value is this write or an equivalent one (do
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Kv, OutcomeUnknownError, Partition, PredicateFailedError, Row, Versioned
+from tarn.kv.register import Register
 
 __all__ = ["Registers"]
+
+T = TypeVar("T")
 
 
 class Registers:
@@ -19,6 +25,16 @@ class Registers:
     def __init__(self, kv: Kv, partition: Partition) -> None:
         self._kv = kv
         self._partition = partition
+
+    def register(
+        self,
+        key: bytes,
+        decode: Callable[[bytes | None], T],
+        encode: Callable[[T], bytes | None],
+        what: str,
+    ) -> Register[T]:
+        """One row, to be changed as often as others change it meanwhile."""
+        return Register(self._kv, self._partition, key, decode, encode, what)
 
     async def get(self, key: bytes) -> Versioned | None:
         """Returns a row, None if it is absent."""

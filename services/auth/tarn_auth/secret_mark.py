@@ -18,7 +18,6 @@ from tarn_auth.registers import Registers
 
 __all__ = ["check_secret", "forget_other_secrets"]
 
-_TRIES = 10
 _KEPT_MAX = 16
 
 
@@ -34,24 +33,20 @@ async def check_secret(registers: Registers, installation_id: str, key_ids: Sequ
         TarnError: FAILED_PRECONDITION if the store was made with another secret; UNAVAILABLE if it
             does not answer.
     """
-    for _ in range(_TRIES):
-        found = await registers.get(AuthKeys.secrets())
-        known = found.value.decode("ascii", "replace").split() if found is not None else []
+
+    def with_ours(known: list[str]) -> list[str]:
         if known and not set(known) & set(key_ids):
             raise _foreign(installation_id)
-        if key_ids[0] in known:
-            return
-        value = " ".join([key_ids[0], *known][:_KEPT_MAX]).encode()
-        try:
-            if found is None:
-                await registers.insert(AuthKeys.secrets(), value)
-            else:
-                await registers.replace(AuthKeys.secrets(), value, found)
-        except PredicateFailedError:
-            continue  # another process recorded its own secret
-        return
-    text = "other processes kept changing the record of secrets; start this one again"
-    raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+        return known if key_ids[0] in known else [key_ids[0], *known][:_KEPT_MAX]
+
+    register = registers.register(
+        AuthKeys.secrets(), _decoded, lambda known: " ".join(known).encode(), "the list of secrets"
+    )
+    await register.change(with_ours)
+
+
+def _decoded(value: bytes | None) -> list[str]:
+    return [] if value is None else value.decode("ascii", "replace").split()
 
 
 async def forget_other_secrets(registers: Registers, key_id: str) -> None:

@@ -175,7 +175,7 @@ class GravelerApplication:
             await journal.begin()
             self._tasks.spawn(journal.run())
         self._tasks.spawn(self._graveler.admission.records.run())
-        self._tasks.spawn(self._graveler.cleaning.run())
+        self._tasks.spawn(self._graveler.cleaner.run())
         self._tasks.spawn(self._graveler.abandoned_uploads.run())
         self._tasks.spawn(self._backlog.run())
         if self._graveler.online is not None:

@@ -1,4 +1,4 @@
-"""Builds every part of graveler once, in the order of their dependencies.
+"""Builds every part of graveler once, floor by floor: each part needs only those above it in `assemble`.
 
 The application serves these parts; tests and the simulator use the same objects over other ports.
 """
@@ -17,68 +17,75 @@ from tarn.core.levels import ALL_FEATURES, FeatureGate
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
 from tarn.telemetry.operations import Operations
-from tarn_graveler.branch.address_age import AddressAge
 from tarn_graveler.branch.building import Builder, InlineBuilder
 from tarn_graveler.branch.committing import Committing
-from tarn_graveler.branch.compacted_listings import CompactedListings
-from tarn_graveler.branch.compacting import Compacting
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.copy_sources import CopySources
-from tarn_graveler.branch.drop_list import DropList
-from tarn_graveler.branch.expiring import BranchExpiring
 from tarn_graveler.branch.head_moves import HeadMoves
 from tarn_graveler.branch.kept_objects import KeptObjects
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
-from tarn_graveler.branch.online_deletion import OFFLINE, OnlineDeletion, OnlineSettings
-from tarn_graveler.branch.part_resets import PartResets
+from tarn_graveler.branch.private_rows import PrivateRows, ReplacedRows
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
-from tarn_graveler.branch.records import Branches
-from tarn_graveler.branch.reflog_rows import ReflogLimits, ReflogRows
-from tarn_graveler.branch.staged_branches import StagedBranches
 from tarn_graveler.branch.staging import Staging
-from tarn_graveler.branch.staging_statistics import StagingStatistics
-from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.branch.uncommitted import UncommittedChanges
-from tarn_graveler.collection.expired import ExpiredCommits
-from tarn_graveler.collection.fences import Fences
-from tarn_graveler.collection.records import Collections
-from tarn_graveler.handlers.page_keys import PageKeys
-from tarn_graveler.history.ancestry import History
-from tarn_graveler.history.annotating import Annotating
-from tarn_graveler.history.commits import Commits
-from tarn_graveler.history.diffing import Diffing
-from tarn_graveler.history.path_changes import PathChanges
-from tarn_graveler.history.path_records import PathRecords
-from tarn_graveler.history.ref_names import RefNames
-from tarn_graveler.history.reflog import Reflog
-from tarn_graveler.history.resolving import Refs
-from tarn_graveler.history.tags import Tags
-from tarn_graveler.history.virtual_bases import MergeBases
+from tarn_graveler.collection.cleaner import Cleaner
+from tarn_graveler.collection.history_pages import HistoryPages
+from tarn_graveler.collection.listings_in_use import ListingsInUse
+from tarn_graveler.collection.online_deletion import OFFLINE, OnlineDeletion, OnlineSettings
+from tarn_graveler.collection.roots import Roots
+from tarn_graveler.collection.staged_rows import StagedRows
+from tarn_graveler.compaction.compacted_listings import CompactedListings
+from tarn_graveler.compaction.compacting import Compacting
+from tarn_graveler.compaction.part_resets import PartResets
+from tarn_graveler.compaction.staged_branches import StagedBranches
+from tarn_graveler.compaction.staging_statistics import StagingStatistics
+from tarn_graveler.graph.path_changes import PathChanges
+from tarn_graveler.graph.virtual_bases import MergeBases
+from tarn_graveler.guards.address_age import AddressAge
+from tarn_graveler.guards.drops import DropDelay, Drops
+from tarn_graveler.guards.fences import Fences
 from tarn_graveler.iterators.opening import Iterators
-from tarn_graveler.quotas.admission import Admission
-from tarn_graveler.quotas.records import QuotaDefaults, QuotaRecords
-from tarn_graveler.quotas.usage import UsageCounter
 from tarn_graveler.reads.coverage import ReadObjects
 from tarn_graveler.reads.journal import ReadJournal
+from tarn_graveler.records.branches import Branches
+from tarn_graveler.records.collections import CollectionRecords
+from tarn_graveler.records.commits import Commits
+from tarn_graveler.records.drop_list import DropList
+from tarn_graveler.records.erased import ErasedAddresses
+from tarn_graveler.records.expired import ExpiredCommits
+from tarn_graveler.records.page_keys import PageKeys
+from tarn_graveler.records.path_records import PathRecords
+from tarn_graveler.records.purges import Purges
+from tarn_graveler.records.quotas import QuotaDefaults, QuotaRecords
+from tarn_graveler.records.ref_names import RefNames
+from tarn_graveler.records.reflog_rows import ReflogLimits, ReflogRows
+from tarn_graveler.records.repositories import Repositories
+from tarn_graveler.records.settings import RepositorySettings
+from tarn_graveler.records.tags import Tags
+from tarn_graveler.records.tasks import TaskRecords
+from tarn_graveler.refs.reflog import Reflog
+from tarn_graveler.refs.resolving import Refs
 from tarn_graveler.repository.dumping import Dumping
-from tarn_graveler.repository.purges import Purges
-from tarn_graveler.repository.records import Repositories
+from tarn_graveler.repository.expiring_branches import BranchExpiring
 from tarn_graveler.repository.recovering import Recovering
 from tarn_graveler.repository.restoring import Restoring
-from tarn_graveler.repository.settings import RepositorySettings
 from tarn_graveler.tasks.quotas import TaskQuotas
-from tarn_graveler.tasks.records import TaskRecords
 from tarn_graveler.tasks.runner import TaskRunner
 from tarn_graveler.uploads.abandoned import AbandonedUploads
 from tarn_graveler.uploads.completion import Completion
 from tarn_graveler.uploads.daily_partitions import DailyUploads
 from tarn_graveler.uploads.links import Links
 from tarn_graveler.uploads.state import Uploads
+from tarn_graveler.usage.admission import Admission
+from tarn_graveler.usage.usage import UsageCounter
 from tarn_graveler.versioning.merge_branches import MergeBranches
 from tarn_graveler.versioning.merges import Merges
 from tarn_graveler.versioning.range_reverts import RangeReverts
+from tarn_graveler.views.annotating import Annotating
+from tarn_graveler.views.diffing import Diffing
+from tarn_graveler.views.log import History
 
 __all__ = ["Graveler", "GravelerSettings", "assemble"]
 
@@ -145,87 +152,75 @@ class GravelerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Graveler:
-    """The parts of one replica.
+    """The parts of one replica, floor by floor.
 
     Attributes:
         journal: notes what is looked up; None: nothing does. The application adds it.
         features: refuses what the store's feature level does not allow (`Replica.features`).
     """
 
+    clock: Clock
+    committed: Committed
+    collection_limits: CollectionLimits
+    # --- records
     repositories: Repositories
+    settings: RepositorySettings
+    names: RefNames
     branches: Branches
     commits: Commits
-    committed: Committed
     tags: Tags
-    names: RefNames
-    refs: Refs
+    expired: ExpiredCommits
+    erased: ErasedAddresses
+    collections: CollectionRecords
+    purges: Purges
+    page_keys: PageKeys
+    reads: ReadObjects
+    # --- graph and refs
+    history: History
     reflog: Reflog
+    refs: Refs
+    # --- guards and branches
+    drops: Drops
     layers: Layers
     reading: Reading
-    iterators: Iterators
+    copy_sources: CopySources
     staging: Staging
     conditional: ConditionalStaging
-    cleaning: TokenCleanup
+    publications: Publications
     committing: Committing
     moves: HeadMoves
-    part_resets: PartResets
+    # --- compaction
     compacting: Compacting
+    part_resets: PartResets
     staging_statistics: StagingStatistics
-    merges: Merges
-    publications: Publications
+    # --- iterators, views, uploads, usage, versioning
+    iterators: Iterators
+    staged_branches: StagedBranches
     diffing: Diffing
-    history: History
     annotating: Annotating
     daily_uploads: DailyUploads
     uploads: Uploads
-    page_keys: PageKeys
-    settings: RepositorySettings
-    task_runner: TaskRunner
-    restoring: Restoring
-    dumping: Dumping
-    collections: Collections
-    copy_sources: CopySources
-    online: OnlineDeletion | None
+    links: Links
+    abandoned_uploads: AbandonedUploads
     admission: Admission
-    expired: ExpiredCommits
-    purges: Purges
+    merges: Merges
+    merge_branches: MergeBranches
+    range_reverts: RangeReverts
+    # --- the life of repositories and branches, and collection
+    dumping: Dumping
+    restoring: Restoring
+    recovering: Recovering
     expiring: BranchExpiring
-    clock: Clock
+    roots: Roots
+    history_pages: HistoryPages
+    listings_in_use: ListingsInUse
+    staged_rows: StagedRows
+    online: OnlineDeletion | None
+    # --- tasks
+    task_runner: TaskRunner
+    cleaner: Cleaner
     journal: ReadJournal | None = None
     features: FeatureGate = ALL_FEATURES
-
-    @property
-    def merge_branches(self) -> MergeBranches:
-        """Makes what-if merges."""
-        return MergeBranches(self.merges, self.branches, self.publications)
-
-    @property
-    def recovering(self) -> Recovering:
-        """Reading of namespaces."""
-        return Recovering(self.restoring.blocks)
-
-    @property
-    def links(self) -> Links:
-        """Objects that clients write themselves."""
-        return Links(self.uploads, self.restoring.blocks, self.clock)
-
-    @property
-    def abandoned_uploads(self) -> AbandonedUploads:
-        """Aborts of uploads that are never completed."""
-        blocks = self.restoring.blocks
-        return AbandonedUploads(
-            self.iterators, self.settings, self.daily_uploads, self.uploads, blocks, self.clock
-        )
-
-    @property
-    def staged_branches(self) -> StagedBranches:
-        """Branches with staged rows."""
-        return StagedBranches(self.iterators, self.layers)
-
-    @property
-    def range_reverts(self) -> RangeReverts:
-        """Reverts of ranges."""
-        return RangeReverts(self.commits, self.merges, self.moves)
 
 
 def assemble(
@@ -243,251 +238,155 @@ def assemble(
     expired: ExpiredCommits | None = None,
 ) -> Graveler:
     """Builds one replica over its ports; owns none. `builder` builds listings; `fences` and `expired` are for tests."""
-    keys = InstallationKeys(settings.installation_id)
-    records = _records(settings, keys, kv, blocks, clock, ids, tasks, expired)
-    branches, commits, cleaning = records.branches, records.commits, records.cleaning
-    layers = _layers(settings, records, kv, committed)
-    reading = _reading(records, settings, layers, blocks, clock)
-    fences = fences or Fences(records.collections, records.expired, blocks, clock)
+    keys, limits = InstallationKeys(settings.installation_id), settings.collection
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
-    listings = CompactedListings(branches, layers, builder, fences)
-    ending = records.publications, cleaning, clock, operations
-    path_changes, bases = PathChanges(records.paths, commits, committed), MergeBases(commits)
-    changes = UncommittedChanges(layers, committed)
-    moves = HeadMoves(branches, layers, changes, *ending, records.expired)
-    online = _online(settings, kv, branches, layers, records.collections, blocks, clock)
-    iterators = Iterators(kv, keys, records.repositories, commits, layers, reading)
-    return Graveler(
-        repositories=records.repositories,
-        branches=branches,
-        commits=commits,
-        committed=committed,
-        tags=records.tags,
-        names=records.names,
-        refs=records.refs,
-        reflog=records.reflog,
-        layers=layers,
-        reading=reading,
-        iterators=iterators,
-        staging=_staging(kv, branches, layers, tasks, records.age, online),
-        conditional=ConditionalStaging(kv, branches, layers, records.age),
-        cleaning=cleaning,
-        committing=Committing(branches, commits, records.paths, layers, builder, fences, *ending),
-        moves=moves,
-        part_resets=PartResets(branches, layers, committed, builder, listings, cleaning, clock),
-        compacting=Compacting(branches, layers, listings, cleaning, clock, tasks, operations),
-        staging_statistics=StagingStatistics(kv, branches, layers, committed),
-        merges=Merges(commits, committed, moves, clock, records.paths, bases, fences),
-        publications=records.publications,
-        diffing=Diffing(bases, layers, reading, committed, changes),
-        history=History(commits, path_changes),
-        annotating=Annotating(commits, committed, path_changes),
-        daily_uploads=records.daily_uploads,
-        uploads=_uploads(settings, kv, branches, layers, records.daily_uploads, clock, ids),
-        page_keys=PageKeys(kv, keys, ids),
-        task_runner=_task_runner(kv, keys, cleaning, records.repositories, clock, ids, tasks),
-        settings=records.settings,
-        dumping=Dumping(kv, records.repositories, records.settings),
-        restoring=_restoring(records, committed, blocks),
-        collections=records.collections,
-        copy_sources=_copy_sources(records, kv, reading, layers, tasks, online),
-        online=online,
-        admission=_admission(records, kv, iterators, layers, committed, clock, tasks),
-        expired=records.expired,
-        purges=records.purges,
-        expiring=_expiring(records, DropList(kv, keys, clock), clock),
-        clock=clock,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Records:
-    """The parts that read and change the records of repositories, refs and commits."""
-
-    repositories: Repositories
-    names: RefNames
-    rows: ReflogRows
-    reflog: Reflog
-    branches: Branches
-    tags: Tags
-    commits: Commits
-    refs: Refs
-    expired: ExpiredCommits
-    settings: RepositorySettings
-    quotas: QuotaRecords
-    cleaning: TokenCleanup
-    publications: Publications
-    collections: Collections
-    paths: PathRecords
-    daily_uploads: DailyUploads
-    age: AddressAge
-    purges: Purges
-
-
-def _records(
-    settings: GravelerSettings,
-    keys: InstallationKeys,
-    kv: Kv,
-    blocks: BlockStore,
-    clock: Clock,
-    ids: IdSource,
-    tasks: TaskSet,
-    expired: ExpiredCommits | None,
-) -> _Records:
-    delay, poll = settings.drop_delay_seconds, settings.cleanup_poll_seconds
+    # --- records
     repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
+    repository_settings = RepositorySettings(kv, repositories, clock, ids)
     names = RefNames(kv, repositories, clock, ids)
-    rows = ReflogRows(kv, keys, clock, settings.reflog_limits)
-    reflog = Reflog(kv, repositories, rows, clock, settings.clock_skew_seconds)
+    drop_list = DropList(kv, keys, clock)
+    reflog_rows = ReflogRows(kv, drop_list, clock, settings.reflog_limits)
     expired = expired or ExpiredCommits(kv, repositories, clock)
-    reads, limits = ReadObjects(kv, blocks, clock, keys), settings.collection
-    branches = Branches(kv, repositories, clock, ids, tasks, names, rows, expired)
+    branches = Branches(kv, repositories, clock, ids, tasks, names, reflog_rows, expired)
     commits = Commits(kv, blocks, repositories)
-    cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
-    return _Records(
-        repositories=repositories,
-        names=names,
-        rows=rows,
-        reflog=reflog,
-        branches=branches,
-        tags=Tags(kv, repositories, clock, names, expired),
-        expired=expired,
-        commits=commits,
-        refs=Refs(kv, repositories, branches, commits, reflog),
-        settings=RepositorySettings(kv, repositories, clock, ids),
-        quotas=QuotaRecords(kv, keys, clock, settings.quotas),
-        cleaning=cleaning,
-        publications=Publications(branches, commits, blocks, clock),
-        collections=Collections(kv, repositories, commits, expired, reads, clock, limits),
-        paths=PathRecords(kv, repositories, tasks),
-        daily_uploads=DailyUploads(kv, repositories, cleaning, clock, tasks),
-        age=AddressAge(clock, settings.collection),
-        purges=Purges(kv, keys, clock, settings.collection),
-    )
-
-
-def _reading(
-    records: _Records,
-    settings: GravelerSettings,
-    layers: Layers,
-    blocks: BlockStore,
-    clock: Clock,
-) -> Reading:
-    branches, expired = records.branches, records.expired
-    kept = KeptObjects(branches, layers, records.settings, blocks, clock)
-    longest = settings.read_seconds_max
-    return Reading(records.refs, branches, layers, expired, kept, clock, longest)
-
-
-def _staging(
-    kv: Kv,
-    branches: Branches,
-    layers: Layers,
-    tasks: TaskSet,
-    age: AddressAge,
-    online: OnlineDeletion | None,
-) -> Staging:
-    return Staging(kv, branches, layers, tasks, age, None if online is None else online.rows)
-
-
-def _admission(
-    records: _Records,
-    kv: Kv,
-    iterators: Iterators,
-    layers: Layers,
-    committed: Committed,
-    clock: Clock,
-    tasks: TaskSet,
-) -> Admission:
-    usage = UsageCounter(kv, iterators, layers, committed, records.daily_uploads)
-    return Admission(records.quotas, usage, clock, tasks)
-
-
-def _online(
-    settings: GravelerSettings,
-    kv: Kv,
-    branches: Branches,
-    layers: Layers,
-    collections: Collections,
-    blocks: BlockStore,
-    clock: Clock,
-) -> OnlineDeletion | None:
-    if not settings.online.is_enabled:
-        return None
-    return OnlineDeletion(kv, branches, layers, collections, blocks, clock, settings.online)
-
-
-def _layers(settings: GravelerSettings, records: _Records, kv: Kv, committed: Committed) -> Layers:
-    events, leap_rows_min = records.branches.events, settings.leap_rows_min
-    return Layers(kv, records.repositories, records.commits, committed, events, leap_rows_min)
-
-
-def _copy_sources(
-    records: _Records,
-    kv: Kv,
-    reading: Reading,
-    layers: Layers,
-    tasks: TaskSet,
-    online: OnlineDeletion | None,
-) -> CopySources:
-    is_noted = online is not None
-    return CopySources(kv, records.refs, reading, layers, tasks, is_noted=is_noted)
-
-
-def _restoring(records: _Records, committed: Committed, blocks: BlockStore) -> Restoring:
-    return Restoring(
-        records.repositories,
-        records.settings,
-        records.branches,
-        records.tags,
-        records.commits,
-        records.rows,
-        committed,
-        blocks,
-        records.expired,
-    )
-
-
-def _expiring(records: _Records, drops: DropList, clock: Clock) -> BranchExpiring:
-    """Builds what deletes expired branches, and lets the cleaner hand it those that are due."""
-    expiring = BranchExpiring(
-        records.repositories,
-        records.branches,
-        records.names,
-        records.settings,
-        records.cleaning,
+    tags = Tags(kv, repositories, clock, names, expired)
+    collections = CollectionRecords(kv, repositories)
+    paths = PathRecords(kv, repositories, tasks)
+    reads = ReadObjects(kv, blocks, clock, keys)
+    # --- graph
+    bases = MergeBases(commits)
+    path_changes = PathChanges(paths, commits, committed)
+    # --- refs
+    reflog = Reflog(kv, repositories, reflog_rows, clock, settings.clock_skew_seconds)
+    refs = Refs(kv, repositories, branches, commits, reflog)
+    # --- guards
+    fences = fences or Fences(collections, expired, blocks, clock)
+    delay = DropDelay(settings.drop_delay_seconds)
+    drops = Drops(drop_list, repositories, clock, delay)
+    age = AddressAge(clock, limits)
+    # --- branch
+    layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
+    replaced = ReplacedRows(clock, settings.online.delay_seconds)
+    private_rows = PrivateRows(replaced.offer) if settings.online.is_enabled else None
+    publications = Publications(branches, commits, blocks, clock)
+    changes = UncommittedChanges(layers, committed)
+    kept = KeptObjects(branches, layers, repository_settings, blocks, clock)
+    reading = Reading(refs, branches, layers, expired, kept, clock, settings.read_seconds_max)
+    staging = Staging(kv, branches, layers, tasks, age, private_rows)
+    is_noted = private_rows is not None
+    copy_sources = CopySources(kv, refs, reading, layers, tasks, is_noted=is_noted)
+    committing = Committing(
+        branches,
+        commits,
+        paths,
+        layers,
+        builder,
+        fences,
+        publications,
         drops,
         clock,
+        operations,
     )
-    records.cleaning.look_at_branch = expiring.look
-    return expiring
-
-
-def _uploads(
-    settings: GravelerSettings,
-    kv: Kv,
-    branches: Branches,
-    layers: Layers,
-    daily_uploads: DailyUploads,
-    clock: Clock,
-    ids: IdSource,
-) -> Uploads:
+    moves = HeadMoves(branches, layers, changes, publications, drops, clock, operations, expired)
+    # --- compaction
+    listings = CompactedListings(branches, layers, builder, fences)
+    # --- iterators
+    iterators = Iterators(kv, keys, repositories, commits, layers, reading)
+    # --- views, uploads, usage
+    daily = DailyUploads(kv, repositories, drops, clock, tasks)
     completion = Completion(kv, branches, layers, settings.clock_skew_seconds)
-    return Uploads(kv, branches, daily_uploads, completion, clock, ids)
-
-
-def _task_runner(
-    kv: Kv,
-    keys: InstallationKeys,
-    cleaning: TokenCleanup,
-    repositories: Repositories,
-    clock: Clock,
-    ids: IdSource,
-    tasks: TaskSet,
-) -> TaskRunner:
-    """Builds the runner of tasks, and lets the cleaner hand it the tasks that are due."""
-    drops = DropList(kv, keys, clock)
-    records, quotas = TaskRecords(kv, clock), TaskQuotas(kv, clock)
-    runner = TaskRunner(records, quotas, drops, repositories, clock, ids, tasks)
-    cleaning.look_at_task = runner.look
-    return runner
+    uploads = Uploads(kv, branches, daily, completion, clock, ids)
+    quotas = QuotaRecords(kv, keys, clock, settings.quotas)
+    usage = UsageCounter(kv, iterators, layers, committed, daily)
+    # --- versioning
+    merges = Merges(commits, committed, moves, clock, paths, bases, fences)
+    # --- the life of repositories and branches, and collection
+    expiring = BranchExpiring(
+        repositories, branches, names, repository_settings, drops, drop_list, clock
+    )
+    online = None
+    if private_rows is not None:
+        online = OnlineDeletion(
+            kv, branches, layers, collections, replaced, blocks, clock, settings.online
+        )
+    # --- tasks
+    task_runner = TaskRunner(
+        TaskRecords(kv, clock), TaskQuotas(kv, clock), drop_list, repositories, clock, ids, tasks
+    )
+    return Graveler(
+        clock=clock,
+        committed=committed,
+        collection_limits=limits,
+        repositories=repositories,
+        settings=repository_settings,
+        names=names,
+        branches=branches,
+        commits=commits,
+        tags=tags,
+        expired=expired,
+        erased=ErasedAddresses(kv, repositories, clock, limits),
+        collections=collections,
+        purges=Purges(kv, keys, clock, limits),
+        page_keys=PageKeys(kv, keys, ids),
+        reads=reads,
+        history=History(commits, path_changes),
+        reflog=reflog,
+        refs=refs,
+        drops=drops,
+        layers=layers,
+        reading=reading,
+        copy_sources=copy_sources,
+        staging=staging,
+        conditional=ConditionalStaging(kv, branches, layers, age),
+        publications=publications,
+        committing=committing,
+        moves=moves,
+        compacting=Compacting(branches, layers, listings, drops, clock, tasks, operations),
+        part_resets=PartResets(branches, layers, committed, builder, listings, drops, clock),
+        staging_statistics=StagingStatistics(kv, branches, layers, committed),
+        iterators=iterators,
+        staged_branches=StagedBranches(iterators, layers),
+        diffing=Diffing(bases, layers, reading, committed, changes),
+        annotating=Annotating(commits, committed, path_changes),
+        daily_uploads=daily,
+        uploads=uploads,
+        links=Links(uploads, blocks, clock),
+        abandoned_uploads=AbandonedUploads(
+            iterators, repository_settings, daily, uploads, blocks, clock
+        ),
+        admission=Admission(quotas, usage, clock, tasks),
+        merges=merges,
+        merge_branches=MergeBranches(merges, branches, publications),
+        range_reverts=RangeReverts(commits, merges, moves),
+        dumping=Dumping(kv, repositories, repository_settings),
+        restoring=Restoring(
+            repositories,
+            repository_settings,
+            branches,
+            tags,
+            commits,
+            reflog_rows,
+            committed,
+            blocks,
+            expired,
+        ),
+        recovering=Recovering(blocks),
+        expiring=expiring,
+        roots=Roots(kv, repositories, expired, reads, clock),
+        history_pages=HistoryPages(kv, repositories, expired),
+        listings_in_use=ListingsInUse(kv, repositories, commits),
+        staged_rows=StagedRows(kv, repositories),
+        online=online,
+        task_runner=task_runner,
+        cleaner=Cleaner(
+            kv,
+            keys,
+            drop_list,
+            reflog_rows,
+            clock,
+            delay,
+            settings.cleanup_poll_seconds,
+            expiring.look,
+            task_runner.look,
+        ),
+    )

@@ -15,8 +15,8 @@ from tarn.config import Config
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.quota import Limits
 from tarn_graveler.assembly import GravelerSettings
-from tarn_graveler.branch.online_deletion import OnlineSettings
-from tarn_graveler.quotas.records import QuotaDefaults
+from tarn_graveler.collection.online_deletion import OnlineSettings
+from tarn_graveler.records.quotas import QuotaDefaults
 
 __all__ = ["open_committed", "open_committed_of", "settings_of"]
 

@@ -9,7 +9,8 @@ from tarn.core.clock import Clock
 from tarn.telemetry.meters import Meters
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.building import Builder
-from tarn_graveler.branch.online_deletion import OUTCOMES, OnlineDeletion
+from tarn_graveler.branch.private_rows import ReplacedRows
+from tarn_graveler.collection.online_deletion import OUTCOMES
 from tarn_graveler.heavy.builder import ProcessBuilder
 from tarn_graveler.reads.journal import OUTCOMES as READ_OUTCOMES
 from tarn_graveler.reads.journal import ReadJournal
@@ -25,7 +26,7 @@ def register_replica(
     builder: Builder | None,
 ) -> None:
     """Registers the gauges and counters of a replica; see `tarn.telemetry.table`."""
-    progress, cache = graveler.cleaning.progress, committed.cache
+    progress, cache = graveler.cleaner.progress, committed.cache
 
     def lag() -> float:
         done_us = progress.done_before_us
@@ -44,10 +45,10 @@ def register_replica(
     records = graveler.repositories
     meters.sample("cache.lookups", lambda: records.hits, cache="record", outcome="hit")
     meters.sample("cache.lookups", lambda: records.misses, cache="record", outcome="miss")
-    online = graveler.online
-    meters.sample("online.waiting", lambda: 0 if online is None else online.waiting)
+    queue = None if graveler.online is None else graveler.online.queue
+    meters.sample("online.waiting", lambda: 0 if queue is None else len(queue))
     for outcome in OUTCOMES:
-        meters.sample("online.rows", partial(_count, online, outcome), outcome=outcome)
+        meters.sample("online.rows", partial(_count, queue, outcome), outcome=outcome)
     journal = graveler.journal
     meters.sample("reads.waiting", lambda: 0 if journal is None else journal.waiting)
     for outcome in READ_OUTCOMES:
@@ -60,5 +61,5 @@ def register_replica(
         meters.sample("heavy.deaths", lambda: builder.deaths)
 
 
-def _count(part: OnlineDeletion | ReadJournal | None, outcome: str) -> int:
+def _count(part: ReplacedRows | ReadJournal | None, outcome: str) -> int:
     return 0 if part is None else part.outcomes[outcome]

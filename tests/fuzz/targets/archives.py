@@ -18,11 +18,10 @@ from tarn.backup.manifest import Manifest, decode_index, encode_index
 from tarn.core.dump import from_line, to_line
 from tarn.core.errors import Kind, TarnError
 from tarn.core.listing.changed_paths import ChangedPaths
+from tarn.dump.files import DumpFile
 from tarn.kv.port import Partition, PartitionKind
 from tarn.kv.transfer.dump_format import Begun, Finished, Part
 from tarn.testing.fuzz.target import PropertyError, Target
-from tarn_cli.dump_file import DumpFile
-from tarn_cli.exits import CliError
 
 __all__ = ["TARGET"]
 
@@ -146,14 +145,14 @@ def _archive(rng: random.Random, data: bytes) -> bytes:
 TARGET = Target(
     "archives",
     _check,
-    refusals=(TarnError, CliError),
+    refusals=(TarnError,),
     traced=(
         "tarn.backup.chunks",
         "tarn.backup.manifest",
         "tarn.core.dump",
         "tarn.core.listing.changed_paths",
         "tarn.kv.transfer.dump_format",
-        "tarn_cli.dump_file",
+        "tarn.dump.files",
     ),
     mutations=(_packed, _json, _json, _archive),
     input_bytes_max=128 * 1024,

@@ -24,7 +24,7 @@ from tarn.rpc.process.system import SystemIds
 from tarn.testing.faults.tcp_proxy import Loss
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.slow, pytest.mark.timeout(240)]
 

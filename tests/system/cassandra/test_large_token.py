@@ -25,7 +25,7 @@ from tarn.testing.contract.cassandra_store import open_store
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
@@ -124,7 +124,7 @@ async def test_a_large_token_is_listed_committed_and_dropped_without_a_tombstone
         await table.look(left)
         for seconds in (61, 3660, 3660 + 86_400):
             clock.shift_seconds = seconds
-            await graveler.cleaning.drop_due()
+            await graveler.cleaner.drop_due()
             await table.look(left)
         assert await kv.scan(rows, b"", None, 10) == []
     assert warnings.lines() == []
@@ -145,12 +145,12 @@ async def test_many_small_commits_leave_no_queue_of_tombstones(
                 BranchName(repository, MAIN), CommitRequest("ann", str(number))
             )
             clock.shift_seconds += 61
-            dropped += await graveler.cleaning.drop_due()
+            dropped += await graveler.cleaner.drop_due()
         for _ in range(
             3
         ):  # the last tokens are found to be unnamed, and dropped after another drop delay
             clock.shift_seconds += 61
-            dropped += await graveler.cleaning.drop_due()
+            dropped += await graveler.cleaner.drop_due()
         assert dropped >= commits
         await graveler.reading.page(repository, "main", PageRequest())
     assert warnings.lines() == []
@@ -205,7 +205,7 @@ async def test_listings_skip_many_ended_uploads_without_a_tombstone_warning(
         await uploads.abort(repository, left)
         assert await graveler.daily_uploads.tidy(repository) == 1
         clock.shift_seconds += 61
-        assert await graveler.cleaning.drop_due() == 1
+        assert await graveler.cleaner.drop_due() == 1
         assert await look() == [young]
     assert warnings.lines() == []
 

@@ -17,7 +17,7 @@ from cassandra_cases import CASES, Case
 from cassandra_losses import Ending, Losing, ReplicaPair, pairs_on
 
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
-from tarn_graveler.repository import claiming
+from tarn_graveler.records import claiming
 
 pytestmark = [
     pytest.mark.cassandra,
@@ -94,6 +94,6 @@ async def test_no_caller_gets_a_wrong_answer_when_a_write_is_lost_or_late(
     clock, sound = pairs[0].clock, pairs[0].sound.graveler
     for _ in range(3):
         clock.shift_seconds += 61
-        await sound.cleaning.drop_due()
+        await sound.cleaner.drop_due()
     for case in (case for each in played for case in each.cases):
         await case.look()

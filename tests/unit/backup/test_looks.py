@@ -62,7 +62,7 @@ async def drop_hourly(lake: Lake, hours: int) -> None:
     """Passes of the cleaner, so that hours of the list that are over are dropped."""
     for _ in range(hours):
         lake.clock.advance(3600)
-        await lake.graveler.cleaning.drop_due()
+        await lake.graveler.cleaner.drop_due()
 
 
 async def looks(kv: MemKv) -> list[Drop]:
@@ -110,7 +110,7 @@ async def test_a_reflog_whose_last_rows_expire_while_a_backup_is_made(lab: Backu
     """The rows are in the backup, and no change of the deleted branch will ever register them again."""
     graveler, name = lab.lake.graveler, lab.lake.branch(DEV)
     await create_dev(lab)
-    await graveler.branches.delete(name, partial(graveler.cleaning.announce, name))
+    await graveler.branches.delete(name, partial(graveler.drops.announce, name))
     prefix = RepositoryKeys.reflog_rows(DEV)
 
     async def rows_of(lake: Lake) -> list[Row]:
@@ -123,7 +123,7 @@ async def test_a_reflog_whose_last_rows_expire_while_a_backup_is_made(lab: Backu
     # At the end of the day on which the entries expire.
     (due_us,) = {each.drop_time_us for each in await looks(lab.kv) if of_dev(each)}
     lab.lake.clock.advance((due_us - lab.lake.clock.now_us()) / 1_000_000 - 10 * 3600)
-    await lab.lake.graveler.cleaning.drop_due()
+    await lab.lake.graveler.cleaner.drop_due()
     assert await rows_of(lab.lake)
     await lab.back_up(once(after_the_reflogs, expire))
     async with lab.served(await lab.restored()) as again:

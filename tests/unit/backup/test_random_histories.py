@@ -85,7 +85,7 @@ class History:
         if branch == MAIN:
             return
         graveler, name = self.lab.lake.graveler, self.lab.lake.branch(branch)
-        await graveler.branches.delete(name, partial(graveler.cleaning.announce, name))
+        await graveler.branches.delete(name, partial(graveler.drops.announce, name))
         self.alive.discard(branch)
         self.always.discard(branch)
 
@@ -105,7 +105,7 @@ class History:
         self.tags.add(name)
 
     async def clean(self) -> None:
-        await self.lab.lake.graveler.cleaning.drop_due()
+        await self.lab.lake.graveler.cleaner.drop_due()
 
     def begins(self) -> None:
         """From now on, each state that a path has is one that the backup may hold."""

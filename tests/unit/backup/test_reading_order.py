@@ -50,7 +50,7 @@ def is_token(partition: Partition, _: bytes) -> bool:
 
 async def delete_dev(lab: BackupLab) -> None:
     graveler, name = lab.lake.graveler, lab.lake.branch(DEV)
-    await graveler.branches.delete(name, partial(graveler.cleaning.announce, name))
+    await graveler.branches.delete(name, partial(graveler.drops.announce, name))
 
 
 async def cleaned(lab: BackupLab, kv: MemKv) -> dict[str, int | None]:
@@ -191,7 +191,7 @@ async def test_a_registered_drop_of_a_token_that_the_backup_needs(lab: BackupLab
     async def commit_and_look() -> None:
         await lab.lake.commit()
         lab.lake.clock.advance(DELAY + 1)
-        await lab.lake.graveler.cleaning.drop_due()
+        await lab.lake.graveler.cleaner.drop_due()
 
     await commit_and_look()
     assert await drops(lab.kv)
@@ -391,9 +391,9 @@ async def test_the_end_of_a_branch_is_kept(lab: BackupLab) -> None:
     async with lab.served(await lab.restored()) as again:
         expiry = (await again.graveler.branches.fresh(again.branch(DEV))).branch.expiry
         assert expiry is not None
-        await again.graveler.cleaning.drop_due()
+        await again.graveler.cleaner.drop_due()
         again.clock.advance(11 * day)
-        await again.graveler.cleaning.drop_due()
+        await again.graveler.cleaner.drop_due()
         assert [each async for each, _ in again.graveler.iterators.branches(again.repository)] == [
             MAIN
         ]

@@ -111,7 +111,7 @@ async def test_a_folder_is_private_and_leaves_no_drafts(tmp_path: Path) -> None:
 async def test_a_second_backup_writes_what_is_new(lab: BackupLab, target: Target) -> None:
     lab.target = target
     await lab.put("a", 1)
-    await lab.lake.graveler.cleaning.drop_due()  # the first pass makes the checkpoint
+    await lab.lake.graveler.cleaner.drop_due()  # the first pass makes the checkpoint
     first = await lab.back_up()
     lab.lake.clock.advance(1)
     same = await lab.back_up()

@@ -14,9 +14,8 @@ import pytest
 from dumped_lake import commit, dump, fill, restore, shown, transfer
 from graveler_service import Service, reason_of, running_service
 
-from tarn.core.errors import Reason
-from tarn_cli.dump_file import DumpFile, DumpFolder
-from tarn_cli.exits import CliError, Exit
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.dump.files import DumpFile, DumpFolder
 
 
 @pytest.fixture
@@ -142,14 +141,14 @@ async def test_a_file_is_written_by_one_dump_and_never_replaced(
     service: Service, tmp_path: Path
 ) -> None:
     first = DumpFolder(tmp_path / "lake.tar", "lake")
-    with pytest.raises(CliError, match="another process"):
+    with pytest.raises(TarnError, match="another process"):
         DumpFolder(tmp_path / "lake.tar", "lake")
     await transfer(service).dump("lake", first)
     (tmp_path / "lake.tar").write_text("mine")
-    with pytest.raises(CliError, match="created meanwhile"):
+    with pytest.raises(TarnError, match="created meanwhile"):
         first.finish(0)
     first.close()
-    with pytest.raises(CliError, match="exists already"):
+    with pytest.raises(TarnError, match="exists already"):
         DumpFolder(tmp_path / "lake.tar", "lake")
     assert (tmp_path / "lake.tar").read_text() == "mine"
 
@@ -166,12 +165,12 @@ async def test_a_dump_with_any_byte_changed_is_refused(service: Service, tmp_pat
             changed = bytearray(good)
             changed[member.offset_data + at] ^= 1
             bad.write_bytes(changed)
-            with pytest.raises(CliError) as raised:
+            with pytest.raises(TarnError) as raised:
                 DumpFile(bad)
-            assert raised.value.exit_code is Exit.FAILURE, (member.name, at)
+            assert raised.value.kind is Kind.CORRUPT, (member.name, at)
     for size in (0, 100, len(good) // 2, contents[-1].offset_data - 512):
         bad.write_bytes(good[:size])
-        with pytest.raises(CliError):
+        with pytest.raises(TarnError):
             DumpFile(bad)
 
 
@@ -200,7 +199,7 @@ async def test_a_dump_whose_member_is_no_plain_file_is_refused(
                 info.name, info.type, info.size = "../../etc/passwd", tarfile.REGTYPE, 1
                 data = io.BytesIO(b"x")
             bad.addfile(info, data)
-    with pytest.raises(CliError, match=r"tags.jsonl is not a plain file"):
+    with pytest.raises(TarnError, match=r"tags.jsonl is not a plain file"):
         DumpFile(tmp_path / "bad.tar")
 
 
@@ -210,16 +209,16 @@ async def test_a_folder_of_another_user_or_behind_a_link_is_not_used(
     """Its owner could lead each file of the dump elsewhere."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "a.tar.partial").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(CliError, match="cannot be used"):
+    with pytest.raises(TarnError, match="cannot be used"):
         DumpFolder(tmp_path / "a.tar", "lake")
     assert list((tmp_path / "elsewhere").iterdir()) == []
     (tmp_path / "b.tar.partial").mkdir()
     monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(CliError, match="another user"):
+    with pytest.raises(TarnError, match="another user"):
         DumpFolder(tmp_path / "b.tar", "lake")
     monkeypatch.undo()
     DumpFolder(tmp_path / "b.tar", "lake").close()
-    with pytest.raises(CliError, match="cannot be used"):
+    with pytest.raises(TarnError, match="cannot be used"):
         DumpFolder(tmp_path / "absent" / "c.tar", "lake")
 
 
@@ -231,9 +230,9 @@ async def test_a_damaged_state_is_named_and_a_restart_discards_it(
     await transfer(service, page_size=1).dump_page("lake", folder)
     folder.close()
     (tmp_path / "lake.tar.partial" / "state.json").write_text("{")
-    with pytest.raises(CliError, match=r"state.json is damaged") as raised:
+    with pytest.raises(TarnError, match=r"state.json is damaged") as raised:
         DumpFolder(target, "lake")
-    assert "--restart" in raised.value.hint
+    assert "--restart" in raised.value.message
     folder = DumpFolder(target, "lake", restart=True)
     assert folder.page_token == ""
     folder.close()
@@ -251,7 +250,7 @@ def tar_of(path: Path, members: Sequence[tuple[str, bytes]], **headers: str) -> 
 def test_a_tar_of_many_members_is_refused(tmp_path: Path) -> None:
     """Each takes half a kilobyte in the file, and more in memory."""
     path = tar_of(tmp_path / "many.tar", [(f"member-{number}", b"") for number in range(100)])
-    with pytest.raises(CliError, match="it has more than 64 members"):
+    with pytest.raises(TarnError, match="it has more than 64 members"):
         DumpFile(path)
 
 
@@ -261,5 +260,5 @@ def test_a_tar_with_a_long_header_is_refused_before_it_is_read(where: str, tmp_p
     path = tar_of(tmp_path / "long.tar", members)
     with tarfile.open(path, "a", format=tarfile.PAX_FORMAT) as out:
         out.addfile(tarfile.TarInfo("x" * 70_000))
-    with pytest.raises(CliError, match=r"a header of type b'x' has 7\d{4} bytes, more than 65536"):
+    with pytest.raises(TarnError, match=r"a header of type b'x' has 7\d{4} bytes, more than 65536"):
         DumpFile(path)

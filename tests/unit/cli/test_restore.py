@@ -19,17 +19,17 @@ from tarn.core.commit import Commit, commit_id_of
 from tarn.core.dump import NoteLine, from_line, to_line
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId
+from tarn.dump.files import DumpFile
+from tarn.dump.transfer import Transfer
+from tarn.fsck.check import check
+from tarn.fsck.progress import Progress
+from tarn.fsck.session import FsckOptions
+from tarn.fsck.state import open_state
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.rpc.wire.call import Call
 from tarn.testing.clock import RestlessClock
-from tarn_cli.dump_file import DumpFile
-from tarn_cli.dump_transfer import Transfer
-from tarn_graveler.fsck.check import check
-from tarn_graveler.fsck.progress import Progress
-from tarn_graveler.fsck.session import FsckOptions
-from tarn_graveler.fsck.state import open_state
-from tarn_graveler.repository.claiming import PATIENCE_SECONDS
+from tarn_graveler.records.claiming import PATIENCE_SECONDS
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tarn.kv.port import Kv
 from tarn.testing.clock import SeededIds
 from tarn_graveler.application import GravelerApplication
 from tarn_graveler.assembly import GravelerSettings
-from tarn_graveler.branch.online_deletion import OnlineSettings
+from tarn_graveler.collection.online_deletion import OnlineSettings
 from tarn_graveler.config import settings_of
 
 SETTINGS = GravelerSettings("tarn", drop_delay_seconds=30.0)

@@ -13,7 +13,7 @@ from lake_merges import branch_with, merge
 from tarn.core.ids import CommitId
 from tarn.core.listing import changed_paths
 from tarn.core.listing.choice import DEST_WINS
-from tarn_graveler.history import annotating
+from tarn_graveler.views import annotating
 
 
 def origin(story: Story, commit_id: CommitId, path: str) -> CommitId:

@@ -7,7 +7,7 @@ from lake import Lake
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import OutcomeUnknownError, Partition, PredicateFailedError, Versioned
-from tarn_graveler.branch.attempts import change_row, set_settled
+from tarn_graveler.records.attempts import set_settled
 
 KEY = Lake.row_key("k")
 
@@ -64,19 +64,3 @@ async def test_a_row_of_another_writer_is_brought_along(lake: Lake, rows: Partit
         await set_settled(lake.kv, rows, KEY, b"1", None)
     assert raised.value.current is not None
     assert raised.value.current.value == b"2"
-
-
-async def test_a_change_of_a_row_settles_its_own_lost_attempt(lake: Lake, rows: Partition) -> None:
-    """A plain read may miss what a later one shows: the change would be made on the row before it."""
-    await lake.kv.set_if(rows, KEY, b"1", None)
-    lake.kv.lose("set_if", KEY, applied=True)
-    seen: list[bytes] = []
-
-    def longer(found: Versioned | None) -> tuple[int, bytes | None]:
-        assert found is not None
-        seen.append(found.value)
-        is_made = found.value.endswith(b"2")
-        return len(seen), None if is_made else found.value + b"2"
-
-    assert await change_row(lake.kv, rows, KEY, longer, tries=2, text="too often") == 2
-    assert seen == [b"1", b"12"]

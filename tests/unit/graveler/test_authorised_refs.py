@@ -26,9 +26,9 @@ from tarn.rpc.rules import OPERATE
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import Argument, PageTokens
 from tarn_auth import authorizer
+from tarn_graveler.graph.walk import LISTED
 from tarn_graveler.handlers.log import said_position
-from tarn_graveler.history.ancestry import Position
-from tarn_graveler.history.walk import LISTED
+from tarn_graveler.views.log import Position
 from tarn_proto.graveler.v1 import entry_service_pb2
 from tarn_proto.graveler.v1.collection_service_pb2 import COLLECTION_PHASE_MARK
 from tarn_proto.graveler.v1.merge_service_pb2 import PreviewMergeRequest

@@ -13,8 +13,8 @@ from tarn.core.branch import Branch, seal
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
-from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.branch.handle import BranchHandle, claims_nothing
+from tarn_graveler.records.drop_list import DropList
 
 KEYS = InstallationKeys("test")
 
@@ -83,7 +83,7 @@ async def test_an_announcement_that_stays_unknown_does_not_count(
     tokens = (await record(lake)).tokens
     refuse_drop_list(lake, OutcomeUnknownError("no answer"), is_raised=is_raised)
     with pytest.raises(TarnError) as raised:
-        await lake.graveler.cleaning.announce(lake.main, tokens)
+        await lake.graveler.drops.announce(lake.main, tokens)
     assert raised.value.kind is Kind.UNAVAILABLE
 
 
@@ -132,18 +132,18 @@ async def test_a_commit_that_pauses_before_its_announcement_leaves_no_token_behi
     """The checkpoint of the list passes the time of the announcement meanwhile."""
     await lake.put("x", 1)
     token = await lake.staging_rows()
-    drops = lake.graveler.cleaning._list
-    add, pauses = drops.add, 0
+    drops, pauses = lake.graveler.drops._list, 0
 
-    async def add_after_minutes(*args: Any) -> Any:
-        nonlocal pauses
-        pauses += 1
-        for _ in range(4):
-            lake.clock.advance(100)
-            await other.graveler.cleaning.drop_due()
-        return await add(*args)
+    class Paused:
+        async def add(self, *args: Any) -> Any:
+            nonlocal pauses
+            pauses += 1
+            for _ in range(4):
+                lake.clock.advance(100)
+                await other.graveler.cleaner.drop_due()
+            return await drops.add(*args)
 
-    monkeypatch.setattr(drops, "add", add_after_minutes)
+    monkeypatch.setattr(lake.graveler.drops, "_list", Paused())
     await lake.commit()
     assert pauses == 1
     monkeypatch.undo()
@@ -156,12 +156,12 @@ async def test_a_token_that_its_record_still_names_is_not_dropped(lake: Lake) ->
     """A commit announced its tokens and was not made; the checks for them become rarer and rarer."""
     await lake.put("x", 1)
     branch = await record(lake)
-    await lake.graveler.cleaning.announce(lake.main, branch.tokens)
+    await lake.graveler.drops.announce(lake.main, branch.tokens)
     looks = []
     for _ in range(40):
         before = len(lake.kv.calls)
         lake.clock.advance(76)
-        await lake.graveler.cleaning.drop_due()
+        await lake.graveler.cleaner.drop_due()
         reads = [name for operation, name in lake.kv.calls[before:] if operation == "get_many"]
         looks.append(reads.count(lake.graveler.repositories.keys_of(lake.repository).refs.name))
         assert await lake.get("x") == 1
@@ -177,7 +177,7 @@ async def abandon(lake: Lake) -> Partition:
     """A change that announced its token dies; its compare-and-set lands later. Returns the token's partition."""
     await lake.put("x", 1)
     token = await lake.staging_rows()
-    await lake.graveler.cleaning.announce(lake.main, (await record(lake)).tokens)
+    await lake.graveler.drops.announce(lake.main, (await record(lake)).tokens)
     return token
 
 
@@ -190,14 +190,14 @@ async def land(lake: Lake) -> None:
 
 async def test_a_token_that_is_looked_at_after_a_long_downtime_is_still_dropped(lake: Lake) -> None:
     """Its next look must not be registered behind the checkpoint, which the same pass moves to now."""
-    await lake.graveler.cleaning.drop_due()
+    await lake.graveler.cleaner.drop_due()
     token = await abandon(lake)
     lake.clock.advance(1_500)  # no replica runs
-    await lake.graveler.cleaning.drop_due()  # the record still names the token
+    await lake.graveler.cleaner.drop_due()  # the record still names the token
     await land(lake)
     for _ in range(10):
         lake.clock.advance(300)
-        await lake.graveler.cleaning.drop_due()
+        await lake.graveler.cleaner.drop_due()
     assert await lake.kv.scan(token, b"", None, 10) == []
 
 
@@ -205,19 +205,19 @@ async def test_a_second_drop_follows_the_first_one_later_also_after_a_long_downt
     lake: Lake,
 ) -> None:
     """A queued write may land between them."""
-    await lake.graveler.cleaning.drop_due()
+    await lake.graveler.cleaner.drop_due()
     token = await lake.staging_rows()
     await lake.put("x", 1)
     await lake.commit()
     lake.clock.advance(100)
-    await lake.graveler.cleaning.drop_due()
+    await lake.graveler.cleaner.drop_due()
     lake.clock.advance(50_000)
-    assert await lake.graveler.cleaning.drop_due() > 0
+    assert await lake.graveler.cleaner.drop_due() > 0
     assert await lake.kv.scan(token, b"", None, 10) == []
     row = Group(b"late", ((b"late", b"1"),))
     assert await lake.kv.set_many(token, [row]) == [None]
     lake.clock.advance(3_700)
-    await lake.graveler.cleaning.drop_due()
+    await lake.graveler.cleaner.drop_due()
     assert await lake.kv.scan(token, b"", None, 10) == []
 
 
@@ -230,24 +230,24 @@ async def test_a_token_is_dropped_little_more_than_a_drop_delay_after_it_was_fou
     token = await lake.staging_rows()
     await lake.commit()
     lake.clock.advance(late)
-    await lake.graveler.cleaning.drop_due()  # checks the record
+    await lake.graveler.cleaner.drop_due()  # checks the record
     lake.clock.advance(59)
-    await lake.graveler.cleaning.drop_due()
+    await lake.graveler.cleaner.drop_due()
     assert await lake.kv.scan(token, b"", None, 10)
     lake.clock.advance(60 / 8 + 2)
-    await lake.graveler.cleaning.drop_due()
+    await lake.graveler.cleaner.drop_due()
     assert await lake.kv.scan(token, b"", None, 10) == []
 
 
 async def test_replicas_that_look_at_one_announcement_add_one_row(lake: Lake, other: Lake) -> None:
     await lake.put("x", 1)
     branch = await record(lake)
-    await lake.graveler.cleaning.announce(lake.main, branch.tokens)
+    await lake.graveler.drops.announce(lake.main, branch.tokens)
     for _ in range(5):
         for seconds in (61, 7, 13):
             lake.clock.advance(seconds)
-            await lake.graveler.cleaning.drop_due()
-            await other.graveler.cleaning.drop_due()
+            await lake.graveler.cleaner.drop_due()
+            await other.graveler.cleaner.drop_due()
     lake.clock.advance(100_000)
     waiting = [key async for key, _ in (await DropList(lake.kv, KEYS, lake.clock).begin()).due()]
     assert len(waiting) <= 6  # one row for each time of a check, not one for each check
@@ -288,7 +288,7 @@ async def test_a_token_is_judged_by_the_record_as_it_is_decided(lake: Lake) -> N
     )
     await lake.put("x", 1)
     token = (await record(lake)).staging
-    await lake.graveler.cleaning.announce(lake.main, [token])
+    await lake.graveler.drops.announce(lake.main, [token])
     get_many = lake.kv.get_many
 
     async def behind(
@@ -307,7 +307,7 @@ async def test_a_token_is_judged_by_the_record_as_it_is_decided(lake: Lake) -> N
 async def test_cleaning_goes_on_after_a_failure(
     lake: Lake, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cleaning, passes = lake.graveler.cleaning, 0
+    cleaning, passes = lake.graveler.cleaner, 0
 
     async def drop_due() -> int:
         nonlocal passes
@@ -351,10 +351,10 @@ async def test_the_second_drop_of_a_token_an_hour_later_takes_late_rows_and_noth
     await lake.put("y", 2)
     assert [await lake.get(path) for path in ("x", "y", "late")] == [1, 2, None]
     lake.clock.advance(3_601)
-    await lake.graveler.cleaning.drop_due()
+    await lake.graveler.cleaner.drop_due()
     assert dropped.count(left.name) == 2
     assert await lake.kv.scan(left, b"", None, 10) == []
     assert [await lake.get(path) for path in ("x", "y", "late")] == [1, 2, None]
     lake.clock.advance(2 * 3_600)
-    await lake.graveler.cleaning.drop_due()
+    await lake.graveler.cleaner.drop_due()
     assert dropped.count(left.name) == 2

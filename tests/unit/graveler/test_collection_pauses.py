@@ -28,7 +28,7 @@ from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 from tarn_graveler.versioning.merges import Destination, MergeRequest, PickRequest
 from tarn_graveler.versioning.range_reverts import RangeRevertRequest
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb

@@ -95,7 +95,7 @@ async def test_rows_that_move_while_the_roots_are_read_are_found_in_a_later_stag
     async with service.replicas.replica() as replica:
         for _ in range(3):
             service.clock.advance(61)
-            await replica.cleaning.drop_due()
+            await replica.cleaner.drop_due()
     metaranges = set[str]()
     while page.next_page_token:
         page = await collector.list_roots(admin, "lake", A, page_token=page.next_page_token)

@@ -11,7 +11,7 @@ from tarn.kv.mem import MemKv
 from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions, migrate
 from tarn.testing.clock import ManualClock, RestlessClock, SeededIds
 from tarn.testing.faults.gates import GatedKv
-from tarn_graveler.branch.compacting import CompactionOutcome
+from tarn_graveler.compaction.compacting import CompactionOutcome
 
 
 async def test_a_compacted_branch_moves_to_another_store_as_it_is(

@@ -13,7 +13,7 @@ from tarn.core.errors import Reason
 from tarn.testing.clock import SeededIds
 from tarn_graveler.assembly import GravelerSettings, assemble
 from tarn_graveler.branch.building import BuildOrder, InlineBuilder
-from tarn_graveler.branch.compacting import CompactionOutcome, CompactionResult
+from tarn_graveler.compaction.compacting import CompactionOutcome, CompactionResult
 from tarn_graveler.config import open_committed
 
 

@@ -7,7 +7,7 @@ from lake import Lake
 
 from tarn.core.compaction_pause import CompactionPause
 from tarn.kv.compaction_records import decode_pause, encode_pause
-from tarn_graveler.branch.compaction_pauses import CompactionPauses
+from tarn_graveler.records.compaction_pauses import CompactionPauses
 
 
 def pauses_of(lake: Lake) -> CompactionPauses:

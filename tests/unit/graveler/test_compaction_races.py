@@ -22,7 +22,7 @@ from tarn.core.branch import TokenKind
 from tarn.core.errors import Reason
 from tarn.core.head_change import UNATTRIBUTED
 from tarn.kv.port import OutcomeUnknownError, Predicate
-from tarn_graveler.branch.compacting import (
+from tarn_graveler.compaction.compacting import (
     CompactionOutcome,
     CompactionResult,
     running_since_us,
@@ -424,10 +424,10 @@ async def test_a_lost_answer_is_settled(lake: Lake, running: Running) -> None:
 
 async def test_tokens_stay_when_their_announcement_fails(lake: Lake) -> None:
     await lake.put("a", 1)
-    announce = lake.graveler.cleaning.announce
-    lake.graveler.cleaning.announce = failing  # type: ignore[method-assign,assignment]
+    announce = lake.graveler.drops.announce
+    lake.graveler.drops.announce = failing  # type: ignore[method-assign,assignment]
     assert await refused(compact(lake)) is Reason.UNAVAILABLE
-    lake.graveler.cleaning.announce = announce  # type: ignore[method-assign]
+    lake.graveler.drops.announce = announce  # type: ignore[method-assign]
     after = await record(lake)
     assert len(after.sealed) == 1
     assert after.compacted_metarange_id is None

@@ -125,7 +125,7 @@ async def test_an_answer_is_replayed_for_days_and_then_goes_with_its_day(lake: L
     assert await tidy(lake) == 1
     assert await tidy(lake) == 0
     lake.clock.advance(DELAY + 1)
-    assert await lake.graveler.cleaning.drop_due() == 1
+    assert await lake.graveler.cleaner.drop_due() == 1
     assert not await is_known(lake, upload_id)
     assert await lake.kv.scan(day_of(lake, upload_id), b"", None, 9) == []
 

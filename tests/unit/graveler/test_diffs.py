@@ -22,7 +22,7 @@ from tarn.rpc.wire.call import Call
 from tarn_cli.conflicts import conflict_lines, conflict_record
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.handlers.commits import CommitHandler
-from tarn_graveler.history import diffing
+from tarn_graveler.views import diffing
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
 

@@ -18,8 +18,8 @@ from tarn.core.ids import BranchId
 from tarn.core.listing.pages import PageRequest
 from tarn.kv.port import OutcomeUnknownError, Predicate
 from tarn.testing.clock import SeededIds
-from tarn_graveler.branch.discarding import Discarded, Discarding
-from tarn_graveler.branch.part_resets import TRIAL_BUILD_FROM
+from tarn_graveler.compaction.discarding import Discarded, Discarding
+from tarn_graveler.compaction.part_resets import TRIAL_BUILD_FROM
 
 DISCARDED, REPLACED = Discarded.DISCARDED, Discarded.REPLACED
 COMMITTED, ABSENT = Discarded.COMMITTED, Discarded.ABSENT

@@ -14,7 +14,7 @@ from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition, PartitionKind, PredicateFailedError, Row
 from tarn.testing.clock import ManualClock
 from tarn.testing.faults.gates import GatedKv
-from tarn_graveler.branch.drop_list import DropList
+from tarn_graveler.records.drop_list import DropList
 
 KEYS = InstallationKeys("test")
 HOUR_US = 3_600_000_000

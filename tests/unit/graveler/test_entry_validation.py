@@ -30,7 +30,7 @@ from tarn.core.entry_check import OBJECT_BYTES_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.listing.sizes import BYTES_MAX
 from tarn.core.quota import QuotaKind
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 from tarn_graveler.uploads.state import OpenUpload
 from tarn_proto.graveler.v1 import upload_service_pb2
 

@@ -13,7 +13,7 @@ from lake_parts import reset_path
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, address_of, operation_of, pack
 from tarn.core.errors import Reason, TarnError
-from tarn_graveler.branch.discarding import Discarding
+from tarn_graveler.compaction.discarding import Discarding
 
 SEEDS = range(40)
 STEPS = 40

@@ -15,7 +15,7 @@ from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import Reason
 from tarn.kv.port import Partition
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.branch.discarding import Discarded, Discarding
+from tarn_graveler.compaction.discarding import Discarded, Discarding
 
 MANY = 20
 """More objects than are looked up one by one."""

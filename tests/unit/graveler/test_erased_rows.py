@@ -14,7 +14,7 @@ from tarn.kv.collection_records import encode_erased
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition
-from tarn_graveler.branch.erased_rows import ErasureLookups, ScannedErasures
+from tarn_graveler.records.erased_lookups import ErasureLookups, ScannedErasures
 
 COMMITS = InstallationKeys("tarn").of_repository(RepositoryId("lake"), "u1").commits
 

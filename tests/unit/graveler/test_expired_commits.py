@@ -21,7 +21,7 @@ from tarn.kv.records import encode_branch
 from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_graveler.collection.expired import READ_CACHE_SECONDS
+from tarn_graveler.records.expired import READ_CACHE_SECONDS
 from tarn_graveler.versioning.merges import Destination, MergeRequest, PickRequest
 from tarn_graveler.versioning.range_reverts import RangeRevertRequest
 
@@ -132,7 +132,7 @@ async def test_a_branch_from_a_tag_that_goes_before_it_is_read_keeps_its_commit(
     await graveler.tags.create(lake.repository, tag, first)
     if is_expired:
         await expire(lake, first)
-    page = await graveler.collections.roots.page(lake.repository, "", 100)
+    page = await graveler.roots.page(lake.repository, "", 100)
     kept = set[str]()
     stages = [page.stage]
     while page.cursor:
@@ -140,7 +140,7 @@ async def test_a_branch_from_a_tag_that_goes_before_it_is_read_keeps_its_commit(
             creation = graveler.branches.create(lake.branch(OTHER), first)
             await (refused(creation) if is_expired else creation)
             await graveler.tags.delete(lake.repository, tag)
-        page = await graveler.collections.roots.page(lake.repository, page.cursor, 100)
+        page = await graveler.roots.page(lake.repository, page.cursor, 100)
         stages.append(page.stage)
         kept |= page.metarange_ids.keys() - page.emptied_ids.keys()
     assert stages.count("branches") == 1
@@ -153,7 +153,7 @@ async def whole_roots(
     """Reads all roots, and calls `beside` with the stage of each page after it; returns the listings with objects."""
     kept, cursor = set[str](), ""
     while True:
-        page = await lake.graveler.collections.roots.page(lake.repository, cursor, 100)
+        page = await lake.graveler.roots.page(lake.repository, cursor, 100)
         kept |= page.metarange_ids.keys() - page.emptied_ids.keys()
         if beside is not None:
             await beside(page.stage)

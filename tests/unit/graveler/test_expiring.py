@@ -20,9 +20,9 @@ from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, OutcomeUnknownError, Partition
 from tarn.rpc.wire.call import Call
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.branch.default_branch import DefaultBranch
 from tarn_graveler.handlers.branches import BranchHandler
-from tarn_graveler.repository.default_branch import DefaultBranch
+from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import branch_service_pb2 as pb
 from tarn_proto.graveler.v1.settings_service_pb2 import CHANGE_KIND_DELETE, Protection
 
@@ -39,10 +39,10 @@ async def names(service: Service) -> list[str]:
 async def later(service: Service, days: float) -> Service:
     """Lets time pass and all replicas clean; returns the services for an admin who has logged in again."""
     for graveler in service.replicas.made:
-        await graveler.cleaning.drop_due()
+        await graveler.cleaner.drop_due()
     service.clock.advance(days * DAY)
     for graveler in service.replicas.made:
-        await graveler.cleaning.drop_due()
+        await graveler.cleaner.drop_due()
     return await service.logged_in()
 
 
@@ -71,9 +71,9 @@ async def exists(lake: Lake, branch: BranchId = DEV) -> bool:
 
 
 async def after_days(lake: Lake, days: float) -> None:
-    await lake.graveler.cleaning.drop_due()
+    await lake.graveler.cleaner.drop_due()
     lake.clock.advance(days * DAY)
-    await lake.graveler.cleaning.drop_due()
+    await lake.graveler.cleaner.drop_due()
 
 
 # ---- what users see
@@ -292,7 +292,7 @@ async def test_a_deletion_whose_answer_is_lost_is_made_once(
     lake.kv.lose("delete_if", KEY, applied=applied)
     with pytest.raises(OutcomeUnknownError):
         await after_days(lake, 11)
-    await lake.graveler.cleaning.drop_due()
+    await lake.graveler.cleaner.drop_due()
     assert not await exists(lake)
 
 

@@ -25,7 +25,7 @@ from tarn.lifecycle.expiring import read_history
 from tarn.lifecycle.progress import Progress
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 from tarn_graveler.versioning.merges import MergeRequest, PickRequest
 
 TURNS = 40
@@ -113,7 +113,7 @@ class ExpiringWorld(World):
     async def history_pages(self) -> Any:
         cursor = ""
         while True:
-            page, cursor = await self.graveler.collections.history.page(self.repository, cursor, 7)
+            page, cursor = await self.graveler.history_pages.page(self.repository, cursor, 7)
             yield page
             if not cursor:
                 return

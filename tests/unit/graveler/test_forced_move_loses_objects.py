@@ -11,7 +11,7 @@ from settled_later import lose_and_hold
 
 from tarn.core.ids import RepositoryId
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 
 
 async def test_a_forced_move_whose_pin_another_operation_removed_loses_no_object(

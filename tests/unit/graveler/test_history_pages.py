@@ -41,7 +41,7 @@ async def test_a_ref_that_comes_after_the_commits_protects_its_commit(
     before, after = set[str](), set[str]()
     cursor, seen = "", 0
     while True:
-        page, cursor = await lake.graveler.collections.history.page(lake.repository, cursor, limit)
+        page, cursor = await lake.graveler.history_pages.page(lake.repository, cursor, limit)
         seen += len(page.commits)
         (after if seen == _COMMITS else before).update(page.protected_commit_ids)
         if page.commits and seen == _COMMITS:

@@ -19,7 +19,7 @@ from tarn.core.levels import LEVEL_FIRST, LEVEL_MAX, FeatureGate
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.wire.call import Call
 from tarn_graveler.application import endpoints_of
-from tarn_graveler.branch.online_deletion import OnlineSettings
+from tarn_graveler.collection.online_deletion import OnlineSettings
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def test_a_gateway_stages_addresses_that_it_made(online: Service) -> None:
     await stage(online, made_now(online, 2), gateway_token=token, is_new_address=True)
     deletion = online.replicas.made[0].online
     assert deletion is not None
-    assert deletion.outcomes["queued"] == 1
+    assert deletion.queue.outcomes["queued"] == 1
 
 
 async def test_an_address_that_was_found_is_not_private(online: Service) -> None:
@@ -58,7 +58,7 @@ async def test_an_address_that_was_found_is_not_private(online: Service) -> None
     await stage(online, made_now(online, 2), gateway_token=token)
     deletion = online.replicas.made[0].online
     assert deletion is not None
-    assert deletion.outcomes["queued"] == 0
+    assert deletion.queue.outcomes["queued"] == 0
 
 
 async def test_others_do_not_stage_addresses_in_the_namespace(online: Service) -> None:
@@ -96,7 +96,7 @@ async def test_a_lookup_for_a_copy_says_that_the_block_may_be_shared(online: Ser
     deletion = online.replicas.made[0].online
     assert deletion is not None
     await deletion.step()
-    assert deletion.outcomes["copied"] == 1
+    assert deletion.queue.outcomes["copied"] == 1
 
 
 @pytest.fixture

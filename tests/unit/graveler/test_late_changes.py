@@ -12,7 +12,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, TokenId
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import decode_branch
-from tarn_graveler.branch.attempts import Attempts
+from tarn_graveler.records.attempts import Attempts
 
 
 async def record(lake: Lake) -> Branch:
@@ -22,7 +22,7 @@ async def record(lake: Lake) -> Branch:
 async def waiting(lake: Lake) -> list[str]:
     """Returns the partitions that the cleaner will check or drop within two drop delays."""
     lake.clock.advance(121)
-    one_pass = await lake.graveler.cleaning._list.begin()
+    one_pass = await lake.graveler.cleaner._list.begin()
     return [drop.partition.name async for _, drop in one_pass.due()]
 
 
@@ -86,7 +86,7 @@ async def test_a_commit_recognises_its_own_finish_that_came_late(lake: Lake) -> 
 async def test_a_late_finish_under_a_later_refusal_is_an_unknown_outcome(lake: Lake) -> None:
     """The finish waits in its queue and the drop list is unavailable, so the commit may still be made."""
     await lake.put("x", 1)
-    announce, count = lake.graveler.cleaning.announce, 0
+    announce, count = lake.graveler.drops.announce, 0
 
     async def refuse_second(*args: object) -> None:
         nonlocal count
@@ -96,7 +96,7 @@ async def test_a_late_finish_under_a_later_refusal_is_an_unknown_outcome(lake: L
             return await announce(*args)  # type: ignore[arg-type]
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the drop list is away")
 
-    lake.graveler.cleaning.announce = refuse_second  # type: ignore[method-assign,assignment]
+    lake.graveler.drops.announce = refuse_second  # type: ignore[method-assign,assignment]
     with pytest.raises(OutcomeUnknownError):
         await lake.commit()
 

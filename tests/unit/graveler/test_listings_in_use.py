@@ -10,7 +10,7 @@ from tarn_graveler.branch.committing import CommitRequest
 
 
 async def in_use(lake: Lake, *listings: MetarangeId) -> set[MetarangeId]:
-    return await lake.graveler.collections.in_use.among(lake.repository, frozenset(listings))
+    return await lake.graveler.listings_in_use.among(lake.repository, frozenset(listings))
 
 
 async def abandoned(lake: Lake, generation: int = 1) -> tuple[CommitId, MetarangeId]:

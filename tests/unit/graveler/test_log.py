@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId
 from tarn.kv.records import Repository
+from tarn_graveler.graph.path_changes import PathChanges
+from tarn_graveler.graph.walk import Span, Walk
 from tarn_graveler.handlers.log import position_of, said_position
-from tarn_graveler.history import ancestry
-from tarn_graveler.history.ancestry import History, LogFilter, Position
-from tarn_graveler.history.commits import Commits
-from tarn_graveler.history.path_changes import PathChanges
-from tarn_graveler.history.walk import Span, Walk
+from tarn_graveler.records.commits import Commits
+from tarn_graveler.views import log as ancestry
+from tarn_graveler.views.log import History, LogFilter, Position
 
 REPOSITORY = cast("Repository", SimpleNamespace(instance_uid="uid"))
 

@@ -23,9 +23,9 @@ from tarn.core.listing.changed_paths import UNKNOWN_PATHS, ChangedPaths, Form, P
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group
 from tarn_graveler.branch.handle import BranchHandle, claims_nothing
-from tarn_graveler.history import ancestry
-from tarn_graveler.history.ancestry import HistoryPage, LogFilter
-from tarn_graveler.history.walk import Span
+from tarn_graveler.graph.walk import Span
+from tarn_graveler.views import log as ancestry
+from tarn_graveler.views.log import HistoryPage, LogFilter
 
 
 async def log(

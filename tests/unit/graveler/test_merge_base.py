@@ -13,7 +13,7 @@ from lake import Lake
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId
-from tarn_graveler.history.merge_base import is_ancestor, merge_bases
+from tarn_graveler.graph.merge_base import is_ancestor, merge_bases
 
 MISSING = CommitId("0" * 64)
 

@@ -24,8 +24,8 @@ async def test_the_cleaner_tells_its_drops_and_its_lag(lake: Lake) -> None:
     before = values(meters, "cleanup.lag")[0]
     lake.clock.advance(1000)
     assert values(meters, "cleanup.lag") == [before + 1000]
-    await graveler.cleaning.drop_due()
-    await graveler.cleaning.drop_due()
+    await graveler.cleaner.drop_due()
+    await graveler.cleaner.drop_due()
     assert values(meters, "cleanup.lag")[0] < before + 1000
     assert "heavy.running" not in {family.metric.name for family in meters.collect()}
 

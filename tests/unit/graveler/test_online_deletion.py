@@ -20,7 +20,7 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, physical_path
 from tarn.kv.keys import copied_note
 from tarn.kv.port import OutcomeUnknownError
-from tarn_graveler.branch.online_deletion import OnlineDeletion, OnlineSettings
+from tarn_graveler.collection.online_deletion import OnlineDeletion, OnlineSettings
 
 DELAY_S = 600.0
 SIDE = BranchId("side")
@@ -127,7 +127,7 @@ async def test_a_deleted_object_goes_after_the_delay(online: Online) -> None:
     assert await online.lake.delete("a", "none") == [None, None]
     assert await online.pass_delay() == 1
     assert [await online.there(each) for each in (packed, kept)] == [False, True]
-    assert online.deletion.outcomes == {"queued": 1, "deleted": 1}
+    assert online.deletion.queue.outcomes == {"queued": 1, "deleted": 1}
 
 
 async def test_a_commit_after_the_first_look_changes_nothing(online: Online) -> None:
@@ -220,7 +220,7 @@ async def test_an_older_row_does_not_end_a_newer_one(online: Online, running: Ru
     assert await online.lake.get("a") == unpack(newest).size
     assert await online.pass_delay() == 0
     assert await online.there(newest)
-    assert not online.deletion.outcomes, "and it is not even judged"
+    assert not online.deletion.queue.outcomes, "and it is not even judged"
 
 
 async def test_a_conditional_token_has_no_private_rows(online: Online) -> None:
@@ -250,7 +250,7 @@ async def test_a_copied_object_stays(online: Online, other: Lake) -> None:
     await online.lake.delete("a")
     assert await online.pass_delay() == 0
     assert await online.there(packed)
-    assert online.deletion.outcomes["copied"] == 1
+    assert online.deletion.queue.outcomes["copied"] == 1
 
 
 async def test_a_copy_onto_the_same_path_keeps_the_object(online: Online) -> None:
@@ -333,7 +333,7 @@ async def test_notes_that_may_be_dropped_are_not_trusted(online: Online, other: 
     await online.lake.drop_everything_removed()
     assert await online.pass_delay() == 0
     assert await online.there(packed)
-    assert online.deletion.outcomes["token-left"] == 1
+    assert online.deletion.queue.outcomes["token-left"] == 1
 
 
 async def test_without_online_deletion_a_copy_writes_no_note(lake: Lake) -> None:
@@ -368,7 +368,7 @@ async def test_the_queue_waits_for_a_collection(online: Online) -> None:
     await online.deletion.step()
     clock, collections = online.lake.clock, online.lake.graveler.collections
     clock.advance(DELAY_S)
-    run, limits = "0" * 32, collections.limits
+    run, limits = "0" * 32, online.lake.graveler.collection_limits
     await collections.change(
         online.lake.repository,
         lambda record: begin(record, run, Phase.MARK, "", clock.now_us(), limits),
@@ -388,7 +388,7 @@ async def test_a_path_that_holds_the_address_again_keeps_it(online: Online) -> N
     online.lake.clock.advance(DELAY_S)
     await online.deletion.step()
     assert await online.there(first)
-    assert online.deletion.outcomes["not-replaced"] == 1
+    assert online.deletion.queue.outcomes["not-replaced"] == 1
 
 
 async def test_an_object_of_a_deleted_branch_goes(online: Online) -> None:
@@ -405,8 +405,8 @@ async def test_an_object_of_a_deleted_branch_goes(online: Online) -> None:
 
 
 async def test_a_full_queue_takes_no_more(online: Online, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarn_graveler.branch.online_deletion.QUEUE_MAX", 2)
+    monkeypatch.setattr("tarn_graveler.branch.private_rows.QUEUE_MAX", 2)
     for _ in range(4):
         await online.put("a")
-    assert online.deletion.outcomes == {"queued": 2, "queue-full": 1}
-    assert online.deletion.waiting == 2
+    assert online.deletion.queue.outcomes == {"queued": 2, "queue-full": 1}
+    assert len(online.deletion.queue) == 2

@@ -9,7 +9,7 @@ from lake import Lake, create_repository
 
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TagId
-from tarn_graveler.iterators.cursor import Cursor
+from tarn_graveler.cursors.cursor import Cursor
 
 NAMES = ["aaa", "abc", "bbb", "bbb-1", "bbb-2", "ccc"]
 

@@ -12,7 +12,7 @@ from tarn.core.entry import TOMBSTONE
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Group, OutcomeUnknownError
 from tarn_graveler.branch.handle import BranchHandle, claims_nothing
-from tarn_graveler.history.walk import Span
+from tarn_graveler.graph.walk import Span
 
 LIMIT_SECONDS = 5.0
 
@@ -366,12 +366,12 @@ async def test_rule_5_a_removed_token_is_dropped_a_drop_delay_after_its_removal_
     token = await lake.staging_rows()
     await lake.commit()
     lake.clock.advance(61)
-    assert await lake.graveler.cleaning.drop_due() == 0  # checks: no record names it any more
+    assert await lake.graveler.cleaner.drop_due() == 0  # checks: no record names it any more
     lake.clock.advance(60)
-    assert await lake.graveler.cleaning.drop_due() == 0
+    assert await lake.graveler.cleaner.drop_due() == 0
     assert await lake.kv.scan(token, b"", None, 10) != []
     lake.clock.advance(60)
-    assert await lake.graveler.cleaning.drop_due() == 1
+    assert await lake.graveler.cleaner.drop_due() == 1
     assert await lake.kv.scan(token, b"", None, 10) == []
 
 
@@ -383,10 +383,10 @@ async def test_rule_5_a_late_row_goes_with_the_second_drop(lake: Lake) -> None:
     key = lake.row_key("zombie")
     await lake.kv.set_many(token, [Group(key, ((key, entry(9)),))])
     lake.clock.advance(3601)
-    assert await lake.graveler.cleaning.drop_due() == 1
+    assert await lake.graveler.cleaner.drop_due() == 1
     assert await lake.kv.scan(token, b"", None, 10) == []
     lake.clock.advance(100_000)
-    assert await lake.graveler.cleaning.drop_due() == 0
+    assert await lake.graveler.cleaner.drop_due() == 0
 
 
 async def test_a_commit_without_changes_reports_so_and_does_not_seal(lake: Lake) -> None:

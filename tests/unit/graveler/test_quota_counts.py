@@ -19,10 +19,10 @@ from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.core.quota import Limits, Quota, QuotaKind
 from tarn.testing.faults.gates import HeldOperation
-from tarn_graveler.quotas import admission as admission_module
-from tarn_graveler.quotas import usage
-from tarn_graveler.quotas.admission import COUNT_SECONDS
 from tarn_graveler.uploads.state import NewUpload
+from tarn_graveler.usage import admission as admission_module
+from tarn_graveler.usage import usage
+from tarn_graveler.usage.admission import COUNT_SECONDS
 
 
 async def limit(lake: Lake, **limits: int) -> None:

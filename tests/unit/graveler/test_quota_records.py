@@ -18,8 +18,8 @@ from tarn.kv.mem import MemKv
 from tarn.kv.port import OutcomeUnknownError, Partition, Predicate, PredicateFailedError, Versioned
 from tarn.kv.quota_records import encode_limits
 from tarn.testing.clock import ManualClock
-from tarn_graveler.quotas import records as module
-from tarn_graveler.quotas.records import REFRESH_SECONDS, QuotaDefaults, QuotaRecords
+from tarn_graveler.records import quotas as module
+from tarn_graveler.records.quotas import REFRESH_SECONDS, QuotaDefaults, QuotaRecords
 
 KEYS = InstallationKeys("test")
 SET, CLEARED = Limits(branches=4), Limits()

@@ -17,8 +17,8 @@ from tarn.core.condition import WriteCondition
 from tarn.core.entry import pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import Limits, Quota, QuotaKind
-from tarn_graveler.quotas.admission import COUNT_SECONDS
-from tarn_graveler.quotas.records import REFRESH_SECONDS
+from tarn_graveler.records.quotas import REFRESH_SECONDS
+from tarn_graveler.usage.admission import COUNT_SECONDS
 
 REPOSITORY, USER = QuotaKind.REPOSITORY, QuotaKind.USER
 

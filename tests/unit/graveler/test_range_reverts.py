@@ -16,7 +16,7 @@ from tarn.core.ids import BranchId, CommitId
 from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice
 from tarn.kv.port import Group
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.collection.fences import Made
+from tarn_graveler.guards.fences import Made
 from tarn_graveler.versioning import range_reverts
 from tarn_graveler.versioning.merges import (
     REVERT_OF,

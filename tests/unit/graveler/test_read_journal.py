@@ -25,6 +25,7 @@ from tarn.kv.agreement import forget_settings
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import InstallationKeys, after_prefix
 from tarn.kv.mem import MemKv
+from tarn.kv.read_records import ON_KEY, decode_addresses, encode_addresses
 from tarn.kv.records import Repository
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_graveler.application import GravelerApplication
@@ -32,7 +33,6 @@ from tarn_graveler.assembly import GravelerSettings
 from tarn_graveler.reads import journal as module
 from tarn_graveler.reads.coverage import DEAD_US, STALE_US, ReadObjects
 from tarn_graveler.reads.journal import KEPT_US, ReadJournal
-from tarn_graveler.reads.records import ON_KEY, decode_addresses, encode_addresses
 
 KEYS = InstallationKeys("test")
 PLACE = fence_partition("test")

@@ -24,7 +24,7 @@ from tarn.rpc.wire.call import Call
 from tarn.testing.clock import RestlessClock
 from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.handlers.branches import BranchHandler
-from tarn_graveler.repository.claiming import PATIENCE_SECONDS
+from tarn_graveler.records.claiming import PATIENCE_SECONDS
 from tarn_proto.graveler.v1 import branch_service_pb2 as pb
 
 Make = Callable[..., Coroutine[object, object, object]]

@@ -22,7 +22,7 @@ from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, OutcomeUnknownError, Partition
 from tarn_graveler.branch.handle import BranchHandle, claims_nothing
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_graveler.branch.records import BranchVersion
+from tarn_graveler.records.branches import BranchVersion
 
 DEV = BranchId("dev")
 

@@ -9,7 +9,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
 from tarn.core.ids import BranchId
 from tarn.kv.records import Repository
-from tarn_graveler.history.reflog import Reflog
+from tarn_graveler.refs.reflog import Reflog
 from tarn_proto.graveler.v1 import reflog_service_pb2 as pb
 
 

@@ -26,9 +26,9 @@ from tarn.rpc.wire.call import Call
 from tarn.testing.clock import RestlessClock
 from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.handlers.repositories import RepositoryHandler
-from tarn_graveler.repository.records import Reservation
+from tarn_graveler.records.drop_list import DropList
+from tarn_graveler.records.repositories import Reservation
 from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 

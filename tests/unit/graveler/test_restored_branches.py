@@ -14,7 +14,7 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId
 from tarn.kv.port import OutcomeUnknownError
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 from tarn_graveler.versioning.merges import MergeRequest
 
 NEW = WriteCondition(if_none_match=True)

@@ -22,7 +22,7 @@ from tarn.core.rules import Rules, Settings
 from tarn.kv.keys import RepositoryKeys
 from tarn.rpc.rules import OPERATE, Resource, Rule, rules_of
 from tarn_graveler.handlers.requests import AccessGuard
-from tarn_graveler.repository.settings import RULES_CACHE_SECONDS
+from tarn_graveler.records.settings import RULES_CACHE_SECONDS
 from tarn_proto.graveler.v1 import entry_service_pb2
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
 from tarn_proto.graveler.v1.merge_service_pb2 import MergeRequest

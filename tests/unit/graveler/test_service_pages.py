@@ -20,7 +20,7 @@ from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.metadata import CHANNEL_OPTIONS
 from tarn_graveler.handlers.commits import CommitHandler
 from tarn_graveler.handlers.requests import AccessGuard, RepositoryRequest
-from tarn_graveler.history.diffing import Diffing, UncommittedPage
+from tarn_graveler.views.diffing import Diffing, UncommittedPage
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 from tarn_proto.graveler.v1 import entry_service_pb2
 

@@ -25,11 +25,11 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.core.listing.spans import PathSpan
 from tarn.kv.port import OutcomeUnknownError
-from tarn_graveler.branch.compacted_listings import CompactedListing, CompactedListings
-from tarn_graveler.branch.compacting import CompactionOutcome
+from tarn_graveler.branch.default_branch import DefaultBranch
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_graveler.repository.default_branch import DefaultBranch
+from tarn_graveler.compaction.compacted_listings import CompactedListing, CompactedListings
+from tarn_graveler.compaction.compacting import CompactionOutcome
 
 NEW = WriteCondition(if_none_match=True)
 
@@ -90,7 +90,7 @@ async def test_a_forced_move_that_may_still_land_is_not_told_as_undone(
     settling.open()
     await reached(pinned)
     late = lake.kv.delay(lake.branch_key)  # the publish waits at a coordinator
-    announce, calls = lake.graveler.cleaning.announce, 0
+    announce, calls = lake.graveler.drops.announce, 0
 
     async def refuse_second(*args: Any) -> None:
         nonlocal calls
@@ -99,7 +99,7 @@ async def test_a_forced_move_that_may_still_land_is_not_told_as_undone(
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the drop list is away")
         await announce(*args)
 
-    monkeypatch.setattr(lake.graveler.cleaning, "announce", refuse_second)
+    monkeypatch.setattr(lake.graveler.cleaner, "announce", refuse_second)
     pinned.open()
     with pytest.raises(OutcomeUnknownError):
         await move

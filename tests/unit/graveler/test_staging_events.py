@@ -12,7 +12,7 @@ from tarn.core.ids import BranchId, TokenId
 from tarn.core.listing.metarange import Metarange
 from tarn.core.listing.pages import PageRequest
 from tarn.testing.clock import ManualClock, SeededIds
-from tarn_graveler.branch.staging_events import PAGE_MAX, Changes, StagingEvents
+from tarn_graveler.records.staging_events import PAGE_MAX, Changes, StagingEvents
 from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb
 
 
@@ -294,7 +294,7 @@ async def test_staged_branches_of_later_repositories_are_found_once(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page that begins behind a branch of one repository begins at the first branch of the next one."""
-    monkeypatch.setattr("tarn_graveler.branch.staged_branches._REPOSITORIES_MAX", 2)
+    monkeypatch.setattr("tarn_graveler.compaction.staged_branches._REPOSITORIES_MAX", 2)
     client, admin = StagingEventClient(service.transport), service.admin
     staged = [("lake", "b1"), ("zoo1", "a1"), ("zoo2", "a1"), ("zoo3", "main")]
     for repository, branch in staged:

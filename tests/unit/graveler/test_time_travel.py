@@ -14,7 +14,7 @@ from tarn.core.moments import iso_time
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group
 from tarn.kv.records import decode_head_change, encode_branch
-from tarn_graveler.branch.reflog_rows import ReflogLimits, ReflogRows
+from tarn_graveler.records.reflog_rows import ReflogLimits, ReflogRows
 
 DEV = BranchId("dev")
 DAY = 86_400
@@ -229,7 +229,7 @@ async def rows(lake: Lake) -> ReflogRows:
     """The rows, with a limit of ten entries and ten days."""
     limits = ReflogLimits(10 * DAY * 1_000_000, 10)
     lake.graveler.branches._reflog.limits = limits
-    lake.graveler.cleaning._reflog.limits = limits
+    lake.graveler.cleaner._reflog.limits = limits
     return lake.graveler.branches._reflog
 
 
@@ -241,7 +241,7 @@ async def stored(lake: Lake) -> list[str]:
 
 async def clean(lake: Lake, days: float) -> None:
     lake.clock.advance(days * DAY)
-    await lake.graveler.cleaning.drop_due()
+    await lake.graveler.cleaner.drop_due()
 
 
 @pytest.mark.usefixtures("rows")

@@ -18,10 +18,10 @@ from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice
 from tarn.core.listing.virtual import FoldStep, VirtualBase
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_graveler.history import virtual_bases
-from tarn_graveler.history.diffing import DiffSides
-from tarn_graveler.history.virtual_bases import LEVELS_MAX, NESTED_MAX, fold_of
+from tarn_graveler.graph import virtual_bases
+from tarn_graveler.graph.virtual_bases import LEVELS_MAX, NESTED_MAX, fold_of
 from tarn_graveler.versioning.merges import MergeRequest
+from tarn_graveler.views.diffing import DiffSides
 
 SIDE = BranchId("side")
 Contents = Mapping[str, int]

@@ -22,7 +22,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.listing.metarange import EMPTY_METARANGE
 from tarn.lifecycle import erase_uncommitted
 from tarn.lifecycle.erasure_files import read_certificate, read_plan
-from tarn_graveler.branch.address_age import AddressAge
+from tarn_graveler.guards.address_age import AddressAge
 from tarn_proto.graveler.v1 import collection_service_pb2 as collection_pb
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
 from tarn_proto.graveler.v1.settings_service_pb2 import Protection

@@ -17,7 +17,7 @@ from tarn.core.retention import parse_retention
 from tarn.lifecycle.expiring import published_commits
 from tarn.lifecycle.expiry_preview import preview_expiry
 from tarn.lifecycle.progress import Progress
-from tarn_graveler.collection.expired import READ_CACHE_SECONDS
+from tarn_graveler.records.expired import READ_CACHE_SECONDS
 
 RULES = '{"branches": [{"match": "*", "keep_commits": 2}], "detached": {"keep_days": 5}}'
 

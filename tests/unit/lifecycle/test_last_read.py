@@ -17,10 +17,10 @@ from tarn.core.ids import CommitId, physical_path
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Group
+from tarn.kv.read_records import ON_KEY, Session, encode_on
 from tarn.lifecycle.expiry_preview import preview_expiry
 from tarn.lifecycle.progress import Progress
 from tarn_graveler.reads.journal import ReadJournal, end_journal
-from tarn_graveler.reads.records import ON_KEY, Session, encode_on
 
 KEYS = InstallationKeys("test")
 READ = '{"branches": [{"match": "*", "keep_commits": 1}], "objects": {"keep_read_days": 10}}'

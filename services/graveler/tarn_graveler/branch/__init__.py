@@ -1,1 +1,1 @@
-"""The branch protocol of `docs/design/protocol.md`: the record, its tokens, writes, reads and commits."""
+"""The branch protocol of `docs/design/protocol.md`: the layers of a branch; writes, reads, commits and head moves."""

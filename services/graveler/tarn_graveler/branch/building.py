@@ -21,7 +21,7 @@ from tarn.core.ids import MetarangeId
 from tarn.core.listing.spans import PathSpan
 from tarn.kv.keys import PATHS_END, PATHS_START, path_key
 from tarn.kv.port import Partition, ScanKv
-from tarn_graveler.branch.erased_rows import ScannedErasures
+from tarn_graveler.records.erased_lookups import ScannedErasures
 
 __all__ = [
     "BuildOrder",

@@ -28,11 +28,11 @@ from tarn_graveler.branch.building import Builder
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.publications import Publications
-from tarn_graveler.branch.records import Branches, BranchName, BranchVersion
-from tarn_graveler.branch.token_cleanup import TokenCleanup
-from tarn_graveler.collection.fences import Fences, Made
-from tarn_graveler.history.commits import Commits
-from tarn_graveler.history.path_records import PathRecords
+from tarn_graveler.guards.drops import Drops
+from tarn_graveler.guards.fences import Fences, Made
+from tarn_graveler.records.branches import Branches, BranchName, BranchVersion
+from tarn_graveler.records.commits import Commits
+from tarn_graveler.records.path_records import PathRecords
 
 __all__ = ["CommitRequest", "Committing", "CommitResult"]
 
@@ -87,7 +87,7 @@ class Committing:
         builder: Builder,
         fences: Fences,
         publications: Publications,
-        cleaning: TokenCleanup,
+        drops: Drops,
         clock: Clock,
         operations: Operations,
     ) -> None:
@@ -98,7 +98,7 @@ class Committing:
         self._builder = builder
         self._fences = fences
         self._publications = publications
-        self._cleaning = cleaning
+        self._drops = drops
         self._clock = clock
         self._operations = operations
 
@@ -231,7 +231,7 @@ class Committing:
                 record,
                 after,
                 still_holds=still_holds,
-                announce=self._cleaning.announce,
+                announce=self._drops.announce,
                 cause=Cause(HeadOperation.COMMIT, built.commit.committer),
             )
         except OutcomeUnknownError:

@@ -43,11 +43,12 @@ from tarn.core.entry import (
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import path_key
 from tarn.kv.port import Kv, OutcomeUnknownError, Predicate, PredicateFailedError
-from tarn_graveler.branch.address_age import AddressAge
-from tarn_graveler.branch.attempts import TRIES, set_settled, unknown_if
+from tarn.kv.register import unknown_if
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
-from tarn_graveler.branch.records import Branches, BranchName
+from tarn_graveler.guards.address_age import AddressAge
+from tarn_graveler.records.attempts import TRIES, set_settled
+from tarn_graveler.records.branches import Branches, BranchName
 
 __all__ = ["ConditionalStaging"]
 

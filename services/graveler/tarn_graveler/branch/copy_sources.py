@@ -20,8 +20,8 @@ from tarn.kv.port import Group, Kv, Partition
 from tarn.kv.records import Repository
 from tarn_graveler.branch.layers import Found, Layers
 from tarn_graveler.branch.reading import Reading, entry_not_found
-from tarn_graveler.branch.records import BranchName
-from tarn_graveler.history.resolving import OnCommit, Refs
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.refs.resolving import OnCommit, Refs
 
 __all__ = ["CopySources"]
 

@@ -33,8 +33,9 @@ from tarn.core.branch import (
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import UNATTRIBUTED, Cause
 from tarn.core.reflog import leave_outbox
-from tarn_graveler.branch.attempts import Attempts, unknown_if
-from tarn_graveler.branch.records import (
+from tarn.kv.register import unknown_if
+from tarn_graveler.records.attempts import Attempts
+from tarn_graveler.records.branches import (
     CAS_TRIES,
     BranchChange,
     Branches,

@@ -42,10 +42,10 @@ from tarn.telemetry.operations import Operations, phase
 from tarn_graveler.branch.handle import Announce, BranchHandle
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.publications import Publications
-from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
-from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.branch.uncommitted import UncommittedChanges
-from tarn_graveler.collection.expired import ExpiredCommits
+from tarn_graveler.guards.drops import Drops
+from tarn_graveler.records.branches import BranchChange, Branches, BranchName, BranchVersion
+from tarn_graveler.records.expired import ExpiredCommits
 
 __all__ = ["BeforePublish", "HeadMoves", "NewHead", "Propose"]
 
@@ -84,7 +84,7 @@ class HeadMoves:
         layers: Layers,
         changes: UncommittedChanges,
         publications: Publications,
-        cleaning: TokenCleanup,
+        drops: Drops,
         clock: Clock,
         operations: Operations,
         expired: ExpiredCommits,
@@ -94,7 +94,7 @@ class HeadMoves:
         self._layers = layers
         self._changes = changes
         self._publications = publications
-        self._cleaning = cleaning
+        self._drops = drops
         self._clock = clock
         self._operations = operations
 
@@ -209,10 +209,10 @@ class HeadMoves:
 
     def _announce(self, before_publish: BeforePublish | None) -> Announce:
         if before_publish is None:
-            return self._cleaning.announce
+            return self._drops.announce
 
         async def announce(name: BranchName, tokens: Iterable[Token]) -> None:
-            await self._cleaning.announce(name, tokens)
+            await self._drops.announce(name, tokens)
             await before_publish()
 
         return announce
@@ -256,7 +256,7 @@ class HeadMoves:
             record,
             decide,
             still_holds=partial(_still_holds, built_from, None),
-            announce=self._cleaning.announce,
+            announce=self._drops.announce,
         )
         # Any newer record will do: the sealed tokens that are left are judged again, over its base.
         return outcome.newest if isinstance(outcome, BranchChange) else outcome
@@ -326,7 +326,7 @@ class HeadMoves:
             await handle.version(),
             decide,
             still_holds=lambda _: True,
-            announce=self._cleaning.announce,
+            announce=self._drops.announce,
         )
 
     def _discarded(self, current: Branch, commit_id: CommitId, op_id: bytes) -> Branch:
@@ -367,7 +367,7 @@ class HeadMoves:
                     raise _ref_moved(name, head, expected)
                 return new
 
-            announce = self._cleaning.announce
+            announce = self._drops.announce
             _, moved = await self._move(name, propose, announce, is_reset=True, cause=cause)
             assert moved is not None, "only a move that is no reset is found in the history"
             return moved
@@ -384,7 +384,7 @@ class HeadMoves:
             record,
             decide,
             still_holds=lambda now: now.commit_id == expected and (not pin or pin in now.pins),
-            announce=self._cleaning.announce,
+            announce=self._drops.announce,
             cause=cause,
         )
         if isinstance(outcome, BranchVersion):

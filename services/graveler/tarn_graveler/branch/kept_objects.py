@@ -9,8 +9,8 @@ from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
 from tarn.kv.records import Repository
 from tarn_graveler.branch.layers import Layers
-from tarn_graveler.branch.records import Branches, BranchName
-from tarn_graveler.repository.settings import RepositorySettings
+from tarn_graveler.records.branches import Branches, BranchName
+from tarn_graveler.records.settings import RepositorySettings
 
 __all__ = ["KeptObjects"]
 

@@ -20,12 +20,12 @@ from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository
 from tarn_graveler.branch.building import BuildOrder, keys_of
 from tarn_graveler.branch.coverage import Coverage
-from tarn_graveler.branch.erased_rows import ErasureLookups
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN, Leaps
-from tarn_graveler.branch.records import BranchName
-from tarn_graveler.branch.staging_events import StagingEvents
-from tarn_graveler.history.commits import Commits
-from tarn_graveler.repository.records import Repositories
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.records.commits import Commits
+from tarn_graveler.records.erased_lookups import ErasureLookups
+from tarn_graveler.records.repositories import Repositories
+from tarn_graveler.records.staging_events import StagingEvents
 
 __all__ = ["Found", "Layers"]
 

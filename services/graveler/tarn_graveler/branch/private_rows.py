@@ -10,18 +10,23 @@ Memory only: the garbage collection deletes the blocks of the rows that a restar
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tarn.aio.bounded_map import BoundedMap
 from tarn.core.branch import Token, TokenKind
+from tarn.core.clock import Clock
 from tarn.core.ids import TokenId
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 
-__all__ = ["PrivateRows", "Replaced"]
+__all__ = ["PrivateRows", "Replaced", "ReplacedRows"]
 
 ROWS_MAX = 50_000
 """Private rows that a replica remembers, with some 400 bytes each; the oldest are forgotten first."""
+
+QUEUE_MAX = 20_000
+"""Replaced rows that wait to be judged or deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,35 @@ class Replaced:
     token: Token
     path: str
     address: bytes
+
+
+class ReplacedRows:
+    """The replaced rows of one replica that online deletion has not ended with, each with the time when it is due.
+
+    Attributes:
+        new: rows that nobody has judged.
+        waiting: rows to which nothing refers any more.
+        outcomes: counts of rows: `queued`, `queue-full`, and what online deletion adds.
+    """
+
+    def __init__(self, clock: Clock, delay_seconds: float) -> None:
+        self._clock = clock
+        self._delay_seconds = delay_seconds
+        self.new: deque[tuple[Replaced, float]] = deque()
+        self.waiting: deque[tuple[Replaced, float]] = deque()
+        self.outcomes: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.new) + len(self.waiting)
+
+    def offer(self, replaced: Replaced) -> None:
+        """Adds a row, if the queue is not full."""
+        if len(self) >= QUEUE_MAX:
+            self.outcomes["queue-full"] += 1
+            return
+        self.outcomes["queued"] += 1
+        self.new.append((replaced, self._clock.monotonic() + self._delay_seconds))
 
 
 class PrivateRows:

@@ -10,8 +10,8 @@ from tarn.block.port import BlockKey, BlockStore
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.core.ids import CommitId
-from tarn_graveler.branch.records import Branches, BranchName
-from tarn_graveler.history.commits import Commits
+from tarn_graveler.records.branches import Branches, BranchName
+from tarn_graveler.records.commits import Commits
 
 __all__ = ["Publications"]
 

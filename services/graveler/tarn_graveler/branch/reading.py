@@ -22,9 +22,9 @@ from tarn.core.listing.pages import Page, PageRequest
 from tarn.kv.records import Repository
 from tarn_graveler.branch.kept_objects import KeptObjects
 from tarn_graveler.branch.layers import Layers
-from tarn_graveler.branch.records import Branches, BranchName
-from tarn_graveler.collection.expired import ExpiredCommits
-from tarn_graveler.history.resolving import OnCommit, Refs
+from tarn_graveler.records.branches import Branches, BranchName
+from tarn_graveler.records.expired import ExpiredCommits
+from tarn_graveler.refs.resolving import OnCommit, Refs
 
 __all__ = ["Reading", "entry_not_found"]
 

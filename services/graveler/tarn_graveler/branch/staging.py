@@ -15,12 +15,13 @@ from tarn.core.entry import TOMBSTONE, address_of, is_tombstone
 from tarn.core.errors import TarnError
 from tarn.kv.keys import path_key
 from tarn.kv.port import Group, Kv, OutcomeUnknownError, Partition, Row
-from tarn_graveler.branch.address_age import AddressAge
-from tarn_graveler.branch.attempts import TRIES, unknown_if
+from tarn.kv.register import unknown_if
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Found, Layers
 from tarn_graveler.branch.private_rows import PrivateRows
-from tarn_graveler.branch.records import Branches, BranchName
+from tarn_graveler.guards.address_age import AddressAge
+from tarn_graveler.records.attempts import TRIES
+from tarn_graveler.records.branches import Branches, BranchName
 
 __all__ = ["Staging"]
 

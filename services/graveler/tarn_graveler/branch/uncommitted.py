@@ -21,7 +21,7 @@ from tarn.core.ids import MetarangeId
 from tarn.core.listing.diff import DiffPage
 from tarn.core.listing.pages import PageRequest
 from tarn_graveler.branch.layers import Layers
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.records.branches import BranchName
 
 __all__ = ["CompactedChanges", "UncommittedChanges"]
 

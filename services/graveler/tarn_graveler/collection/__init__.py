@@ -1,1 +1,1 @@
-"""Garbage collection of a repository (docs/design/collection.md): its record, its roots, and the fences of builds."""
+"""How an object becomes garbage and goes (docs/design/collection.md): roots, the cleaner of tokens, online deletion."""

@@ -16,9 +16,9 @@ from tarn.core.clock import Clock
 from tarn.core.collection import Collection
 from tarn.core.errors import TarnError
 from tarn.telemetry.meters import Meters
-from tarn_graveler.collection.records import Collections
 from tarn_graveler.iterators.opening import Iterators
-from tarn_graveler.repository.purges import Purges
+from tarn_graveler.records.collections import CollectionRecords
+from tarn_graveler.records.purges import Purges
 
 __all__ = ["LOOK_SECONDS", "Backlog", "CollectionBacklog"]
 
@@ -68,7 +68,7 @@ class CollectionBacklog:
     """Looks at the collections of all repositories, again and again."""
 
     def __init__(
-        self, iterators: Iterators, collections: Collections, purges: Purges, clock: Clock
+        self, iterators: Iterators, collections: CollectionRecords, purges: Purges, clock: Clock
     ) -> None:
         self._iterators = iterators
         self._collections = collections

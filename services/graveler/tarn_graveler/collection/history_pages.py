@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from tarn.core.head_change import HeadChange
 from tarn.core.ids import CommitId
+from tarn.kv.commit_records import decode_commit
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import Kv, Partition, Row
 from tarn.kv.records import Repository, decode_branch, decode_head_change, decode_tag
-from tarn_graveler.collection.expired import ExpiredCommits
-from tarn_graveler.history.commits import decode_commit
-from tarn_graveler.repository.records import Repositories
+from tarn_graveler.records.expired import ExpiredCommits
+from tarn_graveler.records.repositories import Repositories
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 __all__ = ["HistoryPages"]

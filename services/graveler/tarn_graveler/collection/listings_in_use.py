@@ -13,12 +13,13 @@ from typing import Final
 
 from tarn.core.head_change import HeadChange
 from tarn.core.ids import CommitId, MetarangeId
+from tarn.kv.commit_records import decode_commit
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import Kv, Partition, Row
 from tarn.kv.records import Repository, decode_branch, decode_head_change, decode_tag
-from tarn_graveler.history.commits import Commits, decode_commit
-from tarn_graveler.history.walk import LISTED, Span, Walk
-from tarn_graveler.repository.records import Repositories
+from tarn_graveler.graph.walk import LISTED, Span, Walk
+from tarn_graveler.records.commits import Commits
+from tarn_graveler.records.repositories import Repositories
 
 __all__ = ["ListingsInUse"]
 

@@ -28,15 +28,15 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
 from tarn.core.ids import CommitId
 from tarn.core.retention import ObjectRules
+from tarn.kv.commit_records import decode_commit
 from tarn.kv.keys import COPIED, STAGED_UPLOADS, RepositoryKeys, after_prefix
 from tarn.kv.port import Kv, Row
 from tarn.kv.records import Repository, decode_branch, decode_head_change, decode_tag, parse_record
 from tarn.kv.rules_records import decode_settings
-from tarn_graveler.collection.expired import ExpiredCommits
 from tarn_graveler.collection.staged_walk import check_staged_row, read_staged
-from tarn_graveler.history.commits import decode_commit
 from tarn_graveler.reads.coverage import ReadObjects, ReadsPage
-from tarn_graveler.repository.records import Repositories
+from tarn_graveler.records.expired import ExpiredCommits
+from tarn_graveler.records.repositories import Repositories
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = ["Roots", "RootsPage"]

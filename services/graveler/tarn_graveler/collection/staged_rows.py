@@ -15,7 +15,7 @@ from tarn.kv.keys import RepositoryKeys, after_prefix, path_key, path_of
 from tarn.kv.port import Kv
 from tarn.kv.records import Repository
 from tarn_graveler.collection.staged_walk import check_staged_row, read_staged
-from tarn_graveler.repository.records import Repositories
+from tarn_graveler.records.repositories import Repositories
 
 __all__ = ["StagedPage", "StagedRows"]
 

@@ -27,10 +27,10 @@ from tarn.kv.records import Repository, Tag
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.default_branch import DefaultBranch
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, page_of, timestamp
-from tarn_graveler.repository.default_branch import DefaultBranch
+from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
 
@@ -109,7 +109,7 @@ class BranchHandler:
         self._names = graveler.names
         self._refs = graveler.refs
         self._page_keys = graveler.page_keys
-        self._cleaning = graveler.cleaning
+        self._drops = graveler.drops
         self._commits = graveler.commits
         self._moves = graveler.moves
         self._part_resets = graveler.part_resets
@@ -232,7 +232,7 @@ class BranchHandler:
         async def announce(tokens: Sequence[Token]) -> None:
             # After the record was read that the deletion expects: see `DefaultBranch`.
             await self._default_branch.refuse_deletion(name)
-            await self._cleaning.announce(name, tokens)
+            await self._drops.announce(name, tokens)
 
         cause = Cause(HeadOperation.DELETE, grant.user_id)
         await self._branches.delete(name, announce, cause)

@@ -41,8 +41,11 @@ class CollectionHandler:
     def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
         self._guard = guard
         self._collections = graveler.collections
-        self._roots = graveler.collections.roots
-        self._limits = graveler.collections.limits
+        self._roots = graveler.roots
+        self._history = graveler.history_pages
+        self._listings = graveler.listings_in_use
+        self._reads = graveler.reads
+        self._limits = graveler.collection_limits
         self._expired = graveler.expired
         self._settings = graveler.settings
         self._tags = graveler.tags
@@ -123,7 +126,7 @@ class CollectionHandler:
         current = await self._collections.read(repository)
         core.require_run(current, request.run_id, self._clock.now_us())
         wanted = frozenset(map(MetarangeId, request.metarange_ids))
-        found = await self._collections.in_use.among(repository, wanted)
+        found = await self._listings.among(repository, wanted)
         return pb.FindListingsInUseResponse(metarange_ids=sorted(found))
 
     async def ListHistory(
@@ -137,11 +140,11 @@ class CollectionHandler:
             grant.user_id, rule.name, instance=repository.instance_uid
         )
         cursor = tokens.decode(request.page_token)
-        page, following = await self._collections.history.page(repository, cursor, limit)
+        page, following = await self._history.page(repository, cursor, limit)
         if not cursor:
             settings = await self._settings.read(repository)
             page.retention_json = retention_to_json(settings.retention)
-            page.reads_known_since_us = await self._collections.reads.known_since_us(repository)
+            page.reads_known_since_us = await self._reads.known_since_us(repository)
         page.next_page_token = tokens.encode(following) if following else ""
         return page
 

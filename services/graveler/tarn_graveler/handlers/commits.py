@@ -7,10 +7,10 @@ from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.differences import DifferenceMethods
 from tarn_graveler.handlers.log import LogHandler, commit_message
 from tarn_graveler.handlers.requests import AccessGuard, checked_metadata
+from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
 __all__ = ["CommitHandler", "commit_message"]

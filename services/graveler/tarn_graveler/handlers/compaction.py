@@ -10,10 +10,10 @@ from tarn.core.ids import parse_branch_id
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.compacting import CompactionOutcome, running_since_us
-from tarn_graveler.branch.compaction_pauses import CompactionPauses
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.compaction.compacting import CompactionOutcome, running_since_us
 from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.records.compaction_pauses import CompactionPauses
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
 
 __all__ = ["CompactionHandler"]

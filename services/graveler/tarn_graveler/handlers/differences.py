@@ -19,9 +19,9 @@ from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, paging
-from tarn_graveler.history.diffing import DiffSides
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.views.diffing import DiffSides
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import diff_service_pb2 as pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb

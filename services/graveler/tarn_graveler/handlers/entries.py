@@ -15,15 +15,15 @@ from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn.telemetry.audit.note import note_item
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import (
     AccessGuard,
     paging,
     read_condition,
     timestamp,
 )
-from tarn_graveler.history.resolving import branch_to_write
-from tarn_graveler.repository.records import repository_not_found
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.records.repositories import repository_not_found
+from tarn_graveler.refs.resolving import branch_to_write
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 __all__ = ["EntryHandler"]
@@ -50,7 +50,7 @@ class EntryHandler:
         self._admission = graveler.admission
         self._page_keys = graveler.page_keys
         self._journal = graveler.journal
-        self._erased = graveler.collections.erased
+        self._erased = graveler.erased
 
     async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
         """Runs one operation of the hot path: lookup, stage or unstage."""

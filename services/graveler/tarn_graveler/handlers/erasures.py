@@ -14,10 +14,10 @@ from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.discarding import Discarded, Discarding
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.compaction.discarding import Discarded, Discarding
 from tarn_graveler.handlers.requests import AccessGuard, paging
-from tarn_graveler.history.resolving import branch_to_write
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.refs.resolving import branch_to_write
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
 
 __all__ = ["ErasureHandler"]
@@ -40,6 +40,8 @@ class ErasureHandler:
         self._guard = guard
         self._purges = graveler.purges
         self._collections = graveler.collections
+        self._erased = graveler.erased
+        self._staged_rows = graveler.staged_rows
         self._discarding = Discarding(graveler.branches, graveler.layers, graveler.part_resets)
         self._clock = graveler.clock
         self._features = graveler.features
@@ -106,7 +108,7 @@ class ErasureHandler:
         )
         cursor = tokens.decode(request.page_token)
         await self._require_run(repository, request.run_id)
-        page = await self._collections.staged.page(repository, request.prefix, cursor, limit)
+        page = await self._staged_rows.page(repository, request.prefix, cursor, limit)
         return pb.ListStagedRowsResponse(
             branch_id=page.branch_id,
             paths=page.paths,
@@ -125,7 +127,7 @@ class ErasureHandler:
         addresses = _addresses(request.addresses)
         if request.run_id:  # without one, nothing is deleted next
             await self._require_run(repository, request.run_id)
-        await self._collections.erased.erase(repository, addresses, request.plan_id)
+        await self._erased.erase(repository, addresses, request.plan_id)
         return pb.EraseAddressesResponse()
 
     async def DiscardErased(
@@ -148,7 +150,7 @@ class ErasureHandler:
         return pb.DiscardErasedResponse(outcomes=[_OUTCOMES[each] for each in outcomes])
 
     async def _require_erased(self, repository: Repository, addresses: Sequence[bytes]) -> None:
-        erased = await self._collections.erased.find(repository, addresses)
+        erased = await self._erased.find(repository, addresses)
         for address in addresses:
             if address not in erased:
                 text = f"the block {address.hex()} is not erased, so no entry that names it is discarded"

@@ -14,10 +14,10 @@ from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, read_condition, timestamp
 from tarn_graveler.handlers.uploads import admit_step, allow_step, life_to_note
-from tarn_graveler.history.resolving import branch_to_write
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.refs.resolving import branch_to_write
 from tarn_graveler.uploads.links import WrittenObject, is_link
 from tarn_graveler.uploads.state import OpenUpload
 from tarn_proto.graveler.v1 import link_service_pb2 as pb

@@ -16,9 +16,9 @@ from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import Argument
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.graph.walk import LEFT, RIGHT, Span
 from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
-from tarn_graveler.history.ancestry import LogFilter, Position
-from tarn_graveler.history.walk import LEFT, RIGHT, Span
+from tarn_graveler.views.log import LogFilter, Position
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
 __all__ = ["LogHandler", "commit_message", "position_of", "said_position"]

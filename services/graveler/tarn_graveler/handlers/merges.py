@@ -12,7 +12,6 @@ from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.commits import commit_message
 from tarn_graveler.handlers.differences import counts_message
 from tarn_graveler.handlers.requests import (
@@ -20,6 +19,7 @@ from tarn_graveler.handlers.requests import (
     checked_metadata,
     paging,
 )
+from tarn_graveler.records.branches import BranchName
 from tarn_graveler.versioning.merges import Destination, MergeRequest, PickRequest, Preview
 from tarn_graveler.versioning.range_reverts import RangeRevertRequest
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb

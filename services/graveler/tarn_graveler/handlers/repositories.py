@@ -14,9 +14,9 @@ from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, page_of, timestamp
-from tarn_graveler.repository.records import Reservation, repository_not_found
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.records.repositories import Reservation, repository_not_found
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 
 __all__ = ["RepositoryHandler", "repository_message"]
@@ -45,7 +45,7 @@ class RepositoryHandler:
         self._branches = graveler.branches
         self._commits = graveler.commits
         self._committed = graveler.committed
-        self._cleaning = graveler.cleaning
+        self._drops = graveler.drops
         self._daily_uploads = graveler.daily_uploads
         self._page_keys = graveler.page_keys
         self._clock = graveler.clock
@@ -102,7 +102,7 @@ class RepositoryHandler:
             keys = self._repositories.keys_of(reservation.repository)
             with suppress(TarnError):  # the caller gets the first failure
                 dead = [keys.refs, keys.commits, keys.changed, keys.reflog]
-                await self._cleaning.register(dead)
+                await self._drops.register(dead)
 
     async def GetRepository(
         self, request: pb.GetRepositoryRequest, call: Call
@@ -197,6 +197,6 @@ class RepositoryHandler:
                 continue  # deleted since its record was read, or its creation was given up
             dead += [keys.token(branch_id, token) for token in branch.tokens]
         dead += [keys.uploads(day) for day in await self._daily_uploads.days(repository)]
-        if not await self._cleaning.register(dead):
+        if not await self._drops.register(dead):
             text = f"some of its {len(dead)} partitions could not be registered to be dropped"
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)

@@ -17,9 +17,9 @@ from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import PageTokens, page_size
-from tarn_graveler.iterators.cursor import Cursor
-from tarn_graveler.repository.records import Repositories
-from tarn_graveler.repository.settings import RepositorySettings
+from tarn_graveler.cursors.cursor import Cursor
+from tarn_graveler.records.repositories import Repositories
+from tarn_graveler.records.settings import RepositorySettings
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 __all__ = [

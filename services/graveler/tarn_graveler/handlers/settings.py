@@ -14,10 +14,10 @@ from tarn.core.rules import ExemptUser, Protection, Rules, Settings, check_metad
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.branch.default_branch import DefaultBranch
 from tarn_graveler.handlers.requests import AccessGuard
-from tarn_graveler.repository.default_branch import DefaultBranch
-from tarn_graveler.repository.settings import etag_of
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.records.settings import etag_of
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
 
 __all__ = ["SettingsHandler"]

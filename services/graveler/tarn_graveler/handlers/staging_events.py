@@ -6,9 +6,9 @@ from tarn.core.ids import parse_branch_id
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.records import BranchName
-from tarn_graveler.branch.staging_events import TokenTally
 from tarn_graveler.handlers.requests import AccessGuard, paging
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.records.staging_events import TokenTally
 from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb
 
 __all__ = ["StagingEventHandler"]

@@ -14,9 +14,9 @@ from tarn.kv.records import Repository
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_graveler.branch.records import BranchName, branch_not_found
 from tarn_graveler.handlers.merges import choice_of, commit_of, preview_message
 from tarn_graveler.handlers.requests import paging
+from tarn_graveler.records.branches import BranchName, branch_not_found
 from tarn_graveler.tasks.run import Run
 from tarn_graveler.versioning.merges import Destination, MergeRequest
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb

@@ -18,7 +18,6 @@ from tarn.rpc.rules import Rule, rules_of
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.merges import choice_of, refuse_contradiction
 from tarn_graveler.handlers.requests import (
     AccessGuard,
@@ -28,6 +27,7 @@ from tarn_graveler.handlers.requests import (
     timestamp,
 )
 from tarn_graveler.handlers.task_works import MergeWork, PreviewWork
+from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
 from tarn_proto.graveler.v1 import task_service_pb2 as pb
 

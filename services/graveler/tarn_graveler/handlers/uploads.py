@@ -25,7 +25,6 @@ from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule, rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import (
     AccessGuard,
     RepositoryRequest,
@@ -33,10 +32,11 @@ from tarn_graveler.handlers.requests import (
     read_condition,
     timestamp,
 )
-from tarn_graveler.history.resolving import branch_to_write
-from tarn_graveler.quotas.admission import NOT_LIMITED, Admission
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.refs.resolving import branch_to_write
 from tarn_graveler.uploads.daily_partitions import upload_not_found
 from tarn_graveler.uploads.state import NewUpload, OpenUpload
+from tarn_graveler.usage.admission import NOT_LIMITED, Admission
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 from tarn_proto.store.v1 import graveler_pb2 as store
 

@@ -10,9 +10,9 @@ from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId
 from tarn.kv.records import Repository
-from tarn_graveler.history.commits import Commits
-from tarn_graveler.history.walk import Order, Span, Walk, order_of
-from tarn_graveler.iterators.cursor import Chunk, Source, behind, chunks_of
+from tarn_graveler.cursors.cursor import Chunk, Source, behind, chunks_of
+from tarn_graveler.graph.walk import Order, Span, Walk, order_of
+from tarn_graveler.records.commits import Commits
 
 __all__ = ["COMMITS_AT_ONCE", "AncestorSource", "LineHeadSource"]
 
@@ -87,7 +87,7 @@ class LineHeadSource:
 
 
 class AncestorSource:
-    """The commits of a part of history in the order of a walk (`tarn_graveler.history.walk`).
+    """The commits of a part of history in the order of a walk (`tarn_graveler.graph.walk`).
 
     History can only be walked from its starts. So a read continues the walk of the last one; a seek forward walks to
     the commit; a seek backward begins again. The key to seek is the id of a commit of the repository: if it is not

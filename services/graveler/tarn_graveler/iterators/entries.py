@@ -11,8 +11,8 @@ from tarn.kv.port import Kv
 from tarn.kv.records import Repository
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.reading import Reading
-from tarn_graveler.branch.records import BranchName
-from tarn_graveler.iterators.cursor import Chunk
+from tarn_graveler.cursors.cursor import Chunk
+from tarn_graveler.records.branches import BranchName
 
 __all__ = ["EntrySource", "StagedRow", "StagedSource"]
 

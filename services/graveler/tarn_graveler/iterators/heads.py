@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
-from tarn_graveler.iterators.cursor import Chunk, Source, chunks_of
+from tarn_graveler.cursors.cursor import Chunk, Source, chunks_of
 
 __all__ = ["BranchHead", "HeadSource"]
 

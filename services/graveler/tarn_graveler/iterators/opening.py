@@ -7,20 +7,21 @@ from functools import partial
 from tarn.core.branch import Branch
 from tarn.core.commit import Commit
 from tarn.core.ids import BranchId, CommitId, RepositoryId, TagId
+from tarn.kv.commit_records import checked_commit
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import Kv
 from tarn.kv.records import Repository, Tag, decode_branch, decode_repository, decode_tag
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.reading import Reading
-from tarn_graveler.branch.records import BranchName
-from tarn_graveler.history.commits import Commits, checked_commit
-from tarn_graveler.history.walk import Span
+from tarn_graveler.cursors.cursor import Cursor
+from tarn_graveler.cursors.rows import RowSource
+from tarn_graveler.graph.walk import Span
 from tarn_graveler.iterators.commits import COMMITS_AT_ONCE, AncestorSource, LineHeadSource
-from tarn_graveler.iterators.cursor import Cursor
 from tarn_graveler.iterators.entries import EntrySource, StagedRow, StagedSource
 from tarn_graveler.iterators.heads import BranchHead, HeadSource
-from tarn_graveler.iterators.rows import RowSource
-from tarn_graveler.repository.records import Repositories
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.records.commits import Commits
+from tarn_graveler.records.repositories import Repositories
 
 __all__ = ["Iterators"]
 

@@ -19,8 +19,7 @@ from tarn.core.errors import Kind, TarnError
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import InstallationKeys, after_prefix
 from tarn.kv.port import Kv
-from tarn.kv.records import Repository
-from tarn_graveler.reads.records import (
+from tarn.kv.read_records import (
     FILES_KEY,
     ON_KEY,
     SESSIONS_KEY,
@@ -29,6 +28,7 @@ from tarn_graveler.reads.records import (
     decode_addresses,
     decode_on,
 )
+from tarn.kv.records import Repository
 
 __all__ = ["DEAD_US", "STALE_US", "ReadObjects", "ReadsPage"]
 

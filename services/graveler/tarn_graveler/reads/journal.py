@@ -24,9 +24,7 @@ from tarn.kv.fence import fence_partition
 from tarn.kv.keys import InstallationKeys, after_prefix
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Group, Kv, Partition
-from tarn.kv.records import Repository
-from tarn_graveler.reads.coverage import DEAD_US
-from tarn_graveler.reads.records import (
+from tarn.kv.read_records import (
     ADDRESS_BYTES,
     FILE_ROWS,
     FILES_KEY,
@@ -37,6 +35,8 @@ from tarn_graveler.reads.records import (
     encode_addresses,
     encode_on,
 )
+from tarn.kv.records import Repository
+from tarn_graveler.reads.coverage import DEAD_US
 
 __all__ = ["FLUSH_SECONDS", "OUTCOMES", "SEEN_MAX", "WAITING_MAX", "ReadJournal", "end_journal"]
 

@@ -1,1 +1,1 @@
-"""Repositories: their records, and the claiming of names and namespaces."""
+"""The life of repositories and branches: dumps, restores, recovery, and branches that expire."""

@@ -12,12 +12,12 @@ from typing import Final
 from tarn.core.dump import BranchLine, ExpiredLine, Line, ReflogLine, TagLine, to_line
 from tarn.core.ids import BranchId, CommitId, TagId
 from tarn.kv.collection_records import decode_expiry
+from tarn.kv.commit_records import decode_commit
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository, decode_branch, decode_head_change, decode_tag
-from tarn_graveler.history.commits import decode_commit
-from tarn_graveler.repository.records import Repositories
-from tarn_graveler.repository.settings import RepositorySettings
+from tarn_graveler.records.repositories import Repositories
+from tarn_graveler.records.settings import RepositorySettings
 
 __all__ = ["PAGE_BYTES", "Dumping"]
 

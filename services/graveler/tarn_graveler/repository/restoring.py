@@ -21,13 +21,13 @@ from tarn.core.rules import Settings
 from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
 from tarn.kv.records import Repository
 from tarn.lifecycle.owners import note_owner
-from tarn_graveler.branch.records import Branches, BranchName
-from tarn_graveler.branch.reflog_rows import ReflogRows
-from tarn_graveler.collection.expired import ExpiredCommits
-from tarn_graveler.history.commits import Commits, commit_not_found
-from tarn_graveler.history.tags import Tags
-from tarn_graveler.repository.records import Repositories, repository_not_found
-from tarn_graveler.repository.settings import RepositorySettings, settings_changed
+from tarn_graveler.records.branches import Branches, BranchName
+from tarn_graveler.records.commits import Commits, commit_not_found
+from tarn_graveler.records.expired import ExpiredCommits
+from tarn_graveler.records.reflog_rows import ReflogRows
+from tarn_graveler.records.repositories import Repositories, repository_not_found
+from tarn_graveler.records.settings import RepositorySettings, settings_changed
+from tarn_graveler.records.tags import Tags
 
 __all__ = ["COMMITS", "Restoring"]
 

@@ -1,1 +1,1 @@
-"""Long work as tasks: records, and their runs."""
+"""Long work as tasks: their runs."""

@@ -43,10 +43,10 @@ from tarn.core.task import (
 from tarn.kv.drop_records import Drop, TaskOwner
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import Repository
-from tarn_graveler.branch.drop_list import DropList
-from tarn_graveler.repository.records import Repositories, repository_not_found
+from tarn_graveler.records.drop_list import DropList
+from tarn_graveler.records.repositories import Repositories, repository_not_found
+from tarn_graveler.records.tasks import TaskPage, TaskRecords, task_not_found
 from tarn_graveler.tasks.quotas import TaskQuotas
-from tarn_graveler.tasks.records import TaskPage, TaskRecords, task_not_found
 from tarn_graveler.tasks.run import Run, Work
 
 __all__ = ["TaskRunner"]

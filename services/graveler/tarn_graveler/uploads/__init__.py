@@ -1,1 +1,1 @@
-"""The state of S3 multipart uploads."""
+"""The state of S3 multipart uploads, and objects that clients write themselves."""

@@ -24,7 +24,7 @@ from tarn.core.ids import UploadId, physical_path
 from tarn.core.moments import iso_time
 from tarn.kv.records import Repository
 from tarn_graveler.iterators.opening import Iterators
-from tarn_graveler.repository.settings import RepositorySettings
+from tarn_graveler.records.settings import RepositorySettings
 from tarn_graveler.uploads.daily_partitions import DailyUploads, FoundUpload
 from tarn_graveler.uploads.links import LINK_SECONDS
 from tarn_graveler.uploads.state import Uploads

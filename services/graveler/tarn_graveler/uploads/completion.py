@@ -45,10 +45,11 @@ from tarn.kv.port import (
     PredicateFailedError,
     Versioned,
 )
-from tarn_graveler.branch.attempts import TRIES, set_settled, unknown_if
+from tarn.kv.register import unknown_if
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Found, Layers
-from tarn_graveler.branch.records import Branches, BranchName
+from tarn_graveler.records.attempts import TRIES, set_settled
+from tarn_graveler.records.branches import Branches, BranchName
 
 __all__ = ["Completion", "CompletionLog", "StagingAttempt", "UploadedObject"]
 

@@ -21,18 +21,16 @@ from tarn.aio.task_set import TaskSet
 from tarn.core.clock import DAY_US, Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
-from tarn.kv.keys import RepositoryKeys, after_prefix, day_of_upload, key_error
+from tarn.kv.keys import ENDED_UPLOAD, RepositoryKeys, after_prefix, day_of_upload, key_error
 from tarn.kv.paging import pages_of, rows_of
 from tarn.kv.port import Kv, Partition, PredicateFailedError
 from tarn.kv.records import Repository, parse_record
-from tarn_graveler.branch.token_cleanup import TokenCleanup
-from tarn_graveler.repository.records import Repositories
+from tarn_graveler.guards.drops import Drops
+from tarn_graveler.records.repositories import Repositories
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
-__all__ = ["ENDED", "LIVE", "FoundUpload", "DailyUploads", "upload_not_found"]
+__all__ = ["LIVE", "FoundUpload", "DailyUploads", "upload_not_found"]
 
-ENDED = b"ended"
-"""The value of an upload's row in the index once it is completed or aborted; empty before."""
 
 LIVE = frozenset({pb.UPLOAD_STATE_OPEN, pb.UPLOAD_STATE_COMPLETING})
 
@@ -73,13 +71,13 @@ class DailyUploads:
         self,
         kv: Kv,
         repositories: Repositories,
-        cleaning: TokenCleanup,
+        drops: Drops,
         clock: Clock,
         tasks: TaskSet,
     ) -> None:
         self._kv = kv
         self._repositories = repositories
-        self._cleaning = cleaning
+        self._drops = drops
         self._clock = clock
         self._tasks = tasks
         # The last day of each repository that is known to have its row.
@@ -202,7 +200,7 @@ class DailyUploads:
         self, partition: Partition, start: bytes, end: bytes, limit: int
     ) -> AsyncIterator[FoundUpload]:
         async for rows in pages_of(self._kv, partition, start, end, limit):
-            keys = [key for key, value in rows if value != ENDED]
+            keys = [key for key, value in rows if value != ENDED_UPLOAD]
             ids = [RepositoryKeys.upload_of(key) for key in keys]
             records = await self._kv.get_many(partition, [RepositoryKeys.upload(i) for i in ids])
             for key, upload_id, found in zip(keys, ids, records, strict=True):
@@ -235,7 +233,7 @@ class DailyUploads:
             if day + _KEPT_DAYS >= today:
                 break
             partition = keys.uploads(day)
-            if await self._is_ended(partition) and await self._cleaning.register([partition]):
+            if await self._is_ended(partition) and await self._drops.register([partition]):
                 await self._kv.delete_many(keys.refs, [keys.upload_day(day)])
                 count += 1
         return count

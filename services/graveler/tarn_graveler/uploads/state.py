@@ -18,12 +18,12 @@ from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry_check import PARTS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UploadId
-from tarn.kv.keys import RepositoryKeys
+from tarn.kv.keys import ENDED_UPLOAD, RepositoryKeys
 from tarn.kv.port import Group, Kv, OutcomeUnknownError
 from tarn.kv.records import Repository, parse_record
-from tarn_graveler.branch.records import Branches, BranchName
+from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.uploads.completion import Completion, UploadedObject
-from tarn_graveler.uploads.daily_partitions import ENDED, LIVE, DailyUploads, upload_not_found
+from tarn_graveler.uploads.daily_partitions import LIVE, DailyUploads, upload_not_found
 from tarn_graveler.uploads.records import RecordedAttempts, UploadRecords, require_claim
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
@@ -391,7 +391,7 @@ class Uploads:
         """Marks an ended upload in the index. This only speeds up listings, which also read its record."""
         day = self._days.of(repository, upload_id)
         index = RepositoryKeys.open_upload(record.branch_id, record.path, upload_id)
-        (error,) = await self._kv.set_many(day, [Group(index, ((index, ENDED),))])
+        (error,) = await self._kv.set_many(day, [Group(index, ((index, ENDED_UPLOAD),))])
         if error is not None:
             raise error
 

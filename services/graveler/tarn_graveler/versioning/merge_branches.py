@@ -7,7 +7,7 @@ from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import CommitId
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.branch.publications import Publications
-from tarn_graveler.branch.records import Branches, BranchName
+from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.versioning.merges import Destination, MergeRequest, Merges
 
 __all__ = ["MergeBranches"]

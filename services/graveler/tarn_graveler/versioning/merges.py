@@ -27,11 +27,11 @@ from tarn.core.listing.choice import REFUSE, Choice
 from tarn.core.path_names import NAMED_PATHS_MAX, named_paths
 from tarn.kv.records import Repository
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
-from tarn_graveler.branch.records import BranchName
-from tarn_graveler.collection.fences import Fences, Made, ResultT
-from tarn_graveler.history.commits import Commits
-from tarn_graveler.history.path_records import PathRecords
-from tarn_graveler.history.virtual_bases import MergeBases
+from tarn_graveler.graph.virtual_bases import MergeBases
+from tarn_graveler.guards.fences import Fences, Made, ResultT
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.records.commits import Commits
+from tarn_graveler.records.path_records import PathRecords
 
 __all__ = [
     "CHERRY_PICKED_FROM",

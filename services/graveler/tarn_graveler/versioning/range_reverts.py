@@ -20,10 +20,10 @@ from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import CommitId, MetarangeId
 from tarn.kv.records import Repository
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
-from tarn_graveler.branch.records import BranchName
-from tarn_graveler.collection.fences import Made
-from tarn_graveler.history.commits import Commits
-from tarn_graveler.history.merge_base import is_ancestor
+from tarn_graveler.graph.merge_base import is_ancestor
+from tarn_graveler.guards.fences import Made
+from tarn_graveler.records.branches import BranchName
+from tarn_graveler.records.commits import Commits
 from tarn_graveler.versioning.merges import (
     REVERT_OF,
     Destination,

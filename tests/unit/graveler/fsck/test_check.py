@@ -24,11 +24,11 @@ from tarn.core.compaction_pause import CompactionPause
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import TarnError
 from tarn.core.ids import RepositoryId, physical_path
+from tarn.fsck.finding import Code
+from tarn.fsck.session import FsckOptions
 from tarn.kv.compaction_records import encode_pause
 from tarn.kv.keys import copied_note, staged_upload
 from tarn.kv.namespace_records import Namespace, encode_namespace
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.session import FsckOptions
 
 
 async def test_a_lake_in_use_is_clean(lab: Lab) -> None:
@@ -224,7 +224,7 @@ async def test_an_erased_block_is_no_damage_and_one_that_is_there_is_a_finding(l
     assert len(await lab.check()) == 2, "without rows they are lost"
     lab.lake.clock.advance(86_400)
     addresses = [bytes.fromhex(block.rpartition("/")[2]) for block in (gone, there)]
-    await lab.lake.graveler.collections.erased.erase(lab.lake.repository, addresses, "ab" * 16)
+    await lab.lake.graveler.erased.erase(lab.lake.repository, addresses, "ab" * 16)
     files = ("plan.json", "outcomes-1.parquet")
     for name in files:
         key = BlockKey(lab.namespace, f"_tarn/erased/{'ab' * 16}/{name}")

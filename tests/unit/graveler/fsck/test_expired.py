@@ -7,8 +7,8 @@ from fsck_lab import Lab
 from tarn.block.port import BlockKey
 from tarn.core.expiry import Expiry
 from tarn.core.ids import CommitId, TagId
-from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.session import FsckOptions
+from tarn.fsck.finding import Code
+from tarn.fsck.session import FsckOptions
 
 
 async def test_missing_blocks_of_expired_commits_are_no_damage(lab: Lab) -> None:

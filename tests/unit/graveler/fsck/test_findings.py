@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tarn_graveler.fsck.finding import Code
+from tarn.fsck.finding import Code
 
 PAGE = Path(__file__).parents[4] / "docs" / "operate" / "fsck.md"
 

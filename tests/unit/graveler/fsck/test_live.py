@@ -15,12 +15,12 @@ from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockInfo, BlockKey
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, CommitId, TagId
+from tarn.fsck.session import FsckOptions
+from tarn.fsck.state import open_state
 from tarn.kv.keys import path_key
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Listed, Partition, Row, Versioned
-from tarn_graveler.branch.records import BranchName
-from tarn_graveler.fsck.session import FsckOptions
-from tarn_graveler.fsck.state import open_state
+from tarn_graveler.records.branches import BranchName
 
 Hook = Callable[[str], Awaitable[None]]
 
@@ -134,7 +134,7 @@ class Writers:
             case _:
                 await self._commit()
                 lake.clock.advance(61)
-                await graveler.cleaning.drop_due()
+                await graveler.cleaner.drop_due()
 
     async def _commit(self) -> CommitId:
         if self._staged:
@@ -176,7 +176,7 @@ async def test_a_branch_deleted_during_the_check_is_no_finding(lab: Lab) -> None
 
     async def delete_branch(request: str) -> None:
         if request == "list data/" and block in await lab.listed("data/"):
-            await graveler.branches.delete(dev, partial(graveler.cleaning.announce, dev))
+            await graveler.branches.delete(dev, partial(graveler.drops.announce, dev))
             await lab.blocks.delete_many(lab.namespace, [block])
 
     assert await watch(lab, delete_branch).check() == []

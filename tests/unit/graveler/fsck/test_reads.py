@@ -6,11 +6,11 @@ from fsck_lab import Lab
 
 from tarn.core.entry import Entry, pack
 from tarn.core.levels import ALL_FEATURES
+from tarn.fsck.finding import Code
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import InstallationKeys
-from tarn_graveler.fsck.finding import Code
+from tarn.kv.read_records import ON_KEY
 from tarn_graveler.reads.journal import ReadJournal
-from tarn_graveler.reads.records import ON_KEY
 
 
 async def test_the_journal_is_known_and_its_rows_are_checked(lab: Lab) -> None:

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from tarn.core.entry import TOMBSTONE, Entry, pack
-from tarn_graveler.fsck import references as module
-from tarn_graveler.fsck.references import (
+from tarn.fsck import references as module
+from tarn.fsck.references import (
     RECORD,
     References,
     SortedReferences,
     path_of_address,
     records_of,
 )
-from tarn_graveler.fsck.state import State, open_state
+from tarn.fsck.state import State, open_state
 
 TIME = (1_700_000_000_000).to_bytes(6, "big")
 

@@ -9,9 +9,9 @@ from fsck_lab import Lab
 from lake import MAIN
 
 from tarn.core.ids import BranchId
+from tarn.fsck.finding import Code
 from tarn.kv.records import decode_head_change, encode_head_change
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.fsck.finding import Code
 
 DEV = BranchId("dev")
 
@@ -22,7 +22,7 @@ async def delete_dev(lab: Lab) -> str:
     await branches.create(dev, (await lab.branch()).commit_id)
     await lab.put("only-on-dev", branch=DEV)
     made = await lab.lake.graveler.committing.commit(dev, CommitRequest("ann", "on dev"))
-    await branches.delete(dev, partial(lab.lake.graveler.cleaning.announce, dev))
+    await branches.delete(dev, partial(lab.lake.graveler.drops.announce, dev))
     await lab.lake.graveler.names.release(lab.lake.repository, DEV)
     return made.commit_id
 

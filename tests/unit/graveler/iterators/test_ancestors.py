@@ -15,11 +15,11 @@ from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId
 from tarn.kv.records import Repository
-from tarn_graveler.history.commits import Commits
-from tarn_graveler.history.walk import Span, order_of
+from tarn_graveler.cursors.cursor import Cursor
+from tarn_graveler.graph.walk import Span, order_of
 from tarn_graveler.iterators import commits as commits_module
 from tarn_graveler.iterators.commits import AncestorSource
-from tarn_graveler.iterators.cursor import Cursor
+from tarn_graveler.records.commits import Commits
 
 NUMBERS = count()
 EXAMPLES = settings(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn_graveler.iterators.cursor import Chunk, Cursor, behind, chunks_of
+from tarn_graveler.cursors.cursor import Chunk, Cursor, behind, chunks_of
 
 KEYS = st.text("ab\0é\U0001f333", min_size=1, max_size=3)
 

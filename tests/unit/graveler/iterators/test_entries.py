@@ -17,7 +17,7 @@ from tarn.core.entry import is_tombstone, unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.kv.keys import PATHS_END, PATHS_START, path_of
 from tarn_graveler.branch.handle import BranchHandle, claims_nothing
-from tarn_graveler.iterators.cursor import Cursor
+from tarn_graveler.cursors.cursor import Cursor
 from tarn_graveler.iterators.entries import StagedRow
 
 T = TypeVar("T")

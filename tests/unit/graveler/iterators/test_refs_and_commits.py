@@ -18,8 +18,8 @@ from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import Group
 from tarn.kv.records import encode_branch, encode_tag
 from tarn_graveler.branch.head_moves import NewHead
+from tarn_graveler.cursors.cursor import Cursor
 from tarn_graveler.iterators.commits import LineHeadSource
-from tarn_graveler.iterators.cursor import Cursor
 from tarn_graveler.iterators.heads import HeadSource
 
 NUMBERS = count()

@@ -1,0 +1,120 @@
+"""Registers: rows that change by compare-and-set only. One policy of tries, and one treatment of lost answers.
+
+Branch records have a change of their own (`tarn_graveler.records.branches`): many requests change them beside each
+other, so the operation ids in the record decide what became of an attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Generic, TypeVar
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.port import Kv, OutcomeUnknownError, Partition, PredicateFailedError
+
+__all__ = ["Register", "unknown_if"]
+
+T = TypeVar("T")
+
+_TRIES: Final = 16
+"""Attempts of one change. Each one that fails has lost to a change of somebody else, or lost its answer."""
+
+
+@contextmanager
+def unknown_if(written: bool) -> Iterator[None]:
+    """Turns an error into OUTCOME_UNKNOWN if something of the operation is, or may be, already written.
+
+    Such an error must not look like a refusal: a refusal of the *next* attempt says nothing about the row of this one.
+    """
+    try:
+        yield
+    except TarnError as error:
+        if not written or isinstance(error, OutcomeUnknownError):
+            raise
+        raise OutcomeUnknownError(f"the row may be written, but then: {error.message}") from error
+
+
+class Register(Generic[T]):
+    """One row of a store.
+
+    Args:
+        kv: the store.
+        partition: a register partition.
+        key: of the row.
+        decode: the record of a value; of None if there is no row.
+        encode: the value of a record; None if there shall be no row.
+        what: the record, for errors: "the settings of repository lake".
+    """
+
+    def __init__(
+        self,
+        kv: Kv,
+        partition: Partition,
+        key: bytes,
+        decode: Callable[[bytes | None], T],
+        encode: Callable[[T], bytes | None],
+        what: str,
+    ) -> None:
+        self._kv = kv
+        self._partition = partition
+        self._key = key
+        self._decode = decode
+        self._encode = encode
+        self._what = what
+
+    async def read(self) -> T:
+        """Returns the record, by a read that is sent now.
+
+        Raises:
+            TarnError: as `decode`; errors of the store.
+        """
+        (found,) = await self._kv.get_many(self._partition, [self._key])
+        return self._decode(None if found is None else found.value)
+
+    async def change(self, decide: Callable[[T], T], holds: Callable[[T], bool] | None = None) -> T:
+        """Changes the record; returns one that holds.
+
+        1. A settling read: no earlier write of this process can still land after it.
+        2. A record that holds is returned. After a lost answer this finds the change that was made, also beneath later
+           changes of others.
+        3. `decide` makes the next record. If it is the same one, nothing is written.
+        4. A compare-and-set. A newer record, or a lost answer, begins again with 1.
+
+        Args:
+            decide: returns the next record, or raises a refusal. Called for each attempt.
+            holds: whether a record is what the caller wants; true for each result of `decide`. Without it, `decide`
+                must return its own result unchanged, because it meets it after a lost answer.
+
+        Raises:
+            TarnError: as `decide`, `decode` and `encode`, unless an attempt may be written; UNAVAILABLE,
+                TOO_MANY_RETRIES: surely nothing is written.
+            OutcomeUnknownError: an attempt may be written, now or later.
+        """
+        may_be_written = False
+        for _ in range(_TRIES):
+            with unknown_if(may_be_written):
+                (found,) = await self._kv.get_many(self._partition, [self._key], settle=True)
+                before = self._decode(None if found is None else found.value)
+                if holds is not None and holds(before):
+                    return before
+                after = decide(before)
+                if after == before:
+                    return before
+                assert holds is None or holds(after), f"{self._what}: the decision does not hold"
+                value = self._encode(after)
+                try:
+                    if value is not None:
+                        expected = None if found is None else found.predicate
+                        await self._kv.set_if(self._partition, self._key, value, expected)
+                    elif found is not None:
+                        await self._kv.delete_if(self._partition, self._key, found.predicate)
+                except PredicateFailedError:
+                    continue
+                except OutcomeUnknownError:
+                    may_be_written = True
+                    continue
+            return after
+        text = f"{self._what} changed {_TRIES} times during one change; try again"
+        with unknown_if(may_be_written):
+            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)

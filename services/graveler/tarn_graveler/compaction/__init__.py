@@ -1,0 +1,1 @@
+"""Listings of uncommitted changes: compactions, resets of a part, and the counts that compactors watch."""

@@ -1,0 +1,1 @@
+"""Cursors over ordered items, and over the rows of one partition."""

@@ -1,0 +1,1 @@
+"""The graph of commits: its order, merge bases, and which commits changed a path."""

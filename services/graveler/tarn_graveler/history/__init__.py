@@ -1,1 +1,0 @@
-"""Commits, names of commits, and differences between them."""

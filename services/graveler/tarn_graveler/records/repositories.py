@@ -1,0 +1,390 @@
+"""Repositories: records in the installation's register partition.
+
+A repository and its storage namespace are won as `claiming` describes: the record is placed as pending,
+the row of the namespace stores its instance, and `publish` makes the record live. A creation that fails
+half-way frees both; one that crashes leaves them to the next creation with that name or namespace. The
+next creation first makes sure that the older one can never publish, so two *repositories* never share a
+namespace, however slow a creator is. A slow creator may still write the files of its first commit (an
+empty listing and the commit's object) to a namespace that it has lost: nothing refers to them, and
+nothing is overwritten.
+
+Once published, a namespace stays occupied for good: before the record of a deleted repository is removed,
+the namespace is marked as final, because it still holds blocks. The same step marks it as doomed, if the
+blocks are to be deleted, too (`tarn_graveler.records.purges`).
+
+A repository's record may be cached although another replica deletes the repository: a deletion first
+marks the record, then marks every branch by compare-and-set, then drops partitions. A writer's re-check
+reads its branch record afresh and sees the mark, whatever its cached repository record says
+(docs/design/kv.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tarn.aio.bounded_map import BoundedMap
+from tarn.aio.ttl_cache import TtlCache
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, RepositoryId, parse_repository_id
+from tarn.kv.keys import InstallationKeys, RepositoryKeys
+from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
+from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
+from tarn.kv.records import Repository, decode_repository, encode_repository
+from tarn_graveler.records.claiming import Claim, Claiming, Holder, Plan, Seen, Stage
+
+__all__ = ["Repositories", "Reservation", "repository_not_found"]
+
+_CACHE_SECONDS = 5.0
+_CACHED_MAX = 10_000
+_NAMESPACE_BYTES_MAX = 512
+_NAMESPACE_TRIES = 8
+
+
+def repository_not_found(repository_id: str) -> TarnError:
+    """Returns the error for a repository that does not exist."""
+    text = f"repository {repository_id} does not exist"
+    return TarnError(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND, text, repository=repository_id)
+
+
+def _not_served(repository: Repository) -> TarnError:
+    name = repository.repository_id
+    if repository.is_deleted or repository.is_pending:
+        return repository_not_found(name)
+    text = f"repository {name} is being restored; it exists for users once its restore is finished"
+    return TarnError(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND, text, repository=name)
+
+
+def _exists(repository_id: str) -> TarnError:
+    text = f"repository {repository_id} already exists"
+    return TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text, repository=repository_id)
+
+
+def _purged(namespace: str) -> TarnError:
+    text = (
+        f"the data of storage namespace {namespace} are deleted, or are being deleted: its repository was deleted with "
+        "its data, and the grace time is over; nothing can be restored from it"
+    )
+    return TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text, namespace=namespace)
+
+
+def _look(value: bytes) -> Seen:
+    repository = decode_repository(value)
+    stage = Stage.PENDING if repository.is_pending else Stage.LIVE
+    return Seen(repository.instance_uid.encode(), stage)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A repository that is being created, and the right to publish it."""
+
+    repository: Repository
+    claim: Claim
+
+
+class Repositories:
+    """Finds, creates and marks repositories.
+
+    Attributes:
+        kv: the store of their records.
+        keys: of the installation.
+    """
+
+    def __init__(
+        self,
+        kv: Kv,
+        keys: InstallationKeys,
+        clock: Clock,
+        ids: IdSource,
+        namespace_prefix: str = "local://",
+    ) -> None:
+        self.kv = kv
+        self.keys = keys
+        self._clock = clock
+        self._ids = ids
+        self._namespace_prefix = namespace_prefix
+        self._claiming = Claiming(kv, clock)
+        self._cached: TtlCache[str, Repository] = TtlCache(clock, _CACHED_MAX)
+        self._keys_of: BoundedMap[str, RepositoryKeys] = BoundedMap(_CACHED_MAX)
+        self.hits = self.misses = 0  # look-ups in `_cached`
+
+    def keys_of(self, repository: Repository) -> RepositoryKeys:
+        """Returns the partitions of a repository."""
+        uid = repository.instance_uid
+        keys = self._keys_of.get(uid)
+        if keys is None:
+            keys = self.keys.of_repository(repository.repository_id, uid)
+            self._keys_of.put(uid, keys)
+        return keys
+
+    async def get(self, repository_id: str) -> Repository:
+        """Returns a repository; the record is at most five seconds old.
+
+        Raises:
+            TarnError: REPOSITORY_NOT_FOUND; INVALID_ARGUMENT for an invalid name.
+        """
+        found = self._cached.get(repository_id)
+        if found is not None:
+            self.hits += 1
+            return found
+        self.misses += 1
+        begin = self._clock.monotonic()
+        repository, _ = await self.read(parse_repository_id(repository_id))
+        if not repository.is_served:
+            raise _not_served(repository)
+        self._cached.put(repository_id, repository, begin + _CACHE_SECONDS)
+        return repository
+
+    def forget(self, repository_id: str) -> None:
+        """Drops a cached record that a caller found to be stale."""
+        self._cached.pop(repository_id)
+
+    async def read(
+        self, repository_id: RepositoryId, *, settle: bool = False
+    ) -> tuple[Repository, Versioned]:
+        """Reads the current record, whether or not it is marked as deleted; `settle` as in `Kv.get_many`."""
+        key = self.keys.repository(repository_id)
+        (found,) = await self.kv.get_many(self.keys.graveler, [key], settle=settle)
+        if found is None:
+            self.forget(repository_id)
+            raise repository_not_found(repository_id)
+        return decode_repository(found.value), found
+
+    async def require(self, repository: Repository) -> None:
+        """Reads the record afresh and checks that this instance still exists, live, pending or in the same restore.
+
+        Raises:
+            TarnError: REPOSITORY_NOT_FOUND.
+        """
+        current, _ = await self.read(repository.repository_id)
+        # A late call of a restore must not write to a repository that users see by now.
+        is_other_stage = current.restore_id != repository.restore_id
+        if current.instance_uid != repository.instance_uid or current.is_deleted or is_other_stage:
+            self.forget(repository.repository_id)
+            raise repository_not_found(repository.repository_id)
+
+    async def replace(self, after: Repository, before: Versioned) -> None:
+        """Compare-and-set of a record over the version that was read.
+
+        Raises:
+            PredicateFailedError, OutcomeUnknownError: as `Kv.set_if`.
+        """
+        self.forget(after.repository_id)
+        key = self.keys.repository(after.repository_id)
+        try:
+            await self.kv.set_if(
+                self.keys.graveler, key, encode_repository(after), before.predicate
+            )
+        finally:
+            self.forget(after.repository_id)  # read again in the meantime
+
+    async def reserve(
+        self,
+        repository_id: RepositoryId,
+        storage_namespace: str,
+        default_branch: BranchId,
+        restore_id: str = "",
+    ) -> Reservation:
+        """Places a pending record and wins its namespace; it is not visible before `publish`.
+
+        A namespace serves one repository for good: two would collect each other's blocks as garbage. Only a restore
+        (with a `restore_id`) may take that of a deleted repository, whose blocks it needs. So they are not doomed any
+        more; once their deletion has begun, no repository takes it.
+
+        Raises:
+            TarnError: REPOSITORY_EXISTS if the name or the namespace is taken; UNAVAILABLE.
+        """
+        checked = self._namespace(storage_namespace) if storage_namespace else ""
+
+        def record_of(uid: bytes) -> Repository:
+            default = f"{self._namespace_prefix}{repository_id}-{uid[-8:].decode()}"
+            namespace = checked or self._namespace(default)
+            now = self._clock.now_us()
+            return Repository(
+                repository_id, uid.decode(), namespace, default_branch, now, restore_id=restore_id
+            )
+
+        made: dict[bytes, Repository] = {}
+
+        def encode(uid: bytes, is_pending: bool) -> bytes:
+            repository = made.get(uid) or made.setdefault(uid, record_of(uid))
+            return encode_repository(replace(repository, is_pending=is_pending))
+
+        claim = await self._claiming.place(
+            Plan(
+                partition=self.keys.graveler,
+                key=self.keys.repository(repository_id),
+                what=f"repository {repository_id}",
+                new_nonce=lambda: self._ids.uuid7().hex().encode(),
+                encode=encode,
+                look=_look,
+                exists=lambda: _exists(repository_id),
+            )
+        )
+        reservation = Reservation(made[claim.nonce], claim)
+        try:
+            await self._win_namespace(reservation)
+        except TarnError:
+            await self._claiming.withdraw(claim)
+            raise
+        return reservation
+
+    @staticmethod
+    def _namespace(wanted: str) -> str:
+        if len(wanted.encode()) > _NAMESPACE_BYTES_MAX or "://" not in wanted:
+            text = f"storage namespace {wanted[:80]!r} is not <scheme>://<name>"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        return wanted.rstrip("/")
+
+    async def _win_namespace(self, reservation: Reservation) -> None:
+        repository = reservation.repository
+        namespace = repository.storage_namespace
+        text = f"storage namespace {namespace} belongs to another repository"
+        taken = TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text)
+
+        def holder_of(value: bytes) -> Holder:
+            held = decode_namespace(value)
+            if held.purge_begin_us:
+                raise _purged(namespace)
+            if held.is_final and not repository.restore_id:
+                raise taken
+            key = self.keys.repository(held.repository_id)
+            return Holder(self.keys.graveler, key, held.instance_uid.encode(), _look, taken)
+
+        await self._claiming.win(
+            reservation.claim,
+            self.keys.graveler,
+            self.keys.namespace(namespace),
+            encode_namespace(
+                # That of a restore holds blocks already: if the restore fails, no creation may take it.
+                Namespace(
+                    repository.repository_id,
+                    repository.instance_uid,
+                    is_final=bool(repository.restore_id),
+                )
+            ),
+            holder_of,
+        )
+
+    async def publish(self, reservation: Reservation) -> None:
+        """Makes a reserved repository visible.
+
+        Raises:
+            OutcomeUnknownError: it cannot be determined whether it was published.
+            TarnError: REPOSITORY_EXISTS, UNAVAILABLE: not published; call `abandon`.
+        """
+        await self._claiming.finish(reservation.claim)
+
+    async def abandon(self, reservation: Reservation) -> bool:
+        """Gives up a repository that was not published, and its namespace.
+
+        Returns whether it can never be published any more. If False, the next creation with that name or namespace
+        takes over the remaining rows.
+        """
+        if not await self._claiming.withdraw(reservation.claim):
+            return False
+        repository = reservation.repository
+        key = self.keys.namespace(repository.storage_namespace)
+        mine = Namespace(repository.repository_id, repository.instance_uid)
+        try:
+            (found,) = await self.kv.get_many(self.keys.graveler, [key], settle=True)
+            if found is not None and decode_namespace(found.value) == mine:
+                await self.kv.delete_if(self.keys.graveler, key, found.predicate)
+        except TarnError:
+            pass  # its holder is dead; the next creation that wants it finds this out
+        return True
+
+    async def mark_deleted(self, repository_id: RepositoryId) -> Repository:
+        """First step of a deletion: marks the record; may be repeated."""
+        while True:
+            repository, found = await self.read(repository_id)
+            self.forget(repository_id)
+            if repository.is_pending:
+                raise repository_not_found(repository_id)
+            if repository.is_deleted:
+                return repository
+            marked = replace(repository, is_deleted=True)
+            key = self.keys.repository(repository_id)
+            try:
+                await self.kv.set_if(
+                    self.keys.graveler, key, encode_repository(marked), found.predicate
+                )
+            except PredicateFailedError:
+                continue
+            return marked
+
+    async def close(self, repository: Repository) -> None:
+        """Second step of a deletion: marks the partition of refs; may be repeated.
+
+        A replica that has the repository cached does not see the mark of its record. It reads this row with each
+        tag and each reflog, so that it does not take those of a deleted repository for those of a new one with
+        the same name. Branches have marks of their own.
+
+        Raises:
+            TarnError: UNAVAILABLE: not marked.
+        """
+        refs = self.keys_of(repository).refs
+        for _ in range(_NAMESPACE_TRIES):
+            (found,) = await self.kv.get_many(refs, [RepositoryKeys.CLOSED], settle=True)
+            if found is not None:
+                return
+            try:
+                await self.kv.set_if(refs, RepositoryKeys.CLOSED, b"closed", None)
+            except (PredicateFailedError, OutcomeUnknownError):
+                continue
+            return
+        text = f"the refs of repository {repository.repository_id} could not be marked; try again"
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+
+    def refuse_closed(self, repository: Repository, row: Versioned | None) -> None:
+        """Checks the row `RepositoryKeys.CLOSED`, which the caller has read with the refs that it needs.
+
+        Raises:
+            TarnError: REPOSITORY_NOT_FOUND: the repository is deleted; its name may have another one by now.
+        """
+        if row is not None:
+            self.forget(repository.repository_id)
+            raise repository_not_found(repository.repository_id)
+
+    async def remove(self, repository: Repository, grace_us: int | None = None) -> int:
+        """Last step of a deletion: frees the name. The namespace stays occupied because it holds blocks.
+
+        Args:
+            repository: the marked repository.
+            grace_us: time after which the blocks may be deleted; None: they stay.
+
+        Returns:
+            From when they may be deleted, Unix microseconds; 0: they stay.
+        """
+        current, found = await self.read(repository.repository_id)
+        purge_after_us = 0
+        if current.instance_uid == repository.instance_uid:
+            purge_after_us = await self._keep_namespace(current, grace_us)
+            key = self.keys.repository(repository.repository_id)
+            await self.kv.delete_if(self.keys.graveler, key, found.predicate)
+        return purge_after_us
+
+    async def _keep_namespace(self, repository: Repository, grace_us: int | None) -> int:
+        """Marks the namespace as final: from now on its holder's record need not exist. With a grace time, dooms it."""
+        key = self.keys.namespace(repository.storage_namespace)
+        for _ in range(_NAMESPACE_TRIES):
+            (found,) = await self.kv.get_many(self.keys.graveler, [key], settle=True)
+            held = None if found is None else decode_namespace(found.value)
+            # A row of another holder is damage, which `tarn fsck` reports; it is not overwritten.
+            if found is None or held is None or held.instance_uid != repository.instance_uid:
+                return 0
+            final = replace(held, is_final=True)
+            if grace_us is not None and not held.doom_time_us:
+                now_us = self._clock.now_us()
+                final = replace(final, doom_time_us=now_us, purge_after_us=now_us + grace_us)
+            if final == held:
+                return held.purge_after_us
+            try:
+                await self.kv.set_if(
+                    self.keys.graveler, key, encode_namespace(final), found.predicate
+                )
+            except (PredicateFailedError, OutcomeUnknownError):
+                continue
+            return final.purge_after_us
+        text = f"namespace {repository.storage_namespace} could not be marked; try again"
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)

@@ -1,0 +1,1 @@
+"""What repositories and users use, and the refusal of more (docs/design/quotas.md)."""
