@@ -74,7 +74,7 @@ MERGES: Final[Sequence[Written]] = (
     ),
     Written(
         "bases-of-one-generation",
-        "tarn_graveler.history.merge_base",
+        "tarn_graveler.graph.merge_base",
         "The search for merge bases ends with the first generation that has one.",
         "if found and (len(found) > limit or not frontier.can_meet(generation)):",
         "if found:",

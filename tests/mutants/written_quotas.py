@@ -9,9 +9,9 @@ from tests.mutants.applying import Written
 
 __all__ = ["QUOTAS"]
 
-_ADMISSION: Final = "tarn_graveler.quotas.admission"
-_USAGE: Final = "tarn_graveler.quotas.usage"
-_RECORDS: Final = "tarn_graveler.quotas.records"
+_ADMISSION: Final = "tarn_graveler.usage.admission"
+_USAGE: Final = "tarn_graveler.usage.usage"
+_RECORDS: Final = "tarn_graveler.records.quotas"
 _RATES: Final = "tarn_gateway.rates"
 _CORE: Final = "tarn.core.quota"
 

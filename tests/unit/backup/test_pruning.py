@@ -24,7 +24,7 @@ from tarn.testing.clock import ManualClock, SeededIds
 async def test_a_prune_leaves_what_the_kept_backups_need(lab: BackupLab, target: Target) -> None:
     lab.target = target
     made = []
-    await lab.lake.graveler.cleaning.drop_due()  # the first pass makes the checkpoint
+    await lab.lake.graveler.cleaner.drop_due()  # the first pass makes the checkpoint
     for size in (1, 2, 3):
         await lab.put("a", size)
         lab.lake.clock.advance(1)
