@@ -50,7 +50,7 @@ _TESTS: Final = (
     "tests/crash/test_kv_embedded.py",
     "tests/fuzz/test_targets.py",
     "tests/sim/test_simulation.py::test_no_promise_is_broken[0]",
-    "tests/sim/test_simulation.py::test_no_promise_is_broken[10]",
+    "tests/sim/test_simulation.py::test_no_promise_is_broken[9]",
 )
 _TEST_SECONDS_MAX: Final = 300
 
