@@ -29,6 +29,7 @@ from tarn.rpc.wire.methods import Endpoint
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
+from tarn_graveler.assembly import Graveler
 from tarn_graveler.collection.online_deletion import OFFLINE, OnlineSettings
 from tarn_graveler.handlers.requests import AccessGuard
 from tarn_graveler.records.repositories import Repositories
@@ -64,6 +65,7 @@ class Service:
     auth_endpoints: list[Endpoint]
     clock: ManualClock
     replicas: Replicas
+    replica: Graveler
     admin_key: tuple[str, str] = field(repr=False)
     secret: bytes = field(default=SECRET, repr=False)
 
@@ -84,7 +86,11 @@ class Service:
             endpoints = endpoints_of(graveler, Access(self.auth, clock))
             transport = InProcessTransport(endpoints, clock)
             yield replace(
-                self, graveler=GravelerClient(transport), endpoints=endpoints, transport=transport
+                self,
+                graveler=GravelerClient(transport),
+                endpoints=endpoints,
+                transport=transport,
+                replica=graveler,
             )
             await transport.close()
 
@@ -180,6 +186,7 @@ async def running_service(
             list(auth.endpoints),
             replicas.clock,
             replicas,
+            graveler,
             (made.credential.access_key_id, made.secret_access_key),
         )
         await made_service.graveler.create_repository(admin, "lake")

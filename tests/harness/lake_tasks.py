@@ -78,7 +78,7 @@ def handler_of(service: Service, name: str) -> Any:
 
 async def look(service: Service) -> None:
     """Lets the cleaner of a replica look at the tasks that are due."""
-    await handler_of(service, ".RepositoryService")._cleaning.drop_due()
+    await service.replica.cleaner.drop_due()
 
 
 async def repository_of(service: Service) -> Repository:

@@ -51,6 +51,7 @@ TARGETS: Final = {
     "libs/tarn/kv": "tarn.kv",
     "libs/tarn/block": "tarn.block",
     "libs/tarn/backup": "tarn.backup",
+    "libs/tarn/fsck": "tarn.fsck",
     "cli/tarn_cli": "tarn_cli",
 }
 _HIT: Final = "__tarn_hit__"

@@ -13,9 +13,9 @@ from tarn.fsck.reads import Reads
 from tarn.fsck.references import ANY_SIZE, RECORD, References
 from tarn.fsck.session import Lake, or_corrupt, shown, uuid_time_us
 from tarn.kv.collection_records import decode_collection
-from tarn.kv.keys import ENDED_UPLOAD, RepositoryKeys, after_prefix
+from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import Partition
-from tarn.kv.records import decode_branch, decode_ref_name, decode_tag, parse_record
+from tarn.kv.records import ENDED_UPLOAD, decode_branch, decode_ref_name, decode_tag, parse_record
 from tarn.kv.rules_records import decode_settings
 from tarn_proto.store.v1 import graveler_pb2 as pb
 

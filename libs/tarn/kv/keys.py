@@ -28,7 +28,6 @@ from tarn.kv.port import Partition, PartitionKind
 
 __all__ = [
     "COPIED",
-    "ENDED_UPLOAD",
     "PATHS_END",
     "PATHS_START",
     "STAGED_UPLOADS",
@@ -52,8 +51,6 @@ _DAY_MS = 86_400_000
 _UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 STAGED_UPLOADS = b"upload/"
 """Prefix of the notes of completed uploads in a staging token."""
-ENDED_UPLOAD = b"ended"
-"""The value of an upload's row in the index once it is completed or aborted; empty before."""
 COPIED = b"copied/"
 """Prefix of the notes of addresses of a staging token that copies refer to (docs/design/online-deletion.md)."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -21,6 +21,7 @@ from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = [
+    "ENDED_UPLOAD",
     "RefKind",
     "RefName",
     "Repository",
@@ -40,6 +41,9 @@ __all__ = [
     "token_from",
     "token_to",
 ]
+
+ENDED_UPLOAD: Final = b"ended"
+"""The value of an upload's row in the index once it is completed or aborted; empty before."""
 
 
 M = TypeVar("M", bound=Message)

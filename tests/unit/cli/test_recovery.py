@@ -12,7 +12,7 @@ from graveler_service import Service, running_service
 
 from tarn.block.port import BlockKey
 from tarn.core.commit import commit_id_of, from_json, to_json
-from tarn_cli.exits import CliError
+from tarn.core.errors import TarnError
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ async def test_a_recovery_without_its_default_branch_names_the_others_and_stays_
     await fill(service)
     namespace = (await service.graveler.get_repository(service.admin, "lake")).storage_namespace
     async with another_installation(service, tmp_path / "other") as other:
-        with pytest.raises(CliError, match="no intact note of branch trunk") as raised:
+        with pytest.raises(TarnError, match="no intact note of branch trunk") as raised:
             await transfer(other).recover("lake", namespace, "trunk")
-        assert "dev, gone, main" in raised.value.hint
+        assert "dev, gone, main" in raised.value.message
         assert not (await other.graveler.list_repositories(other.admin)).repositories
         await other.graveler.delete_repository(other.admin, "lake")
         await transfer(other).recover("lake", namespace, "dev")

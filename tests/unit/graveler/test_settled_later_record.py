@@ -99,7 +99,7 @@ async def test_a_forced_move_that_may_still_land_is_not_told_as_undone(
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the drop list is away")
         await announce(*args)
 
-    monkeypatch.setattr(lake.graveler.cleaner, "announce", refuse_second)
+    monkeypatch.setattr(lake.graveler.drops, "announce", refuse_second)
     pinned.open()
     with pytest.raises(OutcomeUnknownError):
         await move

@@ -21,10 +21,10 @@ from tarn.aio.task_set import TaskSet
 from tarn.core.clock import DAY_US, Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
-from tarn.kv.keys import ENDED_UPLOAD, RepositoryKeys, after_prefix, day_of_upload, key_error
+from tarn.kv.keys import RepositoryKeys, after_prefix, day_of_upload, key_error
 from tarn.kv.paging import pages_of, rows_of
 from tarn.kv.port import Kv, Partition, PredicateFailedError
-from tarn.kv.records import Repository, parse_record
+from tarn.kv.records import ENDED_UPLOAD, Repository, parse_record
 from tarn_graveler.guards.drops import Drops
 from tarn_graveler.records.repositories import Repositories
 from tarn_proto.store.v1 import graveler_pb2 as pb

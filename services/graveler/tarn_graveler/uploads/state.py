@@ -18,9 +18,9 @@ from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry_check import PARTS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UploadId
-from tarn.kv.keys import ENDED_UPLOAD, RepositoryKeys
+from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Kv, OutcomeUnknownError
-from tarn.kv.records import Repository, parse_record
+from tarn.kv.records import ENDED_UPLOAD, Repository, parse_record
 from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.uploads.completion import Completion, UploadedObject
 from tarn_graveler.uploads.daily_partitions import LIVE, DailyUploads, upload_not_found
