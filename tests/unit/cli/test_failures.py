@@ -178,3 +178,11 @@ def test_a_listing_of_a_missing_ref_points_at_the_refs() -> None:
         found = failure_of(error)
         assert found is not None
         assert command in found.hint
+
+
+def test_an_endpoint_that_is_not_trusted_is_told_with_the_setting_that_helps() -> None:
+    refused = botocore.exceptions.SSLError(endpoint_url="https://lake", error="verify failed")
+    with pytest.raises(CliError, match="no trusted connection") as caught, about("lake/main/a"):
+        raise refused
+    assert caught.value.exit_code is Exit.UNAVAILABLE
+    assert "TARN_ENDPOINT_CA" in str(caught.value.hint)
