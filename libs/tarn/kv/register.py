@@ -32,7 +32,7 @@ def unknown_if(written: bool) -> Iterator[None]:
     except TarnError as error:
         if not written or isinstance(error, OutcomeUnknownError):
             raise
-        raise OutcomeUnknownError(f"the row may be written, but then: {error.message}") from error
+        raise OutcomeUnknownError(f"the row was written, but then: {error.message}") from error
 
 
 class Register(Generic[T]):
