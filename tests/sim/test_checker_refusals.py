@@ -385,6 +385,7 @@ NEVER_RIGHT = {
     "ADDRESS_NOT_ISSUED": "clients stage what gateways issue",
     "BLOCK_NOT_FOUND": "clients write an object before they link it",
     "BRANCH_PROTECTED": "no repository has rules for branches",
+    "COLLECTION_TOO_EARLY": "operations on collections are not in histories",
     "COMMIT_NOT_FOUND": "clients name commits that were acknowledged",
     "DATA_CORRUPT": "the stores keep what they acknowledge",
     "INTERNAL": "a defect",
@@ -394,6 +395,7 @@ NEVER_RIGHT = {
     "LINK_MISMATCH": "clients state what they wrote",
     "LINK_USED": "clients repeat links of the same object",
     "METADATA_TOO_LARGE": "entries have no metadata",
+    "NAMESPACE_NOT_DOOMED": "purges are not simulated",
     "NOT_FAST_FORWARD": "fast-forwards are not simulated",
     "NOT_IMPLEMENTED": "clients are of this release",
     "QUOTA_EXCEEDED": "no repository has quotas",
@@ -401,20 +403,24 @@ NEVER_RIGHT = {
     "REF_NOT_WRITABLE": "clients write to branches",
     "REPOSITORY_READ_ONLY": "no repository is read-only",
     "ROLE_NOT_FOUND": "no repository has rules for roles",
+    "SETTINGS_CHANGED": "settings of repositories are not simulated",
     "TAG_EXISTS": "branches of a history have names that no tag has",
     "TAG_NOT_FOUND": "operations on tags are not in histories",
+    "TASK_NOT_FOUND": "tasks are not simulated",
     "UPLOAD_BUSY": "it says that the client may try again, so it is no refusal",
 }
 """Why the operations of a history are never refused with these reasons, which their code can raise."""
 
 
+_FLOORS = (
+    *("records", "graph", "refs", "guards", "branch", "iterators"),
+    *("compaction", "uploads", "views", "versioning"),
+)
+
+
 def _raised() -> set[str]:
     """Returns the reasons that the code of the simulated operations names."""
-    files = [
-        path
-        for folder in ("branch", "history", "uploads", "versioning")
-        for path in (_GRAVELER / folder).glob("*.py")
-    ]
+    files = [path for folder in _FLOORS for path in (_GRAVELER / folder).glob("*.py")]
     files += [_GRAVELER / "handlers" / f"{name}.py" for name in _HANDLERS]
     files += [_ROOT / "libs/tarn/core" / f"{name}.py" for name in _CORE]
     files += [*(_ROOT / "libs/tarn/rpc").rglob("*.py"), _ROOT / "libs/tarn/kv/port.py"]
