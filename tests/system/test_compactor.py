@@ -61,6 +61,7 @@ def test_many_deletes_without_a_commit_are_compacted_by_themselves(
     assert listed(s3, repository) == ["main/result"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_job_of_ten_thousand_tasks_leaves_the_branch_as_it_found_it(
     tarn: RunningTarn, repository: str, s3: Any

@@ -172,7 +172,11 @@ def kill_a_sweep(job: Job, lake: str, files: Path, doomed: int) -> None:
 
 @pytest.mark.parametrize(
     ("blocks", "killed"),
-    [("local", "mark"), ("s3", "sweep"), pytest.param("s3", "mark", marks=pytest.mark.long)],
+    [
+        ("local", "mark"),
+        pytest.param("s3", "sweep", marks=pytest.mark.long),  # four minutes
+        pytest.param("s3", "mark", marks=pytest.mark.long),
+    ],
 )
 def test_garbage_goes_although_a_run_is_killed(tmp_path: Path, blocks: str, killed: str) -> None:
     """Bodies of 10 bytes are rows of the sqlite file, those of 100,000 bytes are files.

@@ -82,7 +82,7 @@ async def grown(lake: CollectedLake, seed: int) -> set[str]:
     return await lake.paths() - await live_of(lake)
 
 
-@pytest.mark.parametrize("part", ["metarange", "range"])
+@pytest.mark.parametrize("part", ["metarange", pytest.param("range", marks=pytest.mark.long)])
 async def test_both_engines_pass_over_an_abandoned_listing(
     tmp_path: Path, spark: Any, part: str
 ) -> None:
