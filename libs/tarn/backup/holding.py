@@ -26,7 +26,6 @@ __all__ = ["RENEW_SECONDS", "hold_until", "holding"]
 RENEW_SECONDS: Final = 300.0
 _HOLD_US: Final = 1_800_000_000
 """A hold that is not renewed any more, because the process died, ends after half an hour."""
-_TRIES: Final = 16
 
 _log = structlog.get_logger()
 
@@ -118,6 +117,7 @@ async def _change(
     def decided(found: Collection) -> Collection:
         return found if found is NEVER and not create else decide(found)
 
+    # A deletion that begins after this look drops the partition, and the record with it.
     (closed,) = await kv.get_many(keys.refs, [keys.CLOSED], settle=True)
     if closed is None:
         await collection_register(kv, keys, keys.root).change(decided)

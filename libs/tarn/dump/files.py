@@ -54,12 +54,12 @@ class Dumped:
     default_branch_id: str
 
 
-def refused(text: str, hint: str) -> TarnError:
+def _refused(text: str, hint: str) -> TarnError:
     """The error for a file or folder that cannot be used."""
     return TarnError(Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, f"{text}; {hint}")
 
 
-def damaged(text: str, hint: str = "use another copy") -> TarnError:
+def _damaged(text: str, hint: str = "use another copy") -> TarnError:
     """The error for a dump that is none, or not whole."""
     return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, f"{text}; {hint}")
 
@@ -85,7 +85,7 @@ class DumpFolder:
                 dump.
         """
         if target.exists():
-            raise refused(f"{target} exists already", "name another file")
+            raise _refused(f"{target} exists already", "name another file")
         self._target = target
         self._folder = target.with_name(target.name + ".partial")
         self._lock = self._open_folder()
@@ -94,7 +94,7 @@ class DumpFolder:
         except OSError as error:
             os.close(self._lock)
             text = f"another process writes {target}"
-            raise refused(text, "wait for its end") from error
+            raise _refused(text, "wait for its end") from error
         self.page_token, self.is_complete = "", False
         self._dumped: Dumped | None = None
         if restart:  # before the files are emptied: a state must never describe longer files
@@ -109,13 +109,13 @@ class DumpFolder:
             if self._dumped.repository_id != repository_id:
                 self.close()
                 text = f"{self._folder} is an unfinished dump of {self._dumped.repository_id}"
-                raise refused(text, "name another file, or give --restart")
+                raise _refused(text, "name another file, or give --restart")
         for name in MEMBERS.values():
             with _opened(self._folder / name) as file:
                 if file.seek(0, os.SEEK_END) < sizes.get(name, 0):
                     self.close()
                     text = f"{self._folder / name} is shorter than it was"
-                    raise damaged(text, "give --restart")
+                    raise _damaged(text, "give --restart")
                 file.truncate(sizes.get(name, 0))
 
     def _open_folder(self) -> int:
@@ -125,11 +125,11 @@ class DumpFolder:
             opened = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError as error:
             text = f"folder {self._folder} cannot be used: {error.strerror}"
-            raise refused(text, "name another file") from error
+            raise _refused(text, "name another file") from error
         if os.fstat(opened).st_uid != os.geteuid():
             os.close(opened)
             text = f"{self._folder} belongs to another user"
-            raise refused(text, "name another file")
+            raise _refused(text, "name another file")
         return opened
 
     def _read_state(self) -> Mapping[str, Any] | None:
@@ -140,7 +140,7 @@ class DumpFolder:
         except ValueError as error:
             self.close()
             text = f"{self._folder / _STATE} is damaged: {error}"
-            raise damaged(text, "give --restart") from error
+            raise _damaged(text, "give --restart") from error
         return found
 
     def append(self, lines: Sequence[str], dumped: Dumped, page_token: str) -> None:
@@ -151,7 +151,7 @@ class DumpFolder:
         """
         if self._dumped not in (None, dumped):
             text = f"repository {dumped.repository_id} was changed or created again since its dump began"
-            raise refused(text, "give --restart")
+            raise _refused(text, "give --restart")
         by_member: dict[str, list[str]] = {}
         for line in lines:
             by_member.setdefault(MEMBERS[json.loads(line)["kind"]], []).append(line)
@@ -208,7 +208,7 @@ class DumpFolder:
             os.link(tar, self._target)
         except FileExistsError as error:
             text = f"{self._target} was created meanwhile; the dump is {tar}"
-            raise refused(text, "rename it") from error
+            raise _refused(text, "rename it") from error
         parent = os.open(self._target.absolute().parent, os.O_RDONLY)
         try:
             os.fsync(parent)
@@ -255,7 +255,7 @@ class DumpFile:
         except FileNotFoundError:
             raise
         except (OSError, tarfile.TarError) as error:
-            raise damaged(f"{path} is no dump of a repository: {error}") from error
+            raise _damaged(f"{path} is no dump of a repository: {error}") from error
         try:
             self._check()
         except (
@@ -268,7 +268,7 @@ class DumpFile:
         ) as error:
             self.close()
             why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-            raise damaged(f"{path} is damaged: {why}") from error
+            raise _damaged(f"{path} is damaged: {why}") from error
 
     def _check(self) -> None:
         count = 0

@@ -18,7 +18,7 @@ __all__ = ["Register", "unknown_if"]
 T = TypeVar("T")
 
 _TRIES: Final = 16
-"""Attempts of one change. Each one that fails has lost to a change of somebody else, or lost its answer."""
+"""Attempts of one change. Each one that fails has lost to a change of another writer, or lost its answer."""
 
 
 @contextmanager

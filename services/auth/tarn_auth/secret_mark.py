@@ -56,7 +56,7 @@ async def forget_other_secrets(registers: Registers, key_id: str) -> None:
         TarnError: UNAVAILABLE: the store does not answer.
     """
     found = await registers.get(AuthKeys.secrets())
-    if found is None or found.value.decode("ascii", "replace").split() == [key_id]:
+    if found is None or _decoded(found.value) == [key_id]:
         return
     with contextlib.suppress(PredicateFailedError):
         await registers.replace(AuthKeys.secrets(), key_id.encode(), found)

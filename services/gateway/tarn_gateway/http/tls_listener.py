@@ -1,7 +1,7 @@
 """Accepts TLS connections. The handshakes that are under way have a bound: beyond it the oldest one is closed.
 
-The loop's own servers start a handshake for each connection that they accept, and tell nobody until it ends. Each keeps
-some 50 KiB, so a client that opens connections and says nothing would take memory until its handshakes time out.
+The loop's own servers start a handshake for each connection that they accept, and report only its end. Each keeps some
+50 KiB, so a client that opens connections and says nothing would take memory until its handshakes time out.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -22,7 +23,6 @@ _ACCEPTS_AT_ONCE: Final = 64
 _FULL: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 """No more files or memory: accepting goes on after a pause, when some connections have ended."""
 _PAUSE_S: Final = 1.0
-_FAILED: Final = (OSError, ssl.SSLError, ssl.CertificateError, TimeoutError)
 
 _log = structlog.get_logger()
 
@@ -115,13 +115,13 @@ class TlsListener:
                 oldest.cancel()
             task = self._spawn(self._shake_hands(connection))
             self._under_way[task] = None
+            task.add_done_callback(partial(self._ended, connection))
 
     def _go_on(self, listener: socket.socket) -> None:
         if listener in self._sockets:
             self._loop.add_reader(listener, self._accept, listener)
 
     async def _shake_hands(self, connection: socket.socket) -> None:
-        task = asyncio.current_task()
         try:
             await self._loop.connect_accepted_socket(
                 self._factory,
@@ -129,11 +129,10 @@ class TlsListener:
                 ssl=self._tls,
                 ssl_handshake_timeout=self._timeout_s,
             )
-        except _FAILED:
+        except OSError:  # also of TLS, and after the time
             connection.close()
-        except asyncio.CancelledError:
+
+    def _ended(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(task, None)
+        if task.cancelled():  # perhaps before it began, so the task cannot do it
             connection.close()
-            raise
-        finally:
-            if task is not None:
-                self._under_way.pop(task, None)

@@ -50,7 +50,7 @@ class ReplacedRows:
     """The replaced rows of one replica that online deletion has not ended with, each with the time when it is due.
 
     Attributes:
-        new: rows that nobody has judged.
+        new: rows that online deletion has not judged yet.
         waiting: rows to which nothing refers any more.
         outcomes: counts of rows: `queued`, `queue-full`, and what online deletion adds.
     """

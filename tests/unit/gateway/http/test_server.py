@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -220,6 +221,18 @@ async def test_beyond_the_bound_the_oldest_handshake_gives_way(
         assert await is_closed(flood[1])
         assert not flood[2].reader.at_eof()
         assert (await client.ask(wire.get())).body == b"yes", "its handshake is over"
+
+
+async def test_a_handshake_that_gives_way_before_it_began_is_closed(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], serving: Serving
+) -> None:
+    async with serving(answers, HttpLimits(tls_handshakes_max=1), tls=tls) as stage:
+        # Both are accepted in one turn of the loop, which these calls hold up.
+        flood = [socket.create_connection(("127.0.0.1", stage.port)) for _ in range(2)]
+        reader, writer = await asyncio.open_connection(sock=flood[0])
+        assert await is_closed(SimpleNamespace(reader=reader))
+        writer.close()
+        flood[1].close()
 
 
 async def test_a_client_that_speaks_no_tls_or_leaves_is_closed(
