@@ -11,7 +11,7 @@ from tarn.core.access.policy import Grant, Statement, compile_policy
 from tarn.core.access.proof import log_in_proof, set_up_proof
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId
-from tarn.rpc.client.transport import Transport, expect
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_proto.auth.v1 import authorization_service_pb2 as authorization_pb
@@ -19,12 +19,13 @@ from tarn_proto.auth.v1 import caller_pb2 as caller_pb
 from tarn_proto.auth.v1 import session_service_pb2 as session_pb
 from tarn_proto.auth.v1 import user_pb2 as user_pb
 from tarn_proto.auth.v1 import user_service_pb2 as users_pb
+from tarn_proto.auth.v1.authorization_service_rpc import AuthorizationServiceClient
+from tarn_proto.auth.v1.session_service_rpc import SessionServiceClient
+from tarn_proto.auth.v1.user_service_rpc import UserServiceClient
 
 __all__ = ["AuthClient", "NewCredential", "Session", "SigningGrant"]
 
 _AUTHORIZATION = authorization_pb.DESCRIPTOR.services_by_name["AuthorizationService"]
-_SESSIONS = session_pb.DESCRIPTOR.services_by_name["SessionService"]
-_USERS = users_pb.DESCRIPTOR.services_by_name["UserService"]
 _READ_ONLY = {name: rule.read_only for name, rule in rules_of(_AUTHORIZATION).items()}
 
 
@@ -63,7 +64,9 @@ class AuthClient:
     """
 
     def __init__(self, transport: Transport, prove: Callable[[], str] = str) -> None:
-        self._transport = transport
+        self._authorization_service = AuthorizationServiceClient(transport)
+        self._session_service = SessionServiceClient(transport)
+        self._user_service = UserServiceClient(transport)
         self._prove = prove
 
     async def authorize_key(
@@ -104,8 +107,7 @@ class AuthClient:
     async def get_setup_state(self, call: Call) -> session_pb.GetSetupStateResponse:
         """Returns whether the first admin exists. Needs no caller token."""
         request = session_pb.GetSetupStateRequest()
-        answer = await self._transport.unary(_SESSIONS, "GetSetupState", request, call)
-        return expect(answer, session_pb.GetSetupStateResponse)
+        return await self._session_service.GetSetupState(request, call)
 
     async def set_up(
         self,
@@ -130,8 +132,7 @@ class AuthClient:
             access_key_id=access_key_id,
             secret_access_key=secret_access_key,
         )
-        answer = await self._transport.unary(_SESSIONS, "SetUp", request, call)
-        response = expect(answer, session_pb.SetUpResponse)
+        response = await self._session_service.SetUp(request, call)
         return NewCredential(response.credential, response.secret_access_key)
 
     async def log_in(
@@ -158,59 +159,52 @@ class AuthClient:
             nonce=nonce.hex(),
             signature=log_in_proof(secret_access_key, access_key_id, sign_time_s, nonce.hex()),
         )
-        answer = await self._transport.unary(_SESSIONS, "LogIn", request, call)
-        response = expect(answer, session_pb.LogInResponse)
+        response = await self._session_service.LogIn(request, call)
         end = response.expire_time
         return Session(_grant(response.grant), end.seconds * 1_000_000 + end.nanos // 1000)
 
     async def get_caller(self, call: Call) -> session_pb.GetCallerResponse:
         """Returns the user whom the call's caller token identifies: `user`, `statements`."""
-        answer = await self._transport.unary(
-            _SESSIONS, "GetCaller", session_pb.GetCallerRequest(), call
-        )
-        return expect(answer, session_pb.GetCallerResponse)
+        return await self._session_service.GetCaller(session_pb.GetCallerRequest(), call)
 
     async def create_user(self, call: Call, user_id: str, roles: Sequence[str]) -> user_pb.User:
         """Creates a user without credentials. Raises ALREADY_EXISTS, USER_EXISTS if the user exists."""
         request = users_pb.CreateUserRequest(user_id=user_id, roles=roles)
-        answer = await self._transport.unary(_USERS, "CreateUser", request, call)
-        return expect(answer, users_pb.CreateUserResponse).user
+        answer = await self._user_service.CreateUser(request, call)
+        return answer.user
 
     async def get_user(self, call: Call, user_id: str) -> user_pb.User:
         """Returns one user. Raises NOT_FOUND, USER_NOT_FOUND if there is none."""
         request = users_pb.GetUserRequest(user_id=user_id)
-        answer = await self._transport.unary(_USERS, "GetUser", request, call)
-        return expect(answer, users_pb.GetUserResponse).user
+        answer = await self._user_service.GetUser(request, call)
+        return answer.user
 
     async def list_users(
         self, call: Call, *, page_size: int = 0, page_token: str = ""
     ) -> users_pb.ListUsersResponse:
         """Returns a page of users in byte order of their ids: `users`, `next_page_token`."""
         request = users_pb.ListUsersRequest(page_size=page_size, page_token=page_token)
-        answer = await self._transport.unary(_USERS, "ListUsers", request, call)
-        return expect(answer, users_pb.ListUsersResponse)
+        return await self._user_service.ListUsers(request, call)
 
     async def update_user_roles(
         self, call: Call, user_id: str, roles: Sequence[str]
     ) -> user_pb.User:
         """Replaces a user's roles."""
         request = users_pb.UpdateUserRolesRequest(user_id=user_id, roles=roles)
-        answer = await self._transport.unary(_USERS, "UpdateUserRoles", request, call)
-        return expect(answer, users_pb.UpdateUserRolesResponse).user
+        answer = await self._user_service.UpdateUserRoles(request, call)
+        return answer.user
 
     async def delete_user(self, call: Call, user_id: str) -> None:
         """Deletes a user and its key pairs."""
         request = users_pb.DeleteUserRequest(user_id=user_id)
-        answer = await self._transport.unary(_USERS, "DeleteUser", request, call)
-        expect(answer, users_pb.DeleteUserResponse)
+        await self._user_service.DeleteUser(request, call)
 
     async def create_credential(
         self, call: Call, *, user_id: str = "", description: str = ""
     ) -> NewCredential:
         """Creates a key pair for a user; for the caller if no user is named."""
         request = users_pb.CreateCredentialRequest(user_id=user_id, description=description)
-        answer = await self._transport.unary(_USERS, "CreateCredential", request, call)
-        response = expect(answer, users_pb.CreateCredentialResponse)
+        response = await self._user_service.CreateCredential(request, call)
         return NewCredential(response.credential, response.secret_access_key)
 
     async def list_credentials(
@@ -220,14 +214,12 @@ class AuthClient:
         request = users_pb.ListCredentialsRequest(
             user_id=user_id, page_size=page_size, page_token=page_token
         )
-        answer = await self._transport.unary(_USERS, "ListCredentials", request, call)
-        return expect(answer, users_pb.ListCredentialsResponse)
+        return await self._user_service.ListCredentials(request, call)
 
     async def delete_credential(self, call: Call, access_key_id: str) -> None:
         """Deletes a key pair. Raises NOT_FOUND, CREDENTIAL_NOT_FOUND if there is none."""
         request = users_pb.DeleteCredentialRequest(access_key_id=access_key_id)
-        answer = await self._transport.unary(_USERS, "DeleteCredential", request, call)
-        expect(answer, users_pb.DeleteCredentialResponse)
+        await self._user_service.DeleteCredential(request, call)
 
     async def _operate(
         self, call: Call, operation: authorization_pb.Operation, name: str
@@ -236,8 +228,8 @@ class AuthClient:
         asking = replace(call, caller_token=self._prove())
         read_only = _READ_ONLY[name]
         try:
-            answer = await self._transport.operate(
-                _AUTHORIZATION, operation, asking, read_only=read_only
+            answer = await self._authorization_service.operate(
+                operation, asking, read_only=read_only
             )
         except TarnError as error:
             if error.reason is not Reason.SERVICE_REQUIRED:
@@ -245,7 +237,7 @@ class AuthClient:
             # The caller of this process is not to blame, and its request had no effect.
             text = f"auth does not accept this process as a service: {error.message}"
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
-        return expect(answer, authorization_pb.OperationResult)
+        return answer
 
 
 def _grant(grant: caller_pb.Grant) -> Grant:

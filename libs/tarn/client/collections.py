@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from google.protobuf.duration_pb2 import Duration
 
 from tarn.core.ids import CommitId
-from tarn.rpc.client.transport import Transport, expect
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
+from tarn_proto.graveler.v1.collection_service_rpc import CollectionServiceClient
 
 __all__ = ["CollectionClient"]
-
-_SERVICE = pb.DESCRIPTOR.services_by_name["CollectionService"]
 
 
 class CollectionClient:
@@ -23,13 +22,13 @@ class CollectionClient:
     """
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        self._collection_service = CollectionServiceClient(transport)
 
     async def get(self, call: Call, repository_id: str) -> pb.Collection:
         """Returns the collection record of a repository."""
         request = pb.GetCollectionRequest(repository_id=repository_id)
-        answer = await self._transport.unary(_SERVICE, "GetCollection", request, call)
-        return expect(answer, pb.GetCollectionResponse).collection
+        answer = await self._collection_service.GetCollection(request, call)
+        return answer.collection
 
     async def begin(
         self,
@@ -62,8 +61,8 @@ class CollectionClient:
             mark_run_id=mark_run_id,
             is_erasure=is_erasure,
         )
-        answer = await self._transport.unary(_SERVICE, "BeginCollection", request, call)
-        return expect(answer, pb.BeginCollectionResponse).collection
+        answer = await self._collection_service.BeginCollection(request, call)
+        return answer.collection
 
     async def renew(self, call: Call, repository_id: str, run_id: str) -> pb.Collection:
         """Renews the lease of a run.
@@ -72,8 +71,8 @@ class CollectionClient:
             TarnError: FAILED_PRECONDITION: COLLECTION_LOST, COLLECTION_HELD.
         """
         request = pb.RenewCollectionRequest(repository_id=repository_id, run_id=run_id)
-        answer = await self._transport.unary(_SERVICE, "RenewCollection", request, call)
-        return expect(answer, pb.RenewCollectionResponse).collection
+        answer = await self._collection_service.RenewCollection(request, call)
+        return answer.collection
 
     async def list_roots(
         self,
@@ -93,8 +92,7 @@ class CollectionClient:
         request = pb.ListRootsRequest(
             repository_id=repository_id, run_id=run_id, page_size=page_size, page_token=page_token
         )
-        answer = await self._transport.unary(_SERVICE, "ListRoots", request, call)
-        return expect(answer, pb.ListRootsResponse)
+        return await self._collection_service.ListRoots(request, call)
 
     async def listings_in_use(
         self, call: Call, repository_id: str, run_id: str, metarange_ids: Sequence[str]
@@ -107,8 +105,8 @@ class CollectionClient:
         request = pb.FindListingsInUseRequest(
             repository_id=repository_id, run_id=run_id, metarange_ids=metarange_ids
         )
-        answer = await self._transport.unary(_SERVICE, "FindListingsInUse", request, call)
-        return set(expect(answer, pb.FindListingsInUseResponse).metarange_ids)
+        answer = await self._collection_service.FindListingsInUse(request, call)
+        return set(answer.metarange_ids)
 
     async def list_history(
         self, call: Call, repository_id: str, *, page_token: str = ""
@@ -120,8 +118,7 @@ class CollectionClient:
             TarnError: CORRUPT: a record is damaged.
         """
         request = pb.ListHistoryRequest(repository_id=repository_id, page_token=page_token)
-        answer = await self._transport.unary(_SERVICE, "ListHistory", request, call)
-        return expect(answer, pb.ListHistoryResponse)
+        return await self._collection_service.ListHistory(request, call)
 
     async def expire_commits(
         self, call: Call, repository_id: str, run_id: str, commits: Mapping[CommitId, str]
@@ -135,8 +132,8 @@ class CollectionClient:
         request = pb.ExpireCommitsRequest(
             repository_id=repository_id, run_id=run_id, commits=expiring
         )
-        answer = await self._transport.unary(_SERVICE, "ExpireCommits", request, call)
-        return expect(answer, pb.ExpireCommitsResponse).expired_count
+        answer = await self._collection_service.ExpireCommits(request, call)
+        return answer.expired_count
 
     async def expire_tags(
         self, call: Call, repository_id: str, run_id: str, tags: Sequence[pb.ExpiringTag]
@@ -147,8 +144,8 @@ class CollectionClient:
             TarnError: FAILED_PRECONDITION: COLLECTION_LOST, COLLECTION_HELD.
         """
         request = pb.ExpireTagsRequest(repository_id=repository_id, run_id=run_id, tags=tags)
-        answer = await self._transport.unary(_SERVICE, "ExpireTags", request, call)
-        return expect(answer, pb.ExpireTagsResponse).expired_count
+        answer = await self._collection_service.ExpireTags(request, call)
+        return answer.expired_count
 
     async def begin_batch(
         self, call: Call, repository_id: str, run_id: str, block_ids: Sequence[str]
@@ -162,8 +159,8 @@ class CollectionClient:
         request = pb.BeginBatchRequest(
             repository_id=repository_id, run_id=run_id, block_ids=block_ids
         )
-        answer = await self._transport.unary(_SERVICE, "BeginBatch", request, call)
-        return expect(answer, pb.BeginBatchResponse).collection
+        answer = await self._collection_service.BeginBatch(request, call)
+        return answer.collection
 
     async def end_batch(self, call: Call, repository_id: str, run_id: str) -> pb.Collection:
         """Ends the open batch; no deletion of it may be under way.
@@ -172,8 +169,8 @@ class CollectionClient:
             TarnError: FAILED_PRECONDITION: COLLECTION_LOST.
         """
         request = pb.EndBatchRequest(repository_id=repository_id, run_id=run_id)
-        answer = await self._transport.unary(_SERVICE, "EndBatch", request, call)
-        return expect(answer, pb.EndBatchResponse).collection
+        answer = await self._collection_service.EndBatch(request, call)
+        return answer.collection
 
     async def end(
         self,
@@ -192,13 +189,13 @@ class CollectionClient:
         request = pb.EndCollectionRequest(
             repository_id=repository_id, run_id=run_id, totals=totals, is_complete=is_complete
         )
-        answer = await self._transport.unary(_SERVICE, "EndCollection", request, call)
-        return expect(answer, pb.EndCollectionResponse).collection
+        answer = await self._collection_service.EndCollection(request, call)
+        return answer.collection
 
     async def hold(self, call: Call, repository_id: str, seconds: int) -> pb.Collection:
         """Lets no run begin or go on for a time of up to 7 days; 0 ends that."""
         request = pb.HoldCollectionRequest(
             repository_id=repository_id, hold=Duration(seconds=seconds)
         )
-        answer = await self._transport.unary(_SERVICE, "HoldCollection", request, call)
-        return expect(answer, pb.HoldCollectionResponse).collection
+        answer = await self._collection_service.HoldCollection(request, call)
+        return answer.collection

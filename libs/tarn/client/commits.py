@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tarn.rpc.client.transport import Transport, expect, garbled
+from tarn.client.rpc_client import RpcClient
+from tarn.rpc.client.transport import Transport, garbled
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
+from tarn_proto.graveler.v1.commit_service_rpc import CommitServiceClient
 
 __all__ = ["AnnotationsPage", "ChangesPage", "CommitClient", "PathAnnotation"]
-
-_SERVICE = pb.DESCRIPTOR.services_by_name["CommitService"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,12 @@ class AnnotationsPage:
     next_page_token: str
 
 
-class CommitClient:
+class CommitClient(RpcClient):
     """Commits and compares. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._commit_service = CommitServiceClient(transport)
 
     async def create_commit(
         self,
@@ -93,8 +94,7 @@ class CommitClient:
             metadata=metadata,
             allow_empty=allow_empty,
         )
-        answer = await self._transport.unary(_SERVICE, "CreateCommit", request, call)
-        return expect(answer, pb.CreateCommitResponse)
+        return await self._commit_service.CreateCommit(request, call)
 
     async def get_commit(self, call: Call, repository_id: str, ref: str) -> pb.Commit:
         """Returns the commit that a ref names."""
@@ -103,8 +103,7 @@ class CommitClient:
     async def resolve_ref(self, call: Call, repository_id: str, ref: str) -> pb.GetCommitResponse:
         """Returns the commit that a ref names, and one that a short commit id of the same letters would name."""
         request = pb.GetCommitRequest(repository_id=repository_id, ref=ref)
-        answer = await self._transport.unary(_SERVICE, "GetCommit", request, call)
-        return expect(answer, pb.GetCommitResponse)
+        return await self._commit_service.GetCommit(request, call)
 
     async def list_commits(
         self,
@@ -144,8 +143,7 @@ class CommitClient:
             paths=paths,
             prefixes=prefixes,
         )
-        answer = await self._transport.unary(_SERVICE, "ListCommits", request, call)
-        return expect(answer, pb.ListCommitsResponse)
+        return await self._commit_service.ListCommits(request, call)
 
     async def annotate_paths(
         self,
@@ -167,8 +165,7 @@ class CommitClient:
             page_size=page_size,
             page_token=page_token,
         )
-        answer = await self._transport.unary(_SERVICE, "AnnotatePaths", request, call)
-        page = expect(answer, pb.AnnotatePathsResponse)
+        page = await self._commit_service.AnnotatePaths(request, call)
         if not len(page.paths) == len(page.commit_indexes) == len(page.is_final):
             raise garbled(f"{len(page.commit_indexes)} commits for {len(page.paths)} paths")
         if any(not 0 <= place < len(page.commits) for place in page.commit_indexes):
@@ -211,8 +208,7 @@ class CommitClient:
             from_merge_base=from_merge_base,
             names_only=names_only,
         )
-        answer = await self._transport.unary(_SERVICE, "DiffRefs", request, call)
-        page = expect(answer, pb.DiffRefsResponse)
+        page = await self._commit_service.DiffRefs(request, call)
         found = _changes(page, page.left_commit_id, page.right_commit_id)
         return replace(found, merge_base_commit_ids=tuple(page.merge_base_commit_ids))
 
@@ -242,8 +238,7 @@ class CommitClient:
             page_token=page_token,
             names_only=names_only,
         )
-        answer = await self._transport.unary(_SERVICE, "DiffUncommitted", request, call)
-        page = expect(answer, pb.DiffUncommittedResponse)
+        page = await self._commit_service.DiffUncommitted(request, call)
         return _changes(page, page.commit_id, "")
 
 

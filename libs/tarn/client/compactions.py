@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from tarn.rpc.client.transport import Transport, expect
+from tarn.client.rpc_client import RpcClient
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
+from tarn_proto.graveler.v1.compaction_service_rpc import CompactionServiceClient
 
 __all__ = ["CompactionClient"]
 
-_SERVICE = pb.DESCRIPTOR.services_by_name["CompactionService"]
 
-
-class CompactionClient:
+class CompactionClient(RpcClient):
     """Compacts branches, and counts their staged rows. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._compaction_service = CompactionServiceClient(transport)
 
     async def compact_branch(
         self,
@@ -41,8 +42,7 @@ class CompactionClient:
             force=force,
             is_background=is_background,
         )
-        answer = await self._transport.unary(_SERVICE, "CompactBranch", request, call)
-        return expect(answer, pb.CompactBranchResponse)
+        return await self._compaction_service.CompactBranch(request, call)
 
     async def staging_statistics(
         self, call: Call, repository_id: str, branch_id: str, *, rows_max: int = 0
@@ -51,24 +51,21 @@ class CompactionClient:
         request = pb.GetStagingStatisticsRequest(
             repository_id=repository_id, branch_id=branch_id, rows_max=rows_max
         )
-        answer = await self._transport.unary(_SERVICE, "GetStagingStatistics", request, call)
-        return expect(answer, pb.GetStagingStatisticsResponse)
+        return await self._compaction_service.GetStagingStatistics(request, call)
 
     async def get_compaction_pause(self, call: Call) -> pb.CompactionPause | None:
         """Returns the pause of all compactors that holds now; None: they are not paused."""
         request = pb.GetCompactionPauseRequest()
-        answer = await self._transport.unary(_SERVICE, "GetCompactionPause", request, call)
-        found = expect(answer, pb.GetCompactionPauseResponse)
+        found = await self._compaction_service.GetCompactionPause(request, call)
         return found.pause if found.HasField("pause") else None
 
     async def begin_compaction_pause(self, call: Call, duration_s: int = 0) -> pb.CompactionPause:
         """Pauses all compactors for some seconds, at most 7 days; 0: until `end_compaction_pause`."""
         request = pb.SetCompactionPauseRequest(duration_s=duration_s)
-        answer = await self._transport.unary(_SERVICE, "SetCompactionPause", request, call)
-        return expect(answer, pb.SetCompactionPauseResponse).pause
+        answer = await self._compaction_service.SetCompactionPause(request, call)
+        return answer.pause
 
     async def end_compaction_pause(self, call: Call) -> None:
         """Ends the pause of all compactors, if there is one."""
         request = pb.SetCompactionPauseRequest(resume=True)
-        answer = await self._transport.unary(_SERVICE, "SetCompactionPause", request, call)
-        expect(answer, pb.SetCompactionPauseResponse)
+        await self._compaction_service.SetCompactionPause(request, call)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from tarn.rpc.client.transport import Transport, expect
+from tarn.client.rpc_client import RpcClient
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import diff_service_pb2 as pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
+from tarn_proto.graveler.v1.diff_service_rpc import DiffServiceClient
 
 __all__ = ["DiffClient", "DiffSummary", "SummaryPage", "summary_of"]
 
-_SERVICE = pb.DESCRIPTOR.services_by_name["DiffService"]
 
 _BYTES_MAX = 2**63 - 1
 
@@ -71,11 +72,12 @@ async def summary_of(
             return found
 
 
-class DiffClient:
+class DiffClient(RpcClient):
     """Counts differences page by page; `summary_of` adds the pages up. Methods raise graveler's `TarnError`."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._diff_service = DiffServiceClient(transport)
 
     async def summarize_diff(
         self,
@@ -113,8 +115,7 @@ class DiffClient:
             page_size=page_size,
             page_token=page_token,
         )
-        answer = await self._transport.unary(_SERVICE, "SummarizeDiff", request, call)
-        return expect(answer, pb.SummarizeDiffResponse)
+        return await self._diff_service.SummarizeDiff(request, call)
 
     async def summarize_uncommitted(
         self,
@@ -140,5 +141,4 @@ class DiffClient:
             page_size=page_size,
             page_token=page_token,
         )
-        answer = await self._transport.unary(_SERVICE, "SummarizeUncommitted", request, call)
-        return expect(answer, pb.SummarizeUncommittedResponse)
+        return await self._diff_service.SummarizeUncommitted(request, call)

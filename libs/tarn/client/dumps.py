@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tarn.rpc.client.transport import Transport, expect
+from tarn.client.rpc_client import RpcClient
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import dump_service_pb2 as pb
+from tarn_proto.graveler.v1.dump_service_rpc import DumpServiceClient
 from tarn_proto.graveler.v1.repository_service_pb2 import Repository
 
 __all__ = ["DumpClient"]
 
-_SERVICE = pb.DESCRIPTOR.services_by_name["DumpService"]
 
-
-class DumpClient:
+class DumpClient(RpcClient):
     """Reads and writes dumps, page by page. Methods raise the `TarnError` that graveler raised; all may be repeated."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._dump_service = DumpServiceClient(transport)
 
     async def read_dump(
         self, call: Call, repository_id: str, *, page_size: int = 0, page_token: str = ""
@@ -27,8 +28,7 @@ class DumpClient:
         request = pb.ReadDumpRequest(
             repository_id=repository_id, page_size=page_size, page_token=page_token
         )
-        answer = await self._transport.unary(_SERVICE, "ReadDump", request, call)
-        return expect(answer, pb.ReadDumpResponse)
+        return await self._dump_service.ReadDump(request, call)
 
     async def begin_restore(
         self,
@@ -51,8 +51,8 @@ class DumpClient:
             default_branch_id=default_branch_id,
             restore_id=restore_id,
         )
-        answer = await self._transport.unary(_SERVICE, "BeginRestore", request, call)
-        return expect(answer, pb.BeginRestoreResponse).repository
+        answer = await self._dump_service.BeginRestore(request, call)
+        return answer.repository
 
     async def read_namespace(
         self,
@@ -70,8 +70,7 @@ class DumpClient:
             page_size=page_size,
             page_token=page_token,
         )
-        answer = await self._transport.unary(_SERVICE, "ReadNamespace", request, call)
-        return expect(answer, pb.ReadNamespaceResponse)
+        return await self._dump_service.ReadNamespace(request, call)
 
     async def restore_records(
         self, call: Call, repository_id: str, restore_id: str, lines: Sequence[str]
@@ -80,7 +79,7 @@ class DumpClient:
         request = pb.RestoreRecordsRequest(
             repository_id=repository_id, restore_id=restore_id, lines=lines
         )
-        await self._transport.unary(_SERVICE, "RestoreRecords", request, call)
+        await self._dump_service.RestoreRecords(request, call)
 
     async def finish_restore(
         self, call: Call, repository_id: str, restore_id: str, instance_uid: str
@@ -89,5 +88,5 @@ class DumpClient:
         request = pb.FinishRestoreRequest(
             repository_id=repository_id, restore_id=restore_id, instance_uid=instance_uid
         )
-        answer = await self._transport.unary(_SERVICE, "FinishRestore", request, call)
-        return expect(answer, pb.FinishRestoreResponse).repository
+        answer = await self._dump_service.FinishRestore(request, call)
+        return answer.repository

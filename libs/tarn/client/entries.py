@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tarn.client.rpc_client import RpcClient
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import TarnError
 from tarn.core.value import hot_value
@@ -15,16 +16,14 @@ from tarn.rpc.wire.errors import error_from_operation
 from tarn_proto.graveler.v1.entry_service_pb2 import (
     DESCRIPTOR,
     FindErasedRequest,
-    FindErasedResponse,
     ListEntriesRequest,
-    ListEntriesResponse,
     Operation,
     OperationResult,
     Unstage,
     UnstageEntriesRequest,
-    UnstageEntriesResponse,
 )
 from tarn_proto.graveler.v1.entry_service_pb2 import WriteCondition as ConditionMessage
+from tarn_proto.graveler.v1.entry_service_rpc import EntryServiceClient
 
 __all__ = ["EntryClient", "ListingPage", "Located", "condition_message"]
 
@@ -65,7 +64,7 @@ class ListingPage:
     storage_namespace: str
 
 
-class EntryClient:
+class EntryClient(RpcClient):
     """Reads and writes entries.
 
     Every method raises the `TarnError` that graveler raised, or the transport's own UNAVAILABLE, DEADLINE,
@@ -74,7 +73,8 @@ class EntryClient:
     """
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._entry_service = EntryServiceClient(transport)
 
     async def lookup(
         self, call: Call, repository_id: str, ref: str, path: str, *, is_copy_source: bool = False
@@ -146,8 +146,8 @@ class EntryClient:
         request = UnstageEntriesRequest(
             repository_id=repository_id, branch_id=branch_id, paths=paths
         )
-        answer = await self._transport.unary(_SERVICE, "UnstageEntries", request, call)
-        outcomes = expect(answer, UnstageEntriesResponse).outcomes
+        answer = await self._entry_service.UnstageEntries(request, call)
+        outcomes = answer.outcomes
         if len(outcomes) != len(paths):
             raise garbled(f"{len(outcomes)} outcomes for {len(paths)} paths")
         return [
@@ -188,8 +188,7 @@ class EntryClient:
             page_size=page_size,
             page_token=page_token,
         )
-        answer = await self._transport.unary(_SERVICE, "ListEntries", request, call)
-        page = expect(answer, ListEntriesResponse)
+        page = await self._entry_service.ListEntries(request, call)
         paths, entries = list(page.paths), list(page.packed_entries)
         if len(paths) != len(entries):
             raise garbled(f"{len(entries)} entries for {len(paths)} paths")
@@ -213,8 +212,8 @@ class EntryClient:
         request = FindErasedRequest(
             repository_id=repository_id, ref=ref, path=path, address=address
         )
-        answer = await self._transport.unary(_SERVICE, "FindErased", request, call)
-        return expect(answer, FindErasedResponse).plan_id
+        answer = await self._entry_service.FindErased(request, call)
+        return answer.plan_id
 
     async def _operate(self, operation: Operation, call: Call, name: str) -> OperationResult:
         """Runs one hot operation. Its result must have the field `name`, which acknowledges it."""

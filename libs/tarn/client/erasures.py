@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from tarn.rpc.client.transport import Transport, expect
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
+from tarn_proto.graveler.v1.erasure_service_rpc import ErasureServiceClient
 
 __all__ = ["ErasureClient"]
-
-_SERVICE = pb.DESCRIPTOR.services_by_name["ErasureService"]
 
 
 class ErasureClient:
     """Runs erasures. Methods raise the `TarnError` that graveler raised; all may be repeated."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        self._erasure_service = ErasureServiceClient(transport)
 
     async def doomed_namespaces(
         self, call: Callable[[], Call], *, page_size: int = 0
@@ -26,8 +25,7 @@ class ErasureClient:
         token = ""
         while True:
             request = pb.ListDoomedNamespacesRequest(page_size=page_size, page_token=token)
-            answer = await self._transport.unary(_SERVICE, "ListDoomedNamespaces", request, call())
-            page = expect(answer, pb.ListDoomedNamespacesResponse)
+            page = await self._erasure_service.ListDoomedNamespaces(request, call())
             for each in page.namespaces:
                 yield each
             token = page.next_page_token
@@ -45,8 +43,8 @@ class ErasureClient:
         request = pb.BeginPurgeRequest(
             storage_namespace=storage_namespace, instance_uid=instance_uid
         )
-        answer = await self._transport.unary(_SERVICE, "BeginPurge", request, call)
-        return expect(answer, pb.BeginPurgeResponse).namespace
+        answer = await self._erasure_service.BeginPurge(request, call)
+        return answer.namespace
 
     async def end_purge(
         self, call: Call, storage_namespace: str, instance_uid: str, count: int, size_bytes: int
@@ -62,8 +60,8 @@ class ErasureClient:
             purged_count=count,
             purged_bytes=size_bytes,
         )
-        answer = await self._transport.unary(_SERVICE, "EndPurge", request, call)
-        return expect(answer, pb.EndPurgeResponse).namespace
+        answer = await self._erasure_service.EndPurge(request, call)
+        return answer.namespace
 
     async def spare_namespace(self, call: Call, storage_namespace: str) -> None:
         """Keeps the data of a doomed namespace, of which nothing is deleted yet.
@@ -72,7 +70,7 @@ class ErasureClient:
             TarnError: FAILED_PRECONDITION: NAMESPACE_NOT_DOOMED.
         """
         request = pb.SpareNamespaceRequest(storage_namespace=storage_namespace)
-        await self._transport.unary(_SERVICE, "SpareNamespace", request, call)
+        await self._erasure_service.SpareNamespace(request, call)
 
     async def staged_rows(
         self, call: Call, repository_id: str, run_id: str, prefix: str, page_token: str = ""
@@ -92,8 +90,7 @@ class ErasureClient:
         request = pb.ListStagedRowsRequest(
             repository_id=repository_id, run_id=run_id, prefix=prefix, page_token=page_token
         )
-        answer = await self._transport.unary(_SERVICE, "ListStagedRows", request, call)
-        return expect(answer, pb.ListStagedRowsResponse)
+        return await self._erasure_service.ListStagedRows(request, call)
 
     async def erase_addresses(
         self, call: Call, repository_id: str, run_id: str, plan_id: str, addresses: bytes
@@ -113,8 +110,7 @@ class ErasureClient:
         request = pb.EraseAddressesRequest(
             repository_id=repository_id, run_id=run_id, plan_id=plan_id, addresses=addresses
         )
-        answer = await self._transport.unary(_SERVICE, "EraseAddresses", request, call)
-        expect(answer, pb.EraseAddressesResponse)
+        await self._erasure_service.EraseAddresses(request, call)
 
     async def discard_erased(
         self,
@@ -148,5 +144,5 @@ class ErasureClient:
             addresses=b"".join(address for _, address in entries),
             validate_only=validate_only,
         )
-        answer = await self._transport.unary(_SERVICE, "DiscardErased", request, call)
-        return list(expect(answer, pb.DiscardErasedResponse).outcomes)
+        answer = await self._erasure_service.DiscardErased(request, call)
+        return list(answer.outcomes)

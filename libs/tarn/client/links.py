@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from tarn.client.entries import condition_message
+from tarn.client.rpc_client import RpcClient
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
-from tarn.rpc.client.transport import Transport, expect
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import link_service_pb2 as pb
+from tarn_proto.graveler.v1.link_service_rpc import LinkServiceClient
 
 __all__ = ["LinkClient"]
 
-_SERVICE = pb.DESCRIPTOR.services_by_name["LinkService"]
 
-
-class LinkClient:
+class LinkClient(RpcClient):
     """Issues addresses and links objects. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._link_service = LinkServiceClient(transport)
 
     async def get_physical_address(
         self,
@@ -49,8 +50,7 @@ class LinkClient:
             template=template,
             part_count=part_count,
         )
-        answer = await self._transport.unary(_SERVICE, "GetPhysicalAddress", request, call)
-        return expect(answer, pb.GetPhysicalAddressResponse)
+        return await self._link_service.GetPhysicalAddress(request, call)
 
     async def link_physical_address(
         self,
@@ -89,5 +89,5 @@ class LinkClient:
             etag=etag,
             condition=condition_message(condition),
         )
-        answer = await self._transport.unary(_SERVICE, "LinkPhysicalAddress", request, call)
-        return expect(answer, pb.LinkPhysicalAddressResponse).entry
+        answer = await self._link_service.LinkPhysicalAddress(request, call)
+        return answer.entry

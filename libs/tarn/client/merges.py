@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-from tarn.rpc.client.transport import Transport, expect
+from tarn.client.rpc_client import RpcClient
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb
+from tarn_proto.graveler.v1.merge_service_rpc import MergeServiceClient
 
 __all__ = ["MergeClient"]
 
-_SERVICE = pb.DESCRIPTOR.services_by_name["MergeService"]
 
-
-class MergeClient:
+class MergeClient(RpcClient):
     """Merges, reverts and picks commits. Methods raise the `TarnError` that graveler raised.
 
     The methods share two arguments about conflicts, paths that both sides changed differently: `choices` names
@@ -26,7 +26,8 @@ class MergeClient:
     """
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._merge_service = MergeServiceClient(transport)
 
     async def merge(
         self,
@@ -77,8 +78,8 @@ class MergeClient:
 
     async def merge_as(self, call: Call, request: pb.MergeRequest) -> commit_pb.Commit:
         """As `merge`, with its arguments in a request."""
-        answer = await self._transport.unary(_SERVICE, "Merge", request, call)
-        return expect(answer, pb.MergeResponse).commit
+        answer = await self._merge_service.Merge(request, call)
+        return answer.commit
 
     async def create_merge_branch(
         self,
@@ -123,8 +124,8 @@ class MergeClient:
             default_side=default_side,
             allow_empty=allow_empty,
         )
-        answer = await self._transport.unary(_SERVICE, "CreateMergeBranch", request, call)
-        return expect(answer, pb.CreateMergeBranchResponse).commit
+        answer = await self._merge_service.CreateMergeBranch(request, call)
+        return answer.commit
 
     async def preview_merge(
         self,
@@ -159,8 +160,7 @@ class MergeClient:
             after=after,
             page_size=page_size,
         )
-        answer = await self._transport.unary(_SERVICE, "PreviewMerge", request, call)
-        return expect(answer, pb.PreviewMergeResponse)
+        return await self._merge_service.PreviewMerge(request, call)
 
     async def all_conflicts(
         self,
@@ -244,8 +244,8 @@ class MergeClient:
             default_side=default_side,
             allow_empty=allow_empty,
         )
-        answer = await self._transport.unary(_SERVICE, "Revert", request, call)
-        return expect(answer, pb.RevertResponse).commit
+        answer = await self._merge_service.Revert(request, call)
+        return answer.commit
 
     async def revert_range(
         self,
@@ -300,8 +300,7 @@ class MergeClient:
             default_side=default_side,
             allow_empty=allow_empty,
         )
-        answer = await self._transport.unary(_SERVICE, "Revert", request, call)
-        return expect(answer, pb.RevertResponse)
+        return await self._merge_service.Revert(request, call)
 
     async def cherry_pick(
         self,
@@ -345,5 +344,5 @@ class MergeClient:
             default_side=default_side,
             allow_empty=allow_empty,
         )
-        answer = await self._transport.unary(_SERVICE, "CherryPick", request, call)
-        return expect(answer, pb.CherryPickResponse).commit
+        answer = await self._merge_service.CherryPick(request, call)
+        return answer.commit

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from tarn.client.rpc_client import RpcClient
 from tarn.core.quota import Limits, QuotaKind
-from tarn.rpc.client.transport import Transport, expect
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import quota_service_pb2 as pb
+from tarn_proto.graveler.v1.quota_service_rpc import QuotaServiceClient
 
 __all__ = ["QuotaClient", "limits_of"]
-
-_SERVICE = pb.DESCRIPTOR.services_by_name["QuotaService"]
 
 
 def limits_of(message: pb.QuotaLimits) -> Limits:
@@ -26,28 +26,27 @@ def limits_of(message: pb.QuotaLimits) -> Limits:
     )
 
 
-class QuotaClient:
+class QuotaClient(RpcClient):
     """Reads and changes quotas. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._quota_service = QuotaServiceClient(transport)
 
     async def set_quota(self, call: Call, kind: QuotaKind, name: str, limits: Limits) -> None:
         """Sets all limits of a repository or user; without any, removes its quota."""
         message = pb.QuotaLimits(**asdict(limits))
         request = pb.SetQuotaRequest(kind=kind, name=name, limits=message)
-        await self._transport.unary(_SERVICE, "SetQuota", request, call)
+        await self._quota_service.SetQuota(request, call)
 
     async def get_quota(self, call: Call, kind: QuotaKind, name: str) -> pb.GetQuotaResponse:
         """Returns `limits`, `is_set` and, for a repository, `used`."""
         request = pb.GetQuotaRequest(kind=kind, name=name)
-        answer = await self._transport.unary(_SERVICE, "GetQuota", request, call)
-        return expect(answer, pb.GetQuotaResponse)
+        return await self._quota_service.GetQuota(request, call)
 
     async def list_quotas(
         self, call: Call, *, page_size: int = 0, page_token: str = ""
     ) -> pb.ListQuotasResponse:
         """Returns a page of quotas: `quotas`, `next_page_token`, `repository_default`, `user_default`."""
         request = pb.ListQuotasRequest(page_size=page_size, page_token=page_token)
-        answer = await self._transport.unary(_SERVICE, "ListQuotas", request, call)
-        return expect(answer, pb.ListQuotasResponse)
+        return await self._quota_service.ListQuotas(request, call)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from tarn.rpc.client.transport import Transport, expect
+from tarn.client.rpc_client import RpcClient
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import reflog_service_pb2 as pb
+from tarn_proto.graveler.v1.reflog_service_rpc import ReflogServiceClient
 
 __all__ = ["ReflogClient"]
 
-_SERVICE = pb.DESCRIPTOR.services_by_name["ReflogService"]
 
-
-class ReflogClient:
+class ReflogClient(RpcClient):
     """Reads reflogs, and restores branches. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._reflog_service = ReflogServiceClient(transport)
 
     async def list_reflog(
         self,
@@ -40,8 +41,7 @@ class ReflogClient:
             page_size=page_size,
             page_token=page_token,
         )
-        answer = await self._transport.unary(_SERVICE, "ListReflog", request, call)
-        return expect(answer, pb.ListReflogResponse)
+        return await self._reflog_service.ListReflog(request, call)
 
     async def list_deleted_branches(
         self,
@@ -59,8 +59,7 @@ class ReflogClient:
         request = pb.ListDeletedBranchesRequest(
             repository_id=repository_id, prefix=prefix, page_size=page_size, page_token=page_token
         )
-        answer = await self._transport.unary(_SERVICE, "ListDeletedBranches", request, call)
-        return expect(answer, pb.ListDeletedBranchesResponse)
+        return await self._reflog_service.ListDeletedBranches(request, call)
 
     async def restore_branch(
         self, call: Call, repository_id: str, branch_id: str
@@ -72,5 +71,5 @@ class ReflogClient:
                 BRANCH_NOT_FOUND: no deletion of the branch is recorded.
         """
         request = pb.RestoreBranchRequest(repository_id=repository_id, branch_id=branch_id)
-        answer = await self._transport.unary(_SERVICE, "RestoreBranch", request, call)
-        return expect(answer, pb.RestoreBranchResponse).branch
+        answer = await self._reflog_service.RestoreBranch(request, call)
+        return answer.branch

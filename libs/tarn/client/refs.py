@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from google.protobuf.duration_pb2 import Duration
 
-from tarn.rpc.client.transport import Transport, expect
+from tarn.client.rpc_client import RpcClient
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
+from tarn_proto.graveler.v1.branch_service_rpc import BranchServiceClient
+from tarn_proto.graveler.v1.tag_service_rpc import TagServiceClient
 
 __all__ = ["RefClient"]
-
-_BRANCHES = branch_pb.DESCRIPTOR.services_by_name["BranchService"]
-_TAGS = tag_pb.DESCRIPTOR.services_by_name["TagService"]
 
 
 def _seconds(count: int | None) -> Duration | None:
     return None if count is None else Duration(seconds=count)
 
 
-class RefClient:
+class RefClient(RpcClient):
     """Creates, reads, moves and deletes branches and tags. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._branch_service = BranchServiceClient(transport)
+        self._tag_service = TagServiceClient(transport)
 
     async def create_branch(
         self,
@@ -44,8 +46,8 @@ class RefClient:
             source_ref=source_ref,
             time_to_live=_seconds(time_to_live_s),
         )
-        answer = await self._transport.unary(_BRANCHES, "CreateBranch", request, call)
-        return expect(answer, branch_pb.CreateBranchResponse).branch
+        answer = await self._branch_service.CreateBranch(request, call)
+        return answer.branch
 
     async def set_branch_expiry(
         self, call: Call, repository_id: str, branch_id: str, time_to_live_s: int | None
@@ -60,14 +62,14 @@ class RefClient:
             branch_id=branch_id,
             time_to_live=_seconds(time_to_live_s),
         )
-        answer = await self._transport.unary(_BRANCHES, "SetBranchExpiry", request, call)
-        return expect(answer, branch_pb.SetBranchExpiryResponse).branch
+        answer = await self._branch_service.SetBranchExpiry(request, call)
+        return answer.branch
 
     async def get_branch(self, call: Call, repository_id: str, branch_id: str) -> branch_pb.Branch:
         """Returns one branch."""
         request = branch_pb.GetBranchRequest(repository_id=repository_id, branch_id=branch_id)
-        answer = await self._transport.unary(_BRANCHES, "GetBranch", request, call)
-        return expect(answer, branch_pb.GetBranchResponse).branch
+        answer = await self._branch_service.GetBranch(request, call)
+        return answer.branch
 
     async def list_branches(
         self,
@@ -90,13 +92,12 @@ class RefClient:
             page_token=page_token,
             include_hidden=include_hidden,
         )
-        answer = await self._transport.unary(_BRANCHES, "ListBranches", request, call)
-        return expect(answer, branch_pb.ListBranchesResponse)
+        return await self._branch_service.ListBranches(request, call)
 
     async def delete_branch(self, call: Call, repository_id: str, branch_id: str) -> None:
         """Deletes a branch and its uncommitted changes."""
         request = branch_pb.DeleteBranchRequest(repository_id=repository_id, branch_id=branch_id)
-        await self._transport.unary(_BRANCHES, "DeleteBranch", request, call)
+        await self._branch_service.DeleteBranch(request, call)
 
     async def reset_branch(
         self,
@@ -125,8 +126,7 @@ class RefClient:
         request = branch_pb.ResetBranchRequest(
             repository_id=repository_id, branch_id=branch_id, prefix=prefix, path=path
         )
-        answer = await self._transport.unary(_BRANCHES, "ResetBranch", request, call)
-        expect(answer, branch_pb.ResetBranchResponse)
+        await self._branch_service.ResetBranch(request, call)
 
     async def move_branch(
         self,
@@ -158,8 +158,8 @@ class RefClient:
             expected_commit_id=expected_commit_id,
             force=force,
         )
-        answer = await self._transport.unary(_BRANCHES, "MoveBranch", request, call)
-        return expect(answer, branch_pb.MoveBranchResponse).branch
+        answer = await self._branch_service.MoveBranch(request, call)
+        return answer.branch
 
     async def create_tag(
         self, call: Call, repository_id: str, tag_id: str, source_ref: str
@@ -168,14 +168,14 @@ class RefClient:
         request = tag_pb.CreateTagRequest(
             repository_id=repository_id, tag_id=tag_id, source_ref=source_ref
         )
-        answer = await self._transport.unary(_TAGS, "CreateTag", request, call)
-        return expect(answer, tag_pb.CreateTagResponse).tag
+        answer = await self._tag_service.CreateTag(request, call)
+        return answer.tag
 
     async def get_tag(self, call: Call, repository_id: str, tag_id: str) -> tag_pb.Tag:
         """Returns one tag."""
         request = tag_pb.GetTagRequest(repository_id=repository_id, tag_id=tag_id)
-        answer = await self._transport.unary(_TAGS, "GetTag", request, call)
-        return expect(answer, tag_pb.GetTagResponse).tag
+        answer = await self._tag_service.GetTag(request, call)
+        return answer.tag
 
     async def list_tags(
         self,
@@ -190,10 +190,9 @@ class RefClient:
         request = tag_pb.ListTagsRequest(
             repository_id=repository_id, prefix=prefix, page_size=page_size, page_token=page_token
         )
-        answer = await self._transport.unary(_TAGS, "ListTags", request, call)
-        return expect(answer, tag_pb.ListTagsResponse)
+        return await self._tag_service.ListTags(request, call)
 
     async def delete_tag(self, call: Call, repository_id: str, tag_id: str) -> None:
         """Deletes a tag; its commit stays."""
         request = tag_pb.DeleteTagRequest(repository_id=repository_id, tag_id=tag_id)
-        await self._transport.unary(_TAGS, "DeleteTag", request, call)
+        await self._tag_service.DeleteTag(request, call)

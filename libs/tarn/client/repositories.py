@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from google.protobuf.duration_pb2 import Duration
 
-from tarn.rpc.client.transport import Transport, expect
+from tarn.client.rpc_client import RpcClient
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
+from tarn_proto.graveler.v1.repository_service_rpc import RepositoryServiceClient
 
 __all__ = ["RepositoryClient"]
 
-_SERVICE = pb.DESCRIPTOR.services_by_name["RepositoryService"]
 
-
-class RepositoryClient:
+class RepositoryClient(RpcClient):
     """Creates, reads and deletes repositories. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._repository_service = RepositoryServiceClient(transport)
 
     async def create_repository(
         self,
@@ -40,14 +41,14 @@ class RepositoryClient:
             storage_namespace=storage_namespace,
             default_branch_id=default_branch_id,
         )
-        answer = await self._transport.unary(_SERVICE, "CreateRepository", request, call)
-        return expect(answer, pb.CreateRepositoryResponse).repository
+        answer = await self._repository_service.CreateRepository(request, call)
+        return answer.repository
 
     async def get_repository(self, call: Call, repository_id: str) -> pb.Repository:
         """Returns one repository."""
         request = pb.GetRepositoryRequest(repository_id=repository_id)
-        answer = await self._transport.unary(_SERVICE, "GetRepository", request, call)
-        return expect(answer, pb.GetRepositoryResponse).repository
+        answer = await self._repository_service.GetRepository(request, call)
+        return answer.repository
 
     async def list_repositories(
         self, call: Call, *, prefix: str = "", page_size: int = 0, page_token: str = ""
@@ -56,8 +57,7 @@ class RepositoryClient:
         request = pb.ListRepositoriesRequest(
             prefix=prefix, page_size=page_size, page_token=page_token
         )
-        answer = await self._transport.unary(_SERVICE, "ListRepositories", request, call)
-        return expect(answer, pb.ListRepositoriesResponse)
+        return await self._repository_service.ListRepositories(request, call)
 
     async def delete_repository(
         self,
@@ -83,5 +83,5 @@ class RepositoryClient:
         request = pb.DeleteRepositoryRequest(
             repository_id=repository_id, with_data=with_data, grace=grace
         )
-        answer = await self._transport.unary(_SERVICE, "DeleteRepository", request, call)
-        return expect(answer, pb.DeleteRepositoryResponse).purge_not_before_time.ToMicroseconds()
+        answer = await self._repository_service.DeleteRepository(request, call)
+        return answer.purge_not_before_time.ToMicroseconds()

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tarn.rpc.client.transport import Transport, expect
+from tarn.client.rpc_client import RpcClient
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
+from tarn_proto.graveler.v1.settings_service_rpc import SettingsServiceClient
 
 __all__ = ["SettingsClient"]
 
-_SERVICE = pb.DESCRIPTOR.services_by_name["SettingsService"]
 
-
-class SettingsClient:
+class SettingsClient(RpcClient):
     """Reads and changes settings. Methods raise the `TarnError` that graveler raised.
 
     A change with the ETag of settings that were replaced since fails with SETTINGS_CHANGED.
     """
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._settings_service = SettingsServiceClient(transport)
 
     async def get_settings(self, call: Call, repository_id: str) -> pb.GetSettingsResponse:
         """Returns `protections`, `hidden_patterns`, `read_only`, `metadata`, `etag` and `default_branch_id`."""
         request = pb.GetSettingsRequest(repository_id=repository_id)
-        answer = await self._transport.unary(_SERVICE, "GetSettings", request, call)
-        return expect(answer, pb.GetSettingsResponse)
+        return await self._settings_service.GetSettings(request, call)
 
     async def set_rules(
         self,
@@ -47,8 +47,8 @@ class SettingsClient:
             hidden_patterns=hidden_patterns,
             if_match=if_match,
         )
-        answer = await self._transport.unary(_SERVICE, "SetRules", request, call)
-        return expect(answer, pb.SetRulesResponse).etag
+        answer = await self._settings_service.SetRules(request, call)
+        return answer.etag
 
     async def set_read_only(
         self, call: Call, repository_id: str, read_only: bool, *, if_match: str = ""
@@ -59,14 +59,13 @@ class SettingsClient:
         request = pb.SetReadOnlyRequest(
             repository_id=repository_id, read_only=read_only, if_match=if_match
         )
-        answer = await self._transport.unary(_SERVICE, "SetReadOnly", request, call)
-        return expect(answer, pb.SetReadOnlyResponse).etag
+        answer = await self._settings_service.SetReadOnly(request, call)
+        return answer.etag
 
     async def get_retention(self, call: Call, repository_id: str) -> pb.GetRetentionResponse:
         """Returns the retention rules of a repository as JSON, and the ETag of its settings."""
         request = pb.GetRetentionRequest(repository_id=repository_id)
-        answer = await self._transport.unary(_SERVICE, "GetRetention", request, call)
-        return expect(answer, pb.GetRetentionResponse)
+        return await self._settings_service.GetRetention(request, call)
 
     async def set_retention(
         self, call: Call, repository_id: str, rules_json: str, *, if_match: str
@@ -75,8 +74,8 @@ class SettingsClient:
         request = pb.SetRetentionRequest(
             repository_id=repository_id, rules_json=rules_json, if_match=if_match
         )
-        answer = await self._transport.unary(_SERVICE, "SetRetention", request, call)
-        return expect(answer, pb.SetRetentionResponse).etag
+        answer = await self._settings_service.SetRetention(request, call)
+        return answer.etag
 
     async def set_metadata(
         self, call: Call, repository_id: str, metadata: Mapping[str, str], *, if_match: str
@@ -85,8 +84,8 @@ class SettingsClient:
         request = pb.SetMetadataRequest(
             repository_id=repository_id, metadata=metadata, if_match=if_match
         )
-        answer = await self._transport.unary(_SERVICE, "SetMetadata", request, call)
-        return expect(answer, pb.SetMetadataResponse).etag
+        answer = await self._settings_service.SetMetadata(request, call)
+        return answer.etag
 
     async def set_default_branch(
         self, call: Call, repository_id: str, branch_id: str, *, expected_branch_id: str = ""
@@ -100,5 +99,5 @@ class SettingsClient:
             branch_id=branch_id,
             expected_branch_id=expected_branch_id,
         )
-        answer = await self._transport.unary(_SERVICE, "SetDefaultBranch", request, call)
-        return expect(answer, pb.SetDefaultBranchResponse).former_branch_id
+        answer = await self._settings_service.SetDefaultBranch(request, call)
+        return answer.former_branch_id

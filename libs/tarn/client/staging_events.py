@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from tarn.rpc.client.transport import Transport, expect
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb
+from tarn_proto.graveler.v1.staging_event_service_rpc import StagingEventServiceClient
 
 __all__ = ["StagingEventClient"]
-
-_SERVICE = pb.DESCRIPTOR.services_by_name["StagingEventService"]
 
 
 class StagingEventClient:
     """Watches one replica. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        self._staging_event_service = StagingEventServiceClient(transport)
 
     async def watch_staging(
         self, call: Call, start_id: bytes, after_sequence: int, wait_ms: int
@@ -31,8 +30,7 @@ class StagingEventClient:
         request = pb.WatchStagingRequest(
             start_id=start_id, after_sequence=after_sequence, wait_ms=wait_ms
         )
-        answer = await self._transport.unary(_SERVICE, "WatchStaging", request, call)
-        return expect(answer, pb.WatchStagingResponse)
+        return await self._staging_event_service.WatchStaging(request, call)
 
     async def measure_staging(
         self, call: Call, repository_id: str, branch_id: str, *, rows_max: int = 0
@@ -41,8 +39,7 @@ class StagingEventClient:
         request = pb.MeasureStagingRequest(
             repository_id=repository_id, branch_id=branch_id, rows_max=rows_max
         )
-        answer = await self._transport.unary(_SERVICE, "MeasureStaging", request, call)
-        return expect(answer, pb.MeasureStagingResponse)
+        return await self._staging_event_service.MeasureStaging(request, call)
 
     async def list_staged_branches(
         self, call: Call, after_repository_id: str, after_branch_id: str, *, page_size: int = 0
@@ -53,5 +50,4 @@ class StagingEventClient:
             after_branch_id=after_branch_id,
             page_size=page_size,
         )
-        answer = await self._transport.unary(_SERVICE, "ListStagedBranches", request, call)
-        return expect(answer, pb.ListStagedBranchesResponse)
+        return await self._staging_event_service.ListStagedBranches(request, call)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from tarn.client.rpc_client import RpcClient
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.client.transport import Transport, expect
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
 from tarn_proto.graveler.v1 import task_service_pb2 as pb
+from tarn_proto.graveler.v1.task_service_rpc import TaskServiceClient
 
 __all__ = ["ENDED", "TaskClient"]
 
-_SERVICE = pb.DESCRIPTOR.services_by_name["TaskService"]
 
 ENDED = frozenset({pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_FAILED, pb.TASK_STATE_CANCELLED})
 """States that are final."""
@@ -24,11 +25,12 @@ _BETWEEN_SECONDS = 0.05
 _AWAY = (Kind.UNAVAILABLE, Kind.DEADLINE)
 
 
-class TaskClient:
+class TaskClient(RpcClient):
     """Starts, follows and cancels tasks. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._task_service = TaskServiceClient(transport)
 
     async def start_merge(
         self,
@@ -52,8 +54,8 @@ class TaskClient:
                 OVERLOADED.
         """
         request = pb.StartMergeRequest(task_id=task_id, merge=merge, timeout_ms=timeout_ms)
-        answer = await self._transport.unary(_SERVICE, "StartMerge", request, call)
-        return expect(answer, pb.StartMergeResponse).task
+        answer = await self._task_service.StartMerge(request, call)
+        return answer.task
 
     async def start_preview(
         self,
@@ -65,8 +67,8 @@ class TaskClient:
     ) -> pb.Task:
         """Starts the preview of a merge; returns its task. Arguments and errors as for `start_merge`."""
         request = pb.StartPreviewRequest(task_id=task_id, preview=preview, timeout_ms=timeout_ms)
-        answer = await self._transport.unary(_SERVICE, "StartPreview", request, call)
-        return expect(answer, pb.StartPreviewResponse).task
+        answer = await self._task_service.StartPreview(request, call)
+        return answer.task
 
     async def start_once(
         self,
@@ -108,8 +110,8 @@ class TaskClient:
                 may not read the repository.
         """
         request = pb.GetTaskRequest(repository_id=repository_id, task_id=task_id)
-        answer = await self._transport.unary(_SERVICE, "GetTask", request, call)
-        return expect(answer, pb.GetTaskResponse).task
+        answer = await self._task_service.GetTask(request, call)
+        return answer.task
 
     async def list_tasks(
         self,
@@ -130,14 +132,13 @@ class TaskClient:
             page_size=page_size,
             page_token=page_token,
         )
-        answer = await self._transport.unary(_SERVICE, "ListTasks", request, call)
-        return expect(answer, pb.ListTasksResponse)
+        return await self._task_service.ListTasks(request, call)
 
     async def cancel_task(self, call: Call, repository_id: str, task_id: str) -> pb.Task:
         """Asks for the end of a task; returns it as it is then. Raises as `get_task`."""
         request = pb.CancelTaskRequest(repository_id=repository_id, task_id=task_id)
-        answer = await self._transport.unary(_SERVICE, "CancelTask", request, call)
-        return expect(answer, pb.CancelTaskResponse).task
+        answer = await self._task_service.CancelTask(request, call)
+        return answer.task
 
     async def wait_task(
         self, call: Call, repository_id: str, task_id: str, *, timeout_ms: int = 0
@@ -146,8 +147,8 @@ class TaskClient:
         request = pb.WaitTaskRequest(
             repository_id=repository_id, task_id=task_id, timeout_ms=timeout_ms
         )
-        answer = await self._transport.unary(_SERVICE, "WaitTask", request, call)
-        return expect(answer, pb.WaitTaskResponse).task
+        answer = await self._task_service.WaitTask(request, call)
+        return answer.task
 
     async def follow_task(
         self,

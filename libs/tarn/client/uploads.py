@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from tarn.client.entries import condition_message
+from tarn.client.rpc_client import RpcClient
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
-from tarn.rpc.client.transport import Transport, expect
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
+from tarn_proto.graveler.v1.upload_service_rpc import UploadServiceClient
 
 __all__ = ["UploadClient"]
 
-_SERVICE = pb.DESCRIPTOR.services_by_name["UploadService"]
 
-
-class UploadClient:
+class UploadClient(RpcClient):
     """Begins, fills, completes and aborts uploads. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self._upload_service = UploadServiceClient(transport)
 
     async def create_upload(
         self,
@@ -49,8 +50,8 @@ class UploadClient:
             checksum_algorithm=checksum_algorithm,
             is_full_object_checksum=is_full_object_checksum,
         )
-        answer = await self._transport.unary(_SERVICE, "CreateUpload", request, call)
-        return expect(answer, pb.CreateUploadResponse).upload
+        answer = await self._upload_service.CreateUpload(request, call)
+        return answer.upload
 
     async def get_upload(
         self, call: Call, repository_id: str, branch_id: str, path: str, upload_id: str
@@ -63,8 +64,8 @@ class UploadClient:
         request = pb.GetUploadRequest(
             repository_id=repository_id, branch_id=branch_id, path=path, upload_id=upload_id
         )
-        answer = await self._transport.unary(_SERVICE, "GetUpload", request, call)
-        return expect(answer, pb.GetUploadResponse).upload
+        answer = await self._upload_service.GetUpload(request, call)
+        return answer.upload
 
     async def record_upload_part(
         self, call: Call, repository_id: str, upload_id: str, part: pb.UploadPart
@@ -73,7 +74,7 @@ class UploadClient:
         request = pb.RecordUploadPartRequest(
             repository_id=repository_id, upload_id=upload_id, part=part
         )
-        await self._transport.unary(_SERVICE, "RecordUploadPart", request, call)
+        await self._upload_service.RecordUploadPart(request, call)
 
     async def list_upload_parts(
         self,
@@ -91,8 +92,7 @@ class UploadClient:
             after_part_number=after_part_number,
             page_size=page_size,
         )
-        answer = await self._transport.unary(_SERVICE, "ListUploadParts", request, call)
-        return expect(answer, pb.ListUploadPartsResponse)
+        return await self._upload_service.ListUploadParts(request, call)
 
     async def list_uploads(
         self,
@@ -114,8 +114,7 @@ class UploadClient:
             after_upload_id=after_upload_id,
             page_size=page_size,
         )
-        answer = await self._transport.unary(_SERVICE, "ListUploads", request, call)
-        return expect(answer, pb.ListUploadsResponse)
+        return await self._upload_service.ListUploads(request, call)
 
     async def begin_complete_upload(
         self, call: Call, repository_id: str, upload_id: str, manifest_hash: bytes
@@ -131,8 +130,7 @@ class UploadClient:
         request = pb.BeginCompleteUploadRequest(
             repository_id=repository_id, upload_id=upload_id, manifest_hash=manifest_hash
         )
-        answer = await self._transport.unary(_SERVICE, "BeginCompleteUpload", request, call)
-        return expect(answer, pb.BeginCompleteUploadResponse)
+        return await self._upload_service.BeginCompleteUpload(request, call)
 
     async def finish_complete_upload(
         self,
@@ -156,7 +154,7 @@ class UploadClient:
             entry=entry,
             condition=condition_message(condition),
         )
-        await self._transport.unary(_SERVICE, "FinishCompleteUpload", request, call)
+        await self._upload_service.FinishCompleteUpload(request, call)
 
     async def reopen_upload(
         self, call: Call, repository_id: str, upload_id: str, claim: bytes
@@ -165,9 +163,9 @@ class UploadClient:
         request = pb.ReopenUploadRequest(
             repository_id=repository_id, upload_id=upload_id, claim=claim
         )
-        await self._transport.unary(_SERVICE, "ReopenUpload", request, call)
+        await self._upload_service.ReopenUpload(request, call)
 
     async def abort_upload(self, call: Call, repository_id: str, upload_id: str) -> None:
         """Aborts an upload. Refused with UPLOAD_BUSY while the upload is being completed."""
         request = pb.AbortUploadRequest(repository_id=repository_id, upload_id=upload_id)
-        await self._transport.unary(_SERVICE, "AbortUpload", request, call)
+        await self._upload_service.AbortUpload(request, call)

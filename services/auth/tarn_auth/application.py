@@ -30,11 +30,9 @@ from tarn_auth.session_service import SessionService
 from tarn_auth.set_up import SetUp
 from tarn_auth.user_service import UserService
 from tarn_auth.users import Users
-from tarn_proto.auth.v1 import (
-    authorization_service_pb2,
-    session_service_pb2,
-    user_service_pb2,
-)
+from tarn_proto.auth.v1.authorization_service_rpc import authorization_service
+from tarn_proto.auth.v1.session_service_rpc import session_service
+from tarn_proto.auth.v1.user_service_rpc import user_service
 
 __all__ = ["AuthApplication"]
 
@@ -86,17 +84,12 @@ class AuthApplication:
         log_in = LogIn(authorizer, credentials, box, clock, random_bytes)
         sessions = SessionService(installation_id, set_up, log_in, authorizer)
         public = (
-            Endpoint(session_service_pb2.DESCRIPTOR.services_by_name["SessionService"], sessions),
-            Endpoint(
-                user_service_pb2.DESCRIPTOR.services_by_name["UserService"],
-                UserService(self._users, credentials, authorizer, keyring),
-            ),
+            session_service(sessions),
+            user_service(UserService(self._users, credentials, authorizer, keyring)),
         )
 
         def authorization(callers: Callers) -> Endpoint:
-            file = authorization_service_pb2.DESCRIPTOR
-            handler = AuthorizationService(authorizer, callers)
-            return Endpoint(file.services_by_name["AuthorizationService"], handler)
+            return authorization_service(AuthorizationService(authorizer, callers))
 
         remote = RemoteServices(keyring, clock, certificates, remote_services)
         self.endpoints: Sequence[Endpoint] = (authorization(remote), *public)

@@ -25,7 +25,7 @@ from tarn_compactor.counts import Counts
 from tarn_compactor.metrics import register_staging
 from tarn_compactor.pauses import Pauses
 from tarn_compactor.sensor import Sensor
-from tarn_proto.compactor.v1 import compactor_service_pb2
+from tarn_proto.compactor.v1.compactor_service_rpc import compactor_service
 
 __all__ = ["CompactorApplication"]
 
@@ -86,9 +86,8 @@ class CompactorApplication:
             access, self.counts, self.sensor, self.compactor, self.pauses, clock
         )
         register_staging(meters, self.counts, clock)
-        descriptor = compactor_service_pb2.DESCRIPTOR.services_by_name["CompactorService"]
         self.endpoints: Sequence[Endpoint] = (
-            Endpoint(descriptor, service, access.grant, access.accepts),
+            compactor_service(service, access.grant, access.accepts),
         )
 
     async def __aenter__(self) -> Self:

@@ -42,26 +42,24 @@ from tarn_graveler.handlers.tasks import TaskHandler
 from tarn_graveler.handlers.uploads import UploadHandler
 from tarn_graveler.metrics import register_replica
 from tarn_graveler.reads.journal import ReadJournal, end_journal
-from tarn_proto.graveler.v1 import (
-    branch_service_pb2,
-    collection_service_pb2,
-    commit_service_pb2,
-    compaction_service_pb2,
-    diff_service_pb2,
-    dump_service_pb2,
-    entry_service_pb2,
-    erasure_service_pb2,
-    link_service_pb2,
-    merge_service_pb2,
-    quota_service_pb2,
-    reflog_service_pb2,
-    repository_service_pb2,
-    settings_service_pb2,
-    staging_event_service_pb2,
-    tag_service_pb2,
-    task_service_pb2,
-    upload_service_pb2,
-)
+from tarn_proto.graveler.v1.branch_service_rpc import branch_service
+from tarn_proto.graveler.v1.collection_service_rpc import collection_service
+from tarn_proto.graveler.v1.commit_service_rpc import commit_service
+from tarn_proto.graveler.v1.compaction_service_rpc import compaction_service
+from tarn_proto.graveler.v1.diff_service_rpc import diff_service
+from tarn_proto.graveler.v1.dump_service_rpc import dump_service
+from tarn_proto.graveler.v1.entry_service_rpc import entry_service
+from tarn_proto.graveler.v1.erasure_service_rpc import erasure_service
+from tarn_proto.graveler.v1.link_service_rpc import link_service
+from tarn_proto.graveler.v1.merge_service_rpc import merge_service
+from tarn_proto.graveler.v1.quota_service_rpc import quota_service
+from tarn_proto.graveler.v1.reflog_service_rpc import reflog_service
+from tarn_proto.graveler.v1.repository_service_rpc import repository_service
+from tarn_proto.graveler.v1.settings_service_rpc import settings_service
+from tarn_proto.graveler.v1.staging_event_service_rpc import staging_event_service
+from tarn_proto.graveler.v1.tag_service_rpc import tag_service
+from tarn_proto.graveler.v1.task_service_rpc import task_service
+from tarn_proto.graveler.v1.upload_service_rpc import upload_service
 
 __all__ = ["GravelerApplication", "endpoints_of"]
 
@@ -72,30 +70,26 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
     The operations of the stream are checked by their handler only, because each names one resource.
     """
     guard = AccessGuard(access, graveler.repositories, graveler.settings)
-    handlers = {
-        repository_service_pb2: RepositoryHandler(guard, graveler),
-        settings_service_pb2: SettingsHandler(guard, graveler),
-        quota_service_pb2: QuotaHandler(guard, graveler),
-        branch_service_pb2: BranchHandler(guard, graveler),
-        tag_service_pb2: TagHandler(guard, graveler),
-        commit_service_pb2: CommitHandler(guard, graveler),
-        diff_service_pb2: DiffHandler(guard, graveler),
-        merge_service_pb2: MergeHandler(guard, graveler),
-        reflog_service_pb2: ReflogHandler(guard, graveler),
-        task_service_pb2: TaskHandler(guard, graveler),
-        compaction_service_pb2: CompactionHandler(guard, graveler),
-        collection_service_pb2: CollectionHandler(guard, graveler),
-        erasure_service_pb2: ErasureHandler(guard, graveler),
-        entry_service_pb2: EntryHandler(guard, graveler),
-        upload_service_pb2: UploadHandler(guard, graveler),
-        link_service_pb2: LinkHandler(guard, graveler),
-        dump_service_pb2: DumpHandler(guard, graveler),
-        staging_event_service_pb2: StagingEventHandler(guard, graveler),
-    }
+    callers = access.grant, access.accepts
     return [
-        Endpoint(service, handler, access.grant, access.accepts)
-        for module, handler in handlers.items()
-        for service in module.DESCRIPTOR.services_by_name.values()
+        repository_service(RepositoryHandler(guard, graveler), *callers),
+        settings_service(SettingsHandler(guard, graveler), *callers),
+        quota_service(QuotaHandler(guard, graveler), *callers),
+        branch_service(BranchHandler(guard, graveler), *callers),
+        tag_service(TagHandler(guard, graveler), *callers),
+        commit_service(CommitHandler(guard, graveler), *callers),
+        diff_service(DiffHandler(guard, graveler), *callers),
+        merge_service(MergeHandler(guard, graveler), *callers),
+        reflog_service(ReflogHandler(guard, graveler), *callers),
+        task_service(TaskHandler(guard, graveler), *callers),
+        compaction_service(CompactionHandler(guard, graveler), *callers),
+        collection_service(CollectionHandler(guard, graveler), *callers),
+        erasure_service(ErasureHandler(guard, graveler), *callers),
+        entry_service(EntryHandler(guard, graveler), *callers),
+        upload_service(UploadHandler(guard, graveler), *callers),
+        link_service(LinkHandler(guard, graveler), *callers),
+        dump_service(DumpHandler(guard, graveler), *callers),
+        staging_event_service(StagingEventHandler(guard, graveler), *callers),
     ]
 
 
