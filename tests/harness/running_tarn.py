@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import forked_cli
+from forked_cli import Done
 from slowness import scaled
 
 from tarn.testing.unhandled import check_log
@@ -26,20 +28,20 @@ from tarn.testing.unhandled import check_log
 START_SECONDS = scaled(90)
 STOP_SECONDS = scaled(60)
 BIN = Path(sys.executable).parent
+WITHOUT_PANDAS = Path(__file__).with_name("without_pandas")
+__all__ = [
+    "BIN",
+    "Done",
+    "RunningTarn",
+    "clean_environment",
+    "launch",
+    "running_tarn",
+    "set_up",
+    "stop",
+    "wait_until_up",
+]
+
 _WARNINGS = "always::ResourceWarning"
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass(slots=True)
@@ -78,16 +80,8 @@ class RunningTarn:
 
     def cli(self, *arguments: str, timeout: float = 60, stdin: bytes | None = None) -> Done:
         """Runs a `tarn` command as the admin."""
-        command = [str(BIN / "tarn"), "--settings", str(self.settings), *arguments]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            timeout=timeout,
-            input=stdin,
-            env=clean_environment(),
-            check=False,
-        )
-        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+        command = ["--settings", str(self.settings), *arguments]
+        return forked_cli.run(command, clean_environment(), stdin=stdin, timeout_s=timeout)
 
     def ok(self, *arguments: str, **options: Any) -> Done:
         """Runs a `tarn` command as the admin; it must succeed."""
@@ -158,6 +152,10 @@ def launch(
 
     Warnings about unclosed resources are enabled; `stop` checks the log for them.
     """
+    more = {"PYTHONWARNINGS": _WARNINGS, **(environment or {})}
+    more["PYTHONPATH"] = os.pathsep.join(
+        [str(WITHOUT_PANDAS), *filter(None, [more.get("PYTHONPATH")])]
+    )
     with (data.parent / f"{data.name}.log").open("ab") as output:
         return subprocess.Popen(
             [
@@ -174,7 +172,7 @@ def launch(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=clean_environment(PYTHONWARNINGS=_WARNINGS, **(environment or {})),
+            env=clean_environment(**more),
         )
 
 

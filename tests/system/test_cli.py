@@ -6,12 +6,14 @@ import json
 import os
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from running_tarn import BIN, RunningTarn, clean_environment
 
 from tarn_cli.__main__ import run
+from tarn_graveler.records.settings import RULES_CACHE_SECONDS
 
 
 @pytest.mark.in_form("separate")
@@ -104,6 +106,7 @@ def test_every_failure_has_its_exit_code(
     tarn.ok("tag", "create", f"{repository}/v1", "--ref", "main")
     tarn.ok("branch", "create", f"{repository}/kept")
     tarn.ok("repo", "protect", repository, "kept")
+    time.sleep(RULES_CACHE_SECONDS)  # the bound: now every worker refuses
     expected = {
         ("fs", "upload", file, f"{repository}/v1/a"): 2,
         ("fs", "upload", file, f"{repository}/none/a"): 3,
