@@ -12,18 +12,20 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from cassandra_lake import ShiftedClock, replica_on
 from cassandra_proxies import statement_id
-from graveler_service import OpenGuard
+from permits import permit_for
 from slowness import scaled
 
 from tarn.block.mem import MemBlockStore
+from tarn.client.permits import RepositoryPermit
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra import CassandraKv, CassandraLimits, CassandraSettings, open_cassandra
 from tarn.kv.keys import InstallationKeys
+from tarn.kv.records import Repository
 from tarn.rpc.process.system import SystemIds
-from tarn.rpc.wire.call import Call
 from tarn.testing.faults.tcp_proxy import Loss, TcpProxy
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_graveler.assembly import Graveler
@@ -40,7 +42,8 @@ WRITES = ("cas_insert", "cas_update", "cas_upsert", "cas_delete_if", "plain_set"
 _WELL_SECONDS = scaled(20.0)
 _BEHIND_SECONDS = 4.0
 """How far the clock of the sound replica is behind the others, in seconds."""
-_CALL = Call("test", "", 1e9)
+_NONE = cast("Repository", None)
+"""Its handlers do not look at the repository of the permit."""
 
 
 class Losing(enum.Enum):
@@ -102,6 +105,14 @@ class Losses:
         return Loss.ANSWER if self._losing is Losing.ANSWER else Loss.LATE
 
 
+_InRepository = (
+    branch_pb.CreateBranchRequest
+    | branch_pb.DeleteBranchRequest
+    | tag_pb.CreateTagRequest
+    | tag_pb.DeleteTagRequest
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Replica:
     """A replica, and its services for a caller with all permissions."""
@@ -113,43 +124,50 @@ class Replica:
         request = repository_pb.CreateRepositoryRequest(
             repository_id=name, storage_namespace=namespace
         )
-        await self._repositories.CreateRepository(request, _CALL)
+        await self._repositories.CreateRepository(request, permit_for(request, _NONE))
 
     async def delete_repository(self, name: str) -> None:
         request = repository_pb.DeleteRepositoryRequest(repository_id=name)
-        await self._repositories.DeleteRepository(request, _CALL)
+        await self._repositories.DeleteRepository(request, permit_for(request, _NONE))
 
     async def create_branch(self, repository: str, name: str) -> None:
         request = branch_pb.CreateBranchRequest(repository_id=repository, branch_id=name)
-        await self._branches.CreateBranch(request, _CALL)
+        await self._branches.CreateBranch(
+            request, permit_for(request, await self.graveler.repositories.get(repository))
+        )
 
     async def delete_branch(self, repository: str, name: str) -> None:
         request = branch_pb.DeleteBranchRequest(repository_id=repository, branch_id=name)
-        await self._branches.DeleteBranch(request, _CALL)
+        await self._branches.DeleteBranch(
+            request, permit_for(request, await self.graveler.repositories.get(repository))
+        )
 
     async def create_tag(self, repository: str, name: str) -> None:
         request = tag_pb.CreateTagRequest(repository_id=repository, tag_id=name)
-        await self._tags.CreateTag(request, _CALL)
+        await self._tags.CreateTag(
+            request, permit_for(request, await self.graveler.repositories.get(repository))
+        )
 
     async def delete_tag(self, repository: str, name: str) -> None:
         request = tag_pb.DeleteTagRequest(repository_id=repository, tag_id=name)
-        await self._tags.DeleteTag(request, _CALL)
+        await self._tags.DeleteTag(
+            request, permit_for(request, await self.graveler.repositories.get(repository))
+        )
 
-    @property
-    def _guard(self) -> OpenGuard:
-        return OpenGuard(self.graveler.repositories)
+    async def _permit(self, request: _InRepository) -> RepositoryPermit:
+        return permit_for(request, await self.graveler.repositories.get(request.repository_id))
 
     @property
     def _repositories(self) -> RepositoryHandler:
-        return RepositoryHandler(self._guard, self.graveler)
+        return RepositoryHandler(self.graveler)
 
     @property
     def _branches(self) -> BranchHandler:
-        return BranchHandler(self._guard, self.graveler)
+        return BranchHandler(self.graveler)
 
     @property
     def _tags(self) -> TagHandler:
-        return TagHandler(self._guard, self.graveler)
+        return TagHandler(self.graveler)
 
     async def until_well(self) -> None:
         """Returns when its store answers again."""

@@ -100,9 +100,9 @@ class Wire:
             raise self.error
 
     async def operate(
-        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+        self, service: ServiceDescriptor, operation: str, request: Message, call: Call
     ) -> Message:
-        return await self.transport.operate(service, operation, call, read_only=read_only)
+        return await self.transport.operate(service, operation, request, call)
 
     async def close(self) -> None:
         pass

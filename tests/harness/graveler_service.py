@@ -12,18 +12,14 @@ from tarn.block.mem import MemBlockStore
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
-from tarn.core.access.policy import Grant, Policy
 from tarn.core.access.service import Service as ServiceName
 from tarn.core.collection import LIMITS, CollectionLimits
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry import unpack
 from tarn.core.errors import Reason, TarnError
-from tarn.core.ids import UserId
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Kv
-from tarn.kv.records import Repository
 from tarn.rpc.client.inprocess import InProcessTransport
-from tarn.rpc.rules import Rule
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint
 from tarn.testing.clock import ManualClock, SeededIds
@@ -31,25 +27,10 @@ from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.collection.online_deletion import OFFLINE, OnlineSettings
-from tarn_graveler.handlers.requests import AccessGuard
-from tarn_graveler.records.repositories import Repositories
 
-__all__ = ["OpenGuard", "Service", "reason_of", "running_service"]
+__all__ = ["Service", "reason_of", "running_service"]
 
 SECRET = bytes(range(32))
-
-
-class OpenGuard(AccessGuard):
-    """A guard that allows every caller everything."""
-
-    def __init__(self, repositories: Repositories) -> None:
-        self._repositories = repositories
-
-    async def enter(self, call: Call, rule: Rule, resource: str) -> Grant:
-        return Grant(UserId("ann"), Policy(()), "", 1000)
-
-    async def allow(self, rule: Rule, repository: Repository, branch_id: str, grant: Grant) -> None:
-        pass
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ async def look(service: Service) -> None:
 
 
 async def repository_of(service: Service) -> Repository:
-    found: Repository = await handler_of(service, ".TaskService")._guard.repository("lake")
+    found: Repository = await handler_of(service, ".TaskService")._repositories.get("lake")
     return found
 
 

@@ -117,16 +117,6 @@ MERGES: Final[Sequence[Written]] = (
         "repository, dest, source, Choice(), after=request.after",
     ),
     Written(
-        "destination-unread",
-        _HANDLER,
-        "A what-if merge shows a ref that its caller must not read.",
-        "        await self._guard.enter(call, reading, reading.resource.of(request))\n"
-        '        repository, grant = await self._guard.enter_repository(call, rule, request, also="source")\n'
-        "        into",
-        '        repository, grant = await self._guard.enter_repository(call, rule, request, also="source")\n'
-        "        into",
-    ),
-    Written(
         "difference-before-its-prefix",
         "tarn.block.differences",
         "A difference that goes on after a path before its prefix shows paths outside of it.",

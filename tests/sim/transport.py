@@ -17,13 +17,13 @@ from google.protobuf.message import Message
 from tests.sim.lost import LostError
 
 from tarn.client.access import Access
-from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant, Policy, Statement
 from tarn.core.access.service import Service
 from tarn.core.errors import TarnError
 from tarn.core.ids import UserId
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.client.peer import Peer
+from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import deadline_error, unavailable_error, unknown_outcome_error
 from tarn.rpc.wire.methods import UnaryMethod
@@ -48,14 +48,11 @@ GATEWAY_TOKEN = "gateway"
 class _OpenAccess:
     """Admits every caller."""
 
-    def check_cached(self, call: Call, action: Action, resource: str) -> Grant:
+    def grant_cached(self, call: Call) -> Grant:
         return EVERYTHING
 
     def accepts(self, token: str) -> bool:
         return True
-
-    async def check(self, call: Call, action: Action, resource: str) -> Grant:
-        return EVERYTHING
 
     async def grant(self, call: Call) -> Grant:
         return EVERYTHING
@@ -102,13 +99,14 @@ class SimTransport(GrpcTransport):
         return cast("Peer", _Peer(self._world, self._random))
 
     async def operate(
-        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+        self, service: ServiceDescriptor, operation: str, request: Message, call: Call
     ) -> Message:
         """See `Transport.operate`."""
+        read_only = rules_of(service)[operation].read_only
         while True:
             peer = cast("_Peer", await self._ready_peer(call))
             try:
-                return await peer.operate(service, operation, call, read_only=read_only)
+                return await peer.operate(service, operation, request, call)
             except LostError as error:
                 if call.deadline <= self.clock.monotonic():
                     raise _late(call, read_only=read_only) from None
@@ -144,7 +142,7 @@ class _Peer:
             raise unknown_outcome_error(str(error)) from None
 
     async def operate(
-        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+        self, service: ServiceDescriptor, operation: str, request: Message, call: Call
     ) -> Message:
         """Performs one hot operation.
 
@@ -154,7 +152,7 @@ class _Peer:
         replica = self._replica
         seconds = max(0.0, call.deadline - self._world.loop.time()) + _ON_THE_WAY_SECONDS
         return await replica.ask(
-            lambda: replica.server.operate(service, operation, call, read_only=read_only), seconds
+            lambda: replica.server.operate(service, operation, request, call), seconds
         )
 
 

@@ -17,13 +17,12 @@ from typing import Generic, TypeVar
 from tarn.aio.single_flight import FlightTimeoutError, SingleFlight
 from tarn.aio.ttl_cache import TtlCache
 from tarn.client.auth import AuthClient, SigningGrant
-from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant
 from tarn.core.access.service import Service
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
-from tarn.telemetry.audit.note import NOTE, note_principal, note_resource
+from tarn.telemetry.audit.note import note_principal
 from tarn.telemetry.meters import Meters
 
 __all__ = ["Access"]
@@ -111,6 +110,13 @@ class Access:
         note_principal(found.user_id)
         return found
 
+    def grant_cached(self, call: Call) -> Grant | None:
+        """As `grant`, but never waits; returns None if auth must be asked."""
+        found = self._by_token.get(call.caller_token)
+        if found is not None:
+            note_principal(found.user_id)
+        return found
+
     async def _load(self, call: Call, token: str) -> Grant:
         async def ask() -> tuple[Grant, int]:
             answer = await self._auth.authorize_token(call, token)
@@ -121,17 +127,6 @@ class Access:
     def accepts(self, token: str) -> bool:
         """Returns whether the grant of a caller token is cached; never waits."""
         return self._by_token.has(token)
-
-    async def check(self, call: Call, action: Action, resource: str) -> Grant:
-        """Returns the caller's grant if it allows the action on the resource.
-
-        Raises:
-            TarnError: DENIED, ACCESS_DENIED: the grant does not allow it. UNAUTHENTICATED: as `grant`.
-        """
-        grant = await self.grant(call)
-        grant.require(action, resource)
-        note_resource(resource)
-        return grant
 
     async def service_token(self, call: Call, service: Service) -> str:
         """Returns a caller token of this process as a service (`tarn.client.service_calls`).
@@ -176,20 +171,6 @@ class Access:
             TarnError: NOT_FOUND, USER_NOT_FOUND; DENIED if the caller may not read that user.
         """
         return (await self._auth.get_user(call, user_id)).user_uid
-
-    def check_cached(self, call: Call, action: Action, resource: str) -> Grant | None:
-        """As `check`, but never waits; returns None if auth must be asked, and then the caller uses `check`.
-
-        Raises:
-            TarnError: DENIED, ACCESS_DENIED: the grant is cached and does not allow the action.
-        """
-        grant = self._by_token.get(call.caller_token)
-        if grant is not None:
-            if NOTE.get() is not None:
-                note_principal(grant.user_id)
-                note_resource(resource)
-            grant.require(action, resource)
-        return grant
 
 
 class _Answers(Generic[K, T]):

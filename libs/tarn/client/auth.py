@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -12,7 +13,6 @@ from tarn.core.access.proof import log_in_proof, set_up_proof
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId
 from tarn.rpc.client.transport import Transport
-from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_proto.auth.v1 import authorization_service_pb2 as authorization_pb
 from tarn_proto.auth.v1 import caller_pb2 as caller_pb
@@ -24,9 +24,6 @@ from tarn_proto.auth.v1.session_service_rpc import SessionServiceClient
 from tarn_proto.auth.v1.user_service_rpc import UserServiceClient
 
 __all__ = ["AuthClient", "NewCredential", "Session", "SigningGrant"]
-
-_AUTHORIZATION = authorization_pb.DESCRIPTOR.services_by_name["AuthorizationService"]
-_READ_ONLY = {name: rule.read_only for name, rule in rules_of(_AUTHORIZATION).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +78,8 @@ class AuthClient:
         request = authorization_pb.AuthorizeKey(
             access_key_id=access_key_id, date=date, region=region, service=service
         )
-        operation = authorization_pb.Operation(authorize_key=request)
-        result = (await self._operate(call, operation, "authorize_key")).authorize_key
+        with self._asking(call) as asking:
+            result = await self._authorization_service.authorize_key(request, asking)
         return SigningGrant(result.signing_key, _grant(result.grant))
 
     async def authorize_token(self, call: Call, token: str) -> Grant:
@@ -92,17 +89,16 @@ class AuthClient:
             TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID: the token is false or expired.
         """
         request = authorization_pb.AuthorizeToken(caller_token=token)
-        operation = authorization_pb.Operation(authorize_token=request)
-        return _grant(
-            (await self._operate(call, operation, "authorize_token")).authorize_token.grant
-        )
+        with self._asking(call) as asking:
+            result = await self._authorization_service.authorize_token(request, asking)
+        return _grant(result.grant)
 
     async def authorize_service(self, call: Call, service: str) -> Grant:
         """Returns the grant, with a caller token, of a service that works without a user."""
         request = authorization_pb.AuthorizeService(service=service)
-        operation = authorization_pb.Operation(authorize_service=request)
-        result = await self._operate(call, operation, "authorize_service")
-        return _grant(result.authorize_service.grant)
+        with self._asking(call) as asking:
+            result = await self._authorization_service.authorize_service(request, asking)
+        return _grant(result.grant)
 
     async def get_setup_state(self, call: Call) -> session_pb.GetSetupStateResponse:
         """Returns whether the first admin exists. Needs no caller token."""
@@ -221,23 +217,18 @@ class AuthClient:
         request = users_pb.DeleteCredentialRequest(access_key_id=access_key_id)
         await self._user_service.DeleteCredential(request, call)
 
-    async def _operate(
-        self, call: Call, operation: authorization_pb.Operation, name: str
-    ) -> authorization_pb.OperationResult:
-        # The token of the call is not for auth's port: only the proof tells who asks.
-        asking = replace(call, caller_token=self._prove())
-        read_only = _READ_ONLY[name]
+    @contextmanager
+    def _asking(self, call: Call) -> Iterator[Call]:
+        """The call of a question about a caller: this process asks, and proves that it is a service."""
         try:
-            answer = await self._authorization_service.operate(
-                operation, asking, read_only=read_only
-            )
+            # The token of the call is not for auth's port: only the proof tells who asks.
+            yield replace(call, caller_token=self._prove())
         except TarnError as error:
             if error.reason is not Reason.SERVICE_REQUIRED:
                 raise
             # The caller of this process is not to blame, and its request had no effect.
             text = f"auth does not accept this process as a service: {error.message}"
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
-        return answer
 
 
 def _grant(grant: caller_pb.Grant) -> Grant:

@@ -9,16 +9,14 @@ from tarn.client.rpc_client import RpcClient
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import TarnError
 from tarn.core.value import hot_value
-from tarn.rpc.client.transport import Transport, expect, garbled
-from tarn.rpc.rules import rules_of
+from tarn.rpc.client.transport import Transport, garbled
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_from_operation
 from tarn_proto.graveler.v1.entry_service_pb2 import (
-    DESCRIPTOR,
     FindErasedRequest,
     ListEntriesRequest,
-    Operation,
-    OperationResult,
+    Lookup,
+    Stage,
     Unstage,
     UnstageEntriesRequest,
 )
@@ -26,9 +24,6 @@ from tarn_proto.graveler.v1.entry_service_pb2 import WriteCondition as Condition
 from tarn_proto.graveler.v1.entry_service_rpc import EntryServiceClient
 
 __all__ = ["EntryClient", "ListingPage", "Located", "condition_message"]
-
-_SERVICE = DESCRIPTOR.services_by_name["EntryService"]
-_READ_ONLY = {name: rule.read_only for name, rule in rules_of(_SERVICE).items()}
 
 
 @hot_value
@@ -86,14 +81,10 @@ class EntryClient(RpcClient):
         Raises:
             TarnError: NOT_FOUND, with ENTRY_NOT_FOUND, REF_NOT_FOUND or REPOSITORY_NOT_FOUND.
         """
-        operation = Operation()
-        # Set field by field: a message that is passed to a constructor is copied by encoding it.
-        lookup = operation.lookup
-        lookup.repository_id, lookup.ref, lookup.path = repository_id, ref, path
-        if is_copy_source:
-            lookup.is_copy_source = True
-        result = await self._operate(operation, call, "lookup")
-        found = result.lookup
+        request = Lookup(
+            repository_id=repository_id, ref=ref, path=path, is_copy_source=is_copy_source
+        )
+        found = await self._entry_service.lookup(request, call)
         return Located(found.entry, found.storage_namespace, found.may_be_shared)
 
     async def stage(
@@ -123,21 +114,22 @@ class EntryClient(RpcClient):
         Raises:
             TarnError: the condition does not hold: FAILED_PRECONDITION, or NOT_FOUND with ENTRY_NOT_FOUND.
         """
-        operation = Operation()
-        stage = operation.stage
-        stage.repository_id, stage.instance_uid = repository_id, instance_uid
-        stage.branch_id, stage.path, stage.entry = branch_id, path, entry
-        if (message := condition_message(condition)) is not None:
-            stage.condition.CopyFrom(message)
-        if gateway_token:
-            stage.gateway_token, stage.is_new_address = gateway_token, is_new_address
-        result = await self._operate(operation, call, "stage")
-        return result.stage.is_repeat
+        request = Stage(
+            repository_id=repository_id,
+            instance_uid=instance_uid,
+            branch_id=branch_id,
+            path=path,
+            entry=entry,
+            condition=condition_message(condition),
+            gateway_token=gateway_token,
+            is_new_address=is_new_address,
+        )
+        return (await self._entry_service.stage(request, call)).is_repeat
 
     async def unstage(self, call: Call, repository_id: str, branch_id: str, path: str) -> None:
         """Deletes a path of a branch. A path that holds nothing is no error."""
-        unstage = Unstage(repository_id=repository_id, branch_id=branch_id, path=path)
-        await self._operate(Operation(unstage=unstage), call, "unstage")
+        request = Unstage(repository_id=repository_id, branch_id=branch_id, path=path)
+        await self._entry_service.unstage(request, call)
 
     async def unstage_many(
         self, call: Call, repository_id: str, branch_id: str, paths: Sequence[str]
@@ -214,16 +206,6 @@ class EntryClient(RpcClient):
         )
         answer = await self._entry_service.FindErased(request, call)
         return answer.plan_id
-
-    async def _operate(self, operation: Operation, call: Call, name: str) -> OperationResult:
-        """Runs one hot operation. Its result must have the field `name`, which acknowledges it."""
-        result = expect(
-            await self._transport.operate(_SERVICE, operation, call, read_only=_READ_ONLY[name]),
-            OperationResult,
-        )
-        if not result.HasField(name):
-            raise garbled(f"a result without {name!r}")
-        return result
 
 
 def condition_message(condition: WriteCondition) -> ConditionMessage | None:

@@ -139,24 +139,24 @@ class SessionTransport:
             raise call_error(error, subject_of(request)) from error
 
     async def operate(
-        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+        self, service: ServiceDescriptor, operation: str, request: Message, call: Call
     ) -> Message:
         """Sends one operation on the service's stream; see `Transport.operate`."""
         with callers_trace():
-            return await self._operate(service, operation, call, read_only=read_only)
+            return await self._operate(service, operation, request, call)
 
     async def _operate(
-        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+        self, service: ServiceDescriptor, operation: str, request: Message, call: Call
     ) -> Message:
         try:
             token, call = await self._with_token(call)
             try:
-                return await self._inner.operate(service, operation, call, read_only=read_only)
+                return await self._inner.operate(service, operation, request, call)
             except TarnError as error:
                 call = await self._with_new_token(call, token, error)
-            return await self._inner.operate(service, operation, call, read_only=read_only)
+            return await self._inner.operate(service, operation, request, call)
         except TarnError as error:
-            raise call_error(error, subject_of(operation)) from error
+            raise call_error(error, subject_of(request)) from error
 
     async def close(self) -> None:
         """Closes the inner transport. Idempotent."""

@@ -7,9 +7,10 @@ stream, each of its operations has a rule.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
@@ -32,7 +33,17 @@ from tarn_proto.common.v1 import rule_pb2
 if TYPE_CHECKING:
     from google.protobuf.internal.extension_dict import _ExtensionFieldDescriptor
 
-__all__ = ["OPERATE", "OPERATION", "Resource", "Rule", "operations_of", "rules_of"]
+__all__ = [
+    "OPERATE",
+    "OPERATION",
+    "Resource",
+    "Rule",
+    "Scope",
+    "operations_of",
+    "rule_in",
+    "rules_of",
+    "scope_of",
+]
 
 OPERATE: Final = "Operate"
 """Name of the one streaming rpc: a coalesced stream of operations (docs/design/hot-path.md)."""
@@ -40,18 +51,35 @@ OPERATE: Final = "Operate"
 OPERATION: Final = "operation"
 """Name of the oneof that holds a stream's operations."""
 
+_ASKED: Final = "asked"
+_REPOSITORY: Final = "repository_id"
+_BRANCH: Final = "branch_id"
+
+
+class Scope(enum.Enum):
+    """What is known about a call before its handler runs; `tarn.client.permits` has a class for each."""
+
+    OPEN = enum.auto()
+    """Nothing: the rpc is public, or for services only."""
+    HANDLER = enum.auto()
+    """The caller; the handler decides."""
+    RESOURCE = enum.auto()
+    """The caller may do the action."""
+    REPOSITORY = enum.auto()
+    """Likewise, the repository exists, and its rules allow the change."""
+
 
 class Resource:
     """The template of a resource, such as `repository/{repository_id}/ref/{ref}/object/{path}`.
 
     Attributes:
         template: as written in the proto.
-        names: the names in braces, in order.
+        names: the names in braces, in order; with dots for fields of messages in the request.
         of: returns the resource of a request (of an rpc, or an operation of a stream). Raises `TarnError`
             INVALID if a name is empty or contains a slash.
     """
 
-    __slots__ = ("_texts", "names", "of", "template")
+    __slots__ = ("_texts", "_values_of", "names", "of", "template")
 
     def __init__(self, template: str) -> None:
         first, *rest = template.split("{")
@@ -59,6 +87,7 @@ class Resource:
         self.template = template
         self.names = tuple(name for name, _, _ in pieces)
         self._texts = (first, *(text for _, _, text in pieces))
+        self._values_of = [attrgetter(name) for name in self.names]
         self.of: Callable[[object], str] = self._of
         if len(self.names) == 3 and self._texts[2:] == ("/object/", ""):
             self.of = _object_of(self.names, self._texts)
@@ -76,15 +105,15 @@ class Resource:
         """
 
         def value(name: str) -> object:
-            owner, dot, field = name.rpartition(".")
-            if dot:
+            owner, _, field = name.rpartition(".")
+            if owner in found:
                 return getattr(found[owner], field)
-            return found[name] if name in found else getattr(request, name)
+            return found[name] if name in found else attrgetter(name)(request)
 
         return self._fill([str(value(name)) for name in self.names])
 
     def _of(self, request: object) -> str:
-        return self._fill([getattr(request, name) for name in self.names])
+        return self._fill([value_of(request) for value_of in self._values_of])
 
     def _fill(self, values: list[str]) -> str:
         parts = [self._texts[0]]
@@ -118,7 +147,7 @@ def _check_name(name: str) -> None:
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, name=name)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Rule:
     """The action that an rpc requires, on which resource, and whether the rpc changes anything.
 
@@ -136,6 +165,8 @@ class Rule:
             repository.
         services: the services that may make the call; empty for an rpc that is not for services only.
         issues_credential: the answer holds a credential.
+        scope: what is known before the handler runs.
+        is_wanted: of a further access: whether a request needs it before the handler runs.
     """
 
     full_name: str
@@ -147,6 +178,32 @@ class Rule:
     change: ChangeKind | None = None
     services: frozenset[Service] = frozenset()
     issues_credential: bool = False
+    scope: Scope = Scope.OPEN
+    is_wanted: Callable[[object], object] = bool
+
+    @cached_property
+    def before(self) -> tuple[Rule, ...]:
+        """The further accesses that may have to be checked before the handler runs."""
+        return tuple(each for each in self.also.values() if each.is_wanted is not _never)
+
+    @cached_property
+    def repository_of(self) -> Callable[[object], str]:
+        """Returns the name of the repository in a request, for the scope REPOSITORY."""
+        return attrgetter(self.resource.names[0])
+
+    @cached_property
+    def branch_of(self) -> Callable[[object], str]:
+        """Returns the name of the branch that a request changes; an empty name if the resource names none."""
+        names = [name for name in self.resource.names if name.rpartition(".")[2] == _BRANCH]
+        return attrgetter(names[0]) if names else _nothing
+
+    @cached_property
+    def kind(self) -> ChangeKind | None:
+        """The kind of change that the rules of a repository decide about; None if it changes nothing."""
+        if self.read_only:
+            return None
+        # An rpc that changes something and states no kind of change: a read-only repository blocks it.
+        return self.change or ChangeKind.OTHER
 
     @property
     def name(self) -> str:
@@ -191,13 +248,13 @@ def rules_of(service: ServiceDescriptor) -> Mapping[str, Rule]:
         options = method.GetOptions()
         if method.name != OPERATE:
             read_only = options.idempotency_level == MethodOptions.NO_SIDE_EFFECTS
-            rule = _option(options, rule_pb2.rule)
+            rule = rule_in(options, rule_pb2.rule)
             add(method.name, method.full_name, rule, read_only, method.input_type)
             continue
-        if _option(options, rule_pb2.rule).ByteSize():
+        if rule_in(options, rule_pb2.rule).ByteSize():
             wrong.append(f"{method.full_name}: its operations have rules, not the stream")
         for field in operations_of(method).oneofs_by_name[OPERATION].fields:
-            rule = _option(field.GetOptions(), rule_pb2.operation_rule)
+            rule = rule_in(field.GetOptions(), rule_pb2.operation_rule)
             assert field.message_type is not None, "an operation is a message"
             full_name = f"{method.full_name}.{field.name}"
             add(field.name, full_name, rule, rule.no_side_effects, field.message_type)
@@ -213,7 +270,7 @@ def operations_of(stream: MethodDescriptor) -> Descriptor:
     return message
 
 
-def _option(options: Message, extension: FieldDescriptor) -> rule_pb2.Rule:
+def rule_in(options: Message, extension: FieldDescriptor) -> rule_pb2.Rule:
     """Returns the rule in a descriptor's options; an empty rule if there is none."""
     # The stubs of generated code do not state which message an extension extends.
     found: object = options.Extensions[
@@ -231,6 +288,7 @@ def _rule(full_name: str, rule: rule_pb2.Rule, *, read_only: bool) -> Rule:
             Resource(access.resource),
             read_only,
             MappingProxyType({}),
+            is_wanted=_wanted(access),
         )
         for access in rule.also
     }
@@ -247,7 +305,39 @@ def _rule(full_name: str, rule: rule_pb2.Rule, *, read_only: bool) -> Rule:
         change,
         frozenset(Service(name) for name in rule.services),
         rule.issues_credential,
+        scope_of(rule),
     )
+
+
+def scope_of(rule: rule_pb2.Rule) -> Scope:
+    """Returns what is known before the handler of an rpc with this rule runs."""
+    if not rule.action:
+        return Scope.OPEN
+    if rule.decided_by_handler:
+        return Scope.HANDLER
+    names = Resource(rule.resource).names
+    is_of_repository = bool(names) and names[0].rpartition(".")[2] == _REPOSITORY
+    if is_of_repository and not rule.repository_may_be_missing:
+        return Scope.REPOSITORY
+    return Scope.RESOURCE
+
+
+def _wanted(access: rule_pb2.Access) -> Callable[[object], object]:
+    if access.when == _ASKED:
+        return _never
+    return attrgetter(access.when) if access.when else _always
+
+
+def _always(_request: object) -> bool:
+    return True
+
+
+def _never(_request: object) -> bool:
+    return False
+
+
+def _nothing(_request: object) -> str:
+    return ""
 
 
 def _problems(rule: rule_pb2.Rule, request: Descriptor) -> list[str]:
@@ -272,11 +362,25 @@ def _problems(rule: rule_pb2.Rule, request: Descriptor) -> list[str]:
             problems.append(f"{access.action!r} is not an action of tarn.core.access.actions")
         if not access.resource:
             problems.append("no resource")
+        is_asked = rule.decided_by_handler or getattr(access, "when", "") == _ASKED
         problems += [
             f"{{{name}}} is not a field of {request.name}"
             for name in Resource(access.resource).names
-            if "." not in name and name not in request.fields_by_name
+            if not ("." in name and is_asked) and not _is_field(request, name)
         ]
+    problems += [
+        f"{access.when!r} is not a field of {request.name}"
+        for access in rule.also
+        if access.when not in ("", _ASKED) and not _is_field(request, access.when)
+    ]
     if len({access.name for access in rule.also}) < len(rule.also):
         problems.append("two further accesses have the same name")
     return problems
+
+
+def _is_field(message: Descriptor, path: str) -> bool:
+    """Whether a path such as `merge.branch_id` leads to a field of a message or of the messages in it."""
+    name, _, rest = path.partition(".")
+    if (field := message.fields_by_name.get(name)) is None:
+        return False
+    return not rest or (field.message_type is not None and _is_field(field.message_type, rest))

@@ -11,6 +11,7 @@ from tarn.aio.task_set import TaskSet
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.compactions import CompactionClient
+from tarn.client.permits import AccessGate
 from tarn.client.service_calls import ServiceCalls
 from tarn.client.staging_events import StagingEventClient
 from tarn.core.access.service import Service
@@ -82,13 +83,9 @@ class CompactorApplication:
             rng=rng,
             meters=meters,
         )
-        service = CompactorService(
-            access, self.counts, self.sensor, self.compactor, self.pauses, clock
-        )
+        service = CompactorService(self.counts, self.sensor, self.compactor, self.pauses, clock)
         register_staging(meters, self.counts, clock)
-        self.endpoints: Sequence[Endpoint] = (
-            compactor_service(service, access.grant, access.accepts),
-        )
+        self.endpoints: Sequence[Endpoint] = (compactor_service(service, AccessGate(access)),)
 
     async def __aenter__(self) -> Self:
         """Starts; does not wait for graveler or auth."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tarn.client.access import Access
+from tarn.client.permits import Permit
 from tarn.core.clock import Clock
-from tarn.rpc.rules import rules_of
-from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import page_size
 from tarn_compactor.compactor import Compactor, Work
 from tarn_compactor.counts import BranchKey, Counts
@@ -18,7 +16,6 @@ from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
 
 __all__ = ["CompactorService"]
 
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["CompactorService"])
 
 _PAUSE_SECONDS = 3600
 _BRANCHES_DEFAULT = 100
@@ -30,14 +27,12 @@ class CompactorService:
 
     def __init__(
         self,
-        access: Access,
         counts: Counts,
         sensor: Sensor,
         compactor: Compactor,
         pauses: Pauses,
         clock: Clock,
     ) -> None:
-        self._access = access
         self._counts = counts
         self._sensor = sensor
         self._compactor = compactor
@@ -45,10 +40,9 @@ class CompactorService:
         self._clock = clock
 
     async def GetCompactorStatus(
-        self, request: pb.GetCompactorStatusRequest, call: Call
+        self, request: pb.GetCompactorStatusRequest, permit: Permit
     ) -> pb.GetCompactorStatusResponse:
         """Returns the state of the compactor: its replicas, its branches and its work."""
-        await self._check("GetCompactorStatus", request, call)
         limit = page_size(request.page_size, _BRANCHES_DEFAULT, _BRANCHES_MAX)
         now = self._clock.monotonic()
         views = {key: self._counts.view(key, now) for key in self._counts.known()}
@@ -77,7 +71,7 @@ class CompactorService:
             tombstones_removed=totals.tombstones,
             duration_ms=int(totals.seconds * 1000),
         )
-        if (pause := await self._pauses.read(call)) is not None:
+        if (pause := await self._pauses.read(permit.call)) is not None:
             answer.paused_by = pause.user_id
             answer.pause_start_time.CopyFrom(pause.start_time)
             if pause.HasField("end_time"):
@@ -85,27 +79,21 @@ class CompactorService:
         return answer
 
     async def PauseCompactor(
-        self, request: pb.PauseCompactorRequest, call: Call
+        self, request: pb.PauseCompactorRequest, permit: Permit
     ) -> pb.PauseCompactorResponse:
         """Has all compactors start no compaction for a while. Graveler checks the length, and stores the pause."""
-        await self._check("PauseCompactor", request, call)
         seconds = 0 if request.until_resumed else request.duration_s or _PAUSE_SECONDS
-        pause = await self._pauses.begin(call, seconds)
+        pause = await self._pauses.begin(permit.call, seconds)
         end = pause.end_time if pause.HasField("end_time") else None
         return pb.PauseCompactorResponse(pause_end_time=end)
 
     async def ResumeCompactor(
-        self, request: pb.ResumeCompactorRequest, call: Call
+        self, request: pb.ResumeCompactorRequest, permit: Permit
     ) -> pb.ResumeCompactorResponse:
         """Ends the pause of all compactors."""
-        await self._check("ResumeCompactor", request, call)
-        await self._pauses.end(call)
+        await self._pauses.end(permit.call)
         self._sensor.woken.set()
         return pb.ResumeCompactorResponse()
-
-    async def _check(self, name: str, request: object, call: Call) -> None:
-        rule = _RULES[name]
-        await self._access.check(call, rule.require_action(), rule.resource.of(request))
 
     def _branch(self, key: BranchKey, view: BranchView) -> pb.BranchStatus:
         work = self._compactor.work.get(key)

@@ -11,6 +11,7 @@ from tarn.aio.task_set import TaskSet
 from tarn.block.committed import Committed
 from tarn.block.port import BlockStore
 from tarn.client.access import Access
+from tarn.client.permits import AccessGate
 from tarn.core.clock import Clock, IdSource
 from tarn.core.levels import ALL_FEATURES, FeatureGate
 from tarn.kv.agreement import agree
@@ -35,7 +36,7 @@ from tarn_graveler.handlers.merges import MergeHandler
 from tarn_graveler.handlers.quotas import QuotaHandler
 from tarn_graveler.handlers.reflogs import ReflogHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler
-from tarn_graveler.handlers.requests import AccessGuard
+from tarn_graveler.handlers.requests import RepositoryRules
 from tarn_graveler.handlers.settings import SettingsHandler
 from tarn_graveler.handlers.staging_events import StagingEventHandler
 from tarn_graveler.handlers.tasks import TaskHandler
@@ -65,31 +66,27 @@ __all__ = ["GravelerApplication", "endpoints_of"]
 
 
 def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
-    """Returns the services of a replica; `access` checks every call first.
-
-    The operations of the stream are checked by their handler only, because each names one resource.
-    """
-    guard = AccessGuard(access, graveler.repositories, graveler.settings)
-    callers = access.grant, access.accepts
+    """Returns the services of a replica; `access` knows what their callers may do."""
+    gate = AccessGate(access, RepositoryRules(graveler.repositories, graveler.settings))
     return [
-        repository_service(RepositoryHandler(guard, graveler), *callers),
-        settings_service(SettingsHandler(guard, graveler), *callers),
-        quota_service(QuotaHandler(guard, graveler), *callers),
-        branch_service(BranchHandler(guard, graveler), *callers),
-        tag_service(TagHandler(guard, graveler), *callers),
-        commit_service(CommitHandler(guard, graveler), *callers),
-        diff_service(DiffHandler(guard, graveler), *callers),
-        merge_service(MergeHandler(guard, graveler), *callers),
-        reflog_service(ReflogHandler(guard, graveler), *callers),
-        task_service(TaskHandler(guard, graveler), *callers),
-        compaction_service(CompactionHandler(guard, graveler), *callers),
-        collection_service(CollectionHandler(guard, graveler), *callers),
-        erasure_service(ErasureHandler(guard, graveler), *callers),
-        entry_service(EntryHandler(guard, graveler), *callers),
-        upload_service(UploadHandler(guard, graveler), *callers),
-        link_service(LinkHandler(guard, graveler), *callers),
-        dump_service(DumpHandler(guard, graveler), *callers),
-        staging_event_service(StagingEventHandler(guard, graveler), *callers),
+        repository_service(RepositoryHandler(graveler), gate),
+        settings_service(SettingsHandler(graveler, access), gate),
+        quota_service(QuotaHandler(graveler), gate),
+        branch_service(BranchHandler(graveler), gate),
+        tag_service(TagHandler(graveler), gate),
+        commit_service(CommitHandler(graveler), gate),
+        diff_service(DiffHandler(graveler), gate),
+        merge_service(MergeHandler(graveler), gate),
+        reflog_service(ReflogHandler(graveler), gate),
+        task_service(TaskHandler(graveler), gate),
+        compaction_service(CompactionHandler(graveler), gate),
+        collection_service(CollectionHandler(graveler), gate),
+        erasure_service(ErasureHandler(graveler), gate),
+        entry_service(EntryHandler(graveler, access), gate),
+        upload_service(UploadHandler(graveler), gate),
+        link_service(LinkHandler(graveler), gate),
+        dump_service(DumpHandler(graveler), gate),
+        staging_event_service(StagingEventHandler(graveler), gate),
     ]
 
 

@@ -20,7 +20,6 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.auth_records import decode_user, encode_user
 from tarn.kv.keys import AuthKeys
 from tarn_auth.authorizer import CACHE_TTL_S, GRANT_TTL_MS, TOKEN_LIFE_US, signing_key
-from tarn_proto.auth.v1 import authorization_service_pb2 as pb
 
 if TYPE_CHECKING:
     from tests.unit.auth.conftest import World
@@ -164,9 +163,3 @@ async def test_a_role_that_this_version_does_not_know_allows_nothing(ready: Worl
     scope = (bob.credential.access_key_id, ready.day(), *REGION)
     grant = (await ready.replica().authorize_key(ready.call(), *scope)).grant
     assert not grant.allows(Action.READ_REPO, "repository/lake")
-
-
-async def test_an_empty_operation_is_unimplemented(ready: World) -> None:
-    service = pb.DESCRIPTOR.services_by_name["AuthorizationService"]
-    work = ready.transports[0].operate(service, pb.Operation(), ready.call(), read_only=True)
-    assert await refused(work) is Reason.NOT_IMPLEMENTED

@@ -48,10 +48,10 @@ class Recorder:
         return self.answer(f"{service.name}/{method}")
 
     async def operate(
-        self, _service: ServiceDescriptor, operation: Message, _call: Call, *, read_only: bool
+        self, _service: ServiceDescriptor, operation: str, request: Message, _call: Call
     ) -> Message:
-        self.requests.append((f"read_only={read_only}", operation))
-        return self.answer("operate")
+        self.requests.append((operation, request))
+        return self.answer(operation)
 
     async def close(self) -> None:
         return
@@ -110,15 +110,13 @@ async def test_errors_of_graveler_pass(toy: tuple[Toy, GravelerClient]) -> None:
         assert (await failure(work)).reason is Reason.ENTRY_NOT_FOUND
 
 
-async def test_only_lookups_are_read_only() -> None:
-    results = iter(
-        [
-            pb.OperationResult(lookup=pb.LookupResult()),
-            pb.OperationResult(stage=pb.StageResult()),
-            pb.OperationResult(unstage=pb.UnstageResult()),
-        ]
-    )
-    recorder = Recorder(lambda _: next(results))
+async def test_each_write_and_read_is_an_operation_of_its_own() -> None:
+    answers: dict[str, Message] = {
+        "lookup": pb.LookupResult(),
+        "stage": pb.StageResult(),
+        "unstage": pb.UnstageResult(),
+    }
+    recorder = Recorder(answers.__getitem__)
     client = GravelerClient(recorder)
     await client.lookup(call_in(), "repo", "main~1", "a")
     await client.stage(call_in(), "repo", "uid", "main", "b", b"packed")
@@ -128,20 +126,14 @@ async def test_only_lookups_are_read_only() -> None:
         repository_id="repo", instance_uid="uid", branch_id="main", path="b", entry=b"packed"
     )
     assert recorder.requests == [
-        (
-            "read_only=True",
-            pb.Operation(lookup=pb.Lookup(repository_id="repo", ref="main~1", path="a")),
-        ),
-        ("read_only=False", pb.Operation(stage=stage)),
-        (
-            "read_only=False",
-            pb.Operation(unstage=pb.Unstage(repository_id="repo", branch_id="main", path="c")),
-        ),
+        ("lookup", pb.Lookup(repository_id="repo", ref="main~1", path="a")),
+        ("stage", stage),
+        ("unstage", pb.Unstage(repository_id="repo", branch_id="main", path="c")),
     ]
 
 
 async def test_result_of_another_kind_acknowledges_nothing() -> None:
-    client = GravelerClient(Recorder(lambda _: pb.OperationResult(lookup=pb.LookupResult())))
+    client = GravelerClient(Recorder(lambda _: pb.LookupResult()))
     error = await failure(client.stage(call_in(), "repo", "uid", "main", "a", b"packed"))
     assert error.kind is Kind.INTERNAL
 

@@ -135,7 +135,7 @@ class Recorder:
         raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "recorded")
 
     async def operate(
-        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+        self, service: ServiceDescriptor, operation: str, request: Message, call: Call
     ) -> Message:
         raise NotImplementedError
 

@@ -129,32 +129,32 @@ class FakeGraveler:
 
     # EntryService
 
-    async def operate(self, operation: entry_pb.Operation, call: Call) -> entry_pb.OperationResult:
-        name = operation.WhichOneof("operation")
-        assert name is not None
-        self._enter(name, call)
-        if name == "lookup":
-            request = operation.lookup
-            packed = self._ref(request.repository_id, request.ref).get(parse_path(request.path))
-            if packed is None:
-                raise error_of(Kind.NOT_FOUND, Reason.ENTRY_NOT_FOUND)
-            namespace = self._repo(request.repository_id).namespace
-            found = entry_pb.LookupResult(entry=packed, storage_namespace=namespace)
-            found.may_be_shared = request.is_copy_source and not self.is_old_version
-            return entry_pb.OperationResult(lookup=found)
-        if name == "stage":
-            put = operation.stage
-            if self._repo(put.repository_id).instance_uid != put.instance_uid:
-                raise error_of(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND)
-            branch = self._branch(put.repository_id, put.branch_id)
-            self.staged.append(put)
-            is_repeat = _judge(put.condition, put.path, branch, put.entry)
-            if not is_repeat:
-                branch[put.path] = put.entry
-            return entry_pb.OperationResult(stage=entry_pb.StageResult(is_repeat=is_repeat))
-        gone = operation.unstage
-        self._branch(gone.repository_id, gone.branch_id).pop(gone.path, None)
-        return entry_pb.OperationResult(unstage=entry_pb.UnstageResult())
+    async def lookup(self, request: entry_pb.Lookup, call: Call) -> entry_pb.LookupResult:
+        self._enter("lookup", call)
+        packed = self._ref(request.repository_id, request.ref).get(parse_path(request.path))
+        if packed is None:
+            raise error_of(Kind.NOT_FOUND, Reason.ENTRY_NOT_FOUND)
+        return entry_pb.LookupResult(
+            entry=packed,
+            storage_namespace=self._repo(request.repository_id).namespace,
+            may_be_shared=request.is_copy_source and not self.is_old_version,
+        )
+
+    async def stage(self, request: entry_pb.Stage, call: Call) -> entry_pb.StageResult:
+        self._enter("stage", call)
+        if self._repo(request.repository_id).instance_uid != request.instance_uid:
+            raise error_of(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND)
+        branch = self._branch(request.repository_id, request.branch_id)
+        self.staged.append(request)
+        is_repeat = _judge(request.condition, request.path, branch, request.entry)
+        if not is_repeat:
+            branch[request.path] = request.entry
+        return entry_pb.StageResult(is_repeat=is_repeat)
+
+    async def unstage(self, request: entry_pb.Unstage, call: Call) -> entry_pb.UnstageResult:
+        self._enter("unstage", call)
+        self._branch(request.repository_id, request.branch_id).pop(request.path, None)
+        return entry_pb.UnstageResult()
 
     async def ListEntries(
         self, request: entry_pb.ListEntriesRequest, call: Call
@@ -398,13 +398,21 @@ class FakeGraveler:
 class FakeAuth:
     """AuthorizationService for the keys of `SECRETS`, and for the gateway as a service."""
 
-    async def operate(self, operation: auth_pb.Operation, call: Call) -> auth_pb.OperationResult:
-        if operation.HasField("authorize_service"):
-            name = operation.authorize_service.service
-            grant = caller_pb2.Grant(user_id=name, caller_token=f"t1.{name}", ttl_ms=60_000)
-            service = auth_pb.AuthorizeServiceResult(grant=grant)
-            return auth_pb.OperationResult(authorize_service=service)
-        request = operation.authorize_key
+    async def authorize_service(
+        self, request: auth_pb.AuthorizeService, call: Call
+    ) -> auth_pb.AuthorizeServiceResult:
+        name = request.service
+        grant = caller_pb2.Grant(user_id=name, caller_token=f"t1.{name}", ttl_ms=60_000)
+        return auth_pb.AuthorizeServiceResult(grant=grant)
+
+    async def authorize_token(
+        self, request: auth_pb.AuthorizeToken, call: Call
+    ) -> auth_pb.AuthorizeTokenResult:
+        raise AssertionError("the gateway never asks this")
+
+    async def authorize_key(
+        self, request: auth_pb.AuthorizeKey, call: Call
+    ) -> auth_pb.AuthorizeKeyResult:
         secret = SECRETS.get(request.access_key_id)
         if secret is None:
             raise error_of(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND)
@@ -423,8 +431,7 @@ class FakeAuth:
             caller_token=f"token-of-{request.access_key_id}",
             ttl_ms=60_000,
         )
-        result = auth_pb.AuthorizeKeyResult(signing_key=key, grant=grant)
-        return auth_pb.OperationResult(authorize_key=result)
+        return auth_pb.AuthorizeKeyResult(signing_key=key, grant=grant)
 
 
 def _page(wanted: PageRequest, rows: Sequence[tuple[str, bytes]]) -> Page:

@@ -138,8 +138,7 @@ def requests(service: Service) -> Iterator[tuple[Descriptor, Callable[[Message, 
     for field in entry_service_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields:
 
         def operate(request: Message, call: Call, name: str = field.name) -> Any:
-            operation = entry_service_pb2.Operation(**{name: request})  # type: ignore[arg-type]
-            return service.transport.operate(stream, operation, call, read_only=False)
+            return service.transport.operate(stream, name, request, call)
 
         yield cast("Descriptor", field.message_type), operate
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
-
 import pytest
 from lake import DELAY, MAIN, Lake, entry
+from permits import permit_for
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import day_of_upload
@@ -15,10 +14,6 @@ from tarn_graveler.handlers.repositories import RepositoryHandler
 from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.graveler.v1 import repository_service_pb2 as repositories
 from tarn_proto.store.v1 import graveler_pb2 as pb
-
-if TYPE_CHECKING:
-    from tarn.rpc.wire.call import Call
-    from tarn_graveler.handlers.requests import AccessGuard
 
 DAY = 86_400.0
 MANIFEST = bytes(32)
@@ -188,21 +183,11 @@ async def test_an_unknown_upload_id_is_not_found(lake: Lake, upload_id: str) -> 
     assert not await is_known(lake, upload_id)
 
 
-class OpenGuard:
-    """Admits every caller."""
-
-    async def enter(self, *_: object) -> None:
-        return None
-
-    async def allow(self, *_: object) -> None:
-        return None
-
-
 async def test_a_deleted_repository_takes_its_uploads_along(lake: Lake) -> None:
     upload_id = await begin(lake, "a")
-    handler = RepositoryHandler(cast("AccessGuard", OpenGuard()), lake.graveler)
+    handler = RepositoryHandler(lake.graveler)
     request = repositories.DeleteRepositoryRequest(repository_id="lake")
-    await handler.DeleteRepository(request, cast("Call", None))
+    await handler.DeleteRepository(request, permit_for(request, lake.repository))
     await lake.drop_everything_removed()
     assert await lake.kv.scan(day_of(lake, upload_id), b"", None, 9) == []
 

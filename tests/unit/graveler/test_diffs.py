@@ -8,8 +8,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from graveler_service import OpenGuard, Service, reason_of
+from graveler_service import Service, reason_of
 from lake import Lake
+from permits import permit_for
 from recursive_merge import UNDECIDED, RecursiveMerge
 
 from tarn.block import differences
@@ -18,7 +19,6 @@ from tarn.core.commit import Commit
 from tarn.core.entry import unpack
 from tarn.core.errors import Reason
 from tarn.core.ids import BranchId
-from tarn.rpc.wire.call import Call
 from tarn_cli.conflicts import conflict_lines, conflict_record
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.handlers.commits import CommitHandler
@@ -448,13 +448,13 @@ async def test_unrelated_histories_differ_in_every_path_of_the_right_one(lake: L
         await lake.put(path, 2, other.branch_id)
     request = CommitRequest("ann", "unrelated")
     right = (await lake.graveler.committing.commit(other, request)).commit_id
-    handler = CommitHandler(OpenGuard(lake.graveler.repositories), lake.graveler)
+    handler = CommitHandler(lake.graveler)
     message = commit_pb.DiffRefsRequest(
         repository_id="lake", left_ref=left, right_ref=right, from_merge_base=True, page_size=2
     )
     paths: list[str] = []
     while True:
-        page = await handler.DiffRefs(message, Call("test", "", 1e9))
+        page = await handler.DiffRefs(message, permit_for(message, lake.repository))
         assert (page.left_commit_id, page.right_commit_id) == ("", right)
         assert set(page.left_entries) == {b""}
         paths += page.paths

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from graveler_service import OpenGuard, Service, reason_of, running_service
+from graveler_service import Service, reason_of, running_service
 from lake import Lake, Running, reached
 from lake_rules import protect
+from permits import permit_for
 
 from tarn.core.branch_expiry import expiry_in
 from tarn.core.errors import Kind, Reason, TarnError
@@ -19,7 +20,6 @@ from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, OutcomeUnknownError, Partition
-from tarn.rpc.wire.call import Call
 from tarn_graveler.branch.default_branch import DefaultBranch
 from tarn_graveler.handlers.branches import BranchHandler
 from tarn_graveler.records.branches import BranchName
@@ -206,12 +206,14 @@ async def test_a_branch_that_is_protected_or_read_only_stays_until_it_is_not(
 async def test_an_end_is_set_only_at_a_level_that_knows_it(lake: Lake) -> None:
     """Release 0.9.0 would take the row of the drop list for a partition, and drop the field of the record."""
     graveler = replace(lake.graveler, features=FeatureGate.at(LEVEL_FIRST))
-    handler = BranchHandler(OpenGuard(graveler.repositories), graveler)
-    call, day = Call("test", "", 1e9), Duration(seconds=DAY)
+    handler = BranchHandler(graveler)
+    day = Duration(seconds=DAY)
     new = pb.CreateBranchRequest(repository_id="lake", branch_id="dev", time_to_live=day)
     old = pb.SetBranchExpiryRequest(repository_id="lake", branch_id="main", time_to_live=day)
-    assert await reason_of(handler.CreateBranch(new, call)) is Reason.FEATURE_LEVEL
-    assert await reason_of(handler.SetBranchExpiry(old, call)) is Reason.FEATURE_LEVEL
+    created = handler.CreateBranch(new, permit_for(new, lake.repository))
+    assert await reason_of(created) is Reason.FEATURE_LEVEL
+    changed = handler.SetBranchExpiry(old, permit_for(old, lake.repository))
+    assert await reason_of(changed) is Reason.FEATURE_LEVEL
     assert not await exists(lake)
 
 

@@ -7,15 +7,14 @@ everything is in commit X".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
 
 import pytest
 from lake import MAIN, Lake, Running, entry, keep_tokens, reached
+from permits import permit_for
 
-from tarn.core.access.policy import Grant, compile_policy
 from tarn.core.branch import seal
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import CommitId, UserId
+from tarn.core.ids import CommitId
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, Predicate, Versioned
 from tarn.kv.records import decode_branch
 from tarn_graveler.assembly import GravelerSettings
@@ -25,34 +24,9 @@ from tarn_graveler.handlers.branches import BranchHandler
 from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 
-if TYPE_CHECKING:
-    from tarn.kv.records import Repository
-    from tarn.rpc.wire.call import Call
-    from tarn_graveler.handlers.requests import AccessGuard
-
 
 def refused() -> TarnError:
     return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "refused")
-
-
-class OpenGuard:
-    """Lets everybody in."""
-
-    def __init__(self, repository: Repository) -> None:
-        self._repository = repository
-
-    async def enter(self, *_: object) -> None:
-        return None
-
-    async def allow(self, *_: object) -> None:
-        return None
-
-    async def enter_repository(self, *_: object, **__: object) -> tuple[Repository, Grant]:
-        return self._repository, Grant(UserId("ann"), compile_policy(()), "", 1000)
-
-
-def guard(lake: Lake) -> AccessGuard:
-    return cast("AccessGuard", OpenGuard(lake.repository))
 
 
 def refuse_rows_after_first(lake: Lake, key: bytes) -> None:
@@ -286,4 +260,6 @@ async def move_back(
         expected_commit_id=expected,
         force=force,
     )
-    return await BranchHandler(guard(lake), lake.graveler).MoveBranch(request, cast("Call", None))
+    return await BranchHandler(lake.graveler).MoveBranch(
+        request, permit_for(request, lake.repository)
+    )

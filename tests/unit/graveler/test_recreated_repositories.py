@@ -4,41 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import cast
 
 import pytest
 from lake import MAIN, Lake, create_repository
 from lake_merges import head, refused
+from permits import permit_for
 
-from tarn.core.access.policy import Grant, compile_policy
 from tarn.core.errors import Reason
-from tarn.core.ids import TagId, UserId
+from tarn.core.ids import TagId
 from tarn.kv.records import Repository
-from tarn.rpc.wire.call import Call
 from tarn_graveler.handlers.repositories import RepositoryHandler
-from tarn_graveler.handlers.requests import AccessGuard
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 
 V1 = TagId("v1")
 CACHE_SECONDS = 5.0
 
 
-class OpenGuard:
-    """Admits every caller."""
-
-    async def enter(self, *_: object) -> Grant:
-        return Grant(UserId("ann"), compile_policy(()), "", 1000)
-
-    async def allow(self, *_: object) -> None:
-        return None
-
-
 async def again(lake: Lake) -> Lake:
     """Deletes the repository and creates it again, with other contents."""
-    handler = RepositoryHandler(cast("AccessGuard", OpenGuard()), lake.graveler)
-    await handler.DeleteRepository(
-        pb.DeleteRepositoryRequest(repository_id="lake"), cast("Call", None)
-    )
+    handler = RepositoryHandler(lake.graveler)
+    request = pb.DeleteRepositoryRequest(repository_id="lake")
+    await handler.DeleteRepository(request, permit_for(request, lake.repository))
     return await fill(
         replace(lake, repository=await create_repository(lake.graveler, "lake")), size=2
     )

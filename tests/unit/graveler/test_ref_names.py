@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graveler_service import OpenGuard
 from lake import Lake, Replicas, Running, create_repository, keep_tokens, reached
 from late_kv import LateKv
+from permits import permit_for
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TagId
@@ -20,7 +20,6 @@ from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError, Partition, Predicate
 from tarn.kv.records import decode_branch, decode_tag
-from tarn.rpc.wire.call import Call
 from tarn.testing.clock import RestlessClock
 from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.handlers.branches import BranchHandler
@@ -280,9 +279,9 @@ async def test_the_row_of_a_name_goes_with_its_ref_and_only_with_it(lake: Lake) 
     await lake.graveler.tags.delete(lake.repository, NAME)
     assert not await is_named()
     await branch(lake)
-    handler = BranchHandler(OpenGuard(lake.graveler.repositories), lake.graveler)
+    handler = BranchHandler(lake.graveler)
     request = pb.DeleteBranchRequest(repository_id="lake", branch_id=NAME)
-    await handler.DeleteBranch(request, Call("test", "", 1e9))
+    await handler.DeleteBranch(request, permit_for(request, lake.repository))
     assert not await is_named()
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from graveler_service import OpenGuard, Service, reason_of
+from graveler_service import Service, reason_of
 from lake import MAIN, Lake, Replicas, Running, create_repository, reached
 from late_kv import LateKv
+from permits import permit_for
 
 from tarn.block.committed import Committed
 from tarn.core.errors import Kind, Reason, TarnError
@@ -22,7 +23,6 @@ from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import ListingKv, OutcomeUnknownError, Partition
 from tarn.kv.records import decode_repository
-from tarn.rpc.wire.call import Call
 from tarn.testing.clock import RestlessClock
 from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.assembly import Graveler
@@ -215,9 +215,9 @@ async def test_a_creation_whose_first_commit_is_in_doubt_gives_name_and_namespac
     lake: Lake, other: Lake, applied: bool
 ) -> None:
     async def make(by: Lake) -> None:
-        handler = RepositoryHandler(OpenGuard(by.graveler.repositories), by.graveler)
+        handler = RepositoryHandler(by.graveler)
         request = pb.CreateRepositoryRequest(repository_id=NEW, storage_namespace=HERE)
-        await handler.CreateRepository(request, Call("test", "", 1e9))
+        await handler.CreateRepository(request, permit_for(request, by.repository))
 
     lake.kv.lose("set_many", applied=applied)
     assert (await refusal(make(lake))).kind is Kind.UNAVAILABLE
@@ -241,9 +241,9 @@ async def test_another_life_of_a_repository_is_not_removed(lake: Lake) -> None:
 
 
 async def delete(lake: Lake) -> None:
-    handler = RepositoryHandler(OpenGuard(lake.graveler.repositories), lake.graveler)
+    handler = RepositoryHandler(lake.graveler)
     request = pb.DeleteRepositoryRequest(repository_id="lake")
-    await handler.DeleteRepository(request, Call("test", "", 1e9))
+    await handler.DeleteRepository(request, permit_for(request, lake.repository))
 
 
 async def fill(lake: Lake) -> set[str]:

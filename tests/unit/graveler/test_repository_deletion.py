@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
 
 import pytest
 from lake import Lake, Replicas, Running, entry
+from permits import permit_for
 
-from tarn.core.access.policy import Grant, compile_policy
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import pack, unpack
 from tarn.core.errors import Reason, TarnError
-from tarn.core.ids import BranchId, CommitId, UserId
+from tarn.core.ids import BranchId, CommitId
 from tarn.kv.mem import MemKv
 from tarn_graveler.handlers.branches import BranchHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler
@@ -21,46 +20,20 @@ from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.graveler.v1 import branch_service_pb2 as branches
 from tarn_proto.graveler.v1 import repository_service_pb2 as repositories
 
-if TYPE_CHECKING:
-    from tarn.kv.records import Repository
-    from tarn.rpc.wire.call import Call
-    from tarn_graveler.handlers.requests import AccessGuard
-
 LIMIT_SECONDS = 5.0
 DEV = BranchId("dev")
-CALL = cast("Call", None)
-
-
-class OpenGuard:
-    """Admits every caller."""
-
-    def __init__(self, repository: Repository) -> None:
-        self._repository = repository
-
-    async def enter(self, *_: object) -> None:
-        return None
-
-    async def allow(self, *_: object) -> None:
-        return None
-
-    async def enter_repository(self, *_: object, **__: object) -> tuple[Repository, Grant]:
-        return self._repository, Grant(UserId("ann"), compile_policy(()), "", 1000)
-
-
-def guard(lake: Lake) -> AccessGuard:
-    return cast("AccessGuard", OpenGuard(lake.repository))
 
 
 async def delete_repository(lake: Lake) -> None:
-    handler = RepositoryHandler(guard(lake), lake.graveler)
+    handler = RepositoryHandler(lake.graveler)
     request = repositories.DeleteRepositoryRequest(repository_id="lake")
-    await handler.DeleteRepository(request, CALL)
+    await handler.DeleteRepository(request, permit_for(request, lake.repository))
 
 
 async def delete_branch(lake: Lake, branch_id: str) -> None:
-    handler = BranchHandler(guard(lake), lake.graveler)
+    handler = BranchHandler(lake.graveler)
     request = branches.DeleteBranchRequest(repository_id="lake", branch_id=branch_id)
-    await handler.DeleteBranch(request, CALL)
+    await handler.DeleteBranch(request, permit_for(request, lake.repository))
 
 
 async def head(lake: Lake) -> CommitId:

@@ -157,10 +157,8 @@ async def send(service: Service, of: ServiceDescriptor, name: str, **more: Any) 
         message = operations_of(of.methods_by_name[OPERATE])
         field = message.fields_by_name.get(name)
         if field is not None:
-            operation = GetMessageClass(message)(
-                **{name: request_of(cast("Descriptor", field.message_type), **more)}
-            )
-            return await service.transport.operate(of, operation, service.admin, read_only=False)
+            request = request_of(cast("Descriptor", field.message_type), **more)
+            return await service.transport.operate(of, name, request, service.admin)
     request = request_of(of.methods_by_name[name].input_type, **more)
     return await service.transport.unary(of, name, request, service.admin)
 

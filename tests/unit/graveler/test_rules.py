@@ -11,7 +11,6 @@ from graveler_service import Service, reason_of
 from lake import Replicas, Running, create_repository, entry, reached
 from lake_rules import ALL, NUMBERS, WRITE, protect, with_dev
 
-from tarn.client.access import Access
 from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant, Policy
 from tarn.core.change_kind import PROTECTABLE, ChangeKind
@@ -21,7 +20,7 @@ from tarn.core.ids import UserId
 from tarn.core.rules import Rules, Settings
 from tarn.kv.keys import RepositoryKeys
 from tarn.rpc.rules import OPERATE, Resource, Rule, rules_of
-from tarn_graveler.handlers.requests import AccessGuard
+from tarn_graveler.handlers.requests import RepositoryRules
 from tarn_graveler.records.settings import RULES_CACHE_SECONDS
 from tarn_proto.graveler.v1 import entry_service_pb2
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
@@ -81,8 +80,7 @@ async def ask(service: Service, method: MethodDescriptor, rule: Rule, **fields: 
         return
     field = rule.name.rpartition(".")[2]
     body = message(entry_service_pb2.Operation.DESCRIPTOR.fields_by_name[field].message_type)
-    operation = entry_service_pb2.Operation(**{field: body})
-    await service.transport.operate(service_of, operation, service.admin, read_only=False)
+    await service.transport.operate(service_of, field, body, service.admin)
 
 
 async def refusals(
@@ -149,15 +147,15 @@ async def test_an_rpc_without_a_kind_of_change_is_blocked_by_a_read_only_reposit
 ) -> None:
     async with replicas.replica() as graveler:
         repository = await create_repository(graveler, "pond")
-        guard = AccessGuard(
-            Access(service.auth, replicas.clock), graveler.repositories, graveler.settings
-        )
-        rule = Rule("tarn.graveler.v1.S.New", Action.WRITE_REPO, Resource("x"), False, {})
+        rules = RepositoryRules(graveler.repositories, graveler.settings)
+        resource = Resource("repository/{repository_id}")
+        rule = Rule("tarn.graveler.v1.S.New", Action.WRITE_REPO, resource, False, {})
         grant = Grant(UserId("ann"), Policy(()), "", 1000)
-        await guard.allow(rule, repository, "main", grant)
+        request = pb.SetMetadataRequest(repository_id="pond")
+        assert await rules.enter(rule, request, grant) == repository
         read_only = Settings(Rules(is_read_only=True))
         await graveler.settings.change(repository, "", lambda _: read_only)
-        refused = guard.allow(rule, repository, "main", grant)
+        refused = rules.enter(rule, request, grant)
         assert await reason_of(refused) is Reason.REPOSITORY_READ_ONLY
 
 

@@ -10,8 +10,7 @@ from lake import entry
 
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import pack, unpack
-from tarn.core.errors import Kind, Reason, TarnError
-from tarn_proto.graveler.v1 import entry_service_pb2 as entries
+from tarn.core.errors import Reason
 from tarn_proto.graveler.v1 import upload_service_pb2 as uploads
 
 HASH = bytes(32)
@@ -64,15 +63,6 @@ async def test_a_tag_takes_no_write_of_any_kind(service: Service) -> None:
     ):
         assert await reason_of(work) is Reason.BRANCH_NOT_FOUND
     assert await service.size("v1", "a") == 1
-
-
-async def test_an_empty_operation_is_refused(service: Service) -> None:
-    descriptor = entries.DESCRIPTOR.services_by_name["EntryService"]
-    with pytest.raises(TarnError) as raised:
-        await service.transport.operate(
-            descriptor, entries.Operation(), service.admin, read_only=True
-        )
-    assert raised.value.kind is Kind.UNIMPLEMENTED
 
 
 async def test_a_delimiter_has_at_most_1024_bytes(service: Service) -> None:

@@ -6,38 +6,19 @@ from functools import partial
 
 from graveler_service import Service, reason_of
 from lake import Lake
+from permits import permit_for
 
 from tarn.client.commits import ChangesPage
-from tarn.core.access.policy import Grant, Policy
 from tarn.core.entry import ENTRY_BYTES_MAX, pack, unpack
 from tarn.core.entry_check import HEADER_BYTES_MAX
 from tarn.core.errors import Reason
-from tarn.core.ids import PATH_BYTES_MAX, CommitId, UserId
+from tarn.core.ids import PATH_BYTES_MAX, CommitId
 from tarn.core.listing.diff import DiffPage
-from tarn.kv.records import Repository
-from tarn.rpc.rules import Rule
-from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.metadata import CHANNEL_OPTIONS
 from tarn_graveler.handlers.commits import CommitHandler
-from tarn_graveler.handlers.requests import AccessGuard, RepositoryRequest
 from tarn_graveler.views.diffing import Diffing, UncommittedPage
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 from tarn_proto.graveler.v1 import entry_service_pb2
-
-
-class OpenGuard(AccessGuard):
-    """Allows every caller everything in one repository."""
-
-    def __init__(self, repository: Repository) -> None:
-        self._repository = repository
-
-    async def enter(self, call: Call, rule: Rule, resource: str) -> Grant:
-        return Grant(UserId("ann"), Policy(()), "", 1000)
-
-    async def enter_repository(
-        self, call: Call, rule: Rule, request: RepositoryRequest, *, also: str = ""
-    ) -> tuple[Repository, Grant]:
-        return self._repository, await self.enter(call, rule, "")
 
 
 class RecordedPages(Diffing):
@@ -56,15 +37,15 @@ class RecordedPages(Diffing):
 
 
 async def test_pages_of_differences_have_a_default_and_a_limit(lake: Lake) -> None:
-    diffing, call = RecordedPages(), Call("test", "", 1e9)
-    handler = CommitHandler(OpenGuard(lake.repository), replace(lake.graveler, diffing=diffing))
+    diffing = RecordedPages()
+    handler = CommitHandler(replace(lake.graveler, diffing=diffing))
     for size in (0, 7, 1 << 30):
         refs = pb.DiffRefsRequest(
             repository_id="lake", left_ref="main", right_ref="main", page_size=size
         )
-        await handler.DiffRefs(refs, call)
+        await handler.DiffRefs(refs, permit_for(refs, lake.repository))
         branch = pb.DiffUncommittedRequest(repository_id="lake", branch_id="main", page_size=size)
-        await handler.DiffUncommitted(branch, call)
+        await handler.DiffUncommitted(branch, permit_for(branch, lake.repository))
     assert diffing.limits == [100, 100, 7, 7, 5000, 1000]
 
 

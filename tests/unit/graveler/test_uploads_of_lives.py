@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from graveler_service import OpenGuard, Service, reason_of, running_service
+from graveler_service import Service, reason_of, running_service
 from lake import MAIN, Lake, Running, entry, keep_tokens, reached
 from lake_links import Bucket, issue, link, written
 from lake_upload import Upload
+from permits import permit_for
 
 from tarn.core.errors import Reason
 from tarn.core.levels import ALL_FEATURES, LEVEL_FIRST, FeatureGate
 from tarn.kv.port import OutcomeUnknownError
-from tarn.rpc.wire.call import Call
 from tarn_graveler.handlers.uploads import UploadHandler
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 
@@ -158,11 +158,11 @@ async def test_the_life_is_recorded_only_at_a_level_that_knows_it(
     lake: Lake, features: FeatureGate, *, is_bound: bool
 ) -> None:
     graveler = replace(lake.graveler, features=features)
-    handler = UploadHandler(OpenGuard(graveler.repositories), graveler)
+    handler = UploadHandler(graveler)
     request = pb.CreateUploadRequest(
         repository_id="lake", branch_id=MAIN, path="k", template=entry(0)
     )
-    made = await handler.CreateUpload(request, Call("test", "", 1e9))
+    made = await handler.CreateUpload(request, permit_for(request, lake.repository))
     found = await graveler.uploads.get(lake.repository, made.upload.upload_id)
     life = (await graveler.branches.fresh(lake.main)).branch.incarnation
     assert found.record.branch_incarnation == (life if is_bound else b"")

@@ -149,6 +149,8 @@ async def test_log_ins_users_and_keys_are_recorded_without_their_secrets(
 def services() -> Iterator[ServiceDescriptor]:
     for package in (tarn_proto.graveler.v1, tarn_proto.auth.v1, tarn_proto.compactor.v1):
         for module in pkgutil.iter_modules(package.__path__):
+            if not module.name.endswith("_pb2"):
+                continue
             loaded = importlib.import_module(f"{package.__name__}.{module.name}")
             yield from loaded.DESCRIPTOR.services_by_name.values()
 

@@ -101,8 +101,8 @@ class CallLoop:
         """Raises the first failure."""
         while not self._is_stopped:
             await listed(self._transport)
-            for operation, read_only in ((lookup("a"), True), (stage("a"), False)):
-                await self._transport.operate(SERVICE, operation, call_in(), read_only=read_only)
+            await self._transport.operate(SERVICE, *lookup("a"), call_in())
+            await self._transport.operate(SERVICE, *stage("a"), call_in())
             self.count += 1
 
     async def goes_on(self) -> None:
@@ -130,9 +130,7 @@ async def test_an_authority_is_replaced_under_load(tmp_path: Path) -> None:
                 held = [
                     group.create_task(listed(transport, 30, f"wait-u{number}")),
                     group.create_task(
-                        transport.operate(
-                            SERVICE, stage(f"wait-s{number}"), call_in(30), read_only=False
-                        )
+                        transport.operate(SERVICE, *stage(f"wait-s{number}"), call_in(30))
                     ),
                 ]
                 await until(

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import Descriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from tarn.core.errors import Kind, TarnError
-from tarn.rpc.rules import OPERATE
+from tarn.rpc.rules import OPERATE, OPERATION
 from tarn.rpc.wire.call import Call
 from tarn_proto.common.v1 import rule_pb2
 
@@ -26,7 +26,24 @@ SERVICES = [
         ".".join(path.relative_to(GEN).with_suffix("").parts)
     ).DESCRIPTOR.services_by_name.values()
 ]
-METHODS = [method for service in SERVICES for method in service.methods]
+METHODS: list[tuple[ServiceDescriptor, str, Descriptor, Descriptor]] = []
+"""Each rpc and each operation of a stream: its service, its name, its request and its answer."""
+for _service in SERVICES:
+    for _method in _service.methods:
+        if _method.name != OPERATE:
+            METHODS.append((_service, _method.name, _method.input_type, _method.output_type))
+            continue
+        _asked = _method.input_type.fields[0].message_type.oneofs_by_name[OPERATION].fields
+        _answers: Any = _method.output_type.fields[0].message_type
+        METHODS += [
+            (
+                _service,
+                each.name,
+                each.message_type,
+                _answers.fields_by_name[each.name].message_type,
+            )
+            for each in _asked
+        ]
 
 
 class Answering:
@@ -44,37 +61,32 @@ class Answering:
         return self._answer
 
     async def operate(
-        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+        self, service: ServiceDescriptor, operation: str, request: Message, call: Call
     ) -> Message:
-        assert read_only
-        return await self.unary(service, OPERATE, operation, call)
+        return await self.unary(service, operation, request, call)
 
     async def close(self) -> None:
         """Nothing is open."""
 
 
-def client_of(method: MethodDescriptor, transport: Answering) -> Any:
-    service = method.containing_service
+def client_of(service: ServiceDescriptor, transport: Answering) -> Any:
     module = import_module(service.file.name.removesuffix(".proto").replace("/", ".") + "_rpc")
     return getattr(module, f"{service.name}Client")(transport)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.full_name)
-def test_a_client_calls_its_rpc_and_refuses_another_answer(method: MethodDescriptor) -> None:
-    request_type: Any = method.input_type
-    answer_type: Any = method.output_type
-    kwargs = {}
-    name = method.name
-    if name == OPERATE:
-        name, kwargs = "operate", {"read_only": True}
-        request_type = request_type.fields[0].message_type
-        answer_type = answer_type.fields[0].message_type
-    request, answer = GetMessageClass(request_type)(), GetMessageClass(answer_type)()
+@pytest.mark.parametrize(
+    ("service", "name", "asked", "answered"),
+    METHODS,
+    ids=[f"{each[0].name}.{each[1]}" for each in METHODS],
+)
+def test_a_client_calls_its_rpc_and_refuses_another_answer(
+    service: ServiceDescriptor, name: str, asked: Descriptor, answered: Descriptor
+) -> None:
+    request, answer = GetMessageClass(asked)(), GetMessageClass(answered)()
     transport = Answering(answer)
-    call = getattr(client_of(method, transport), name)
-    assert asyncio.run(call(request, CALL, **kwargs)) is answer
-    assert transport.seen == [(method.containing_service.full_name, method.name, request)]
-    call = getattr(client_of(method, Answering(rule_pb2.Rule())), name)
+    assert asyncio.run(getattr(client_of(service, transport), name)(request, CALL)) is answer
+    assert transport.seen == [(service.full_name, name, request)]
+    call = getattr(client_of(service, Answering(rule_pb2.Rule())), name)
     with pytest.raises(TarnError) as refused:
-        asyncio.run(call(request, CALL, **kwargs))
+        asyncio.run(call(request, CALL))
     assert refused.value.kind is Kind.INTERNAL

@@ -103,11 +103,9 @@ async def test_replicas_come_and_go_with_their_name(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(grpc_transport, "resolve", look_up)
         monkeypatch.setattr(grpc_transport, "_RESOLVE_SECONDS", 0.02)
         transport = GrpcTransport(["graveler:7001"], clock=SystemClock(), rng=random.Random(1))
-        await transport.operate(SERVICE, lookup("1"), call_in(), read_only=True)
+        await transport.operate(SERVICE, *lookup("1"), call_in())
         async with asyncio.TaskGroup() as group:
-            stays = group.create_task(
-                transport.operate(SERVICE, lookup("wait"), call_in(), read_only=True)
-            )
+            stays = group.create_task(transport.operate(SERVICE, *lookup("wait"), call_in()))
             await until(lambda: len(first.toy.begun) == 2)
             found.clear()
             await asyncio.sleep(0.1)
@@ -117,13 +115,13 @@ async def test_replicas_come_and_go_with_their_name(monkeypatch: pytest.MonkeyPa
             ]  # a failing name service does not mean that there are no replicas
             found[second.address] = "graveler"
             while not second.toy.begun:
-                await transport.operate(SERVICE, lookup("2"), call_in(), read_only=True)
+                await transport.operate(SERVICE, *lookup("2"), call_in())
             assert not stays.done()
             first.toy.release.set()
         await transport.unary(SERVICE, "ListEntries", pb.ListEntriesRequest(prefix="3"), call_in())
         await transport.close()
 
-    assert isinstance(stays.result(), pb.OperationResult)
+    assert isinstance(stays.result(), pb.LookupResult)
     assert second.toy.begun[-1] == "3"
 
 
@@ -157,7 +155,7 @@ async def test_idle_replicas_take_turns() -> None:
             await transport.unary(SERVICE, "ListEntries", request, call_in())
 
         async def look_up_once() -> None:
-            await transport.operate(SERVICE, lookup("a"), call_in(), read_only=True)
+            await transport.operate(SERVICE, *lookup("a"), call_in())
 
         for call in (list_once, look_up_once):
             for toy in toys:

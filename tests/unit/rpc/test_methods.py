@@ -82,8 +82,8 @@ def test_handler_that_lacks_an_rpc_is_refused() -> None:
         async def ListEntries(self, request: object, call: object) -> object:  # noqa: N802 - an rpc
             return request, call
 
-        def operate(self, operation: object, call: object) -> object:
-            return operation, call
+        def lookup(self, request: object, call: object) -> object:
+            return request, call
 
-    with pytest.raises(TypeError, match="operate, UnstageEntries"):
+    with pytest.raises(TypeError, match=r": lookup, stage, unstage, UnstageEntries, FindErased$"):
         InProcessTransport([Endpoint(ENTRIES, Half())], SystemClock())

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from google.protobuf.message import Message
 
 from tarn.core.errors import Kind
 from tarn.rpc.client import grpc_transport
@@ -40,9 +41,9 @@ async def test_an_operation_does_not_wait_for_a_dead_service_until_its_deadline(
     async with serving() as served:
         address = served.address
     transport = transport_to(address)
-    operation = lookup("a") if read_only else stage("a")
+    operation: tuple[str, Message] = lookup("a") if read_only else stage("a")
     async with asyncio.timeout(60):
-        work = transport.operate(SERVICE, operation, call_in(3600), read_only=read_only)
+        work = transport.operate(SERVICE, *operation, call_in(3600))
         error = await failure(work)
     assert error.kind is Kind.UNAVAILABLE
     assert error.message == f"cannot connect to graveler at {address}"
@@ -75,10 +76,10 @@ async def test_an_operation_is_sent_when_the_service_comes_back_in_time() -> Non
     async with serving() as served:
         address = served.address
         transport = transport_to(address)
-        await transport.operate(SERVICE, lookup("a"), call_in(10), read_only=True)
+        await transport.operate(SERVICE, *lookup("a"), call_in(10))
         await served.kill()
         async with asyncio.TaskGroup() as group:
-            work = transport.operate(SERVICE, lookup("b"), call_in(10), read_only=True)
+            work = transport.operate(SERVICE, *lookup("b"), call_in(10))
             waiting = group.create_task(work)
             await served.start()
         assert waiting.done()

@@ -199,16 +199,16 @@ def test_endpoints_of_applications_are_served(start: Start) -> None:
     process = start(seconds=0.2)  # one operation never ends
     address = process.ready()["grpc"]
 
-    async def ask() -> pb.OperationResult:
+    async def ask() -> pb.LookupResult:
         transport = transport_to(address)
-        result = await transport.operate(SERVICE, lookup("a"), call_in(), read_only=True)
-        slow = transport.operate(SERVICE, lookup("wait"), call_in(1.0), read_only=True)
+        result = await transport.operate(SERVICE, *lookup("a"), call_in())
+        slow = transport.operate(SERVICE, *lookup("wait"), call_in(1.0))
         assert (await failure(slow)).kind is Kind.DEADLINE
         await transport.close()
-        assert isinstance(result, pb.OperationResult)
+        assert isinstance(result, pb.LookupResult)
         return result
 
-    assert asyncio.run(ask()).lookup.entry == b"a"
+    assert asyncio.run(ask()).entry == b"a"
     process.tell(signal.SIGINT)
     assert process.end()[0] == 0
 
@@ -219,7 +219,7 @@ def test_the_admin_port_serves_the_metrics_of_the_process(start: Start) -> None:
 
     async def talk() -> None:
         transport = transport_to(addresses["grpc"])
-        await transport.operate(SERVICE, lookup("a"), call_in(5.0), read_only=True)
+        await transport.operate(SERVICE, *lookup("a"), call_in(5.0))
         await transport.close()
 
     asyncio.run(talk())

@@ -144,7 +144,7 @@ async def test_request_id_that_is_no_plain_word_is_replaced(
             served.address
         )  # HTTP/2 forbids it; an operation's header does not
         call = call_in(request_id=hostile)
-        await transport.operate(SERVICE, lookup("a"), call, read_only=True)
+        await transport.operate(SERVICE, *lookup("a"), call)
         await transport.close()
     else:
         metadata = (("x-request-id", hostile),)
@@ -217,7 +217,7 @@ async def test_each_unary_call_writes_one_canonical_line(tmp_path: Path) -> None
                 request = pb.ListEntriesRequest(prefix=prefix)
                 with suppress(TarnError):
                     await transport.unary(SERVICE, "ListEntries", request, call_in())
-            await transport.operate(SERVICE, lookup("hot"), call_in(), read_only=True)
+            await transport.operate(SERVICE, *lookup("hot"), call_in())
             await transport.close()
 
     lines = [json.loads(line) for line in output.read_text().splitlines()]

@@ -89,9 +89,9 @@ def unauthenticated(served: Served) -> int:
 
 async def read(transport: GrpcTransport, path: str, token: str = TOKEN) -> bytes:
     call = Call("request", token, call_in().deadline)
-    result = await transport.operate(SERVICE, lookup(path), call, read_only=True)
-    assert isinstance(result, pb.OperationResult)
-    return result.lookup.entry
+    result = await transport.operate(SERVICE, *lookup(path), call)
+    assert isinstance(result, pb.LookupResult)
+    return result.entry
 
 
 async def listed(transport: GrpcTransport, path: str, token: str = TOKEN) -> list[str]:

@@ -9,11 +9,12 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client import operation_streams, stream_connection
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.server import stream_server
 from tarn.rpc.wire.batch import BATCH_BYTES_MAX, Batch
+from tarn.rpc.wire.errors import error_from_operation
 from tarn.testing.servers.toy_service import (
     SERVICE,
     Served,
@@ -56,13 +57,13 @@ async def transport(served: Served) -> AsyncIterator[GrpcTransport]:
 
 
 async def read(transport: GrpcTransport, path: str, seconds: float = 10.0) -> bytes:
-    result = await transport.operate(SERVICE, lookup(path), call_in(seconds), read_only=True)
-    assert isinstance(result, pb.OperationResult)
-    return result.lookup.entry
+    result = await transport.operate(SERVICE, *lookup(path), call_in(seconds))
+    assert isinstance(result, pb.LookupResult)
+    return result.entry
 
 
 async def write(transport: GrpcTransport, path: str, seconds: float = 10.0) -> None:
-    await transport.operate(SERVICE, stage(path), call_in(seconds), read_only=False)
+    await transport.operate(SERVICE, *stage(path), call_in(seconds))
 
 
 async def test_operations_of_one_tick_travel_in_one_message(
@@ -105,11 +106,9 @@ async def test_message_holds_at_most_256_operations(
 async def test_operation_larger_than_a_message_is_invalid_and_harms_no_other(
     transport: GrpcTransport,
 ) -> None:
-    large = pb.Operation(stage=pb.Stage(path="large", entry=bytes(BATCH_BYTES_MAX)))
+    large = pb.Stage(path="large", entry=bytes(BATCH_BYTES_MAX))
     async with asyncio.TaskGroup() as group:
-        refused = group.create_task(
-            failure(transport.operate(SERVICE, large, call_in(), read_only=False))
-        )
+        refused = group.create_task(failure(transport.operate(SERVICE, "stage", large, call_in())))
         other = group.create_task(read(transport, "other"))
 
     assert refused.result().kind is Kind.INVALID
@@ -119,7 +118,7 @@ async def test_operation_larger_than_a_message_is_invalid_and_harms_no_other(
 async def test_request_id_that_is_no_text_fails_its_caller_only(transport: GrpcTransport) -> None:
     await read(transport, "before")
     with pytest.raises(UnicodeEncodeError):
-        await transport.operate(SERVICE, lookup("a"), call_in(request_id="\udcff"), read_only=True)
+        await transport.operate(SERVICE, *lookup("a"), call_in(request_id="\udcff"))
 
     assert await read(transport, "after") == b"after"
 
@@ -128,8 +127,8 @@ async def test_large_operations_are_spread_over_messages(transport: GrpcTranspor
     size = BATCH_BYTES_MAX // 3
     async with asyncio.TaskGroup() as group:
         for number in range(20):
-            large = pb.Operation(stage=pb.Stage(path=f"{number}", entry=bytes(size)))
-            group.create_task(transport.operate(SERVICE, large, call_in(), read_only=False))
+            large = pb.Stage(path=f"{number}", entry=bytes(size))
+            group.create_task(transport.operate(SERVICE, "stage", large, call_in()))
 
 
 async def test_writes_in_flight_when_the_stream_is_lost_have_an_unknown_outcome(
@@ -355,7 +354,7 @@ async def test_server_does_not_read_more_than_it_can_answer(
             response_deserializer=pb.OperateResponse.FromString,
         )()
         for number in range(40):
-            operation = lookup("wait")
+            operation = pb.Operation(lookup=lookup("wait")[1])
             operation.header.operation_id = number + 1
             await rpc.write(pb.OperateRequest(operations=[operation]))
         await rpc.done_writing()
@@ -366,6 +365,22 @@ async def test_server_does_not_read_more_than_it_can_answer(
         answered = {result.operation_id async for batch in rpc for result in batch.results}
 
     assert answered == set(range(1, 41))
+
+
+async def test_an_operation_that_the_server_does_not_know_is_unimplemented(served: Served) -> None:
+    async with grpc.aio.insecure_channel(served.address) as channel:
+        rpc = channel.stream_stream(
+            "/tarn.graveler.v1.EntryService/Operate",
+            request_serializer=pb.OperateRequest.SerializeToString,
+            response_deserializer=pb.OperateResponse.FromString,
+        )()
+        operation = pb.Operation()
+        operation.header.operation_id = 1
+        await rpc.write(pb.OperateRequest(operations=[operation]))
+        await rpc.done_writing()
+        (result,) = [result async for batch in rpc for result in batch.results]
+    assert error_from_operation(result.error).reason is Reason.NOT_IMPLEMENTED
+    assert served.toy.begun == []
 
 
 async def test_read_is_answered_while_another_waits(
@@ -382,7 +397,9 @@ class LostClient:
     """A client that disconnects before it gets a result, as grpc.aio sometimes shows it to the server."""
 
     def __init__(self) -> None:
-        self.received = [pb.OperateRequest(operations=[lookup("a")]).SerializeToString()]
+        self.received = [
+            pb.OperateRequest(operations=[pb.Operation(lookup=lookup("a")[1])]).SerializeToString()
+        ]
 
     def auth_context(self) -> dict[str, list[bytes]]:
         return {}

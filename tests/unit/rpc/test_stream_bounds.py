@@ -84,22 +84,20 @@ async def test_other_streams_go_on_beside_a_refused_one(
 ) -> None:
     transport = transport_to(served.address)
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(
-            transport.operate(SERVICE, lookup("wait"), call_in(), read_only=True)
-        )
+        waiting = group.create_task(transport.operate(SERVICE, *lookup("wait"), call_in()))
         await until(lambda: served.toy.begun)
         await refusal(channel, EMPTY * 300_000)
         served.toy.release.set()
     await transport.close()
     result = waiting.result()
-    assert isinstance(result, pb.OperationResult)
-    assert result.lookup.entry == b"wait"
+    assert isinstance(result, pb.LookupResult)
+    assert result.entry == b"wait"
 
 
 def batch(count: int, token: str = "") -> bytes:
     """Returns a message of operations that wait."""
-    operation = lookup("wait")
-    operation.header.CopyFrom(OperationHeader(operation_id=1, caller_token=token))
+    header = OperationHeader(operation_id=1, caller_token=token)
+    operation = pb.Operation(header=header, lookup=lookup("wait")[1])
     return pb.OperateRequest(operations=[operation] * count).SerializeToString()
 
 

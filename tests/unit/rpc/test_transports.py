@@ -39,16 +39,16 @@ class Pair:
         self.toy = toy
         self.transport = transport
 
-    async def read(self, path: str, seconds: float = 10.0) -> pb.OperationResult:
+    async def read(self, path: str, seconds: float = 10.0) -> pb.LookupResult:
         call = call_in(seconds)
-        result = await self.transport.operate(SERVICE, lookup(path), call, read_only=True)
-        assert isinstance(result, pb.OperationResult)
+        result = await self.transport.operate(SERVICE, *lookup(path), call)
+        assert isinstance(result, pb.LookupResult)
         return result
 
-    async def write(self, path: str, seconds: float = 10.0) -> pb.OperationResult:
+    async def write(self, path: str, seconds: float = 10.0) -> pb.StageResult:
         call = call_in(seconds)
-        result = await self.transport.operate(SERVICE, stage(path), call, read_only=False)
-        assert isinstance(result, pb.OperationResult)
+        result = await self.transport.operate(SERVICE, *stage(path), call)
+        assert isinstance(result, pb.StageResult)
         return result
 
     async def list_page(self, prefix: str, seconds: float = 10.0) -> pb.ListEntriesResponse:
@@ -80,7 +80,7 @@ async def pair(request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
 
 async def test_operation_is_answered(pair: Pair) -> None:
     result = await pair.read("a/b")
-    assert (result.lookup.entry, result.lookup.storage_namespace) == (b"a/b", "local://toy")
+    assert (result.entry, result.storage_namespace) == (b"a/b", "local://toy")
 
 
 async def test_unary_call_is_answered(pair: Pair) -> None:
@@ -91,7 +91,7 @@ async def test_many_operations_get_their_own_answers(pair: Pair) -> None:
     paths = [f"path-{number}" for number in range(2000)]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(pair.read(path)) for path in paths]
-    assert [task.result().lookup.entry.decode() for task in tasks] == paths
+    assert [task.result().entry.decode() for task in tasks] == paths
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -188,7 +188,7 @@ async def test_cancelled_caller_leaves_the_transport_usable(pair: Pair) -> None:
         task.cancel()
     assert task.cancelled()
 
-    assert (await pair.read("after")).lookup.entry == b"after"
+    assert (await pair.read("after")).entry == b"after"
 
 
 async def test_timeout_of_the_caller_is_not_taken_for_the_deadline(pair: Pair) -> None:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from certificates import Authority
@@ -67,7 +68,7 @@ class Rpc:
             if self.name in self.service.methods_by_name:
                 await transport.unary(self.service, self.name, self.request, call)
             else:
-                await transport.operate(self.service, self.request, call, read_only=True)
+                await transport.operate(self.service, self.name, self.request, call)
         except TarnError as error:
             return error.reason
         return None
@@ -96,11 +97,9 @@ def rpcs_of(service: ServiceDescriptor) -> list[Rpc]:
         if name in service.methods_by_name:
             request = filled(service.methods_by_name[name].input_type)
         else:
-            operation = operations_of(service.methods_by_name[OPERATE])
-            request = GetMessageClass(operation)()
-            inner = operation.fields_by_name[name].message_type
-            assert inner is not None
-            getattr(request, name).CopyFrom(filled(inner))
+            inner = operations_of(service.methods_by_name[OPERATE]).fields_by_name[name]
+            assert inner.message_type is not None
+            request = filled(inner.message_type)
         found.append(Rpc(service, name, rule, request))
     return found
 
@@ -176,7 +175,7 @@ async def ports(folder: Path, audit: AuditLog | None = None) -> AsyncIterator[Po
         rpcs = [rpc for endpoint in endpoints for rpc in rpcs_of(endpoint.descriptor)]
         for rpc in rpcs:
             if rpc.name == "authorize_token":
-                rpc.request.authorize_token.caller_token = lake.admin.caller_token  # type: ignore[attr-defined]
+                rpc.request.caller_token = lake.admin.caller_token  # type: ignore[attr-defined]
         try:
             yield Ports(lake, rpcs, connect(plain, None), partial(connect, secure), authority)
         finally:
@@ -274,7 +273,7 @@ async def test_services_get_their_own_tokens_by_certificate_and_by_the_secret(
             proof = ServiceProofs(service, served.lake.secret, served.lake.clock)()
             for asked in Service:
                 request = type(rpc.request)()
-                request.authorize_service.service = asked  # type: ignore[attr-defined]
+                request.service = asked  # type: ignore[attr-defined]
                 asking = replace(rpc, request=request)
                 reasons = {
                     await asking.reason(transport, served.call()),
@@ -295,12 +294,12 @@ async def test_every_credential_that_is_issued_and_every_refusal_is_audited(
             access = {rpc.name: rpc for rpc in served.rpcs if rpc.rule.services}
             key_request = type(access["authorize_key"].request)()
             now = lake.clock.now_us() // 1_000_000
-            asked = key_request.authorize_key  # type: ignore[attr-defined]
+            asked: Any = key_request
             asked.access_key_id, asked.region, asked.service = lake.admin_key[0], "eu", "s3"
             asked.date = day(now)
             key = replace(access["authorize_key"], request=key_request)
-            token_request = type(key_request)()
-            token_request.authorize_token.caller_token = lake.admin.caller_token  # type: ignore[attr-defined]
+            token_request = type(access["authorize_token"].request)()
+            token_request.caller_token = lake.admin.caller_token  # type: ignore[attr-defined]
             token = replace(access["authorize_token"], request=token_request)
             gateway = ServiceProofs(Service.GATEWAY, lake.secret, lake.clock)()
             graveler = ServiceProofs(Service.GRAVELER, lake.secret, lake.clock)()

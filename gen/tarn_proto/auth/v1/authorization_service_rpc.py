@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.auth.v1 import authorization_service_pb2 as pb
 
 __all__ = ["AuthorizationService", "AuthorizationServiceClient", "authorization_service"]
@@ -20,10 +19,24 @@ class AuthorizationService(Protocol):
     each operation names those that may ask. Others, users too, fail with SERVICE_REQUIRED.
     """
 
-    async def operate(
-        self, operation: pb.Operation, call: Call, /
-    ) -> pb.OperationResult:
-        """Answers one operation of the stream."""
+    async def authorize_key(
+        self, request: pb.AuthorizeKey, call: Call, /
+    ) -> pb.AuthorizeKeyResult:
+        """By access key: sent by the gateway for a signed S3 request. Fails with CREDENTIAL_NOT_FOUND."""
+        ...
+
+    async def authorize_token(
+        self, request: pb.AuthorizeToken, call: Call, /
+    ) -> pb.AuthorizeTokenResult:
+        """By caller token: sent by another service, which authorises again. Fails with CALLER_TOKEN_INVALID."""
+        ...
+
+    async def authorize_service(
+        self, request: pb.AuthorizeService, call: Call, /
+    ) -> pb.AuthorizeServiceResult:
+        """As a service: sent by a service that works without a user, for itself. Fails with INVALID_ARGUMENT for an
+        unknown service.
+        """
         ...
 
 
@@ -33,20 +46,32 @@ class AuthorizationServiceClient:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def operate(
-        self, operation: pb.Operation, call: Call, *, read_only: bool
-    ) -> pb.OperationResult:
-        """Sends one operation of the stream; see `Transport.operate`."""
-        answer = await self._transport.operate(
-            _AUTHORIZATION_SERVICE, operation, call, read_only=read_only
-        )
-        return expect(answer, pb.OperationResult)
+    async def authorize_key(
+        self, request: pb.AuthorizeKey, call: Call
+    ) -> pb.AuthorizeKeyResult:
+        """By access key: sent by the gateway for a signed S3 request. Fails with CREDENTIAL_NOT_FOUND."""
+        answer = await self._transport.operate(_AUTHORIZATION_SERVICE, "authorize_key", request, call)
+        return expect(answer, pb.AuthorizeKeyResult)
+
+    async def authorize_token(
+        self, request: pb.AuthorizeToken, call: Call
+    ) -> pb.AuthorizeTokenResult:
+        """By caller token: sent by another service, which authorises again. Fails with CALLER_TOKEN_INVALID."""
+        answer = await self._transport.operate(_AUTHORIZATION_SERVICE, "authorize_token", request, call)
+        return expect(answer, pb.AuthorizeTokenResult)
+
+    async def authorize_service(
+        self, request: pb.AuthorizeService, call: Call
+    ) -> pb.AuthorizeServiceResult:
+        """As a service: sent by a service that works without a user, for itself. Fails with INVALID_ARGUMENT for an
+        unknown service.
+        """
+        answer = await self._transport.operate(_AUTHORIZATION_SERVICE, "authorize_service", request, call)
+        return expect(answer, pb.AuthorizeServiceResult)
 
 
 def authorization_service(
-    handler: AuthorizationService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: AuthorizationService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `AuthorizationService`; see `Endpoint`."""
-    return Endpoint(_AUTHORIZATION_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_AUTHORIZATION_SERVICE, handler, gate)

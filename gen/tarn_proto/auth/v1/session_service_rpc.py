@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.auth.v1 import session_service_pb2 as pb
 
 __all__ = ["SessionService", "SessionServiceClient", "session_service"]
@@ -85,9 +84,7 @@ class SessionServiceClient:
 
 
 def session_service(
-    handler: SessionService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: SessionService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `SessionService`; see `Endpoint`."""
-    return Endpoint(_SESSION_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_SESSION_SERVICE, handler, gate)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.auth.v1 import user_service_pb2 as pb
 
 __all__ = ["UserService", "UserServiceClient", "user_service"]
@@ -145,9 +144,7 @@ class UserServiceClient:
 
 
 def user_service(
-    handler: UserService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: UserService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `UserService`; see `Endpoint`."""
-    return Endpoint(_USER_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_USER_SERVICE, handler, gate)

@@ -12,7 +12,7 @@ OPERATION_RULE_FIELD_NUMBER: _ClassVar[int]
 operation_rule: _descriptor.FieldDescriptor
 
 class Rule(_message.Message):
-    __slots__ = ("action", "resource", "also", "public_because", "no_side_effects", "change", "services", "issues_credential")
+    __slots__ = ("action", "resource", "also", "public_because", "no_side_effects", "change", "services", "issues_credential", "decided_by_handler", "repository_may_be_missing")
     ACTION_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_FIELD_NUMBER: _ClassVar[int]
     ALSO_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,8 @@ class Rule(_message.Message):
     CHANGE_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     ISSUES_CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_BY_HANDLER_FIELD_NUMBER: _ClassVar[int]
+    REPOSITORY_MAY_BE_MISSING_FIELD_NUMBER: _ClassVar[int]
     action: str
     resource: str
     also: _containers.RepeatedCompositeFieldContainer[Access]
@@ -29,14 +31,18 @@ class Rule(_message.Message):
     change: str
     services: _containers.RepeatedScalarFieldContainer[str]
     issues_credential: bool
-    def __init__(self, action: _Optional[str] = ..., resource: _Optional[str] = ..., also: _Optional[_Iterable[_Union[Access, _Mapping]]] = ..., public_because: _Optional[str] = ..., no_side_effects: _Optional[bool] = ..., change: _Optional[str] = ..., services: _Optional[_Iterable[str]] = ..., issues_credential: _Optional[bool] = ...) -> None: ...
+    decided_by_handler: bool
+    repository_may_be_missing: bool
+    def __init__(self, action: _Optional[str] = ..., resource: _Optional[str] = ..., also: _Optional[_Iterable[_Union[Access, _Mapping]]] = ..., public_because: _Optional[str] = ..., no_side_effects: _Optional[bool] = ..., change: _Optional[str] = ..., services: _Optional[_Iterable[str]] = ..., issues_credential: _Optional[bool] = ..., decided_by_handler: _Optional[bool] = ..., repository_may_be_missing: _Optional[bool] = ...) -> None: ...
 
 class Access(_message.Message):
-    __slots__ = ("name", "action", "resource")
+    __slots__ = ("name", "action", "resource", "when")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    WHEN_FIELD_NUMBER: _ClassVar[int]
     name: str
     action: str
     resource: str
-    def __init__(self, name: _Optional[str] = ..., action: _Optional[str] = ..., resource: _Optional[str] = ...) -> None: ...
+    when: str
+    def __init__(self, name: _Optional[str] = ..., action: _Optional[str] = ..., resource: _Optional[str] = ..., when: _Optional[str] = ...) -> None: ...

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import Permit
 
 __all__ = ["CompactorService", "CompactorServiceClient", "compactor_service"]
 
@@ -19,13 +21,13 @@ class CompactorService(Protocol):
     """The state of one compactor. `CompactBranch` of graveler compacts a branch on demand."""
 
     async def GetCompactorStatus(
-        self, request: pb.GetCompactorStatusRequest, call: Call, /
+        self, request: pb.GetCompactorStatusRequest, permit: Permit, /
     ) -> pb.GetCompactorStatusResponse:
         """Returns the state of the compactor: its replicas, its branches and its work."""
         ...
 
     async def PauseCompactor(
-        self, request: pb.PauseCompactorRequest, call: Call, /
+        self, request: pb.PauseCompactorRequest, permit: Permit, /
     ) -> pb.PauseCompactorResponse:
         """Has no compactor of the installation start a compaction for a while; running ones finish. The pause is
         stored (SetCompactionPause of graveler). Repeating the call sets the end of the pause again.
@@ -33,7 +35,7 @@ class CompactorService(Protocol):
         ...
 
     async def ResumeCompactor(
-        self, request: pb.ResumeCompactorRequest, call: Call, /
+        self, request: pb.ResumeCompactorRequest, permit: Permit, /
     ) -> pb.ResumeCompactorResponse:
         """Ends the pause of all compactors."""
         ...
@@ -70,9 +72,7 @@ class CompactorServiceClient:
 
 
 def compactor_service(
-    handler: CompactorService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: CompactorService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `CompactorService`; see `Endpoint`."""
-    return Endpoint(_COMPACTOR_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_COMPACTOR_SERVICE, handler, gate)

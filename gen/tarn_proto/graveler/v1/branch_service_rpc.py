@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import branch_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import RepositoryPermit
 
 __all__ = ["BranchService", "BranchServiceClient", "branch_service"]
 
@@ -21,7 +23,7 @@ class BranchService(Protocol):
     """
 
     async def CreateBranch(
-        self, request: pb.CreateBranchRequest, call: Call, /
+        self, request: pb.CreateBranchRequest, permit: RepositoryPermit, /
     ) -> pb.CreateBranchResponse:
         """Creates a branch at the commit of any ref, in constant time. Fails with BRANCH_EXISTS or TAG_EXISTS if the
         name is taken, and with REF_NOT_FOUND; with `time_to_live` also as SetBranchExpiry.
@@ -29,13 +31,13 @@ class BranchService(Protocol):
         ...
 
     async def GetBranch(
-        self, request: pb.GetBranchRequest, call: Call, /
+        self, request: pb.GetBranchRequest, permit: RepositoryPermit, /
     ) -> pb.GetBranchResponse:
         """Returns a branch. Fails with BRANCH_NOT_FOUND."""
         ...
 
     async def ListBranches(
-        self, request: pb.ListBranchesRequest, call: Call, /
+        self, request: pb.ListBranchesRequest, permit: RepositoryPermit, /
     ) -> pb.ListBranchesResponse:
         """Lists branches in byte order of their ids, page by page; hidden ones only on request. A page may be short
         although more follow.
@@ -43,13 +45,13 @@ class BranchService(Protocol):
         ...
 
     async def DeleteBranch(
-        self, request: pb.DeleteBranchRequest, call: Call, /
+        self, request: pb.DeleteBranchRequest, permit: RepositoryPermit, /
     ) -> pb.DeleteBranchResponse:
         """Deletes a branch and its uncommitted changes. Fails with BRANCH_NOT_FOUND."""
         ...
 
     async def SetBranchExpiry(
-        self, request: pb.SetBranchExpiryRequest, call: Call, /
+        self, request: pb.SetBranchExpiryRequest, permit: RepositoryPermit, /
     ) -> pb.SetBranchExpiryResponse:
         """Sets when a branch expires, or that it never does; replaces the earlier expiry. Fails with BRANCH_NOT_FOUND,
         for the default branch with INVALID_ARGUMENT, and with BRANCH_PROTECTED if the caller may not delete the
@@ -58,7 +60,7 @@ class BranchService(Protocol):
         ...
 
     async def ResetBranch(
-        self, request: pb.ResetBranchRequest, call: Call, /
+        self, request: pb.ResetBranchRequest, permit: RepositoryPermit, /
     ) -> pb.ResetBranchResponse:
         """Discards all uncommitted changes, or those of a prefix or of one object, in one step: every change that was
         acknowledged before the request, and possibly changes under way. Fails with BRANCH_NOT_FOUND. After
@@ -68,7 +70,7 @@ class BranchService(Protocol):
         ...
 
     async def MoveBranch(
-        self, request: pb.MoveBranchRequest, call: Call, /
+        self, request: pb.MoveBranchRequest, permit: RepositoryPermit, /
     ) -> pb.MoveBranchResponse:
         """Moves the head of a branch to the commit of a ref (a hard reset). Fails with BRANCH_NOT_FOUND, with
         REF_MOVED if the head is not the expected one, and with BRANCH_DIRTY if there are uncommitted changes and
@@ -148,9 +150,7 @@ class BranchServiceClient:
 
 
 def branch_service(
-    handler: BranchService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: BranchService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `BranchService`; see `Endpoint`."""
-    return Endpoint(_BRANCH_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_BRANCH_SERVICE, handler, gate)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import RepositoryPermit
 
 __all__ = ["CollectionService", "CollectionServiceClient", "collection_service"]
 
@@ -22,13 +24,13 @@ class CollectionService(Protocol):
     """
 
     async def GetCollection(
-        self, request: pb.GetCollectionRequest, call: Call, /
+        self, request: pb.GetCollectionRequest, permit: RepositoryPermit, /
     ) -> pb.GetCollectionResponse:
         """Returns the collection record of a repository."""
         ...
 
     async def BeginCollection(
-        self, request: pb.BeginCollectionRequest, call: Call, /
+        self, request: pb.BeginCollectionRequest, permit: RepositoryPermit, /
     ) -> pb.BeginCollectionResponse:
         """Begins a run, continues one after its process died, or takes over from a run whose lease has ended. Fails
         with COLLECTION_RUNNING, COLLECTION_HELD; for a sweep also with COLLECTION_NO_MARK, COLLECTION_TOO_EARLY.
@@ -36,7 +38,7 @@ class CollectionService(Protocol):
         ...
 
     async def RenewCollection(
-        self, request: pb.RenewCollectionRequest, call: Call, /
+        self, request: pb.RenewCollectionRequest, permit: RepositoryPermit, /
     ) -> pb.RenewCollectionResponse:
         """Renews the lease of a run. Fails with COLLECTION_LOST if the run has to stop at once, and with
         COLLECTION_HELD.
@@ -44,7 +46,7 @@ class CollectionService(Protocol):
         ...
 
     async def ListRoots(
-        self, request: pb.ListRootsRequest, call: Call, /
+        self, request: pb.ListRootsRequest, permit: RepositoryPermit, /
     ) -> pb.ListRootsResponse:
         """Returns the roots, page by page. The order of the pages is a guard: a caller reads them one after the other.
         Fails with COLLECTION_LOST, COLLECTION_HELD, and with DATA_CORRUPT if a ref names a commit that has no row.
@@ -52,7 +54,7 @@ class CollectionService(Protocol):
         ...
 
     async def FindListingsInUse(
-        self, request: pb.FindListingsInUseRequest, call: Call, /
+        self, request: pb.FindListingsInUseRequest, permit: RepositoryPermit, /
     ) -> pb.FindListingsInUseResponse:
         """Returns which of some listings are needed: a ref or a reflog leads to a commit with the listing, or a branch
         builds on it. For listings that are missing in the bucket. Reads the history, so it may take minutes. Fails
@@ -61,7 +63,7 @@ class CollectionService(Protocol):
         ...
 
     async def ListHistory(
-        self, request: pb.ListHistoryRequest, call: Call, /
+        self, request: pb.ListHistoryRequest, permit: RepositoryPermit, /
     ) -> pb.ListHistoryResponse:
         """Returns the retention rules of a repository and the history to which they apply, page by page: branches,
         tags, reflogs and commits. The refs come twice, before and after the commits. Fails with DATA_CORRUPT.
@@ -69,7 +71,7 @@ class CollectionService(Protocol):
         ...
 
     async def ExpireCommits(
-        self, request: pb.ExpireCommitsRequest, call: Call, /
+        self, request: pb.ExpireCommitsRequest, permit: RepositoryPermit, /
     ) -> pb.ExpireCommitsResponse:
         """Lets commits expire, for ever: their objects are no roots any more (docs/design/retention.md). A mark does
         that before it reads the roots. Fails with COLLECTION_LOST, COLLECTION_HELD.
@@ -77,7 +79,7 @@ class CollectionService(Protocol):
         ...
 
     async def ExpireTags(
-        self, request: pb.ExpireTagsRequest, call: Call, /
+        self, request: pb.ExpireTagsRequest, permit: RepositoryPermit, /
     ) -> pb.ExpireTagsResponse:
         """Deletes tags whose time is over, as DeleteTag does, each only if it is still that life of the tag. Their
         commits cannot expire before the next mark. Fails with COLLECTION_LOST, COLLECTION_HELD.
@@ -85,7 +87,7 @@ class CollectionService(Protocol):
         ...
 
     async def BeginBatch(
-        self, request: pb.BeginBatchRequest, call: Call, /
+        self, request: pb.BeginBatchRequest, permit: RepositoryPermit, /
     ) -> pb.BeginBatchResponse:
         """Begins a batch of deletions of ranges and metaranges: builds that rely on one of them notice it. After the
         answer, the sweep looks at the time of each block again. Fails with COLLECTION_LOST, COLLECTION_HELD, and
@@ -94,19 +96,19 @@ class CollectionService(Protocol):
         ...
 
     async def EndBatch(
-        self, request: pb.EndBatchRequest, call: Call, /
+        self, request: pb.EndBatchRequest, permit: RepositoryPermit, /
     ) -> pb.EndBatchResponse:
         """Ends a batch; no deletion of it may be under way. Fails with COLLECTION_LOST."""
         ...
 
     async def EndCollection(
-        self, request: pb.EndCollectionRequest, call: Call, /
+        self, request: pb.EndCollectionRequest, permit: RepositoryPermit, /
     ) -> pb.EndCollectionResponse:
         """Ends a run. A mark that is complete can be swept after the grace time. Fails with COLLECTION_LOST."""
         ...
 
     async def HoldCollection(
-        self, request: pb.HoldCollectionRequest, call: Call, /
+        self, request: pb.HoldCollectionRequest, permit: RepositoryPermit, /
     ) -> pb.HoldCollectionResponse:
         """Lets no run begin or go on for a time, for example during a backup; or ends such a time."""
         ...
@@ -222,9 +224,7 @@ class CollectionServiceClient:
 
 
 def collection_service(
-    handler: CollectionService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: CollectionService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `CollectionService`; see `Endpoint`."""
-    return Endpoint(_COLLECTION_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_COLLECTION_SERVICE, handler, gate)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import RepositoryPermit
 
 __all__ = ["CommitService", "CommitServiceClient", "commit_service"]
 
@@ -21,7 +23,7 @@ class CommitService(Protocol):
     """
 
     async def CreateCommit(
-        self, request: pb.CreateCommitRequest, call: Call, /
+        self, request: pb.CreateCommitRequest, permit: RepositoryPermit, /
     ) -> pb.CreateCommitResponse:
         """Commits the uncommitted changes of a branch. Fails with BRANCH_NOT_FOUND, with NOTHING_TO_COMMIT if nothing
         changed and `allow_empty` is false, and with BRANCH_RESET if a reset at the same time left none of the
@@ -31,19 +33,19 @@ class CommitService(Protocol):
         ...
 
     async def GetCommit(
-        self, request: pb.GetCommitRequest, call: Call, /
+        self, request: pb.GetCommitRequest, permit: RepositoryPermit, /
     ) -> pb.GetCommitResponse:
         """Returns the commit that a ref names."""
         ...
 
     async def ListCommits(
-        self, request: pb.ListCommitsRequest, call: Call, /
+        self, request: pb.ListCommitsRequest, permit: RepositoryPermit, /
     ) -> pb.ListCommitsResponse:
         """Lists the history of a ref: greatest generation first, then latest time, then smallest id."""
         ...
 
     async def AnnotatePaths(
-        self, request: pb.AnnotatePathsRequest, call: Call, /
+        self, request: pb.AnnotatePathsRequest, permit: RepositoryPermit, /
     ) -> pb.AnnotatePathsResponse:
         """Tells for each path below a prefix which commit gave it its present content, in byte order of the paths. A
         branch stands for its newest commit, without uncommitted changes.
@@ -51,7 +53,7 @@ class CommitService(Protocol):
         ...
 
     async def DiffRefs(
-        self, request: pb.DiffRefsRequest, call: Call, /
+        self, request: pb.DiffRefsRequest, permit: RepositoryPermit, /
     ) -> pb.DiffRefsResponse:
         """Lists the changes between the commits of two refs, in byte order of the paths. All pages compare the commits
         that the first page read.
@@ -59,7 +61,7 @@ class CommitService(Protocol):
         ...
 
     async def DiffUncommitted(
-        self, request: pb.DiffUncommittedRequest, call: Call, /
+        self, request: pb.DiffUncommittedRequest, permit: RepositoryPermit, /
     ) -> pb.DiffUncommittedResponse:
         """Lists the uncommitted changes of a branch, in byte order of the paths. Fails with BRANCH_NOT_FOUND, and with
         REF_MOVED if the branch got another head since the first page.
@@ -127,9 +129,7 @@ class CommitServiceClient:
 
 
 def commit_service(
-    handler: CommitService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: CommitService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `CommitService`; see `Endpoint`."""
-    return Endpoint(_COMMIT_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_COMMIT_SERVICE, handler, gate)

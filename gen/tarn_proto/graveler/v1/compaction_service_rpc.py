@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import Permit, RepositoryPermit
 
 __all__ = ["CompactionService", "CompactionServiceClient", "compaction_service"]
 
@@ -21,7 +23,7 @@ class CompactionService(Protocol):
     """
 
     async def CompactBranch(
-        self, request: pb.CompactBranchRequest, call: Call, /
+        self, request: pb.CompactBranchRequest, permit: RepositoryPermit, /
     ) -> pb.CompactBranchResponse:
         """Folds the uncommitted changes of a branch into one listing, so that reads no longer pass the staged rows.
         Changes nothing if another operation changes the branch meanwhile, except for newer writes. A repetition
@@ -31,19 +33,19 @@ class CompactionService(Protocol):
         ...
 
     async def GetStagingStatistics(
-        self, request: pb.GetStagingStatisticsRequest, call: Call, /
+        self, request: pb.GetStagingStatisticsRequest, permit: RepositoryPermit, /
     ) -> pb.GetStagingStatisticsResponse:
         """Counts the uncommitted rows of a branch, and describes its layers. Counting ends at a limit."""
         ...
 
     async def GetCompactionPause(
-        self, request: pb.GetCompactionPauseRequest, call: Call, /
+        self, request: pb.GetCompactionPauseRequest, permit: Permit, /
     ) -> pb.GetCompactionPauseResponse:
         """Returns the pause of background compactions that holds now. Compactors ask before each compaction."""
         ...
 
     async def SetCompactionPause(
-        self, request: pb.SetCompactionPauseRequest, call: Call, /
+        self, request: pb.SetCompactionPauseRequest, permit: Permit, /
     ) -> pb.SetCompactionPauseResponse:
         """Begins or ends a pause of all compactors of the installation. It is stored, so restarts do not end it. Of
         two changes at a time, the later one stays; a repetition sets the time again.
@@ -93,9 +95,7 @@ class CompactionServiceClient:
 
 
 def compaction_service(
-    handler: CompactionService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: CompactionService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `CompactionService`; see `Endpoint`."""
-    return Endpoint(_COMPACTION_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_COMPACTION_SERVICE, handler, gate)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import diff_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import RepositoryPermit
 
 __all__ = ["DiffService", "DiffServiceClient", "diff_service"]
 
@@ -23,7 +25,7 @@ class DiffService(Protocol):
     """
 
     async def SummarizeDiff(
-        self, request: pb.SummarizeDiffRequest, call: Call, /
+        self, request: pb.SummarizeDiffRequest, permit: RepositoryPermit, /
     ) -> pb.SummarizeDiffResponse:
         """Counts the differences between the commits of two refs. Fails with REF_NOT_FOUND or REF_AMBIGUOUS for a ref
         that names no single commit. All pages compare the commits that the first page read.
@@ -31,7 +33,7 @@ class DiffService(Protocol):
         ...
 
     async def SummarizeUncommitted(
-        self, request: pb.SummarizeUncommittedRequest, call: Call, /
+        self, request: pb.SummarizeUncommittedRequest, permit: RepositoryPermit, /
     ) -> pb.SummarizeUncommittedResponse:
         """Counts the uncommitted changes of a branch. Fails with BRANCH_NOT_FOUND, and with REF_MOVED if the branch
         got another head since the first page. Writes between two pages count as of the page that reaches their
@@ -67,9 +69,7 @@ class DiffServiceClient:
 
 
 def diff_service(
-    handler: DiffService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: DiffService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `DiffService`; see `Endpoint`."""
-    return Endpoint(_DIFF_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_DIFF_SERVICE, handler, gate)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import dump_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import Permit, RepositoryPermit
 
 __all__ = ["DumpService", "DumpServiceClient", "dump_service"]
 
@@ -21,7 +23,7 @@ class DumpService(Protocol):
     """
 
     async def ReadDump(
-        self, request: pb.ReadDumpRequest, call: Call, /
+        self, request: pb.ReadDumpRequest, permit: RepositoryPermit, /
     ) -> pb.ReadDumpResponse:
         """Returns the lines of a dump, page by page: settings, branches, tags, reflogs, then commits. Commits that the
         other lines name are never missing, however long after them they are read. Fails with REPOSITORY_NOT_FOUND.
@@ -29,7 +31,7 @@ class DumpService(Protocol):
         ...
 
     async def BeginRestore(
-        self, request: pb.BeginRestoreRequest, call: Call, /
+        self, request: pb.BeginRestoreRequest, permit: Permit, /
     ) -> pb.BeginRestoreResponse:
         """Creates a bare repository over an existing storage namespace: no other rpc sees it until FinishRestore,
         except DeleteRepository. A repetition with the same arguments returns it. Fails with REPOSITORY_EXISTS if
@@ -39,7 +41,7 @@ class DumpService(Protocol):
         ...
 
     async def ReadNamespace(
-        self, request: pb.ReadNamespaceRequest, call: Call, /
+        self, request: pb.ReadNamespaceRequest, permit: Permit, /
     ) -> pb.ReadNamespaceResponse:
         """Returns the contents of the namespace of a bare repository, page by page: commits, then notes of branch
         heads.
@@ -47,7 +49,7 @@ class DumpService(Protocol):
         ...
 
     async def RestoreRecords(
-        self, request: pb.RestoreRecordsRequest, call: Call, /
+        self, request: pb.RestoreRecordsRequest, permit: Permit, /
     ) -> pb.RestoreRecordsResponse:
         """Writes lines to a bare repository. A commit follows its parents, and a ref its commit and its reflog. Lines
         that are there already change nothing. Fails with BRANCH_EXISTS, TAG_EXISTS or SETTINGS_CHANGED if something
@@ -56,7 +58,7 @@ class DumpService(Protocol):
         ...
 
     async def FinishRestore(
-        self, request: pb.FinishRestoreRequest, call: Call, /
+        self, request: pb.FinishRestoreRequest, permit: Permit, /
     ) -> pb.FinishRestoreResponse:
         """Makes a bare repository visible. Fails with BRANCH_NOT_FOUND if its default branch is not restored. A
         repetition returns the repository.
@@ -120,9 +122,7 @@ class DumpServiceClient:
 
 
 def dump_service(
-    handler: DumpService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: DumpService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `DumpService`; see `Endpoint`."""
-    return Endpoint(_DUMP_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_DUMP_SERVICE, handler, gate)

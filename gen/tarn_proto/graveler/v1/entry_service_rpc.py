@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import Caller, RepositoryPermit
 
 __all__ = ["EntryService", "EntryServiceClient", "entry_service"]
 
@@ -18,26 +20,38 @@ _ENTRY_SERVICE: Final = pb.DESCRIPTOR.services_by_name["EntryService"]
 class EntryService(Protocol):
     """Manages entries: the version of an object that a path holds on a ref. Object bytes never pass through it."""
 
-    async def operate(
-        self, operation: pb.Operation, call: Call, /
-    ) -> pb.OperationResult:
-        """Answers one operation of the stream."""
+    async def lookup(
+        self, request: pb.Lookup, permit: RepositoryPermit, /
+    ) -> pb.LookupResult:
+        """Reads one entry."""
+        ...
+
+    async def stage(
+        self, request: pb.Stage, permit: RepositoryPermit, /
+    ) -> pb.StageResult:
+        """Writes one entry."""
+        ...
+
+    async def unstage(
+        self, request: pb.Unstage, permit: RepositoryPermit, /
+    ) -> pb.UnstageResult:
+        """Deletes one path."""
         ...
 
     async def ListEntries(
-        self, request: pb.ListEntriesRequest, call: Call, /
+        self, request: pb.ListEntriesRequest, permit: RepositoryPermit, /
     ) -> pb.ListEntriesResponse:
         """Lists the paths of a ref in byte order, page by page. Fails with REF_NOT_FOUND."""
         ...
 
     async def UnstageEntries(
-        self, request: pb.UnstageEntriesRequest, call: Call, /
+        self, request: pb.UnstageEntriesRequest, permit: Caller, /
     ) -> pb.UnstageEntriesResponse:
         """Unstages up to 1,000 paths of one branch and returns an outcome for each."""
         ...
 
     async def FindErased(
-        self, request: pb.FindErasedRequest, call: Call, /
+        self, request: pb.FindErasedRequest, permit: RepositoryPermit, /
     ) -> pb.FindErasedResponse:
         """Tells whether an object whose block is missing was erased. Fails with REPOSITORY_NOT_FOUND."""
         ...
@@ -49,14 +63,26 @@ class EntryServiceClient:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def operate(
-        self, operation: pb.Operation, call: Call, *, read_only: bool
-    ) -> pb.OperationResult:
-        """Sends one operation of the stream; see `Transport.operate`."""
-        answer = await self._transport.operate(
-            _ENTRY_SERVICE, operation, call, read_only=read_only
-        )
-        return expect(answer, pb.OperationResult)
+    async def lookup(
+        self, request: pb.Lookup, call: Call
+    ) -> pb.LookupResult:
+        """Reads one entry."""
+        answer = await self._transport.operate(_ENTRY_SERVICE, "lookup", request, call)
+        return expect(answer, pb.LookupResult)
+
+    async def stage(
+        self, request: pb.Stage, call: Call
+    ) -> pb.StageResult:
+        """Writes one entry."""
+        answer = await self._transport.operate(_ENTRY_SERVICE, "stage", request, call)
+        return expect(answer, pb.StageResult)
+
+    async def unstage(
+        self, request: pb.Unstage, call: Call
+    ) -> pb.UnstageResult:
+        """Deletes one path."""
+        answer = await self._transport.operate(_ENTRY_SERVICE, "unstage", request, call)
+        return expect(answer, pb.UnstageResult)
 
     async def ListEntries(
         self, request: pb.ListEntriesRequest, call: Call
@@ -81,9 +107,7 @@ class EntryServiceClient:
 
 
 def entry_service(
-    handler: EntryService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: EntryService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `EntryService`; see `Endpoint`."""
-    return Endpoint(_ENTRY_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_ENTRY_SERVICE, handler, gate)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import Permit, RepositoryPermit
 
 __all__ = ["ErasureService", "ErasureServiceClient", "erasure_service"]
 
@@ -22,13 +24,13 @@ class ErasureService(Protocol):
     """
 
     async def ListDoomedNamespaces(
-        self, request: pb.ListDoomedNamespacesRequest, call: Call, /
+        self, request: pb.ListDoomedNamespacesRequest, permit: Permit, /
     ) -> pb.ListDoomedNamespacesResponse:
         """Lists the namespaces whose data are to be deleted or were deleted, in byte order, page by page."""
         ...
 
     async def BeginPurge(
-        self, request: pb.BeginPurgeRequest, call: Call, /
+        self, request: pb.BeginPurgeRequest, permit: Permit, /
     ) -> pb.BeginPurgeResponse:
         """Begins to delete the data of a doomed namespace, or confirms that it goes on. From then on the repository
         cannot be restored. Fails with NAMESPACE_NOT_DOOMED, COLLECTION_TOO_EARLY.
@@ -36,13 +38,13 @@ class ErasureService(Protocol):
         ...
 
     async def EndPurge(
-        self, request: pb.EndPurgeRequest, call: Call, /
+        self, request: pb.EndPurgeRequest, permit: Permit, /
     ) -> pb.EndPurgeResponse:
         """Notes that the data are deleted. Fails with NAMESPACE_NOT_DOOMED."""
         ...
 
     async def SpareNamespace(
-        self, request: pb.SpareNamespaceRequest, call: Call, /
+        self, request: pb.SpareNamespaceRequest, permit: Permit, /
     ) -> pb.SpareNamespaceResponse:
         """Keeps the data of a doomed namespace after all; nothing of them is deleted yet. Fails with
         NAMESPACE_NOT_DOOMED.
@@ -50,7 +52,7 @@ class ErasureService(Protocol):
         ...
 
     async def ListStagedRows(
-        self, request: pb.ListStagedRowsRequest, call: Call, /
+        self, request: pb.ListStagedRowsRequest, permit: RepositoryPermit, /
     ) -> pb.ListStagedRowsResponse:
         """Returns the staged rows of all branches whose paths have a prefix, page by page: also those that newer rows
         hide. A caller reads the pages one after the other, before it reads the roots of commits. `run_id` names a
@@ -60,7 +62,7 @@ class ErasureService(Protocol):
         ...
 
     async def EraseAddresses(
-        self, request: pb.EraseAddressesRequest, call: Call, /
+        self, request: pb.EraseAddressesRequest, permit: RepositoryPermit, /
     ) -> pb.EraseAddressesResponse:
         """Notes addresses as erased, for ever: their blocks are deleted next. Fails with REPOSITORY_NOT_FOUND,
         COLLECTION_LOST, COLLECTION_HELD, FEATURE_LEVEL, and with ADDRESS_TOO_YOUNG if a writer may still stage one
@@ -69,7 +71,7 @@ class ErasureService(Protocol):
         ...
 
     async def DiscardErased(
-        self, request: pb.DiscardErasedRequest, call: Call, /
+        self, request: pb.DiscardErasedRequest, permit: RepositoryPermit, /
     ) -> pb.DiscardErasedResponse:
         """Discards uncommitted entries of a branch that name erased addresses; their paths have the content of the
         branch's commit afterwards. An entry is discarded only if it is the newest of its path. All of them go in
@@ -151,9 +153,7 @@ class ErasureServiceClient:
 
 
 def erasure_service(
-    handler: ErasureService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: ErasureService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `ErasureService`; see `Endpoint`."""
-    return Endpoint(_ERASURE_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_ERASURE_SERVICE, handler, gate)

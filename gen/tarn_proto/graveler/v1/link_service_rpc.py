@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import link_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import Caller, RepositoryPermit
 
 __all__ = ["LinkService", "LinkServiceClient", "link_service"]
 
@@ -19,7 +21,7 @@ class LinkService(Protocol):
     """Lets clients write the bytes of an object to the bucket themselves, and then stage it (docs/design/links.md)."""
 
     async def GetPhysicalAddress(
-        self, request: pb.GetPhysicalAddressRequest, call: Call, /
+        self, request: pb.GetPhysicalAddressRequest, permit: RepositoryPermit, /
     ) -> pb.GetPhysicalAddressResponse:
         """Issues an address to which the client writes, and URLs for that. Fails with BRANCH_NOT_FOUND, and with
         NOT_IMPLEMENTED if the block store is no bucket.
@@ -27,7 +29,7 @@ class LinkService(Protocol):
         ...
 
     async def LinkPhysicalAddress(
-        self, request: pb.LinkPhysicalAddressRequest, call: Call, /
+        self, request: pb.LinkPhysicalAddressRequest, permit: Caller, /
     ) -> pb.LinkPhysicalAddressResponse:
         """Stages the object that was written to an issued address, once. A repeated request gets the first answer and
         stages nothing. Fails with LINK_EXPIRED, LINK_MISMATCH, BLOCK_NOT_FOUND, PRECONDITION_FAILED, UPLOAD_BUSY
@@ -63,9 +65,7 @@ class LinkServiceClient:
 
 
 def link_service(
-    handler: LinkService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: LinkService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `LinkService`; see `Endpoint`."""
-    return Endpoint(_LINK_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_LINK_SERVICE, handler, gate)

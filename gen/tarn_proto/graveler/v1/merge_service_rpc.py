@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import RepositoryPermit
 
 __all__ = ["MergeService", "MergeServiceClient", "merge_service"]
 
@@ -24,7 +26,7 @@ class MergeService(Protocol):
     """
 
     async def Merge(
-        self, request: pb.MergeRequest, call: Call, /
+        self, request: pb.MergeRequest, permit: RepositoryPermit, /
     ) -> pb.MergeResponse:
         """Merges the commit of a ref into a branch: a three-way merge with their merge base. Fails with
         NOTHING_TO_MERGE if the branch already contains the commit, or if a squash would change nothing; with
@@ -34,7 +36,7 @@ class MergeService(Protocol):
         ...
 
     async def PreviewMerge(
-        self, request: pb.PreviewMergeRequest, call: Call, /
+        self, request: pb.PreviewMergeRequest, permit: RepositoryPermit, /
     ) -> pb.PreviewMergeResponse:
         """Reports the effect of a merge without making it: the counts of changes and conflicts, and a page of
         conflicts. Uncommitted changes of the destination are ignored.
@@ -42,7 +44,7 @@ class MergeService(Protocol):
         ...
 
     async def CreateMergeBranch(
-        self, request: pb.CreateMergeBranchRequest, call: Call, /
+        self, request: pb.CreateMergeBranchRequest, permit: RepositoryPermit, /
     ) -> pb.CreateMergeBranchResponse:
         """Creates a branch at the merge of two refs: the result of a merge, to be read before it is made. No other
         branch changes. Fails with BRANCH_EXISTS or TAG_EXISTS if the name is taken, and otherwise as Merge;
@@ -51,7 +53,7 @@ class MergeService(Protocol):
         ...
 
     async def Revert(
-        self, request: pb.RevertRequest, call: Call, /
+        self, request: pb.RevertRequest, permit: RepositoryPermit, /
     ) -> pb.RevertResponse:
         """Undoes the changes of one commit, by a new commit; or those of a range of commits, newest first, by a new
         commit each. All new commits become visible together. Fails with NOTHING_TO_COMMIT if the branch lacks all
@@ -60,7 +62,7 @@ class MergeService(Protocol):
         ...
 
     async def CherryPick(
-        self, request: pb.CherryPickRequest, call: Call, /
+        self, request: pb.CherryPickRequest, permit: RepositoryPermit, /
     ) -> pb.CherryPickResponse:
         """Applies the changes of one commit to a branch, by a new commit. Fails with NOTHING_TO_COMMIT if the branch
         has all of them.
@@ -125,9 +127,7 @@ class MergeServiceClient:
 
 
 def merge_service(
-    handler: MergeService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: MergeService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `MergeService`; see `Endpoint`."""
-    return Endpoint(_MERGE_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_MERGE_SERVICE, handler, gate)

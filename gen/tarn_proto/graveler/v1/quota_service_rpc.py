@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import quota_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import Permit
 
 __all__ = ["QuotaService", "QuotaServiceClient", "quota_service"]
 
@@ -22,7 +24,7 @@ class QuotaService(Protocol):
     """
 
     async def SetQuota(
-        self, request: pb.SetQuotaRequest, call: Call, /
+        self, request: pb.SetQuotaRequest, permit: Permit, /
     ) -> pb.SetQuotaResponse:
         """Replaces all limits of a repository or user. Without any limit, those of the configuration apply again. May
         be repeated.
@@ -30,13 +32,13 @@ class QuotaService(Protocol):
         ...
 
     async def GetQuota(
-        self, request: pb.GetQuotaRequest, call: Call, /
+        self, request: pb.GetQuotaRequest, permit: Permit, /
     ) -> pb.GetQuotaResponse:
         """Returns the limits of a repository or user, and the present usage of a repository."""
         ...
 
     async def ListQuotas(
-        self, request: pb.ListQuotasRequest, call: Call, /
+        self, request: pb.ListQuotasRequest, permit: Permit, /
     ) -> pb.ListQuotasResponse:
         """Returns the quotas that are set, and the limits of all others."""
         ...
@@ -73,9 +75,7 @@ class QuotaServiceClient:
 
 
 def quota_service(
-    handler: QuotaService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: QuotaService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `QuotaService`; see `Endpoint`."""
-    return Endpoint(_QUOTA_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_QUOTA_SERVICE, handler, gate)

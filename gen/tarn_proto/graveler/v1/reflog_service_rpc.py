@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import reflog_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import RepositoryPermit
 
 __all__ = ["ReflogService", "ReflogServiceClient", "reflog_service"]
 
@@ -22,7 +24,7 @@ class ReflogService(Protocol):
     """
 
     async def ListReflog(
-        self, request: pb.ListReflogRequest, call: Call, /
+        self, request: pb.ListReflogRequest, permit: RepositoryPermit, /
     ) -> pb.ListReflogResponse:
         """Lists the changes of a branch's head, newest first, page by page. The branch may be deleted. Fails with
         BRANCH_NOT_FOUND if it does not exist and has no entries.
@@ -30,7 +32,7 @@ class ReflogService(Protocol):
         ...
 
     async def ListDeletedBranches(
-        self, request: pb.ListDeletedBranchesRequest, call: Call, /
+        self, request: pb.ListDeletedBranchesRequest, permit: RepositoryPermit, /
     ) -> pb.ListDeletedBranchesResponse:
         """Lists the deleted branches that can be restored, page by page. A page may be short, or empty, although more
         follow.
@@ -38,7 +40,7 @@ class ReflogService(Protocol):
         ...
 
     async def RestoreBranch(
-        self, request: pb.RestoreBranchRequest, call: Call, /
+        self, request: pb.RestoreBranchRequest, permit: RepositoryPermit, /
     ) -> pb.RestoreBranchResponse:
         """Creates a deleted branch again, at the head that it had. Its uncommitted changes are lost. Fails with
         BRANCH_EXISTS or TAG_EXISTS if the name is taken, and with BRANCH_NOT_FOUND if no deletion of it is
@@ -83,9 +85,7 @@ class ReflogServiceClient:
 
 
 def reflog_service(
-    handler: ReflogService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: ReflogService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `ReflogService`; see `Endpoint`."""
-    return Endpoint(_REFLOG_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_REFLOG_SERVICE, handler, gate)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import Permit, RepositoryPermit
 
 __all__ = ["RepositoryService", "RepositoryServiceClient", "repository_service"]
 
@@ -19,7 +21,7 @@ class RepositoryService(Protocol):
     """Manages repositories: the buckets of the S3 endpoint."""
 
     async def CreateRepository(
-        self, request: pb.CreateRepositoryRequest, call: Call, /
+        self, request: pb.CreateRepositoryRequest, permit: Permit, /
     ) -> pb.CreateRepositoryResponse:
         """Creates a repository with an empty first commit and a default branch. Fails with REPOSITORY_EXISTS if the id
         or the storage namespace is taken.
@@ -27,19 +29,19 @@ class RepositoryService(Protocol):
         ...
 
     async def GetRepository(
-        self, request: pb.GetRepositoryRequest, call: Call, /
+        self, request: pb.GetRepositoryRequest, permit: RepositoryPermit, /
     ) -> pb.GetRepositoryResponse:
         """Returns a repository. Fails with REPOSITORY_NOT_FOUND."""
         ...
 
     async def ListRepositories(
-        self, request: pb.ListRepositoriesRequest, call: Call, /
+        self, request: pb.ListRepositoriesRequest, permit: Permit, /
     ) -> pb.ListRepositoriesResponse:
         """Lists the repositories that the caller may read, in byte order of their ids, page by page."""
         ...
 
     async def DeleteRepository(
-        self, request: pb.DeleteRepositoryRequest, call: Call, /
+        self, request: pb.DeleteRepositoryRequest, permit: Permit, /
     ) -> pb.DeleteRepositoryResponse:
         """Deletes a repository's metadata. Its blocks stay in its namespace, unless it is deleted with its data: then
         they are deleted after a grace time (docs/design/erase.md). Fails with REPOSITORY_NOT_FOUND; with its data
@@ -89,9 +91,7 @@ class RepositoryServiceClient:
 
 
 def repository_service(
-    handler: RepositoryService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: RepositoryService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `RepositoryService`; see `Endpoint`."""
-    return Endpoint(_REPOSITORY_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_REPOSITORY_SERVICE, handler, gate)

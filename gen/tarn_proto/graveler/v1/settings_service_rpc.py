@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import RepositoryPermit
 
 __all__ = ["SettingsService", "SettingsServiceClient", "settings_service"]
 
@@ -23,13 +25,13 @@ class SettingsService(Protocol):
     """
 
     async def GetSettings(
-        self, request: pb.GetSettingsRequest, call: Call, /
+        self, request: pb.GetSettingsRequest, permit: RepositoryPermit, /
     ) -> pb.GetSettingsResponse:
         """Returns rules, metadata and default branch."""
         ...
 
     async def SetRules(
-        self, request: pb.SetRulesRequest, call: Call, /
+        self, request: pb.SetRulesRequest, permit: RepositoryPermit, /
     ) -> pb.SetRulesResponse:
         """Replaces all protections and all hidden patterns. Fails with SETTINGS_CHANGED, USER_NOT_FOUND and
         ROLE_NOT_FOUND.
@@ -37,31 +39,31 @@ class SettingsService(Protocol):
         ...
 
     async def GetRetention(
-        self, request: pb.GetRetentionRequest, call: Call, /
+        self, request: pb.GetRetentionRequest, permit: RepositoryPermit, /
     ) -> pb.GetRetentionResponse:
         """Returns the retention rules."""
         ...
 
     async def SetRetention(
-        self, request: pb.SetRetentionRequest, call: Call, /
+        self, request: pb.SetRetentionRequest, permit: RepositoryPermit, /
     ) -> pb.SetRetentionResponse:
         """Replaces the retention rules (docs/operate/retention.md). Fails with SETTINGS_CHANGED."""
         ...
 
     async def SetReadOnly(
-        self, request: pb.SetReadOnlyRequest, call: Call, /
+        self, request: pb.SetReadOnlyRequest, permit: RepositoryPermit, /
     ) -> pb.SetReadOnlyResponse:
         """Makes the repository read-only, or writable again. Fails with SETTINGS_CHANGED."""
         ...
 
     async def SetMetadata(
-        self, request: pb.SetMetadataRequest, call: Call, /
+        self, request: pb.SetMetadataRequest, permit: RepositoryPermit, /
     ) -> pb.SetMetadataResponse:
         """Replaces all metadata. Fails with SETTINGS_CHANGED."""
         ...
 
     async def SetDefaultBranch(
-        self, request: pb.SetDefaultBranchRequest, call: Call, /
+        self, request: pb.SetDefaultBranchRequest, permit: RepositoryPermit, /
     ) -> pb.SetDefaultBranchResponse:
         """Makes an existing branch the default branch. Fails with BRANCH_NOT_FOUND, and with SETTINGS_CHANGED if the
         default branch is not the expected one.
@@ -130,9 +132,7 @@ class SettingsServiceClient:
 
 
 def settings_service(
-    handler: SettingsService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: SettingsService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `SettingsService`; see `Endpoint`."""
-    return Endpoint(_SETTINGS_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_SETTINGS_SERVICE, handler, gate)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import Permit, RepositoryPermit
 
 __all__ = ["StagingEventService", "StagingEventServiceClient", "staging_event_service"]
 
@@ -21,7 +23,7 @@ class StagingEventService(Protocol):
     """
 
     async def WatchStaging(
-        self, request: pb.WatchStagingRequest, call: Call, /
+        self, request: pb.WatchStagingRequest, permit: Permit, /
     ) -> pb.WatchStagingResponse:
         """Returns the tokens that changed at this replica since the last answer; waits if none did. The caller asks
         again with the `start_id` and `sequence` of the answer. All counts are totals since the start of the
@@ -30,7 +32,7 @@ class StagingEventService(Protocol):
         ...
 
     async def ListStagedBranches(
-        self, request: pb.ListStagedBranchesRequest, call: Call, /
+        self, request: pb.ListStagedBranchesRequest, permit: Permit, /
     ) -> pb.ListStagedBranchesResponse:
         """Lists branches of all repositories that have staged rows or sealed tokens. For a compactor that starts, or
         that has missed changes. A page may be empty although more pages follow.
@@ -38,7 +40,7 @@ class StagingEventService(Protocol):
         ...
 
     async def MeasureStaging(
-        self, request: pb.MeasureStagingRequest, call: Call, /
+        self, request: pb.MeasureStagingRequest, permit: RepositoryPermit, /
     ) -> pb.MeasureStagingResponse:
         """Counts the uncommitted rows of a branch, as GetStagingStatistics of CompactionService does, and names its
         tokens. Fails with REPOSITORY_NOT_FOUND, BRANCH_NOT_FOUND.
@@ -82,9 +84,7 @@ class StagingEventServiceClient:
 
 
 def staging_event_service(
-    handler: StagingEventService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: StagingEventService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `StagingEventService`; see `Endpoint`."""
-    return Endpoint(_STAGING_EVENT_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_STAGING_EVENT_SERVICE, handler, gate)

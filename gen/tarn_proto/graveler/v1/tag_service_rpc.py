@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import tag_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import RepositoryPermit
 
 __all__ = ["TagService", "TagServiceClient", "tag_service"]
 
@@ -21,7 +23,7 @@ class TagService(Protocol):
     """
 
     async def CreateTag(
-        self, request: pb.CreateTagRequest, call: Call, /
+        self, request: pb.CreateTagRequest, permit: RepositoryPermit, /
     ) -> pb.CreateTagResponse:
         """Creates a tag for the commit of any ref. Fails with TAG_EXISTS or BRANCH_EXISTS if the name is taken, and
         with REF_NOT_FOUND.
@@ -29,19 +31,19 @@ class TagService(Protocol):
         ...
 
     async def GetTag(
-        self, request: pb.GetTagRequest, call: Call, /
+        self, request: pb.GetTagRequest, permit: RepositoryPermit, /
     ) -> pb.GetTagResponse:
         """Returns a tag. Fails with TAG_NOT_FOUND."""
         ...
 
     async def ListTags(
-        self, request: pb.ListTagsRequest, call: Call, /
+        self, request: pb.ListTagsRequest, permit: RepositoryPermit, /
     ) -> pb.ListTagsResponse:
         """Lists tags in byte order of their ids, page by page."""
         ...
 
     async def DeleteTag(
-        self, request: pb.DeleteTagRequest, call: Call, /
+        self, request: pb.DeleteTagRequest, permit: RepositoryPermit, /
     ) -> pb.DeleteTagResponse:
         """Deletes a tag; its commit stays. Fails with TAG_NOT_FOUND."""
         ...
@@ -85,9 +87,7 @@ class TagServiceClient:
 
 
 def tag_service(
-    handler: TagService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: TagService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `TagService`; see `Endpoint`."""
-    return Endpoint(_TAG_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_TAG_SERVICE, handler, gate)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import task_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import Caller, RepositoryPermit
 
 __all__ = ["TaskService", "TaskServiceClient", "task_service"]
 
@@ -24,7 +26,7 @@ class TaskService(Protocol):
     """
 
     async def StartMerge(
-        self, request: pb.StartMergeRequest, call: Call, /
+        self, request: pb.StartMergeRequest, permit: RepositoryPermit, /
     ) -> pb.StartMergeResponse:
         """Starts a merge as a task; fails as MergeService.Merge if the merge is not allowed or a ref does not exist. A
         start that is sent again with the same id returns the task that it started. Fails with TASK_EXISTS if the id
@@ -33,19 +35,19 @@ class TaskService(Protocol):
         ...
 
     async def StartPreview(
-        self, request: pb.StartPreviewRequest, call: Call, /
+        self, request: pb.StartPreviewRequest, permit: RepositoryPermit, /
     ) -> pb.StartPreviewResponse:
         """Starts the preview of a merge as a task. Fails as StartMerge."""
         ...
 
     async def GetTask(
-        self, request: pb.GetTaskRequest, call: Call, /
+        self, request: pb.GetTaskRequest, permit: Caller, /
     ) -> pb.GetTaskResponse:
         """Returns one task."""
         ...
 
     async def ListTasks(
-        self, request: pb.ListTasksRequest, call: Call, /
+        self, request: pb.ListTasksRequest, permit: RepositoryPermit, /
     ) -> pb.ListTasksResponse:
         """Lists the tasks of the caller, or of all users, page by page, oldest first, without their results. A page
         may be short, or empty, although more follow.
@@ -53,7 +55,7 @@ class TaskService(Protocol):
         ...
 
     async def CancelTask(
-        self, request: pb.CancelTaskRequest, call: Call, /
+        self, request: pb.CancelTaskRequest, permit: Caller, /
     ) -> pb.CancelTaskResponse:
         """Asks for the end of a task, and returns the task, which may go on for some seconds. A merge that is being
         published is not stopped: it ends as it would have. To cancel a task that has ended changes nothing.
@@ -61,7 +63,7 @@ class TaskService(Protocol):
         ...
 
     async def WaitTask(
-        self, request: pb.WaitTaskRequest, call: Call, /
+        self, request: pb.WaitTaskRequest, permit: Caller, /
     ) -> pb.WaitTaskResponse:
         """Waits until a task has ended, or for some time, and returns it as it then is."""
         ...
@@ -124,9 +126,7 @@ class TaskServiceClient:
 
 
 def task_service(
-    handler: TaskService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: TaskService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `TaskService`; see `Endpoint`."""
-    return Endpoint(_TASK_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_TASK_SERVICE, handler, gate)

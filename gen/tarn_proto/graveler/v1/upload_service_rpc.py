@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Endpoint
+from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tarn.client.permits import Caller, RepositoryPermit
 
 __all__ = ["UploadService", "UploadServiceClient", "upload_service"]
 
@@ -21,37 +23,37 @@ class UploadService(Protocol):
     """
 
     async def CreateUpload(
-        self, request: pb.CreateUploadRequest, call: Call, /
+        self, request: pb.CreateUploadRequest, permit: RepositoryPermit, /
     ) -> pb.CreateUploadResponse:
         """Begins an upload to a path of a branch. Fails with BRANCH_NOT_FOUND."""
         ...
 
     async def GetUpload(
-        self, request: pb.GetUploadRequest, call: Call, /
+        self, request: pb.GetUploadRequest, permit: Caller, /
     ) -> pb.GetUploadResponse:
         """Returns an open or completed upload. Fails with UPLOAD_NOT_FOUND, also after an abort."""
         ...
 
     async def RecordUploadPart(
-        self, request: pb.RecordUploadPartRequest, call: Call, /
+        self, request: pb.RecordUploadPartRequest, permit: Caller, /
     ) -> pb.RecordUploadPartResponse:
         """Records a part whose bytes are durable. A later part of the same number replaces it."""
         ...
 
     async def ListUploadParts(
-        self, request: pb.ListUploadPartsRequest, call: Call, /
+        self, request: pb.ListUploadPartsRequest, permit: Caller, /
     ) -> pb.ListUploadPartsResponse:
         """Lists parts in order of their numbers, page by page."""
         ...
 
     async def ListUploads(
-        self, request: pb.ListUploadsRequest, call: Call, /
+        self, request: pb.ListUploadsRequest, permit: RepositoryPermit, /
     ) -> pb.ListUploadsResponse:
         """Lists open uploads to a branch in byte order of path, then id, page by page."""
         ...
 
     async def BeginCompleteUpload(
-        self, request: pb.BeginCompleteUploadRequest, call: Call, /
+        self, request: pb.BeginCompleteUploadRequest, permit: Caller, /
     ) -> pb.BeginCompleteUploadResponse:
         """Claims the completion; for a repeated completion, returns its recorded answer. Fails with UPLOAD_BUSY while
         another claim is younger than five minutes.
@@ -59,7 +61,7 @@ class UploadService(Protocol):
         ...
 
     async def FinishCompleteUpload(
-        self, request: pb.FinishCompleteUploadRequest, call: Call, /
+        self, request: pb.FinishCompleteUploadRequest, permit: Caller, /
     ) -> pb.FinishCompleteUploadResponse:
         """Stages the entry and records the answer. May be repeated under one claim; the object is staged once. Fails
         with UPLOAD_BUSY if the claim was lost, PRECONDITION_FAILED, or OUTCOME_UNKNOWN.
@@ -67,13 +69,13 @@ class UploadService(Protocol):
         ...
 
     async def ReopenUpload(
-        self, request: pb.ReopenUploadRequest, call: Call, /
+        self, request: pb.ReopenUploadRequest, permit: Caller, /
     ) -> pb.ReopenUploadResponse:
         """Releases the claim after a part proved invalid; nothing was staged."""
         ...
 
     async def AbortUpload(
-        self, request: pb.AbortUploadRequest, call: Call, /
+        self, request: pb.AbortUploadRequest, permit: Caller, /
     ) -> pb.AbortUploadResponse:
         """Aborts an upload. Fails with UPLOAD_BUSY while it is being completed."""
         ...
@@ -154,9 +156,7 @@ class UploadServiceClient:
 
 
 def upload_service(
-    handler: UploadService,
-    authenticate: Callable[[Call], Awaitable[object]] | None = None,
-    accepts: Callable[[str], bool] | None = None,
+    handler: UploadService, gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `UploadService`; see `Endpoint`."""
-    return Endpoint(_UPLOAD_SERVICE, handler, authenticate, accepts)
+    return Endpoint(_UPLOAD_SERVICE, handler, gate)

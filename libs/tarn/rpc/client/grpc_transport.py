@@ -26,6 +26,7 @@ from tarn.rpc.client.operation_streams import OperationStreams
 from tarn.rpc.client.patience import Patience
 from tarn.rpc.client.peer import Peer
 from tarn.rpc.process.tls import ChannelTls
+from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import unavailable_error
 from tarn.rpc.wire.methods import UnaryMethod, operate_method, unary_methods
@@ -115,14 +116,16 @@ class GrpcTransport:
         raise AssertionError("the last attempt returns or raises")
 
     async def operate(
-        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+        self, service: ServiceDescriptor, operation: str, request: Message, call: Call
     ) -> Message:
         """Sends one operation on the stream; see `Transport.operate`."""
         streams = self._streams.get(service.full_name)
         if streams is None:
             self._start()
             streams = self._open_streams(service)
-        return await streams.operate(operation, call, read_only=read_only)
+        return await streams.operate(
+            operation, request, call, read_only=rules_of(service)[operation].read_only
+        )
 
     async def close(self) -> None:
         """Ends calls in flight and closes the connections. Idempotent."""

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.rules import OPERATE, rules_of
+from tarn.rpc.rules import rules_of
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint, Handle, check_handler, handle_of
@@ -31,38 +31,31 @@ class InProcessTransport:
 
     def __init__(self, endpoints: Sequence[Endpoint], clock: Clock) -> None:
         self._in_flight = InFlight(clock)
-        self._handles: dict[tuple[str, str], Handle] = {}
-        # The hot ones again, keyed by the descriptor itself: asking it for its name costs more.
-        self._operations: dict[ServiceDescriptor, Handle] = {}
+        # Keyed by the descriptor itself: asking it for its name costs more than the rest of this transport.
+        self._handles: dict[ServiceDescriptor, dict[str, tuple[Handle, bool]]] = {}
         for endpoint in endpoints:
             check_handler(endpoint)
-            for method in endpoint.descriptor.methods:
-                handle = handle_of(endpoint, method.name)
-                self._handles[endpoint.name, method.name] = handle
-                if method.name == OPERATE:
-                    self._operations[endpoint.descriptor] = handle
+            self._handles[endpoint.descriptor] = {
+                name: (handle_of(endpoint, name), rule.read_only)
+                for name, rule in rules_of(endpoint.descriptor).items()
+            }
 
     async def unary(
         self, service: ServiceDescriptor, method: str, request: Message, call: Call
     ) -> Message:
         """Makes one unary call; see `Transport.unary`."""
-        handle = self._handle(service, method)
+        handle, read_only = self._handle(service, method)
         if TRACEPARENT.get():
             handle = _traced(handle, f"/{service.full_name}/{method}")
-        if rules_of(service)[method].read_only:
+        if read_only:
             return await self._in_flight.read(handle, request, call)
         return await self._in_flight.change(handle, request, call)
 
     async def operate(
-        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+        self, service: ServiceDescriptor, operation: str, request: Message, call: Call
     ) -> Message:
-        """Runs one operation; see `Transport.operate`. Its header stays empty: `call` has the same data."""
-        handle = self._operations.get(service) or self._handle(service, OPERATE)
-        if TRACEPARENT.get():
-            handle = _traced(handle, f"/{service.full_name}/{OPERATE}")
-        if read_only:
-            return await self._in_flight.read(handle, operation, call)
-        return await self._in_flight.change(handle, operation, call)
+        """Runs one operation of the service's stream; see `Transport.operate`."""
+        return await self.unary(service, operation, request, call)
 
     async def drain(self, timeout_s: float) -> bool:
         """Waits for changes that outlived their callers; returns False if that exceeds `timeout_s`."""
@@ -72,10 +65,10 @@ class InProcessTransport:
         """Cancels running calls; their callers get UNKNOWN_OUTCOME. Idempotent."""
         await self._in_flight.close()
 
-    def _handle(self, service: ServiceDescriptor, method: str) -> Handle:
-        handle = self._handles.get((service.full_name, method))
+    def _handle(self, service: ServiceDescriptor, name: str) -> tuple[Handle, bool]:
+        handle = self._handles.get(service, {}).get(name)
         if handle is None:
-            text = f"{service.full_name} has no {method} in this process"
+            text = f"{service.full_name} has no {name} in this process"
             raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
         return handle
 

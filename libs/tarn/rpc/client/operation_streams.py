@@ -36,6 +36,7 @@ from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock
 from tarn.rpc.client.patience import Patience
 from tarn.rpc.client.stream_connection import Pending, StreamConnection
+from tarn.rpc.client.transport import garbled
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import overload_error, unavailable_error
 from tarn.rpc.wire.methods import OperateMethod
@@ -84,8 +85,21 @@ class OperationStreams:
         """Stops sending to an address; operations already sent are still answered."""
         self._connections.pop(address).retire()
 
-    async def operate(self, operation: Message, call: Call, *, read_only: bool) -> Message:
+    async def operate(
+        self, operation: str, request: Message, call: Call, *, read_only: bool
+    ) -> Message:
         """Sends one operation; see `Transport.operate`."""
+        envelope = self._method.operation_type()
+        getattr(envelope, operation).CopyFrom(request)
+        getattr(envelope, operation).SetInParent()
+        result = await self._send(envelope, call, read_only=read_only)
+        if not result.HasField(operation):
+            raise garbled(f"a result without {operation!r}")
+        answer: Message = getattr(result, operation)
+        return answer
+
+    async def _send(self, operation: Message, call: Call, *, read_only: bool) -> Message:
+        """Sends an operation in its envelope; fills in the header."""
         call.remaining(self._clock)
         if self._closed:
             raise unavailable_error("the transport has been closed")

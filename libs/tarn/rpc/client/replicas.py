@@ -46,10 +46,9 @@ class PeerTransport:
     async def operate(
         self,
         service: ServiceDescriptor,
-        operation: Message,  # noqa: ARG002 - the port's signature
+        operation: str,  # noqa: ARG002 - the port's signature
+        request: Message,  # noqa: ARG002
         call: Call,  # noqa: ARG002
-        *,
-        read_only: bool,  # noqa: ARG002
     ) -> Message:
         """Is not offered."""
         text = f"operations of {service.full_name} need a transport to all replicas"

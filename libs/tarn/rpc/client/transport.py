@@ -31,9 +31,9 @@ class Transport(Protocol):
         ...
 
     async def operate(
-        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+        self, service: ServiceDescriptor, operation: str, request: Message, call: Call
     ) -> Message:
-        """Sends one operation on the service's coalesced stream; fills in the operation's header.
+        """Has one operation done by the service's coalesced stream; returns its result.
 
         A read-only operation that lost its stream is sent again while its deadline allows. Any other
         operation is sent again only if it had not been sent.

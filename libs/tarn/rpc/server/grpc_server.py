@@ -20,7 +20,7 @@ from tarn.aio.close_guard import UseCount
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.process.log import REQUEST_ID
-from tarn.rpc.rules import OPERATE, rules_of
+from tarn.rpc.rules import rules_of
 from tarn.rpc.server import health
 from tarn.rpc.server.auditing import RpcAudit, peer_address
 from tarn.rpc.server.certificates import certificate_names
@@ -42,10 +42,12 @@ from tarn.rpc.wire.metadata import (
 )
 from tarn.rpc.wire.methods import (
     Endpoint,
+    Gate,
     UnaryMethod,
     check_handler,
     handle_of,
     operate_method,
+    operate_of,
     unary_methods,
 )
 from tarn.rpc.wire.subject import subject_of
@@ -212,7 +214,7 @@ class RpcServer:
         if operate := operate_method(endpoint.descriptor):
             streams = OperationServer(
                 operate,
-                handle_of(endpoint, OPERATE),
+                operate_of(endpoint, operate),
                 self._in_flight,
                 self._slots,
                 self._rooms,
@@ -226,7 +228,7 @@ class RpcServer:
             self._streams.append(streams)
             handler = self._streaming(streams.answer, endpoint)
             handlers[operate.path] = handler, handler
-        return _Handlers(handlers, self._slots, endpoint.accepts)
+        return _Handlers(handlers, self._slots, endpoint.gate)
 
     def _unary(
         self, method: UnaryMethod, endpoint: Endpoint, audit: RpcAudit | None
@@ -362,9 +364,9 @@ class RpcServer:
             TarnError: as `Slots.enter`.
         """
         token = _bearer(headers.get(AUTHORIZATION, ""))
-        return await self._slots.enter(
-            context.peer(), token, None if endpoint is None else endpoint.accepts
-        )
+        gate = None if endpoint is None else endpoint.gate
+        accepts = None if gate is None else gate.accepts
+        return await self._slots.enter(context.peer(), token, accepts)
 
     def _reflection(self) -> tuple[str, Mapping[str, RpcHandler]]:
         """Returns the service of reflection, for development, and its handler, which is served as without a token."""
@@ -417,11 +419,11 @@ class _Handlers(grpc.GenericRpcHandler):
         self,
         handlers: Mapping[str, tuple[RpcHandler, RpcHandler]],
         slots: Slots,
-        accepts: Callable[[str], bool] | None,
+        gate: Gate | None,
     ) -> None:
         self._handlers = handlers
         self._slots = slots
-        self._accepts = accepts
+        self._accepts = None if gate is None else gate.accepts
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> RpcHandler | None:
         """Returns the handler of an rpc; None if it is of another service."""

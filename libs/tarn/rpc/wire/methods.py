@@ -9,52 +9,68 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from tarn.rpc.rules import OPERATE, rules_of
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.rules import OPERATE, OPERATION, Rule, Scope, rules_of
 from tarn.rpc.wire.bounds import unbounded_fields
 from tarn.rpc.wire.call import Call
 
 __all__ = [
     "Endpoint",
+    "Gate",
     "Handle",
     "OperateMethod",
     "UnaryMethod",
     "check_handler",
     "handle_of",
     "operate_method",
+    "operate_of",
     "unary_methods",
 ]
 
 Handle = Callable[[Message, Call], Awaitable[Message]]
-"""A method of a handler: `async (request, call) -> response`."""
+"""Answers a request: `async (request, call) -> response`."""
+
+
+class Gate(Protocol):
+    """Decides who may call, before a handler runs."""
+
+    def accepts(self, token: str) -> bool:
+        """Tells at once whether the token of a caller was accepted lately."""
+        ...
+
+    async def permit(self, rule: Rule, request: Message, call: Call) -> object:
+        """Returns what the handler gets in the place of the call.
+
+        Raises:
+            TarnError: the rule refuses the call.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One proto service and its handler.
 
-    For each unary rpc of the service, the handler has a method with the rpc's name,
-    `async (request, call: Call) -> response`. For the streaming rpc `Operate` it has
-    `async operate(operation, call: Call) -> result`, which answers one operation (the transport moves,
-    coalesces and matches them). Both raise `TarnError` for failures that the caller must see.
+    For each unary rpc of the service, the handler has a method with the rpc's name, and for each operation of its
+    stream one with the operation's name: `async (request, permit) -> response`. It raises `TarnError` for failures
+    that the caller must see. The transport moves, coalesces and matches the operations of the stream.
 
     Attributes:
         descriptor: e.g. `branch_service_pb2.DESCRIPTOR.services_by_name["BranchService"]`.
         handler: checked against the descriptor when it is registered.
-        authenticate: refuses a caller without a valid token. It is called before the handler of every unary rpc that
-            is not public, so that no handler can forget it, for example because it authorises each item of a list that
-            is empty. None: the handler does it.
-        accepts: tells at once whether the service has accepted a caller token lately; None if it does not keep that.
+        gate: checks the rule of each rpc, and makes the permit that the handler gets. None: the handler gets the
+            `Call` and checks it; so does that of a public rpc, and of one for services only.
     """
 
     descriptor: ServiceDescriptor
     handler: object
-    authenticate: Callable[[Call], Awaitable[object]] | None = None
-    accepts: Callable[[str], bool] | None = None
+    gate: Gate | None = None
 
     @property
     def name(self) -> str:
@@ -87,12 +103,14 @@ class OperateMethod:
         path: the HTTP/2 path.
         request_type: a batch; its only field is `repeated Operation operations = 1`.
         response_type: a batch; its only field is `repeated OperationResult results = 1`.
+        operation_type: one operation, with `header`.
         result_type: one result, with `operation_id` and `error`.
     """
 
     path: str
     request_type: type[Message]
     response_type: type[Message]
+    operation_type: type[Message]
     result_type: type[Message]
 
 
@@ -120,11 +138,11 @@ def operate_method(service: ServiceDescriptor) -> OperateMethod | None:
     """Returns the coalesced stream of a service, if it has one."""
     for method in service.methods:
         if method.name == OPERATE:
-            _batched(method.input_type)
             return OperateMethod(
                 _path(method),
                 GetMessageClass(method.input_type),
                 GetMessageClass(method.output_type),
+                GetMessageClass(_batched(method.input_type)),
                 GetMessageClass(_batched(method.output_type)),
             )
     return None
@@ -137,18 +155,13 @@ def check_handler(endpoint: Endpoint) -> None:
     Raises:
         TypeError: the handler or service is incomplete; the message names everything that is missing.
     """
-    rules_of(endpoint.descriptor)
     requests = [method.input_type for method in endpoint.descriptor.methods]
     if unbounded := [field for request in requests for field in unbounded_fields(request)]:
         text = "set the option (tarn.common.v1.items_max)"
         raise TypeError(f"no bound for {', '.join(unbounded)}: {text}")
-    names = [
-        "operate" if method.name == OPERATE else method.name
-        for method in endpoint.descriptor.methods
-    ]
     missing = [
         name
-        for name in names
+        for name in rules_of(endpoint.descriptor)
         if not inspect.iscoroutinefunction(getattr(endpoint.handler, name, None))
     ]
     if missing:
@@ -157,17 +170,38 @@ def check_handler(endpoint: Endpoint) -> None:
 
 
 def handle_of(endpoint: Endpoint, name: str) -> Handle:
-    """Returns the handler's method for an rpc, or for one operation of its stream; see `Endpoint.authenticate`."""
-    handle: Handle = getattr(endpoint.handler, "operate" if name == OPERATE else name)
-    authenticate = endpoint.authenticate
-    if authenticate is None or name == OPERATE or rules_of(endpoint.descriptor)[name].is_public:
+    """Returns what answers an rpc, or an operation of the stream by itself: the gate, and then the handler."""
+    handle: Callable[[Message, Any], Awaitable[Message]] = getattr(endpoint.handler, name)
+    rule = rules_of(endpoint.descriptor)[name]
+    if endpoint.gate is None or rule.scope is Scope.OPEN:
         return handle
+    permit = endpoint.gate.permit
 
-    async def authenticated(request: Message, call: Call) -> Message:
-        await authenticate(call)
-        return await handle(request, call)
+    async def permitted(request: Message, call: Call) -> Message:
+        return await handle(request, await permit(rule, request, call))
 
-    return authenticated
+    return permitted
+
+
+def operate_of(endpoint: Endpoint, method: OperateMethod) -> Handle:
+    """Returns what answers an operation of the stream in its envelope."""
+    handles = {
+        field.name: handle_of(endpoint, field.name)
+        for field in method.operation_type.DESCRIPTOR.oneofs_by_name[OPERATION].fields
+    }
+
+    async def operate(operation: Message, call: Call) -> Message:
+        name = operation.WhichOneof(OPERATION)
+        if name is None:
+            text = f"this version of {endpoint.name} does not know the operation; upgrade it first"
+            raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
+        answer = await handles[name](getattr(operation, name), call)
+        result = method.result_type()
+        getattr(result, name).CopyFrom(answer)
+        getattr(result, name).SetInParent()
+        return result
+
+    return operate
 
 
 def _path(method: MethodDescriptor) -> str:

@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from google.protobuf.message import Message
+
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.rpc.process.tls import TlsFiles, server_credentials
+from tarn.rpc.rules import Rule
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint
@@ -37,6 +40,16 @@ SERVICE = pb.DESCRIPTOR.services_by_name["EntryService"]
 
 TOKEN = "caller-token"  # noqa: S105 - of no installation
 """The one caller token that the toy has accepted."""
+
+
+class _Gate:
+    """Lets everyone in, and hands over the call."""
+
+    def accepts(self, token: str) -> bool:
+        return token == TOKEN
+
+    async def permit(self, _rule: Rule, _request: Message, call: Call) -> Call:
+        return call
 
 
 class Toy:
@@ -66,19 +79,22 @@ class Toy:
     @property
     def endpoint(self) -> Endpoint:
         """Returns its endpoint, for a server or a transport."""
-        return Endpoint(SERVICE, self, accepts=lambda token: token == TOKEN)
+        return Endpoint(SERVICE, self, _Gate())
 
-    async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
-        """A lookup returns its path as the entry."""
-        kind = operation.WhichOneof("operation")
-        path = getattr(operation, kind or "lookup").path
-        await self._serve(path, call)
-        if kind == "lookup":
-            found = pb.LookupResult(entry=path.encode(), storage_namespace="local://toy")
-            return pb.OperationResult(lookup=found)
-        if kind == "stage":
-            return pb.OperationResult(stage=pb.StageResult())
-        return pb.OperationResult(unstage=pb.UnstageResult())
+    async def lookup(self, request: pb.Lookup, call: Call) -> pb.LookupResult:
+        """Returns the path as the entry."""
+        await self._serve(request.path, call)
+        return pb.LookupResult(entry=request.path.encode(), storage_namespace="local://toy")
+
+    async def stage(self, request: pb.Stage, call: Call) -> pb.StageResult:
+        """Changes nothing."""
+        await self._serve(request.path, call)
+        return pb.StageResult()
+
+    async def unstage(self, request: pb.Unstage, call: Call) -> pb.UnstageResult:
+        """Changes nothing."""
+        await self._serve(request.path, call)
+        return pb.UnstageResult()
 
     async def ListEntries(
         self, request: pb.ListEntriesRequest, call: Call
@@ -170,15 +186,15 @@ def call_in(seconds: float = 10.0, request_id: str = "request-1") -> Call:
     return Call(request_id, TOKEN, SystemClock().monotonic() + seconds)
 
 
-def lookup(path: str) -> pb.Operation:
-    """Returns a read operation."""
-    return pb.Operation(lookup=pb.Lookup(repository_id="repo", ref="main", path=path))
+def lookup(path: str) -> tuple[str, pb.Lookup]:
+    """Returns a read operation: its name and its request."""
+    return "lookup", pb.Lookup(repository_id="repo", ref="main", path=path)
 
 
-def stage(path: str) -> pb.Operation:
-    """Returns a write operation."""
-    stage = pb.Stage(repository_id="repo", branch_id="main", path=path, entry=b"packed")
-    return pb.Operation(stage=stage)
+def stage(path: str) -> tuple[str, pb.Stage]:
+    """Returns a write operation: its name and its request."""
+    request = pb.Stage(repository_id="repo", branch_id="main", path=path, entry=b"packed")
+    return "stage", request
 
 
 async def until(fact: Callable[[], object], seconds: float = 5.0) -> None:

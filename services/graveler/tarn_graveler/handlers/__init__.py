@@ -1,3 +1,1 @@
-"""The rpcs of graveler: they parse requests, check permissions, call the other packages, and build
-responses.
-"""
+"""The rpcs of graveler: they parse requests, call the other packages, and build responses."""

@@ -7,8 +7,10 @@ from typing import Literal, Protocol
 
 from google.protobuf.duration_pb2 import Duration
 
+from tarn.client.permits import RepositoryPermit
 from tarn.core.branch import Branch, Token
 from tarn.core.branch_expiry import BranchExpiry, ExpiryState, expiry_in
+from tarn.core.change_kind import ChangeKind
 from tarn.core.clock import DAY_US
 from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import (
@@ -25,18 +27,16 @@ from tarn.core.listing.spans import PathSpan
 from tarn.core.retention import TagRule
 from tarn.kv.records import Repository, Tag
 from tarn.rpc.rules import rules_of
-from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.default_branch import DefaultBranch
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_graveler.handlers.requests import AccessGuard, page_of, timestamp
+from tarn_graveler.handlers.requests import page_of, timestamp
 from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
 
 __all__ = ["BranchHandler", "TagHandler"]
 
-_BRANCH_RULES = rules_of(branch_pb.DESCRIPTOR.services_by_name["BranchService"])
 _TAG_RULES = rules_of(tag_pb.DESCRIPTOR.services_by_name["TagService"])
 
 
@@ -102,8 +102,7 @@ def _span_of(request: branch_pb.ResetBranchRequest) -> PathSpan | None:
 class BranchHandler:
     """Answers `tarn.graveler.v1.BranchService`."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
         self._branches = graveler.branches
         self._iterators = graveler.iterators
         self._names = graveler.names
@@ -121,25 +120,20 @@ class BranchHandler:
         self._clock = graveler.clock
 
     async def CreateBranch(
-        self, request: branch_pb.CreateBranchRequest, call: Call
+        self, request: branch_pb.CreateBranchRequest, permit: RepositoryPermit
     ) -> branch_pb.CreateBranchResponse:
         """Creates a branch at the commit of any ref."""
         branch_id = parse_new_branch_id(request.branch_id)
-        repository, grant = await self._guard.enter_repository(
-            call, _BRANCH_RULES["CreateBranch"], request
-        )
+        repository, grant = permit.repository, permit.grant
         source = request.source_ref or repository.default_branch
-        reading = _BRANCH_RULES["CreateBranch"].also["source"]
-        await self._guard.enter(
-            call, reading, reading.resource.of_found(request, source_ref=source)
-        )
+        permit.require_further("source", source_ref=source)
         commit_id = await self._refs.commit_of(repository, source)
         cause = Cause(HeadOperation.CREATE, grant.user_id)
         expiry = self._expiry_of(request)
         name = BranchName(repository, branch_id)
         if expiry is not None:
             # A branch that its creator may not delete must not be deleted in the creator's name.
-            await self._guard.allow(_BRANCH_RULES["DeleteBranch"], repository, branch_id, grant)
+            await self._settings.require(repository, branch_id, ChangeKind.DELETE, grant)
         await self._admission.branch(repository)
         if expiry is not None:
             await self._expiring.register(name, expiry.delete_time_us)
@@ -160,13 +154,11 @@ class BranchHandler:
         return expiry_in(request.time_to_live.ToMicroseconds(), self._clock.now_us())
 
     async def SetBranchExpiry(
-        self, request: branch_pb.SetBranchExpiryRequest, call: Call
+        self, request: branch_pb.SetBranchExpiryRequest, permit: RepositoryPermit
     ) -> branch_pb.SetBranchExpiryResponse:
         """Says when a branch expires."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, _ = await self._guard.enter_repository(
-            call, _BRANCH_RULES["SetBranchExpiry"], request
-        )
+        repository = permit.repository
         name = BranchName(repository, branch_id)
         expiry = self._expiry_of(request)
         if expiry is not None:
@@ -176,25 +168,21 @@ class BranchHandler:
         return branch_pb.SetBranchExpiryResponse(branch=_branch_message(branch_id, branch, now_us))
 
     async def GetBranch(
-        self, request: branch_pb.GetBranchRequest, call: Call
+        self, request: branch_pb.GetBranchRequest, permit: RepositoryPermit
     ) -> branch_pb.GetBranchResponse:
         """Returns one branch."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, _ = await self._guard.enter_repository(
-            call, _BRANCH_RULES["GetBranch"], request
-        )
+        repository = permit.repository
         version = await self._branches.fresh(BranchName(repository, branch_id))
         return branch_pb.GetBranchResponse(
             branch=_branch_message(branch_id, version.branch, self._clock.now_us())
         )
 
     async def ListBranches(
-        self, request: branch_pb.ListBranchesRequest, call: Call
+        self, request: branch_pb.ListBranchesRequest, permit: RepositoryPermit
     ) -> branch_pb.ListBranchesResponse:
         """Returns one page of branches."""
-        repository, grant = await self._guard.enter_repository(
-            call, _BRANCH_RULES["ListBranches"], request
-        )
+        repository, grant = permit.repository, permit.grant
         tokens = await self._page_keys.tokens(
             grant.user_id,
             "BranchService.ListBranches",
@@ -220,13 +208,11 @@ class BranchHandler:
         return [each for each, is_hidden in zip(branches, hidden, strict=True) if not is_hidden]
 
     async def DeleteBranch(
-        self, request: branch_pb.DeleteBranchRequest, call: Call
+        self, request: branch_pb.DeleteBranchRequest, permit: RepositoryPermit
     ) -> branch_pb.DeleteBranchResponse:
         """Deletes a branch; its uncommitted changes are dropped after the delay of rule 5."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, grant = await self._guard.enter_repository(
-            call, _BRANCH_RULES["DeleteBranch"], request
-        )
+        repository, grant = permit.repository, permit.grant
         name = BranchName(repository, branch_id)
 
         async def announce(tokens: Sequence[Token]) -> None:
@@ -240,13 +226,11 @@ class BranchHandler:
         return branch_pb.DeleteBranchResponse()
 
     async def ResetBranch(
-        self, request: branch_pb.ResetBranchRequest, call: Call
+        self, request: branch_pb.ResetBranchRequest, permit: RepositoryPermit
     ) -> branch_pb.ResetBranchResponse:
         """Discards all uncommitted changes of a branch, or those of a prefix or of one path."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, _ = await self._guard.enter_repository(
-            call, _BRANCH_RULES["ResetBranch"], request
-        )
+        repository = permit.repository
         span = _span_of(request)
         if span is None:
             await self._moves.reset(BranchName(repository, branch_id))
@@ -255,13 +239,11 @@ class BranchHandler:
         return branch_pb.ResetBranchResponse()
 
     async def MoveBranch(
-        self, request: branch_pb.MoveBranchRequest, call: Call
+        self, request: branch_pb.MoveBranchRequest, permit: RepositoryPermit
     ) -> branch_pb.MoveBranchResponse:
         """Puts a branch on the commit of another ref."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, grant = await self._guard.enter_repository(
-            call, _BRANCH_RULES["MoveBranch"], request, also="source"
-        )
+        repository, grant = permit.repository, permit.grant
         expected = parse_commit_id(request.expected_commit_id)
         target = await self._refs.commit_of(repository, request.target_ref)
         name = BranchName(repository, branch_id)
@@ -277,8 +259,7 @@ class BranchHandler:
 class TagHandler:
     """Answers `tarn.graveler.v1.TagService`."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
         self._tags = graveler.tags
         self._settings = graveler.settings
         self._iterators = graveler.iterators
@@ -286,35 +267,32 @@ class TagHandler:
         self._page_keys = graveler.page_keys
 
     async def CreateTag(
-        self, request: tag_pb.CreateTagRequest, call: Call
+        self, request: tag_pb.CreateTagRequest, permit: RepositoryPermit
     ) -> tag_pb.CreateTagResponse:
         """Creates a tag at the commit of any ref."""
         tag_id = parse_new_tag_id(request.tag_id)
-        repository, _ = await self._guard.enter_repository(call, _TAG_RULES["CreateTag"], request)
+        repository = permit.repository
         source = request.source_ref or repository.default_branch
-        reading = _TAG_RULES["CreateTag"].also["source"]
-        await self._guard.enter(
-            call, reading, reading.resource.of_found(request, source_ref=source)
-        )
+        permit.require_further("source", source_ref=source)
         commit_id = await self._refs.commit_of(repository, source)
         tag = await self._tags.create(repository, tag_id, commit_id)
         return tag_pb.CreateTagResponse(tag=_tag_message(tag_id, tag))
 
-    async def GetTag(self, request: tag_pb.GetTagRequest, call: Call) -> tag_pb.GetTagResponse:
+    async def GetTag(
+        self, request: tag_pb.GetTagRequest, permit: RepositoryPermit
+    ) -> tag_pb.GetTagResponse:
         """Returns one tag."""
         tag_id = parse_tag_id(request.tag_id)
-        repository, _ = await self._guard.enter_repository(call, _TAG_RULES["GetTag"], request)
+        repository = permit.repository
         tag = await self._tags.get(repository, tag_id)
         (rule,) = await self._rules_of(repository, [tag_id])
         return tag_pb.GetTagResponse(tag=_tag_message(tag_id, tag, rule))
 
     async def ListTags(
-        self, request: tag_pb.ListTagsRequest, call: Call
+        self, request: tag_pb.ListTagsRequest, permit: RepositoryPermit
     ) -> tag_pb.ListTagsResponse:
         """Returns one page of tags."""
-        repository, grant = await self._guard.enter_repository(
-            call, _TAG_RULES["ListTags"], request
-        )
+        repository, grant = permit.repository, permit.grant
         tokens = await self._page_keys.tokens(
             grant.user_id,
             "TagService.ListTags",
@@ -330,11 +308,11 @@ class TagHandler:
         return tag_pb.ListTagsResponse(tags=lines, next_page_token=next_token)
 
     async def DeleteTag(
-        self, request: tag_pb.DeleteTagRequest, call: Call
+        self, request: tag_pb.DeleteTagRequest, permit: RepositoryPermit
     ) -> tag_pb.DeleteTagResponse:
         """Deletes a tag; its commit stays."""
         tag_id = parse_tag_id(request.tag_id)
-        repository, _ = await self._guard.enter_repository(call, _TAG_RULES["DeleteTag"], request)
+        repository = permit.repository
         await self._tags.delete(repository, tag_id)
         return tag_pb.DeleteTagResponse()
 

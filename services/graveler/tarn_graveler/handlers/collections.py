@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
+from tarn.client.permits import RepositoryPermit
 from tarn.core import collection as core
 from tarn.core.collection import Collection, Phase, Totals
 from tarn.core.errors import Kind, Reason, TarnError
@@ -12,15 +13,12 @@ from tarn.core.expiry import EXPIRE_MAX, RULE_CHARS_MAX, Expiry
 from tarn.core.ids import MetarangeId, parse_commit_id, parse_tag_id
 from tarn.core.retention import retention_to_json
 from tarn.kv.records import Repository
-from tarn.rpc.rules import rules_of
-from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.requests import AccessGuard, RepositoryRequest, paging, timestamp
+from tarn_graveler.handlers.requests import paging, timestamp
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 __all__ = ["CollectionHandler"]
 
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["CollectionService"])
 
 _ROWS_DEFAULT = 5_000
 _ROWS_MAX = 10_000
@@ -38,8 +36,7 @@ _COUNTS = tuple(each.name for each in fields(Totals) if each.name.endswith(("_co
 class CollectionHandler:
     """Answers `tarn.graveler.v1.CollectionService`."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
         self._collections = graveler.collections
         self._roots = graveler.roots
         self._history = graveler.history_pages
@@ -53,15 +50,15 @@ class CollectionHandler:
         self._clock = graveler.clock
 
     async def GetCollection(
-        self, request: pb.GetCollectionRequest, call: Call
+        self, request: pb.GetCollectionRequest, permit: RepositoryPermit
     ) -> pb.GetCollectionResponse:
         """Returns the collection record."""
-        repository, _ = await self._guard.enter_repository(call, _RULES["GetCollection"], request)
+        repository = permit.repository
         found = await self._collections.read(repository)
         return pb.GetCollectionResponse(collection=self._message(repository, found))
 
     async def BeginCollection(
-        self, request: pb.BeginCollectionRequest, call: Call
+        self, request: pb.BeginCollectionRequest, permit: RepositoryPermit
     ) -> pb.BeginCollectionResponse:
         """Begins, continues or takes over a run."""
         phase = _PHASE_OF.get(request.phase, Phase.IDLE)
@@ -78,27 +75,31 @@ class CollectionHandler:
                 is_erasure=request.is_erasure,
             )
 
-        changed = await self._change("BeginCollection", request, call, decide)
+        changed = await self._change(permit.repository, decide)
         return pb.BeginCollectionResponse(collection=changed)
 
     async def RenewCollection(
-        self, request: pb.RenewCollectionRequest, call: Call
+        self, request: pb.RenewCollectionRequest, permit: RepositoryPermit
     ) -> pb.RenewCollectionResponse:
         """Renews the lease of a run."""
 
         def decide(current: Collection) -> Collection:
             return core.renew(current, request.run_id, self._clock.now_us(), self._limits)
 
-        changed = await self._change("RenewCollection", request, call, decide)
+        changed = await self._change(permit.repository, decide)
         return pb.RenewCollectionResponse(collection=changed)
 
-    async def ListRoots(self, request: pb.ListRootsRequest, call: Call) -> pb.ListRootsResponse:
+    async def ListRoots(
+        self, request: pb.ListRootsRequest, permit: RepositoryPermit
+    ) -> pb.ListRootsResponse:
         """Returns a page of roots."""
-        rule = _RULES["ListRoots"]
-        repository, grant = await self._guard.enter_repository(call, rule, request)
+        repository, grant = permit.repository, permit.grant
         limit = paging(request.page_size, _ROWS_DEFAULT, _ROWS_MAX)
         tokens = await self._page_keys.tokens(
-            grant.user_id, rule.name, instance=repository.instance_uid, run=request.run_id
+            grant.user_id,
+            "CollectionService.ListRoots",
+            instance=repository.instance_uid,
+            run=request.run_id,
         )
         cursor = tokens.decode(request.page_token)
         current = await self._collections.read(repository)
@@ -117,11 +118,10 @@ class CollectionHandler:
         )
 
     async def FindListingsInUse(
-        self, request: pb.FindListingsInUseRequest, call: Call
+        self, request: pb.FindListingsInUseRequest, permit: RepositoryPermit
     ) -> pb.FindListingsInUseResponse:
         """Returns which listings refs lead to."""
-        rule = _RULES["FindListingsInUse"]
-        repository, _ = await self._guard.enter_repository(call, rule, request)
+        repository = permit.repository
         core.check_listing_ids(request.metarange_ids)
         current = await self._collections.read(repository)
         core.require_run(current, request.run_id, self._clock.now_us())
@@ -130,14 +130,13 @@ class CollectionHandler:
         return pb.FindListingsInUseResponse(metarange_ids=sorted(found))
 
     async def ListHistory(
-        self, request: pb.ListHistoryRequest, call: Call
+        self, request: pb.ListHistoryRequest, permit: RepositoryPermit
     ) -> pb.ListHistoryResponse:
         """Returns a page of the commits and refs to which retention rules apply."""
-        rule = _RULES["ListHistory"]
-        repository, grant = await self._guard.enter_repository(call, rule, request)
+        repository, grant = permit.repository, permit.grant
         limit = paging(request.page_size, _HISTORY_ROWS, _HISTORY_ROWS)
         tokens = await self._page_keys.tokens(
-            grant.user_id, rule.name, instance=repository.instance_uid
+            grant.user_id, "CollectionService.ListHistory", instance=repository.instance_uid
         )
         cursor = tokens.decode(request.page_token)
         page, following = await self._history.page(repository, cursor, limit)
@@ -149,10 +148,10 @@ class CollectionHandler:
         return page
 
     async def ExpireCommits(
-        self, request: pb.ExpireCommitsRequest, call: Call
+        self, request: pb.ExpireCommitsRequest, permit: RepositoryPermit
     ) -> pb.ExpireCommitsResponse:
         """Lets commits expire."""
-        repository, _ = await self._guard.enter_repository(call, _RULES["ExpireCommits"], request)
+        repository = permit.repository
         if len(request.commits) > EXPIRE_MAX:
             text = (
                 f"{len(request.commits)} commits in one request; at most {EXPIRE_MAX} are allowed"
@@ -168,9 +167,11 @@ class CollectionHandler:
         count = await self._expired.expire(repository, list(expiries.items()))
         return pb.ExpireCommitsResponse(expired_count=count)
 
-    async def ExpireTags(self, request: pb.ExpireTagsRequest, call: Call) -> pb.ExpireTagsResponse:
+    async def ExpireTags(
+        self, request: pb.ExpireTagsRequest, permit: RepositoryPermit
+    ) -> pb.ExpireTagsResponse:
         """Deletes tags whose time is over."""
-        repository, _ = await self._guard.enter_repository(call, _RULES["ExpireTags"], request)
+        repository = permit.repository
         if len(request.tags) > EXPIRE_MAX:
             text = f"{len(request.tags)} tags in one request; at most {EXPIRE_MAX} are allowed"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="tags")
@@ -183,7 +184,9 @@ class CollectionHandler:
             count += await self._tags.expire(repository, tag_id, each.tag.nonce, rule)
         return pb.ExpireTagsResponse(expired_count=count)
 
-    async def BeginBatch(self, request: pb.BeginBatchRequest, call: Call) -> pb.BeginBatchResponse:
+    async def BeginBatch(
+        self, request: pb.BeginBatchRequest, permit: RepositoryPermit
+    ) -> pb.BeginBatchResponse:
         """Begins a batch of deletions of ranges and metaranges."""
 
         def decide(current: Collection) -> Collection:
@@ -192,20 +195,22 @@ class CollectionHandler:
                 current, request.run_id, request.block_ids, now_us, self._limits
             )
 
-        changed = await self._change("BeginBatch", request, call, decide)
+        changed = await self._change(permit.repository, decide)
         return pb.BeginBatchResponse(collection=changed)
 
-    async def EndBatch(self, request: pb.EndBatchRequest, call: Call) -> pb.EndBatchResponse:
+    async def EndBatch(
+        self, request: pb.EndBatchRequest, permit: RepositoryPermit
+    ) -> pb.EndBatchResponse:
         """Ends the open batch."""
 
         def decide(current: Collection) -> Collection:
             return core.end_batch(current, request.run_id, self._clock.now_us(), self._limits)
 
-        changed = await self._change("EndBatch", request, call, decide)
+        changed = await self._change(permit.repository, decide)
         return pb.EndBatchResponse(collection=changed)
 
     async def EndCollection(
-        self, request: pb.EndCollectionRequest, call: Call
+        self, request: pb.EndCollectionRequest, permit: RepositoryPermit
     ) -> pb.EndCollectionResponse:
         """Ends a run."""
         counts = {name: getattr(request.totals, name) for name in _COUNTS}
@@ -219,11 +224,11 @@ class CollectionHandler:
                 current, request.run_id, totals, now_us, is_complete=request.is_complete
             )
 
-        changed = await self._change("EndCollection", request, call, decide)
+        changed = await self._change(permit.repository, decide)
         return pb.EndCollectionResponse(collection=changed)
 
     async def HoldCollection(
-        self, request: pb.HoldCollectionRequest, call: Call
+        self, request: pb.HoldCollectionRequest, permit: RepositoryPermit
     ) -> pb.HoldCollectionResponse:
         """Holds all runs for a time, or ends that."""
         now_us = self._clock.now_us()
@@ -231,17 +236,14 @@ class CollectionHandler:
         def decide(current: Collection) -> Collection:
             return core.hold(current, request.hold.seconds, now_us)
 
-        changed = await self._change("HoldCollection", request, call, decide)
+        changed = await self._change(permit.repository, decide)
         return pb.HoldCollectionResponse(collection=changed)
 
     async def _change(
         self,
-        rpc: str,
-        request: RepositoryRequest,
-        call: Call,
+        repository: Repository,
         decide: Callable[[Collection], Collection],
     ) -> pb.Collection:
-        repository, _ = await self._guard.enter_repository(call, _RULES[rpc], request)
         changed = await self._collections.change(repository, decide)
         return self._message(repository, changed)
 

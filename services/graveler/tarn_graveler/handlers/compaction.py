@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from google.protobuf.duration_pb2 import Duration
 
+from tarn.client.permits import Permit, RepositoryPermit
 from tarn.core.compaction_pause import CompactionPause
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id
-from tarn.rpc.rules import rules_of
-from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.compaction.compacting import CompactionOutcome, running_since_us
-from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
+from tarn_graveler.handlers.requests import paging, timestamp
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.compaction_pauses import CompactionPauses
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
 
 __all__ = ["CompactionHandler"]
 
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["CompactionService"])
 _PAUSE_SECONDS_MAX = 7 * 86_400
 _ROWS_DEFAULT = 10_000
 _ROWS_MAX = 100_000
@@ -34,8 +32,7 @@ _OUTCOMES = {
 class CompactionHandler:
     """Answers `tarn.graveler.v1.CompactionService`."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
         self._compacting = graveler.compacting
         self._statistics = graveler.staging_statistics
         self._events = graveler.branches.events
@@ -43,11 +40,11 @@ class CompactionHandler:
         self._clock = graveler.clock
 
     async def CompactBranch(
-        self, request: pb.CompactBranchRequest, call: Call
+        self, request: pb.CompactBranchRequest, permit: RepositoryPermit
     ) -> pb.CompactBranchResponse:
         """Folds the uncommitted changes of a branch into one listing."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, _ = await self._guard.enter_repository(call, _RULES["CompactBranch"], request)
+        repository = permit.repository
         name = BranchName(repository, branch_id)
         done = await self._compacting.compact(
             name, force=request.force, is_background=request.is_background
@@ -68,13 +65,11 @@ class CompactionHandler:
         return answer
 
     async def GetStagingStatistics(
-        self, request: pb.GetStagingStatisticsRequest, call: Call
+        self, request: pb.GetStagingStatisticsRequest, permit: RepositoryPermit
     ) -> pb.GetStagingStatisticsResponse:
         """Counts the staged rows of a branch, up to a limit."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, _ = await self._guard.enter_repository(
-            call, _RULES["GetStagingStatistics"], request
-        )
+        repository = permit.repository
         rows_max = paging(request.rows_max, _ROWS_DEFAULT, _ROWS_MAX)
         found = await self._statistics.count(BranchName(repository, branch_id), rows_max)
         branch = found.branch
@@ -102,19 +97,16 @@ class CompactionHandler:
         return answer
 
     async def GetCompactionPause(
-        self, request: pb.GetCompactionPauseRequest, call: Call
+        self, request: pb.GetCompactionPauseRequest, permit: Permit
     ) -> pb.GetCompactionPauseResponse:
         """Returns the pause of background compactions that holds now."""
-        rule = _RULES["GetCompactionPause"]
-        await self._guard.enter(call, rule, rule.resource.of(request))
         return pb.GetCompactionPauseResponse(pause=_pause(await self._pauses.get()))
 
     async def SetCompactionPause(
-        self, request: pb.SetCompactionPauseRequest, call: Call
+        self, request: pb.SetCompactionPauseRequest, permit: Permit
     ) -> pb.SetCompactionPauseResponse:
         """Begins or ends a pause of all compactors."""
-        rule = _RULES["SetCompactionPause"]
-        grant = await self._guard.enter(call, rule, rule.resource.of(request))
+        grant = permit.grant
         if not request.HasField("duration_s") and not request.resume:
             text = "the request names no change: set duration_s, or resume to true"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="change")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tarn.client.permits import RepositoryPermit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, parse_branch_id, parse_path
 from tarn.core.listing.diff import DiffPage
@@ -16,10 +17,9 @@ from tarn.core.listing.sizes import bounded
 from tarn.core.listing.tally import ChangeStats
 from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
-from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.requests import AccessGuard, paging
+from tarn_graveler.handlers.requests import paging
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.views.diffing import DiffSides
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
@@ -28,7 +28,6 @@ from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
 
 __all__ = ["DiffHandler", "DifferenceMethods", "counts_message"]
 
-_COMMIT_RULES = rules_of(commit_pb.DESCRIPTOR.services_by_name["CommitService"])
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["DiffService"])
 
 _DIFF_PAGE_MAX = 5_000
@@ -68,8 +67,7 @@ def counts_message(stats: ChangeStats) -> merge_pb.MergeCounts:
 class _Differences:
     """The base of both services."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
         self._refs = graveler.refs
         self._diffing = graveler.diffing
         self._page_keys = graveler.page_keys
@@ -105,14 +103,13 @@ class DifferenceMethods(_Differences):
     """The rpcs of CommitService that list differences."""
 
     async def DiffRefs(
-        self, request: commit_pb.DiffRefsRequest, call: Call
+        self, request: commit_pb.DiffRefsRequest, permit: RepositoryPermit
     ) -> commit_pb.DiffRefsResponse:
         """Returns one page of the differences between the commits of two refs."""
-        rule = _COMMIT_RULES["DiffRefs"]
-        repository, grant = await self._guard.enter_repository(call, rule, request, also="right")
+        repository, grant = permit.repository, permit.grant
         tokens = await self._page_keys.tokens(
             grant.user_id,
-            rule.name,
+            "CommitService.DiffRefs",
             repository=request.repository_id,
             left=request.left_ref,
             right=request.right_ref,
@@ -137,15 +134,14 @@ class DifferenceMethods(_Differences):
         return answer
 
     async def DiffUncommitted(
-        self, request: commit_pb.DiffUncommittedRequest, call: Call
+        self, request: commit_pb.DiffUncommittedRequest, permit: RepositoryPermit
     ) -> commit_pb.DiffUncommittedResponse:
         """Returns one page of the uncommitted changes of a branch."""
         branch_id = parse_branch_id(request.branch_id)
-        rule = _COMMIT_RULES["DiffUncommitted"]
-        repository, grant = await self._guard.enter_repository(call, rule, request)
+        repository, grant = permit.repository, permit.grant
         tokens = await self._page_keys.tokens(
             grant.user_id,
-            rule.name,
+            "CommitService.DiffUncommitted",
             repository=request.repository_id,
             branch=branch_id,
             prefix=request.prefix,
@@ -169,15 +165,14 @@ class DiffHandler(_Differences):
     """Answers `tarn.graveler.v1.DiffService`."""
 
     async def SummarizeDiff(
-        self, request: pb.SummarizeDiffRequest, call: Call
+        self, request: pb.SummarizeDiffRequest, permit: RepositoryPermit
     ) -> pb.SummarizeDiffResponse:
         """Returns one page of the counts of the differences between the commits of two refs."""
-        rule = _RULES["SummarizeDiff"]
-        repository, grant = await self._guard.enter_repository(call, rule, request, also="right")
+        repository, grant = permit.repository, permit.grant
         _check_folders(request)
         tokens = await self._page_keys.tokens(
             grant.user_id,
-            rule.name,
+            "DiffService.SummarizeDiff",
             repository=request.repository_id,
             left=request.left_ref,
             right=request.right_ref,
@@ -204,16 +199,15 @@ class DiffHandler(_Differences):
         )
 
     async def SummarizeUncommitted(
-        self, request: pb.SummarizeUncommittedRequest, call: Call
+        self, request: pb.SummarizeUncommittedRequest, permit: RepositoryPermit
     ) -> pb.SummarizeUncommittedResponse:
         """Returns one page of the counts of the uncommitted changes of a branch."""
         branch_id = parse_branch_id(request.branch_id)
-        rule = _RULES["SummarizeUncommitted"]
-        repository, grant = await self._guard.enter_repository(call, rule, request)
+        repository, grant = permit.repository, permit.grant
         _check_folders(request)
         tokens = await self._page_keys.tokens(
             grant.user_id,
-            rule.name,
+            "DiffService.SummarizeUncommitted",
             repository=request.repository_id,
             branch=branch_id,
             prefix=request.prefix,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tarn.client.permits import Permit, RepositoryPermit
 from tarn.core import collection as core
 from tarn.core.erasure import ADDRESS_BYTES, ADDRESSES_MAX, check_plan_id
 from tarn.core.errors import Kind, Reason, TarnError
@@ -11,11 +12,9 @@ from tarn.core.ids import parse_path
 from tarn.core.levels import Feature
 from tarn.kv.namespace_records import Namespace
 from tarn.kv.records import Repository
-from tarn.rpc.rules import rules_of
-from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.compaction.discarding import Discarded, Discarding
-from tarn_graveler.handlers.requests import AccessGuard, paging
+from tarn_graveler.handlers.requests import paging
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.refs.resolving import branch_to_write
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
@@ -30,14 +29,12 @@ _OUTCOMES = {
     Discarded.COMMITTED: pb.DISCARD_OUTCOME_COMMITTED,
     Discarded.ABSENT: pb.DISCARD_OUTCOME_ABSENT,
 }
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["ErasureService"])
 
 
 class ErasureHandler:
     """Answers `tarn.graveler.v1.ErasureService`."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
         self._purges = graveler.purges
         self._collections = graveler.collections
         self._erased = graveler.erased
@@ -48,12 +45,11 @@ class ErasureHandler:
         self._page_keys = graveler.page_keys
 
     async def ListDoomedNamespaces(
-        self, request: pb.ListDoomedNamespacesRequest, call: Call
+        self, request: pb.ListDoomedNamespacesRequest, permit: Permit
     ) -> pb.ListDoomedNamespacesResponse:
         """Returns a page of the doomed namespaces."""
-        rule = _RULES["ListDoomedNamespaces"]
-        grant = await self._guard.enter(call, rule, rule.resource.of(request))
-        tokens = await self._page_keys.tokens(grant.user_id, rule.name)
+        grant = permit.grant
+        tokens = await self._page_keys.tokens(grant.user_id, "ErasureService.ListDoomedNamespaces")
         after, limit = tokens.decode(request.page_token), paging(request.page_size)
         found, last = await self._purges.page(after, limit)
         return pb.ListDoomedNamespacesResponse(
@@ -61,17 +57,15 @@ class ErasureHandler:
             next_page_token=tokens.encode(last) if last else "",
         )
 
-    async def BeginPurge(self, request: pb.BeginPurgeRequest, call: Call) -> pb.BeginPurgeResponse:
+    async def BeginPurge(
+        self, request: pb.BeginPurgeRequest, permit: Permit
+    ) -> pb.BeginPurgeResponse:
         """Begins or confirms the deletion of data."""
-        rule = _RULES["BeginPurge"]
-        await self._guard.enter(call, rule, rule.resource.of(request))
         held = await self._purges.begin(request.storage_namespace, request.instance_uid)
         return pb.BeginPurgeResponse(namespace=_message(request.storage_namespace, held))
 
-    async def EndPurge(self, request: pb.EndPurgeRequest, call: Call) -> pb.EndPurgeResponse:
+    async def EndPurge(self, request: pb.EndPurgeRequest, permit: Permit) -> pb.EndPurgeResponse:
         """Notes the end of the deletion of data."""
-        rule = _RULES["EndPurge"]
-        await self._guard.enter(call, rule, rule.resource.of(request))
         if min(request.purged_count, request.purged_bytes) < 0:
             text = "counts of a purge must not be negative"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="purged_count")
@@ -84,24 +78,21 @@ class ErasureHandler:
         return pb.EndPurgeResponse(namespace=_message(request.storage_namespace, held))
 
     async def SpareNamespace(
-        self, request: pb.SpareNamespaceRequest, call: Call
+        self, request: pb.SpareNamespaceRequest, permit: Permit
     ) -> pb.SpareNamespaceResponse:
         """Keeps the data of a doomed namespace."""
-        rule = _RULES["SpareNamespace"]
-        await self._guard.enter(call, rule, rule.resource.of(request))
         await self._purges.spare(request.storage_namespace)
         return pb.SpareNamespaceResponse()
 
     async def ListStagedRows(
-        self, request: pb.ListStagedRowsRequest, call: Call
+        self, request: pb.ListStagedRowsRequest, permit: RepositoryPermit
     ) -> pb.ListStagedRowsResponse:
         """Returns a page of staged rows."""
-        rule = _RULES["ListStagedRows"]
-        repository, grant = await self._guard.enter_repository(call, rule, request)
+        repository, grant = permit.repository, permit.grant
         limit = paging(request.page_size, _ROWS_DEFAULT, _ROWS_MAX)
         tokens = await self._page_keys.tokens(
             grant.user_id,
-            rule.name,
+            "ErasureService.ListStagedRows",
             instance=repository.instance_uid,
             run=request.run_id,
             prefix=request.prefix,
@@ -118,10 +109,10 @@ class ErasureHandler:
         )
 
     async def EraseAddresses(
-        self, request: pb.EraseAddressesRequest, call: Call
+        self, request: pb.EraseAddressesRequest, permit: RepositoryPermit
     ) -> pb.EraseAddressesResponse:
         """Notes addresses as erased."""
-        repository, _ = await self._guard.enter_repository(call, _RULES["EraseAddresses"], request)
+        repository = permit.repository
         check_plan_id(request.plan_id)
         self._features.require(Feature.NEW_FIELDS)
         addresses = _addresses(request.addresses)
@@ -131,10 +122,10 @@ class ErasureHandler:
         return pb.EraseAddressesResponse()
 
     async def DiscardErased(
-        self, request: pb.DiscardErasedRequest, call: Call
+        self, request: pb.DiscardErasedRequest, permit: RepositoryPermit
     ) -> pb.DiscardErasedResponse:
         """Discards uncommitted entries of erased addresses."""
-        repository, _ = await self._guard.enter_repository(call, _RULES["DiscardErased"], request)
+        repository = permit.repository
         addresses = _addresses(request.addresses)
         if len(addresses) != len(request.paths):
             text = f"{len(addresses)} addresses for {len(request.paths)} paths"

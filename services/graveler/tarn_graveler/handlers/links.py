@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from tarn.client.permits import Caller, RepositoryPermit
 from tarn.core.access.policy import Grant
+from tarn.core.change_kind import ChangeKind
 from tarn.core.entry import Entry, pack
 from tarn.core.entry_check import check_template
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.kv.records import Repository
-from tarn.rpc.rules import rules_of
-from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.requests import AccessGuard, read_condition, timestamp
+from tarn_graveler.handlers.requests import timestamp, write_condition
 from tarn_graveler.handlers.uploads import admit_step, allow_step, life_to_note
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.refs.resolving import branch_to_write
@@ -24,7 +24,6 @@ from tarn_proto.graveler.v1 import link_service_pb2 as pb
 
 __all__ = ["LinkHandler"]
 
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["LinkService"])
 _PURPOSE: Final = "LinkService.LinkPhysicalAddress"
 _NO_TEMPLATE: Final = pack(Entry(size=0, mtime_us=0, address=bytes(16), md5=bytes(16)))
 
@@ -36,8 +35,9 @@ class LinkHandler:
     and the path.
     """
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
+        self._repositories = graveler.repositories
+        self._settings = graveler.settings
         self._branches = graveler.branches
         self._uploads = graveler.uploads
         self._links = graveler.links
@@ -46,11 +46,10 @@ class LinkHandler:
         self._features = graveler.features
 
     async def GetPhysicalAddress(
-        self, request: pb.GetPhysicalAddressRequest, call: Call
+        self, request: pb.GetPhysicalAddressRequest, permit: RepositoryPermit
     ) -> pb.GetPhysicalAddressResponse:
         """Issues an address, a token and URLs."""
-        rule = _RULES["GetPhysicalAddress"]
-        repository, grant = await self._guard.enter_repository(call, rule, request)
+        repository, grant = permit.repository, permit.grant
         template = request.template or _NO_TEMPLATE
         check_template(template)
         branch_id, path = branch_to_write(request.branch_id), parse_path(request.path)
@@ -72,24 +71,25 @@ class LinkHandler:
         )
 
     async def LinkPhysicalAddress(
-        self, request: pb.LinkPhysicalAddressRequest, call: Call
+        self, request: pb.LinkPhysicalAddressRequest, permit: Caller
     ) -> pb.LinkPhysicalAddressResponse:
         """Stages the object that was written to an issued address."""
-        rule = _RULES["LinkPhysicalAddress"]
-        grant = await self._guard.enter(call, rule, rule.resource.of(request))
-        repository = await self._guard.repository(request.repository_id)
-        resource = rule.also["if_match"].resource.of(request)
-        condition = await read_condition(self._guard, call, rule, request.condition, resource)
+        grant = permit.grant
+        permit.require(permit.resource())
+        repository = await self._repositories.get(request.repository_id)
+        condition = write_condition(request.condition)
+        if condition.if_match:
+            permit.require_further("if_match")
         upload = await self._issued(repository, grant, request)
         if upload is None:
-            await self._guard.allow(rule, repository, request.branch_id, grant)
+            await self._settings.require(repository, request.branch_id, ChangeKind.WRITE, grant)
             text = (
                 "the token was not issued to this caller for this repository, branch and path; "
                 "call GetPhysicalAddress for one"
             )
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="token")
         await self._uploads.require_life(repository, upload)
-        await allow_step(self._guard, call, rule, repository, upload)
+        await allow_step(self._settings, repository, upload, grant)
         written = WrittenObject(request.size_bytes, request.etag)
         with await admit_step(self._admission, repository, upload, request.size_bytes):
             packed = await self._links.link(repository, upload, written, condition)

@@ -7,23 +7,21 @@ import json
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from tarn.client.permits import RepositoryPermit
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, parse_path, parse_user_id
 from tarn.core.listing.changed_paths import PathQuery
 from tarn.kv.records import Repository
-from tarn.rpc.rules import rules_of
-from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import Argument
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.graph.walk import LEFT, RIGHT, Span
-from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
+from tarn_graveler.handlers.requests import paging, timestamp
 from tarn_graveler.views.log import LogFilter, Position
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
 __all__ = ["LogHandler", "commit_message", "position_of", "said_position"]
 
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["CommitService"])
 
 _MARKED_CHARS = 41
 """Characters of a commit in a position: its marks, one digit, then its id in base 85."""
@@ -72,19 +70,18 @@ def position_of(said: str) -> Position:
 class LogHandler:
     """Answers the rpcs of `tarn.graveler.v1.CommitService` that follow history."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
         self._refs = graveler.refs
         self._history = graveler.history
         self._annotating = graveler.annotating
         self._page_keys = graveler.page_keys
         self._expired = graveler.expired
 
-    async def page(self, request: pb.ListCommitsRequest, call: Call) -> pb.ListCommitsResponse:
+    async def page(
+        self, request: pb.ListCommitsRequest, permit: RepositoryPermit
+    ) -> pb.ListCommitsResponse:
         """Returns one page of history."""
-        rule = _RULES["ListCommits"]
-        also = "exclude" if request.exclude_ref else ""
-        repository, grant = await self._guard.enter_repository(call, rule, request, also=also)
+        repository, grant = permit.repository, permit.grant
         wanted = _filter(request)
         tokens = await self._page_keys.tokens(
             grant.user_id, "CommitService.ListCommits", **_arguments(request)
@@ -109,11 +106,10 @@ class LogHandler:
         return pb.ListCommitsResponse(commits=lines, next_page_token=next_token)
 
     async def annotate(
-        self, request: pb.AnnotatePathsRequest, call: Call
+        self, request: pb.AnnotatePathsRequest, permit: RepositoryPermit
     ) -> pb.AnnotatePathsResponse:
         """Returns one page of annotations. The page token holds the commit, so a moving branch changes nothing."""
-        rule = _RULES["AnnotatePaths"]
-        repository, grant = await self._guard.enter_repository(call, rule, request)
+        repository, grant = permit.repository, permit.grant
         tokens = await self._page_keys.tokens(
             grant.user_id,
             "CommitService.AnnotatePaths",

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tarn.block.merging import ConflictPage
+from tarn.client.permits import RepositoryPermit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, parse_branch_id, parse_new_branch_id
 from tarn.core.listing.choice import Choice, ChoiceRule, Side
-from tarn.rpc.rules import rules_of
-from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.handlers.commits import commit_message
 from tarn_graveler.handlers.differences import counts_message
 from tarn_graveler.handlers.requests import (
-    AccessGuard,
     checked_metadata,
     paging,
 )
@@ -27,7 +25,6 @@ from tarn_proto.graveler.v1 import merge_service_pb2 as pb
 
 __all__ = ["MergeHandler", "choice_of", "commit_of", "preview_message", "refuse_contradiction"]
 
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["MergeService"])
 
 _SIDES = {
     pb.MERGE_SIDE_UNSPECIFIED: Side.REFUSE,
@@ -43,8 +40,7 @@ _Choosing = pb.MergeRequest | pb.CreateMergeBranchRequest | pb.PreviewMergeReque
 class MergeHandler:
     """Answers `tarn.graveler.v1.MergeService`."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
         self._commits = graveler.commits
         self._merges = graveler.merges
         self._merge_branches = graveler.merge_branches
@@ -52,12 +48,10 @@ class MergeHandler:
         self._range_reverts = graveler.range_reverts
         self._refs = graveler.refs
 
-    async def Merge(self, request: pb.MergeRequest, call: Call) -> pb.MergeResponse:
+    async def Merge(self, request: pb.MergeRequest, permit: RepositoryPermit) -> pb.MergeResponse:
         """Merges the commit of a ref into a branch."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, grant = await self._guard.enter_repository(
-            call, _RULES["Merge"], request, also="source"
-        )
+        repository, grant = permit.repository, permit.grant
         refuse_contradiction(request)
         message = request.message or f"Merge {request.source_ref} into {branch_id}"
         wish = MergeRequest(
@@ -74,14 +68,11 @@ class MergeHandler:
         return pb.MergeResponse(commit=commit_of(new))
 
     async def CreateMergeBranch(
-        self, request: pb.CreateMergeBranchRequest, call: Call
+        self, request: pb.CreateMergeBranchRequest, permit: RepositoryPermit
     ) -> pb.CreateMergeBranchResponse:
         """Creates a branch at the merge of two refs."""
         branch_id = parse_new_branch_id(request.branch_id)
-        rule = _RULES["CreateMergeBranch"]
-        reading = rule.also["destination"]
-        await self._guard.enter(call, reading, reading.resource.of(request))
-        repository, grant = await self._guard.enter_repository(call, rule, request, also="source")
+        repository, grant = permit.repository, permit.grant
         into = Destination("ref", request.destination_ref)
         wish = MergeRequest(
             source=await self._refs.commit_of(repository, request.source_ref),
@@ -97,12 +88,10 @@ class MergeHandler:
         return pb.CreateMergeBranchResponse(commit=commit_of(new))
 
     async def PreviewMerge(
-        self, request: pb.PreviewMergeRequest, call: Call
+        self, request: pb.PreviewMergeRequest, permit: RepositoryPermit
     ) -> pb.PreviewMergeResponse:
         """Reports the effect of a merge without making it."""
-        repository, _ = await self._guard.enter_repository(
-            call, _RULES["PreviewMerge"], request, also="source"
-        )
+        repository = permit.repository
         dest = await self._refs.commit_of(repository, request.destination_ref)
         source = await self._refs.commit_of(repository, request.source_ref)
         limit, choice = paging(request.page_size), choice_of(request)
@@ -117,17 +106,15 @@ class MergeHandler:
         answer.next_after = page.next_after or ""
         return answer
 
-    async def Revert(self, request: pb.RevertRequest, call: Call) -> pb.RevertResponse:
+    async def Revert(
+        self, request: pb.RevertRequest, permit: RepositoryPermit
+    ) -> pb.RevertResponse:
         """Undoes the changes of one commit, or of a range of commits."""
         branch_id = parse_branch_id(request.branch_id)
-        rule = _RULES["Revert"]
-        if request.since_ref:
-            reading = rule.also["since"]
-            await self._guard.enter(call, reading, reading.resource.of(request))
-        elif request.squash:
+        if request.squash and not request.since_ref:
             text = "squash joins the commits of a range, so it needs since_ref"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
-        repository, grant = await self._guard.enter_repository(call, rule, request, also="source")
+        repository, grant = permit.repository, permit.grant
         commit_id = await self._refs.commit_of(repository, request.ref)
         name = BranchName(repository, branch_id)
         if request.since_ref:
@@ -142,12 +129,12 @@ class MergeHandler:
         new = await self._merges.revert(name, wish)
         return pb.RevertResponse(commit=commit_of(new), reverted_commit_ids=[commit_id])
 
-    async def CherryPick(self, request: pb.CherryPickRequest, call: Call) -> pb.CherryPickResponse:
+    async def CherryPick(
+        self, request: pb.CherryPickRequest, permit: RepositoryPermit
+    ) -> pb.CherryPickResponse:
         """Applies the changes of one commit."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, grant = await self._guard.enter_repository(
-            call, _RULES["CherryPick"], request, also="source"
-        )
+        repository, grant = permit.repository, permit.grant
         commit_id = await self._refs.commit_of(repository, request.ref)
         message = request.message or (await self._commits.get(repository, commit_id)).message
         wish = _pick_request(request, commit_id, grant.user_id, message)

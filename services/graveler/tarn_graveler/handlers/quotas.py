@@ -4,44 +4,37 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from tarn.client.permits import Permit
 from tarn.client.quotas import limits_of
 from tarn.core.errors import Kind, TarnError
 from tarn.core.listing.sizes import bounded
 from tarn.core.quota import Limits, Quota, QuotaKind, check_quota, parse_kind
 from tarn.kv.records import Repository
-from tarn.rpc.rules import rules_of
-from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.requests import AccessGuard, paging
+from tarn_graveler.handlers.requests import paging
 from tarn_proto.graveler.v1 import quota_service_pb2 as pb
 
 __all__ = ["QuotaHandler"]
-
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["QuotaService"])
 
 
 class QuotaHandler:
     """Answers `tarn.graveler.v1.QuotaService`."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
+        self._repositories = graveler.repositories
         self._admission = graveler.admission
         self._records = graveler.admission.records
         self._page_keys = graveler.page_keys
 
-    async def SetQuota(self, request: pb.SetQuotaRequest, call: Call) -> pb.SetQuotaResponse:
+    async def SetQuota(self, request: pb.SetQuotaRequest, permit: Permit) -> pb.SetQuotaResponse:
         """Sets or removes a quota."""
-        rule = _RULES["SetQuota"]
-        await self._guard.enter(call, rule, rule.resource.of(request))
         quota = Quota(parse_kind(request.kind), request.name, limits_of(request.limits))
         check_quota(quota)
         await self._records.set(quota)
         return pb.SetQuotaResponse()
 
-    async def GetQuota(self, request: pb.GetQuotaRequest, call: Call) -> pb.GetQuotaResponse:
+    async def GetQuota(self, request: pb.GetQuotaRequest, permit: Permit) -> pb.GetQuotaResponse:
         """Returns limits and use."""
-        rule = _RULES["GetQuota"]
-        await self._guard.enter(call, rule, rule.resource.of(request))
         kind = parse_kind(request.kind)
         check_quota(Quota(kind, request.name, Limits()))
         found = await self._records.get(kind, request.name)
@@ -49,7 +42,7 @@ class QuotaHandler:
         answer = pb.GetQuotaResponse(limits=_message(limits), is_set=bool(found))
         if kind is QuotaKind.REPOSITORY:
             try:
-                repository = await self._guard.repository(request.name)
+                repository = await self._repositories.get(request.name)
             except TarnError as error:
                 if error.kind is not Kind.NOT_FOUND:
                     raise
@@ -67,10 +60,11 @@ class QuotaHandler:
             uploads=await counter.uploads(repository, 0),
         )
 
-    async def ListQuotas(self, request: pb.ListQuotasRequest, call: Call) -> pb.ListQuotasResponse:
+    async def ListQuotas(
+        self, request: pb.ListQuotasRequest, permit: Permit
+    ) -> pb.ListQuotasResponse:
         """Returns a page of the quotas that are set."""
-        rule = _RULES["ListQuotas"]
-        grant = await self._guard.enter(call, rule, rule.resource.of(request))
+        grant = permit.grant
         tokens = await self._page_keys.tokens(grant.user_id, "QuotaService.ListQuotas")
         after, count = tokens.decode(request.page_token), paging(request.page_size)
         found = [each for each in await self._records.load() if _key(each) > after]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from tarn.client.permits import RepositoryPermit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadChange, HeadOperation
 from tarn.core.ids import parse_branch_id
-from tarn.rpc.rules import rules_of
-from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
+from tarn_graveler.handlers.requests import paging, timestamp
 from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import reflog_service_pb2 as pb
 
 __all__ = ["ReflogHandler"]
 
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["ReflogService"])
 
 _OPERATIONS = {
     HeadOperation.CREATE: pb.HEAD_OPERATION_CREATE,
@@ -44,17 +42,18 @@ def _message(entry: HeadChange) -> pb.HeadChange:
 class ReflogHandler:
     """Answers `tarn.graveler.v1.ReflogService`."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
         self._branches = graveler.branches
         self._reflog = graveler.reflog
         self._admission = graveler.admission
         self._page_keys = graveler.page_keys
 
-    async def ListReflog(self, request: pb.ListReflogRequest, call: Call) -> pb.ListReflogResponse:
+    async def ListReflog(
+        self, request: pb.ListReflogRequest, permit: RepositoryPermit
+    ) -> pb.ListReflogResponse:
         """Returns one page of the changes of a branch's head."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, grant = await self._guard.enter_repository(call, _RULES["ListReflog"], request)
+        repository, grant = permit.repository, permit.grant
         tokens = await self._page_keys.tokens(
             grant.user_id,
             "ReflogService.ListReflog",
@@ -73,12 +72,10 @@ class ReflogHandler:
         )
 
     async def ListDeletedBranches(
-        self, request: pb.ListDeletedBranchesRequest, call: Call
+        self, request: pb.ListDeletedBranchesRequest, permit: RepositoryPermit
     ) -> pb.ListDeletedBranchesResponse:
         """Returns one page of the branches that can be restored."""
-        repository, grant = await self._guard.enter_repository(
-            call, _RULES["ListDeletedBranches"], request
-        )
+        repository, grant = permit.repository, permit.grant
         tokens = await self._page_keys.tokens(
             grant.user_id,
             "ReflogService.ListDeletedBranches",
@@ -101,13 +98,11 @@ class ReflogHandler:
         return pb.ListDeletedBranchesResponse(branches=lines, next_page_token=next_token)
 
     async def RestoreBranch(
-        self, request: pb.RestoreBranchRequest, call: Call
+        self, request: pb.RestoreBranchRequest, permit: RepositoryPermit
     ) -> pb.RestoreBranchResponse:
         """Creates a deleted branch again, at the head that it had."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, grant = await self._guard.enter_repository(
-            call, _RULES["RestoreBranch"], request, also="source"
-        )
+        repository, grant = permit.repository, permit.grant
         name = BranchName(repository, branch_id)
         deletion = await self._reflog.deletion(repository, branch_id)
         if deletion is None or deletion.old_commit_id is None:

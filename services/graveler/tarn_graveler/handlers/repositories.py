@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from tarn.client.permits import Permit, RepositoryPermit
+from tarn.core.change_kind import ChangeKind
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadOperation
@@ -11,17 +13,13 @@ from tarn.core.ids import parse_new_branch_id, parse_repository_id
 from tarn.core.levels import Feature
 from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
 from tarn.kv.records import Repository
-from tarn.rpc.rules import rules_of
-from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.requests import AccessGuard, page_of, timestamp
+from tarn_graveler.handlers.requests import page_of, timestamp
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.repositories import Reservation, repository_not_found
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 
 __all__ = ["RepositoryHandler", "repository_message"]
-
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["RepositoryService"])
 
 
 def repository_message(repository: Repository) -> pb.Repository:
@@ -38,8 +36,8 @@ def repository_message(repository: Repository) -> pb.Repository:
 class RepositoryHandler:
     """Answers `tarn.graveler.v1.RepositoryService`."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
+        self._settings = graveler.settings
         self._repositories = graveler.repositories
         self._iterators = graveler.iterators
         self._branches = graveler.branches
@@ -53,12 +51,11 @@ class RepositoryHandler:
         self._features = graveler.features
 
     async def CreateRepository(
-        self, request: pb.CreateRepositoryRequest, call: Call
+        self, request: pb.CreateRepositoryRequest, permit: Permit
     ) -> pb.CreateRepositoryResponse:
         """Creates a repository; its first commit and default branch exist before it becomes visible."""
         repository_id = parse_repository_id(request.repository_id)
-        rule = _RULES["CreateRepository"]
-        grant = await self._guard.enter(call, rule, rule.resource.of(request))
+        grant = permit.grant
         default_branch = parse_new_branch_id(request.default_branch_id or "main")
         reservation = await self._repositories.reserve(
             repository_id, request.storage_namespace, default_branch
@@ -105,47 +102,43 @@ class RepositoryHandler:
                 await self._drops.register(dead)
 
     async def GetRepository(
-        self, request: pb.GetRepositoryRequest, call: Call
+        self, request: pb.GetRepositoryRequest, permit: RepositoryPermit
     ) -> pb.GetRepositoryResponse:
         """Returns one repository."""
-        repository, _ = await self._guard.enter_repository(call, _RULES["GetRepository"], request)
+        repository = permit.repository
         return pb.GetRepositoryResponse(repository=repository_message(repository))
 
     async def ListRepositories(
-        self, request: pb.ListRepositoriesRequest, call: Call
+        self, request: pb.ListRepositoriesRequest, permit: Permit
     ) -> pb.ListRepositoriesResponse:
         """Returns one page of the repositories that the caller may read; a page may be short although more
         follow.
         """
-        rule = _RULES["ListRepositories"]
-        grant = await self._guard.enter(call, rule, rule.resource.of(request))
-        each = rule.also["each"]
-        tokens = await self._page_keys.tokens(grant.user_id, rule.name, prefix=request.prefix)
+        grant = permit.grant
+        tokens = await self._page_keys.tokens(
+            grant.user_id, "RepositoryService.ListRepositories", prefix=request.prefix
+        )
         cursor = self._iterators.repositories(prefix=request.prefix)
         found, next_token = await page_of(cursor, request, tokens)
         visible = [
             repository_message(repository)
             for _, repository in found
-            if grant.allows(
-                each.require_action(), each.resource.of_found(request, repository=repository)
-            )
+            if permit.has_further("each", repository=repository)
         ]
         return pb.ListRepositoriesResponse(repositories=visible, next_page_token=next_token)
 
     async def DeleteRepository(
-        self, request: pb.DeleteRepositoryRequest, call: Call
+        self, request: pb.DeleteRepositoryRequest, permit: Permit
     ) -> pb.DeleteRepositoryResponse:
         """Marks the repository, then each branch, then drops partitions; writers rely on this order.
 
         An interrupted deletion continues when it is requested again.
         """
         repository_id = parse_repository_id(request.repository_id)
-        rule = _RULES["DeleteRepository"]
-        grant = await self._guard.enter(call, rule, rule.resource.of(request))
-        grace_us = await self._grace_us(request, call)
+        grace_us = self._grace_us(request)
         current, _ = await self._repositories.read(repository_id)
         if current.is_served:  # otherwise there is nothing to decide: its deletion has begun
-            await self._guard.allow(rule, current, "", grant)
+            await self._settings.require(current, "", ChangeKind.OTHER, permit.grant)
         repository = await self._repositories.mark_deleted(repository_id)
         try:
             await self._repositories.close(repository)
@@ -166,16 +159,14 @@ class RepositoryHandler:
             return pb.DeleteRepositoryResponse()
         return pb.DeleteRepositoryResponse(purge_not_before_time=timestamp(purge_after_us))
 
-    async def _grace_us(self, request: pb.DeleteRepositoryRequest, call: Call) -> int | None:
+    def _grace_us(self, request: pb.DeleteRepositoryRequest) -> int | None:
         """Returns the grace time of a deletion with data, None for one without.
 
         Raises:
-            TarnError: ACCESS_DENIED, FEATURE_LEVEL, INVALID: nothing was done.
+            TarnError: FEATURE_LEVEL, INVALID: nothing was done.
         """
         if not request.with_data:
             return None
-        data = _RULES["DeleteRepository"].also["data"]
-        await self._guard.enter(call, data, data.resource.of(request))
         self._features.require(Feature.NEW_FIELDS)
         return self._purges.grace_us(request.grace.seconds)
 

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tarn.client.access import Access
+from tarn.client.permits import RepositoryPermit
 from tarn.core.change_kind import ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id
 from tarn.core.levels import Feature
 from tarn.core.retention import KEEP_EVERYTHING, parse_retention, retention_to_json
 from tarn.core.rules import ExemptUser, Protection, Rules, Settings, check_metadata, check_rules
-from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.default_branch import DefaultBranch
-from tarn_graveler.handlers.requests import AccessGuard
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.settings import etag_of
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
 
 __all__ = ["SettingsHandler"]
 
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["SettingsService"])
 
 _KINDS = {
     pb.CHANGE_KIND_WRITE: ChangeKind.WRITE,
@@ -43,18 +42,18 @@ _KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
 class SettingsHandler:
     """Answers `tarn.graveler.v1.SettingsService`."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler, access: Access) -> None:
+        self._access = access
         self._settings = graveler.settings
         self._features = graveler.features
         self._default_branch = DefaultBranch(graveler.repositories, graveler.branches)
         self._repositories = graveler.repositories
 
     async def GetSettings(
-        self, request: pb.GetSettingsRequest, call: Call
+        self, request: pb.GetSettingsRequest, permit: RepositoryPermit
     ) -> pb.GetSettingsResponse:
         """Returns rules, metadata and default branch, as they are now."""
-        repository, _ = await self._guard.enter_repository(call, _RULES["GetSettings"], request)
+        repository = permit.repository
         found = await self._settings.read(repository)
         current, _ = await self._repositories.read(repository.repository_id)
         return pb.GetSettingsResponse(
@@ -66,14 +65,16 @@ class SettingsHandler:
             default_branch_id=current.default_branch,
         )
 
-    async def SetRules(self, request: pb.SetRulesRequest, call: Call) -> pb.SetRulesResponse:
+    async def SetRules(
+        self, request: pb.SetRulesRequest, permit: RepositoryPermit
+    ) -> pb.SetRulesResponse:
         """Replaces all protections and all hidden patterns."""
-        repository, _ = await self._guard.enter_repository(call, _RULES["SetRules"], request)
+        repository = permit.repository
         _require_etag(request.if_match)
         wanted = _rules(request)
         check_rules(wanted)
         present = (await self._settings.read(repository)).rules
-        uids = await self._uids_of_new(call, _exempt(present), wanted)
+        uids = await self._uids_of_new(permit.call, _exempt(present), wanted)
 
         def decide(now: Settings) -> Settings:
             known = _exempt(now.rules)
@@ -95,13 +96,13 @@ class SettingsHandler:
         if len(new) > _NEW_USERS_MAX:
             text = f"{len(new)} users are exempted for the first time; at most {_NEW_USERS_MAX} in one request"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="exempt_user_ids")
-        return {user_id: await self._guard.user_uid(call, user_id) for user_id in sorted(new)}
+        return {user_id: await self._access.user_uid(call, user_id) for user_id in sorted(new)}
 
     async def SetReadOnly(
-        self, request: pb.SetReadOnlyRequest, call: Call
+        self, request: pb.SetReadOnlyRequest, permit: RepositoryPermit
     ) -> pb.SetReadOnlyResponse:
         """Makes the repository read-only, or writable again."""
-        repository, _ = await self._guard.enter_repository(call, _RULES["SetReadOnly"], request)
+        repository = permit.repository
 
         def decide(now: Settings) -> Settings:
             return replace(now, rules=replace(now.rules, is_read_only=request.read_only))
@@ -111,20 +112,20 @@ class SettingsHandler:
         )
 
     async def GetRetention(
-        self, request: pb.GetRetentionRequest, call: Call
+        self, request: pb.GetRetentionRequest, permit: RepositoryPermit
     ) -> pb.GetRetentionResponse:
         """Returns the retention rules, as they are now."""
-        repository, _ = await self._guard.enter_repository(call, _RULES["GetRetention"], request)
+        repository = permit.repository
         found = await self._settings.read(repository)
         return pb.GetRetentionResponse(
             rules_json=retention_to_json(found.retention), etag=etag_of(repository, found)
         )
 
     async def SetRetention(
-        self, request: pb.SetRetentionRequest, call: Call
+        self, request: pb.SetRetentionRequest, permit: RepositoryPermit
     ) -> pb.SetRetentionResponse:
         """Replaces the retention rules. An older replica would lose them, and would not see which commits expired."""
-        repository, _ = await self._guard.enter_repository(call, _RULES["SetRetention"], request)
+        repository = permit.repository
         _require_etag(request.if_match)
         retention = parse_retention(request.rules_json)
         if retention != KEEP_EVERYTHING:
@@ -135,10 +136,10 @@ class SettingsHandler:
         return pb.SetRetentionResponse(etag=etag)
 
     async def SetMetadata(
-        self, request: pb.SetMetadataRequest, call: Call
+        self, request: pb.SetMetadataRequest, permit: RepositoryPermit
     ) -> pb.SetMetadataResponse:
         """Replaces all metadata."""
-        repository, _ = await self._guard.enter_repository(call, _RULES["SetMetadata"], request)
+        repository = permit.repository
         _require_etag(request.if_match)
         metadata = check_metadata(request.metadata)
         etag = await self._settings.change(
@@ -147,12 +148,11 @@ class SettingsHandler:
         return pb.SetMetadataResponse(etag=etag)
 
     async def SetDefaultBranch(
-        self, request: pb.SetDefaultBranchRequest, call: Call
+        self, request: pb.SetDefaultBranchRequest, permit: RepositoryPermit
     ) -> pb.SetDefaultBranchResponse:
         """Makes an existing branch the default branch."""
         branch_id = parse_branch_id(request.branch_id)
-        rule = _RULES["SetDefaultBranch"]
-        repository, _ = await self._guard.enter_repository(call, rule, request, also="branch")
+        repository = permit.repository
         former = await self._default_branch.set(
             BranchName(repository, branch_id), request.expected_branch_id
         )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from tarn.client.permits import Permit, RepositoryPermit
 from tarn.core.ids import parse_branch_id
-from tarn.rpc.rules import rules_of
-from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.requests import AccessGuard, paging
+from tarn_graveler.handlers.requests import paging
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.staging_events import TokenTally
 from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb
 
 __all__ = ["StagingEventHandler"]
 
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["StagingEventService"])
 
 _WAIT_SECONDS_MAX = 20.0
 _MARGIN_SECONDS = 1.0
@@ -25,23 +23,20 @@ _ROWS_MAX = 100_000
 class StagingEventHandler:
     """Answers `tarn.graveler.v1.StagingEventService`."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
         self._events = graveler.branches.events
         self._staged = graveler.staged_branches
         self._statistics = graveler.staging_statistics
         self._clock = graveler.clock
 
     async def WatchStaging(
-        self, request: pb.WatchStagingRequest, call: Call
+        self, request: pb.WatchStagingRequest, permit: Permit
     ) -> pb.WatchStagingResponse:
         """Returns the tokens that changed since the caller's last answer; waits for a change."""
-        rule = _RULES["WatchStaging"]
-        await self._guard.enter(call, rule, rule.resource.of(request))
         wait_s = min(
             request.wait_ms / 1000,
             _WAIT_SECONDS_MAX,
-            max(0.0, call.remaining(self._clock) - _MARGIN_SECONDS),
+            max(0.0, permit.call.remaining(self._clock) - _MARGIN_SECONDS),
         )
         changes = await self._events.watch(request.start_id, request.after_sequence, wait_s)
         return pb.WatchStagingResponse(
@@ -52,11 +47,9 @@ class StagingEventHandler:
         )
 
     async def ListStagedBranches(
-        self, request: pb.ListStagedBranchesRequest, call: Call
+        self, request: pb.ListStagedBranchesRequest, permit: Permit
     ) -> pb.ListStagedBranchesResponse:
         """Returns the staged branches among the next ones."""
-        rule = _RULES["ListStagedBranches"]
-        await self._guard.enter(call, rule, rule.resource.of(request))
         limit = paging(request.page_size, maximum=_BRANCHES_MAX)
         page = await self._staged.page(request.after_repository_id, request.after_branch_id, limit)
         return pb.ListStagedBranchesResponse(
@@ -71,11 +64,11 @@ class StagingEventHandler:
         )
 
     async def MeasureStaging(
-        self, request: pb.MeasureStagingRequest, call: Call
+        self, request: pb.MeasureStagingRequest, permit: RepositoryPermit
     ) -> pb.MeasureStagingResponse:
         """Counts the staged rows of a branch, up to a limit."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, _ = await self._guard.enter_repository(call, _RULES["MeasureStaging"], request)
+        repository = permit.repository
         rows_max = paging(request.rows_max, _ROWS_DEFAULT, _ROWS_MAX)
         found = await self._statistics.count(
             BranchName(repository, branch_id), rows_max, with_compacted=False

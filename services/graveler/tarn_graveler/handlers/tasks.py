@@ -8,19 +8,18 @@ from typing import Protocol
 import structlog
 from google.protobuf.message import Message
 
+from tarn.client.permits import Caller, RepositoryPermit
 from tarn.core.access.policy import Grant
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import TaskId, parse_branch_id
 from tarn.core.task import Start, Task, TaskKind, TaskState
 from tarn.kv.records import Repository
-from tarn.rpc.rules import Rule, rules_of
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.merges import choice_of, refuse_contradiction
 from tarn_graveler.handlers.requests import (
-    AccessGuard,
     RepositoryRequest,
     checked_metadata,
     paging,
@@ -33,7 +32,6 @@ from tarn_proto.graveler.v1 import task_service_pb2 as pb
 
 __all__ = ["TaskHandler"]
 
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["TaskService"])
 
 _REQUEST_BYTES_MAX = 192 * 1024
 _WAIT_MS_DEFAULT = 10_000
@@ -68,8 +66,8 @@ class _TaskRequest(RepositoryRequest, Protocol):
 class TaskHandler:
     """Answers `tarn.graveler.v1.TaskService`."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
+        self._repositories = graveler.repositories
         self._branches = graveler.branches
         self._refs = graveler.refs
         self._page_keys = graveler.page_keys
@@ -78,16 +76,13 @@ class TaskHandler:
         self._runner.serve(TaskKind.MERGE, MergeWork(graveler))
         self._runner.serve(TaskKind.PREVIEW, PreviewWork(graveler))
 
-    async def StartMerge(self, request: pb.StartMergeRequest, call: Call) -> pb.StartMergeResponse:
+    async def StartMerge(
+        self, request: pb.StartMergeRequest, permit: RepositoryPermit
+    ) -> pb.StartMergeResponse:
         """Starts a merge."""
-        wish, rule = request.merge, _RULES["StartMerge"]
-        source = rule.also["source"]
-        await self._guard.enter(call, source, source.resource.of_found(request, merge=wish))
-        grant = await self._guard.enter(call, rule, rule.resource.of_found(request, merge=wish))
+        wish, repository, grant = request.merge, permit.repository, permit.grant
         _check_timeout(request.timeout_ms)
         branch_id = parse_branch_id(wish.branch_id)
-        repository = await self._guard.repository(wish.repository_id)
-        await self._guard.allow(rule, repository, branch_id, grant)
         start = _start(wish, TaskKind.MERGE, grant)
         task = await self._started(repository, request.task_id, start)
         if task is None:
@@ -103,19 +98,15 @@ class TaskHandler:
             task = await self._start(
                 repository, request.task_id, start, grant, about, resolved, before
             )
-        task = await self._wait_for_started(repository, task, request.timeout_ms, call)
+        task = await self._wait_for_started(repository, task, request.timeout_ms, permit.call)
         return pb.StartMergeResponse(task=_message(task))
 
     async def StartPreview(
-        self, request: pb.StartPreviewRequest, call: Call
+        self, request: pb.StartPreviewRequest, permit: RepositoryPermit
     ) -> pb.StartPreviewResponse:
         """Starts the preview of a merge."""
-        wish, rule = request.preview, _RULES["StartPreview"]
-        source = rule.also["source"]
-        await self._guard.enter(call, source, source.resource.of_found(request, preview=wish))
-        grant = await self._guard.enter(call, rule, rule.resource.of_found(request, preview=wish))
+        wish, repository, grant = request.preview, permit.repository, permit.grant
         _check_timeout(request.timeout_ms)
-        repository = await self._guard.repository(wish.repository_id)
         start = _start(wish, TaskKind.PREVIEW, grant)
         task = await self._started(repository, request.task_id, start)
         if task is None:
@@ -130,7 +121,7 @@ class TaskHandler:
             resolved.source_ref = await self._refs.commit_of(repository, wish.source_ref)
             resolved.destination_ref = await self._refs.commit_of(repository, wish.destination_ref)
             task = await self._start(repository, request.task_id, start, grant, about, resolved)
-        task = await self._wait_for_started(repository, task, request.timeout_ms, call)
+        task = await self._wait_for_started(repository, task, request.timeout_ms, permit.call)
         return pb.StartPreviewResponse(task=_message(task))
 
     async def _started(self, repository: Repository, task_id: str, start: Start) -> Task | None:
@@ -165,21 +156,19 @@ class TaskHandler:
         )
         return await self._runner.start(repository, task)
 
-    async def GetTask(self, request: pb.GetTaskRequest, call: Call) -> pb.GetTaskResponse:
+    async def GetTask(self, request: pb.GetTaskRequest, permit: Caller) -> pb.GetTaskResponse:
         """Returns one task."""
-        _, task = await self._enter(call, _RULES["GetTask"], request)
+        _, task = await self._enter(request, permit)
         return pb.GetTaskResponse(task=_message(task))
 
-    async def ListTasks(self, request: pb.ListTasksRequest, call: Call) -> pb.ListTasksResponse:
+    async def ListTasks(
+        self, request: pb.ListTasksRequest, permit: RepositoryPermit
+    ) -> pb.ListTasksResponse:
         """Returns one page of tasks; a page may be short although more follow."""
-        rule = _RULES["ListTasks"]
-        repository, grant = await self._guard.enter_repository(call, rule, request)
-        if request.all_users:
-            others = rule.also["others"]
-            await self._guard.enter(call, others, others.resource.of(request))
+        repository, grant = permit.repository, permit.grant
         tokens = await self._page_keys.tokens(
             grant.user_id,
-            rule.name,
+            "TaskService.ListTasks",
             repository=repository.instance_uid,
             all_users=request.all_users,
         )
@@ -191,17 +180,19 @@ class TaskHandler:
             next_page_token=tokens.encode(page.after) if page.after else "",
         )
 
-    async def CancelTask(self, request: pb.CancelTaskRequest, call: Call) -> pb.CancelTaskResponse:
+    async def CancelTask(
+        self, request: pb.CancelTaskRequest, permit: Caller
+    ) -> pb.CancelTaskResponse:
         """Asks for the end of a task."""
-        repository, task = await self._enter(call, _RULES["CancelTask"], request)
+        repository, task = await self._enter(request, permit)
         task = await self._runner.cancel(repository, task.task_id)
         return pb.CancelTaskResponse(task=_message(task))
 
-    async def WaitTask(self, request: pb.WaitTaskRequest, call: Call) -> pb.WaitTaskResponse:
+    async def WaitTask(self, request: pb.WaitTaskRequest, permit: Caller) -> pb.WaitTaskResponse:
         """Waits until a task has ended, or for some time."""
         _check_timeout(request.timeout_ms)
-        repository, task = await self._enter(call, _RULES["WaitTask"], request)
-        seconds = self._seconds(request.timeout_ms or _WAIT_MS_DEFAULT, call)
+        repository, task = await self._enter(request, permit)
+        seconds = self._seconds(request.timeout_ms or _WAIT_MS_DEFAULT, permit.call)
         task = await self._runner.wait(repository, task.task_id, seconds)
         return pb.WaitTaskResponse(task=_message(task))
 
@@ -225,9 +216,7 @@ class TaskHandler:
         wanted = min(timeout_ms, _WAIT_MS_MAX) / 1000
         return min(wanted, call.remaining(self._clock) - _MARGIN_SECONDS)
 
-    async def _enter(
-        self, call: Call, rule: Rule, request: _TaskRequest
-    ) -> tuple[Repository, Task]:
+    async def _enter(self, request: _TaskRequest, caller: Caller) -> tuple[Repository, Task]:
         """Returns a task that the caller started, or may see because the caller administers the repository.
 
         The rights of the user who started the task may cover one branch of the repository only.
@@ -237,26 +226,22 @@ class TaskHandler:
                 not read the repository and started no such task; it does not tell whether the repository or the task
                 exists. REPOSITORY_NOT_FOUND.
         """
-        others, denied = rule.also["others"], None
+        denied = None
         try:
-            grant = await self._guard.enter(call, rule, rule.resource.of(request))
+            caller.require(caller.resource())
         except TarnError as error:
             if error.kind is not Kind.DENIED:
                 raise
-            grant, denied = await self._guard.known(call), _denied(error, request.task_id)
-        sees_all = denied is None and grant.allows(
-            others.require_action(), others.resource.of(request)
-        )
-        user = None if sees_all else (grant.user_id, grant.user_uid)
+            denied = _denied(error, request.task_id)
+        sees_all = denied is None and caller.has_further("others")
+        user = None if sees_all else (caller.grant.user_id, caller.grant.user_uid)
         try:
-            repository = await self._guard.repository(request.repository_id)
+            repository = await self._repositories.get(request.repository_id)
             task = await self._runner.get(repository, request.task_id, user)
         except TarnError as error:
             if denied is not None and error.kind is Kind.NOT_FOUND:
                 raise denied from None
             raise
-        if not rule.read_only:
-            await self._guard.allow(rule, repository, "", grant)
         return repository, task
 
 

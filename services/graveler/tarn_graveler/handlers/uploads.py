@@ -6,7 +6,10 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tarn.block.keys import check_part
+from tarn.client.permits import Caller, RepositoryPermit
+from tarn.core.access.policy import Grant
 from tarn.core.branch import Branch
+from tarn.core.change_kind import ChangeKind
 from tarn.core.entry import TIME_US_MAX, address_of
 from tarn.core.entry_check import (
     CHECKSUM_BYTES,
@@ -22,17 +25,15 @@ from tarn.core.ids import parse_path
 from tarn.core.levels import Feature, FeatureGate
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
-from tarn.rpc.rules import Rule, rules_of
-from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.requests import (
-    AccessGuard,
     RepositoryRequest,
     paging,
-    read_condition,
     timestamp,
+    write_condition,
 )
 from tarn_graveler.records.branches import BranchName
+from tarn_graveler.records.settings import RepositorySettings
 from tarn_graveler.refs.resolving import branch_to_write
 from tarn_graveler.uploads.daily_partitions import upload_not_found
 from tarn_graveler.uploads.state import NewUpload, OpenUpload
@@ -42,7 +43,6 @@ from tarn_proto.store.v1 import graveler_pb2 as store
 
 __all__ = ["UploadHandler", "allow_step", "life_to_note"]
 
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["UploadService"])
 
 _HASH_BYTES = 32
 _MD5_BYTES = 16
@@ -117,7 +117,7 @@ def _checked_part(part: pb.UploadPart, algorithm: str) -> store.UploadPartRecord
 
 
 async def allow_step(
-    guard: AccessGuard, call: Call, rule: Rule, repository: Repository, upload: OpenUpload
+    settings: RepositorySettings, repository: Repository, upload: OpenUpload, grant: Grant
 ) -> None:
     """Refuses a step of an upload that the rules of the repository block.
 
@@ -130,9 +130,8 @@ async def allow_step(
     record = upload.record
     if record.state == store.UPLOAD_STATE_COMPLETED:
         return  # nothing is left to be written; the recorded answer is repeated
-    grant = await guard.known(call)
     try:
-        await guard.allow(rule, repository, record.branch_id, grant)
+        await settings.require(repository, record.branch_id, ChangeKind.WRITE, grant)
     except TarnError as error:
         if error.kind is Kind.DENIED and record.attempts:
             text = (
@@ -171,20 +170,19 @@ class _UploadRequest(RepositoryRequest, Protocol):
 class UploadHandler:
     """Answers `tarn.graveler.v1.UploadService`."""
 
-    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
-        self._guard = guard
+    def __init__(self, graveler: Graveler) -> None:
+        self._repositories = graveler.repositories
+        self._settings = graveler.settings
         self._uploads = graveler.uploads
         self._branches = graveler.branches
         self._admission = graveler.admission
         self._features = graveler.features
 
     async def CreateUpload(
-        self, request: pb.CreateUploadRequest, call: Call
+        self, request: pb.CreateUploadRequest, permit: RepositoryPermit
     ) -> pb.CreateUploadResponse:
         """Begins an upload to a path of an existing branch."""
-        repository, grant = await self._guard.enter_repository(
-            call, _RULES["CreateUpload"], request
-        )
+        repository, grant = permit.repository, permit.grant
         check_template(request.template)
         _check_algorithm(request)
         branch_id = branch_to_write(request.branch_id)
@@ -203,26 +201,25 @@ class UploadHandler:
         return pb.CreateUploadResponse(upload=_message(repository, upload))
 
     async def _enter(
-        self, call: Call, rule: Rule, request: _UploadRequest, *, ends: bool = False
+        self, request: _UploadRequest, caller: Caller, *, ends: bool = False
     ) -> tuple[Repository, OpenUpload]:
         """Returns the upload of a call whose caller may access its path.
 
         The path is read from the upload's record, not from the request. An upload that was begun on an earlier branch
         of the name is not found, unless the call ends it.
         """
-        await self._guard.known(call)
-        repository = await self._guard.repository(request.repository_id)
+        repository = await self._repositories.get(request.repository_id)
         upload = await self._uploads.get(repository, request.upload_id)
         if upload.record.link_until_us:  # an issued address, see `LinkHandler`
             raise upload_not_found(request.upload_id)
-        await self._guard.enter(call, rule, rule.resource.of_found(request, upload=upload.record))
+        caller.require(caller.resource(upload=upload.record))
         if not ends:
             await self._uploads.require_life(repository, upload)
         return repository, upload
 
-    async def GetUpload(self, request: pb.GetUploadRequest, call: Call) -> pb.GetUploadResponse:
+    async def GetUpload(self, request: pb.GetUploadRequest, permit: Caller) -> pb.GetUploadResponse:
         """Returns one upload, if its branch and path are those of the request."""
-        repository, upload = await self._enter(call, _RULES["GetUpload"], request)
+        repository, upload = await self._enter(request, permit)
         record = upload.record
         if (record.branch_id, record.path) != (request.branch_id, request.path):
             text = f"upload {upload.upload_id} belongs to another branch or path"
@@ -230,21 +227,20 @@ class UploadHandler:
         return pb.GetUploadResponse(upload=_message(repository, upload))
 
     async def RecordUploadPart(
-        self, request: pb.RecordUploadPartRequest, call: Call
+        self, request: pb.RecordUploadPartRequest, permit: Caller
     ) -> pb.RecordUploadPartResponse:
         """Records a part whose bytes are durable."""
-        rule = _RULES["RecordUploadPart"]
-        repository, upload = await self._enter(call, rule, request)
-        await allow_step(self._guard, call, rule, repository, upload)
+        repository, upload = await self._enter(request, permit)
+        await allow_step(self._settings, repository, upload, permit.grant)
         record = _checked_part(request.part, upload.record.checksum_algorithm)
         await self._uploads.record_part(repository, upload.upload_id, record)
         return pb.RecordUploadPartResponse()
 
     async def ListUploadParts(
-        self, request: pb.ListUploadPartsRequest, call: Call
+        self, request: pb.ListUploadPartsRequest, permit: Caller
     ) -> pb.ListUploadPartsResponse:
         """Returns one page of parts."""
-        repository, upload = await self._enter(call, _RULES["ListUploadParts"], request)
+        repository, upload = await self._enter(request, permit)
         limit = paging(request.page_size, default=1000)
         if request.after_part_number < 0:
             raise _invalid("after_part_number must not be negative")
@@ -266,10 +262,10 @@ class UploadHandler:
         )
 
     async def ListUploads(
-        self, request: pb.ListUploadsRequest, call: Call
+        self, request: pb.ListUploadsRequest, permit: RepositoryPermit
     ) -> pb.ListUploadsResponse:
         """Returns one page of the open uploads of a branch."""
-        repository, _ = await self._guard.enter_repository(call, _RULES["ListUploads"], request)
+        repository = permit.repository
         name = BranchName(repository, branch_to_write(request.branch_id))
         limit = paging(request.page_size, default=1000)
         after = (request.after_path, request.after_upload_id)
@@ -280,16 +276,15 @@ class UploadHandler:
         )
 
     async def BeginCompleteUpload(
-        self, request: pb.BeginCompleteUploadRequest, call: Call
+        self, request: pb.BeginCompleteUploadRequest, permit: Caller
     ) -> pb.BeginCompleteUploadResponse:
         """Claims the completion, or returns the answer of an earlier completion."""
-        rule = _RULES["BeginCompleteUpload"]
-        repository, upload = await self._enter(call, rule, request)
+        repository, upload = await self._enter(request, permit)
         if len(request.manifest_hash) != _HASH_BYTES:
             raise _invalid("manifest_hash must be a SHA-256")
         if upload.record.state == store.UPLOAD_STATE_OPEN:
             # Otherwise a completion has begun. Whether a rule blocks it is decided with its last step.
-            await allow_step(self._guard, call, rule, repository, upload)
+            await allow_step(self._settings, repository, upload, permit.grant)
             await self._admission.room(repository)
         claim = await self._uploads.begin_complete(
             repository, upload.upload_id, request.manifest_hash
@@ -299,17 +294,17 @@ class UploadHandler:
         )
 
     async def FinishCompleteUpload(
-        self, request: pb.FinishCompleteUploadRequest, call: Call
+        self, request: pb.FinishCompleteUploadRequest, permit: Caller
     ) -> pb.FinishCompleteUploadResponse:
         """Stages the object and records the answer."""
-        rule = _RULES["FinishCompleteUpload"]
-        repository, upload = await self._enter(call, rule, request)
-        await allow_step(self._guard, call, rule, repository, upload)
+        repository, upload = await self._enter(request, permit)
+        await allow_step(self._settings, repository, upload, permit.grant)
         size_bytes, operation_id = check_entry(request.entry)
         if address_of(request.entry) != upload.record.address:
             raise invalid_entry("entry.address", "is not that of the upload")
-        resource = rule.also["if_match"].resource.of_found(request, upload=upload.record)
-        condition = await read_condition(self._guard, call, rule, request.condition, resource)
+        condition = write_condition(request.condition)
+        if condition.if_match:
+            permit.require_further("if_match", upload=upload.record)
         if operation_id != upload.upload_id:
             text = "is not the upload, which the entry of its completion must name"
             raise invalid_entry("entry.operation_id", text)
@@ -320,17 +315,17 @@ class UploadHandler:
         return pb.FinishCompleteUploadResponse()
 
     async def ReopenUpload(
-        self, request: pb.ReopenUploadRequest, call: Call
+        self, request: pb.ReopenUploadRequest, permit: Caller
     ) -> pb.ReopenUploadResponse:
         """Gives up a claim."""
-        repository, upload = await self._enter(call, _RULES["ReopenUpload"], request, ends=True)
+        repository, upload = await self._enter(request, permit, ends=True)
         await self._uploads.reopen(repository, upload.upload_id, request.claim)
         return pb.ReopenUploadResponse()
 
     async def AbortUpload(
-        self, request: pb.AbortUploadRequest, call: Call
+        self, request: pb.AbortUploadRequest, permit: Caller
     ) -> pb.AbortUploadResponse:
         """Aborts an upload."""
-        repository, upload = await self._enter(call, _RULES["AbortUpload"], request, ends=True)
+        repository, upload = await self._enter(request, permit, ends=True)
         await self._uploads.abort(repository, upload.upload_id)
         return pb.AbortUploadResponse()
