@@ -173,7 +173,7 @@ async def run_on_spark(count: int, live: float, folder: Path) -> None:
     from tarn_spark.collection.actions import SparkActions
     from tarn_spark.collection.engine import write_quarantine
     from tarn_spark.collection.frames import Frames
-    from tarn_spark.gc import session_builder
+    from tarn_spark.collection.session import session_builder
 
     clock = SystemClock()
     place = BlockPlace.of(load(None, {"TARN_BLOCKSTORE_LOCAL_PATH": str(folder / "blocks")}))

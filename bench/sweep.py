@@ -127,7 +127,7 @@ def engine_of(server: S3Server, folder: Path, *, spark: bool) -> Iterator[Engine
         return
     # A wheel without Spark runs the other case.
     from tarn_spark.collection.engine import SparkEngine
-    from tarn_spark.gc import session_builder
+    from tarn_spark.collection.session import session_builder
 
     values = {
         "TARN_BLOCKSTORE_TYPE": "s3",

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,18 +14,14 @@ from typing import Final, TypeVar
 from rich.progress import BarColumn, MofNCompleteColumn
 
 from tarn.backup.bucket import BucketTarget
-from tarn.backup.restoring import restore
 from tarn.backup.stored import StoredBackup
 from tarn.backup.target import FolderTarget, Target
 from tarn.backup.writing import BackupProgress
 from tarn.block.opening import open_blocks, open_blocks_to_read
 from tarn.config import Config
-from tarn.fsck.check import check
-from tarn.fsck.finding import Code, Finding, Severity
+from tarn.fsck.backups import check_backup
+from tarn.fsck.finding import Finding
 from tarn.fsck.progress import Progress as FsckProgress
-from tarn.fsck.session import FsckOptions
-from tarn.fsck.state import open_state
-from tarn.kv.embedded import open_embedded
 from tarn.kv.opening import open_kv, open_store
 from tarn.kv.port import ListingKv
 from tarn.kv.transfer import OpenStore, Progress, RateLimiter, TransferOptions
@@ -115,52 +109,19 @@ class BackupRun:
         self.show(done.phase, done.done, done.total, done.rows)
 
     async def findings(self, backup: StoredBackup, concurrency: int) -> list[Finding]:
-        """Restores a backup into a temporary store, and checks that store beside the blocks as `tarn fsck` does.
-
-        Returns:
-            The findings of lost or inconsistent data. Orphans, and notes of commits that are not there, do not count:
-            the bucket holds data that is newer than the backup.
-        """
-        with tempfile.TemporaryDirectory(prefix="tarn-backup-") as folder:
-            file = Path(folder) / "tarn.db"
-            kv = await open_embedded(file, durability="os", alone=True)
-            try:
-                place = OpenStore(
-                    kv, backup.manifest.installation_id, f"embedded://{folder}", is_shared=False
-                )
-                await restore(backup, place, self.ids, self.transfer(concurrency))
-                return await self._fsck(kv, Path(folder), backup.manifest.installation_id)
-            finally:
-                await kv.close()
-
-    async def _fsck(self, kv: ListingKv, folder: Path, installation_id: str) -> list[Finding]:
-        options, progress = FsckOptions(), FsckProgress()
+        """Checks a backup beside the blocks of the configuration; see `check_backup`."""
         blocks = await open_blocks_to_read(self.config, self.clock)
         self.stack.push_async_callback(blocks.close)
-        state = open_state(folder / "fsck", "backup", self.clock.now_us())
-        self.stack.callback(state.close)
+        progress = FsckProgress()
 
         def show() -> None:
             phase, total = f"fsck: {progress.phase}", progress.total or 0
             self.show(phase, progress.done, total, progress.requests)
 
-        with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="fsck") as executor:
-            async with ticking(show, self.clock):
-                await check(
-                    installation_id=installation_id,
-                    kv=kv,
-                    blocks=blocks,
-                    state=state,
-                    options=options,
-                    clock=self.clock,
-                    progress=progress,
-                    executor=executor,
-                )
-        return [
-            each
-            for each in state.findings()
-            if each.code.severity is not Severity.ORPHAN and each.code is not Code.NOTE_INVALID
-        ]
+        async with ticking(show, self.clock):
+            return await check_backup(
+                backup, blocks, self.ids, self.clock, self.transfer(concurrency), progress
+            )
 
     def check_secret(self, backup: StoredBackup) -> None:
         """Refuses a configuration without the secret that users' keys of a backup are encrypted with.

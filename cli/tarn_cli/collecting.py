@@ -1,5 +1,4 @@
-"""The shared parts of `tarn gc run`, its job in Spark and `tarn erase`: options, the collector, its progress and its
-end."""
+"""The shared parts of `tarn gc run` and `tarn erase`: options, the collector, its progress and its end."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.errors import TarnError
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import Output, shown_size, shown_time
@@ -28,25 +27,22 @@ if TYPE_CHECKING:  # imported when a command runs
     from tarn.lifecycle.engine import Engine
     from tarn.lifecycle.outcomes import Report
     from tarn.lifecycle.progress import Progress
-    from tarn.lifecycle.purging import Purger
     from tarn.lifecycle.quarantine import Manifest
-    from tarn.lifecycle.sweeping import SweepOptions
+    from tarn.lifecycle.rounds import Purged, Result, Round
     from tarn_cli.connection import Connection
 
 __all__ = [
-    "COLLECTION_NAMES",
     "CollectionPlan",
     "collect",
     "collection_options",
     "interruptible",
     "opened_collector",
     "plan_of",
+    "shown",
 ]
 
 T = TypeVar("T")
 _PERCENT: Final = 100
-_FOR_ALL: Final = (Kind.UNAVAILABLE, Kind.DENIED, Kind.UNAUTHENTICATED, Kind.UNIMPLEMENTED)
-"""Failures that every other repository would meet, too."""
 
 _OPTIONS: Final = (
     config_option,
@@ -96,13 +92,6 @@ _OPTIONS: Final = (
 )
 
 
-COLLECTION_NAMES: Final = (
-    *("config_file", "data_dir", "only", "dry_run", "confirm"),
-    *("max_percent", "max_gib", "max_growth", "rate", "batch"),
-)
-"""Names of the values of these options."""
-
-
 def collection_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options of a collection to a command; `plan_of` reads them."""
     for option in reversed(_OPTIONS):
@@ -116,19 +105,11 @@ class CollectionPlan:
 
     Attributes:
         config: of the services; names the block store.
-        names: the repositories; empty: all.
-        phase: `mark`, `sweep`, `purge`; empty: the one that is due.
-        is_dry_run: only show what would be deleted.
-        options: of a sweep.
-        confirm: a mark that a person confirmed; or empty.
+        round: what to do.
     """
 
     config: Config
-    names: tuple[str, ...]
-    phase: str
-    is_dry_run: bool
-    options: SweepOptions
-    confirm: str
+    round: Round
 
 
 def plan_of(
@@ -140,7 +121,9 @@ def plan_of(
         UsageError: options that do not go together.
         CliError: USAGE, the configuration is invalid.
     """
+    from tarn.lifecycle.collector import Step
     from tarn.lifecycle.limits import Limits
+    from tarn.lifecycle.rounds import Round
     from tarn.lifecycle.sweeping import SweepOptions
     from tarn_cli.context import store_config
 
@@ -153,21 +136,21 @@ def plan_of(
         raise click.UsageError("--confirm sweeps; it does not go with --only mark")
     if confirm and len(repositories) != 1:
         raise click.UsageError("--confirm needs one REPOSITORY")
+    phase = "sweep" if confirm else only
+    limits = Limits(
+        values["max_percent"] / _PERCENT, int(values["max_gib"] * (1 << 30)), values["max_growth"]
+    )
     return CollectionPlan(
         store_config(session, values["config_file"], values["data_dir"], beside_server=True),
-        tuple(parse_repository(name) for name in repositories),
-        "sweep" if confirm else only or "",
-        dry_run,
-        SweepOptions(
-            limits=Limits(
-                values["max_percent"] / _PERCENT,
-                int(values["max_gib"] * (1 << 30)),
-                values["max_growth"],
+        Round(
+            tuple(parse_repository(name) for name in repositories),
+            Step(phase) if phase else None,
+            dry_run,
+            SweepOptions(
+                limits=limits, deletes_per_second=values["rate"], batch_blocks=values["batch"]
             ),
-            deletes_per_second=values["rate"],
-            batch_blocks=values["batch"],
+            confirm,
         ),
-        confirm,
     )
 
 
@@ -186,12 +169,21 @@ def collect(
         TarnError: the first error; the other repositories were done.
         Exit: 130 after Ctrl-C, 143 after SIGTERM. The run has ended, or its lease ends within minutes.
     """
+    from tarn.lifecycle.rounds import collect as run_round
+
     folder = temporary or Path(tempfile.gettempdir())
 
-    async def work(tarn: Connection) -> tuple[list[dict[str, object]], TarnError | None]:
-        return await _collected(session.output, tarn, plan, engine, folder)
+    async def work(tarn: Connection) -> tuple[list[Result], TarnError | None]:
+        async def all_names() -> AsyncIterator[str]:
+            async for found in tarn.list_repositories():
+                yield found.repository_id
 
-    rows, failed = interruptible(session, work, "interrupted; the next run goes on")
+        opened = opened_collector(session.output, tarn, plan.config, engine, folder)
+        async with opened as collector:
+            return await run_round(plan.round, collector, tarn.erasures, all_names)
+
+    results, failed = interruptible(session, work, "interrupted; the next run goes on")
+    rows = [shown(each) for each in results]
     if session.output.as_json:
         session.output.many(rows, ())
     for row in () if session.output.as_json else rows:
@@ -268,126 +260,62 @@ async def opened_collector(
         await blocks.close()
 
 
-async def _collected(
-    output: Output, tarn: Connection, plan: CollectionPlan, engine: Engine, folder: Path
-) -> tuple[list[dict[str, object]], TarnError | None]:
-    """Collects one repository after the other, and shows the progress.
+def shown(result: Result) -> dict[str, object]:
+    """What was done in a repository, as names and values."""
+    from tarn.lifecycle.rounds import Failed, Marked, NotDue, Purged, Swept
 
-    Returns the result of each, and the first error. A repository that is held must not keep the others.
-    """
-    from tarn.lifecycle.purging import Purger
-
-    names: Sequence[str] = plan.names
-    if not names and plan.phase != "purge":
-        names = [found.repository_id async for found in tarn.list_repositories()]
-    rows: list[dict[str, object]] = []
-    failed: TarnError | None = None
-    async with opened_collector(output, tarn, plan.config, engine, folder) as collector:
-        for name in names:
-            try:
-                rows.append(await _one(collector, name, plan))
-            except TarnError as error:
-                if len(names) == 1 or error.kind in _FOR_ALL:
-                    raise
-                failed = failed or error
-                told: dict[str, object] = {
-                    "repository": name,
-                    "did": "nothing",
-                    "error": error.message,
+    match result:
+        case Marked():
+            did = {
+                "repository": result.repository,
+                "did": "dry run" if result.is_dry_run else "mark",
+            }
+            if result.replaced is not None:
+                did |= {
+                    "instead_of": result.replaced.mark_run_id,
+                    "because": result.replaced.reason,
                 }
-                rows.append(told)
-        if not plan.names and plan.phase in ("", "purge"):
-            purger = Purger(
-                tarn.erasures,
-                tarn.call,
-                collector.blocks,
-                collector.clock,
-                collector.rng,
-                collector.progress,
-            )
-            failed = await _purged(purger, collector, plan, rows) or failed
-    return rows, failed
+            return did | _marked(result.manifest) | ({"note": result.note} if result.note else {})
+        case Swept():
+            return {"repository": result.repository, "did": "sweep", **_swept(result.report)}
+        case NotDue():
+            return {
+                "repository": result.repository,
+                "did": "nothing",
+                "mark": result.mark_run_id,
+                "sweep_from": shown_time(result.sweep_from),
+            }
+        case Failed():
+            return {
+                "repository": result.repository,
+                "did": "nothing",
+                "error": result.error.message,
+            }
+        case Purged():
+            return _purged(result)
 
 
-async def _purged(
-    purger: Purger, collector: Collector, plan: CollectionPlan, rows: list[dict[str, object]]
-) -> TarnError | None:
-    """Deletes the data of repositories that were deleted with them, and adds the results to `rows`; returns the first
-    error."""
-    from tarn.lifecycle.purging import is_due
-
-    failed: TarnError | None = None
-    for doomed in await purger.doomed():
-        if doomed.HasField("purge_end_time"):
-            continue
-        row: dict[str, object] = {
-            "repository": doomed.repository_id,
-            "namespace": doomed.storage_namespace,
-            "did": "dry run" if plan.is_dry_run else "nothing",
-        }
-        rows.append(row)
-        if not is_due(doomed, purger.clock.now_us()):
-            row["purge_from"] = shown_time(doomed.purge_not_before_time)
-            if not plan.is_dry_run:
-                continue
-        try:
-            if plan.is_dry_run:
-                found = (await purger.count(doomed)).found
-                row["would_delete"] = f"{found.count} ({shown_size(found.size_bytes)})"
-                continue
-            report = await purger.purge(doomed, collector.ids.uuid7().hex())
-        except TarnError as error:
-            if error.kind in _FOR_ALL:
-                raise
-            row["error"] = error.message
-            failed = failed or error
-            continue
-        row["did"] = "purge"
+def _purged(result: Purged) -> dict[str, object]:
+    doomed, report = result.doomed, result.report
+    did = "nothing" if report is None else "purge"
+    row: dict[str, object] = {
+        "repository": doomed.repository_id,
+        "namespace": doomed.storage_namespace,
+        "did": "dry run" if result.is_dry_run else did,
+    }
+    if not result.is_due:
+        row["purge_from"] = shown_time(doomed.purge_not_before_time)
+    if result.error is not None:
+        row["error"] = result.error.message
+    elif report is not None and result.is_dry_run:
+        row["would_delete"] = f"{report.found.count} ({shown_size(report.found.size_bytes)})"
+    elif report is not None:
         row["deleted"] = f"{report.deleted.count} ({shown_size(report.deleted.size_bytes)})"
         if not report.is_complete:
             row["failed"] = f"{report.failed.count} ({shown_size(report.failed.size_bytes)})"
             row["left"] = report.left.count
             row["error"] = report.error
-            text = f"not all data of {doomed.storage_namespace} were deleted, the next run tries again: {report.error}"
-            failed = failed or TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
-    return failed
-
-
-async def _one(collector: Collector, name: str, plan: CollectionPlan) -> dict[str, object]:
-    """Runs the requested phase, or else the one that is due, in one repository."""
-    from tarn.lifecycle.collector import Replaced, Step, next_step
-
-    if plan.is_dry_run:
-        return {
-            "repository": name,
-            "did": "dry run",
-            **_marked(await collector.mark(name, dry_run=True)),
-        }
-    step = Step(plan.phase) if plan.phase else Step.WAIT
-    if not plan.phase:
-        record = await collector.record(name)
-        step = next_step(record, collector.clock.now_us())
-        if step is Step.WAIT:
-            due = shown_time(record.sweep_not_before_time)
-            return {
-                "repository": name,
-                "did": "nothing",
-                "mark": record.mark_run_id,
-                "sweep_from": due,
-            }
-    shown: dict[str, object] = {"repository": name, "did": step.value}
-    if step is Step.SWEEP and plan.phase:
-        return shown | _swept(await collector.sweep(name, plan.options, plan.confirm))
-    if step is Step.SWEEP:
-        done = await collector.sweep_or_replace(name, plan.options)
-        if not isinstance(done, Replaced):
-            return shown | _swept(done)
-        shown |= {"did": "mark", "instead_of": done.mark_run_id, "because": done.reason}
-        shown |= _marked(done.manifest)
-    else:
-        shown |= _marked(await collector.mark(name))
-    note = (await collector.record(name)).last_mark.note
-    return shown | ({"note": note} if note else {})
+    return row
 
 
 def _marked(manifest: Manifest) -> dict[str, object]:

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 @contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
     """Yields a session with two threads; it ends with the block."""
-    from tarn_spark.gc import session_builder
+    from tarn_spark.collection.session import session_builder
 
     java = subprocess.run(
         [str(ROOT / "tools" / "java-home")], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""`tarn_spark.gc` as a process, on a real Tarn: killed, resumed, swept; on local blocks and on a real S3 server."""
+"""`tarn gc run --spark` as a process, on a real Tarn: killed, resumed, swept; on local blocks and in a bucket."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 class Job:
-    """Runs `tarn_spark.gc` on a Tarn."""
+    """Runs `tarn gc run --spark` on a Tarn."""
 
     def __init__(self, tarn: RunningTarn, folder: Path, config: tuple[str, ...]) -> None:
         self._tarn = tarn
@@ -58,8 +58,9 @@ class Job:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "tarn_cli.node.lifeline", str(os.getpid())),
-                    *(sys.executable, "-m", "tarn_spark.gc", "--json"),
-                    *("--settings", str(self._tarn.settings), "--master", "local[2]"),
+                    *(sys.executable, "-m", "tarn_cli", "--json"),
+                    *("--settings", str(self._tarn.settings)),
+                    *("gc", "run", "--spark", "--master", "local[2]"),
                     *settings,
                     *self.config,
                     *options,
@@ -141,7 +142,7 @@ def check_expired(tarn: RunningTarn, lake: str, old: str) -> None:
 
 def kill_a_mark(job: Job, lake: str, files: Path) -> None:
     """Kills a mark after it wrote its roots, and waits until its lease has ended."""
-    with job.started("--repository", lake) as mark:
+    with job.started(lake) as mark:
         deadline = time.monotonic() + JOB_S
         while not list(files.rglob("collection/*/roots/*")):
             assert mark.poll() is None, job.errors()
@@ -160,7 +161,7 @@ def kill_a_sweep(job: Job, lake: str, files: Path, doomed: int) -> None:
 
     before = objects()
     options = ("--only", "sweep", "--batch", "1", "--rate", "0.5")
-    with job.started("--repository", lake, *options) as sweep:
+    with job.started(lake, *options) as sweep:
         deadline = time.monotonic() + JOB_S
         while before <= objects():
             assert sweep.poll() is None, job.errors()
@@ -213,7 +214,7 @@ def test_garbage_goes_although_a_run_is_killed(tmp_path: Path, blocks: str, kill
         else:
             if killed == "sweep":
                 kill_a_sweep(job, lake, files, doomed)
-            swept = job.run("--only", "sweep", "--repository", lake)
+            swept = job.run("--only", "sweep", lake)
         assert str(swept["deleted"]).startswith(f"{doomed} (195.3 KiB"), swept
         if has_rules:
             check_expired(tarn, lake, old)
@@ -238,7 +239,7 @@ def test_an_interrupted_mark_releases_its_lease(
             tarn.ok("fs", "upload", "-", f"{lake}/main/a", stdin=body)
         tarn.ok("commit", f"{lake}/main", "-m", "one")
         files = tarn.data / "blocks"
-        with job.started("--repository", lake) as mark:
+        with job.started(lake) as mark:
             deadline = time.monotonic() + JOB_S
             while tarn.ok("gc", "status", lake, "--json").json["phase"] == "idle":
                 assert mark.poll() is None, job.errors()

@@ -1,4 +1,4 @@
-"""The engine of `tarn_spark.gc`: garbage collection on a Spark cluster (docs/operate/gc.md).
+"""The engine of `tarn gc run --spark`: garbage collection on a Spark cluster (docs/operate/gc.md).
 
 The driver keeps the lease, reads the roots from graveler, and deletes ranges and metaranges behind the fence. Executors
 list the bucket, open listings, compare, write the quarantine and delete blocks of data. Everything that touches a block

@@ -41,10 +41,12 @@ _KEEP_FILES_US: Final = 365 * 86_400_000_000
 
 
 class Step(enum.Enum):
-    """The next step of a collector in a repository."""
+    """A step of a collection."""
 
     MARK = "mark"
     SWEEP = "sweep"
+    PURGE = "purge"
+    """Of the data of deleted repositories."""
     WAIT = "wait"
     """The grace time of a mark is not over."""
 

@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 
-from tarn.config import Config
 from tarn.lifecycle.block_names import BlockKind
 from tarn.lifecycle.collector import Collector, Replaced
 from tarn.lifecycle.quarantine import Manifest, Tally
+from tarn.lifecycle.rounds import Round, collect_one
 from tarn.lifecycle.sweeping import SweepOptions
-from tarn_cli.collecting import CollectionPlan, _one
+from tarn_cli.collecting import shown
 from tarn_cli.commands.gc import _status
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
@@ -44,17 +44,17 @@ class Collected:
 async def test_a_run_shows_the_note_of_its_mark_and_which_mark_it_replaced(
     mark_run_id: str,
 ) -> None:
-    plan = CollectionPlan(cast("Config", None), (), "", False, SweepOptions(), "")
-    shown = await _one(cast("Collector", Collected(mark_run_id)), "lake", plan)
-    assert (shown["did"], shown["mark"], shown["note"]) == ("mark", NEW, NOTE)
-    told = (shown.get("instead_of"), shown.get("because"))
+    done = await collect_one(Round(), cast("Collector", Collected(mark_run_id)), "lake")
+    row = shown(done)
+    assert (row["did"], row["mark"], row["note"]) == ("mark", NEW, NOTE)
+    told = (row.get("instead_of"), row.get("because"))
     assert told == ((OLD, "its manifest is missing") if mark_run_id else (None, None))
 
 
 def test_a_status_shows_the_notes_of_runs_that_have_one() -> None:
     noted, plain = pb.CollectionTotals(note=NOTE), pb.CollectionTotals(run_id=OLD)
-    shown = _status(pb.Collection(last_mark=noted, last_sweep=plain))
-    last_mark, last_sweep = shown["last_mark"], shown["last_sweep"]
+    row = _status(pb.Collection(last_mark=noted, last_sweep=plain))
+    last_mark, last_sweep = row["last_mark"], row["last_sweep"]
     assert isinstance(last_mark, dict)
     assert isinstance(last_sweep, dict)
     assert last_mark["note"] == NOTE
