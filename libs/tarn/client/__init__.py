@@ -15,37 +15,35 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tarn.client.async_client import AsyncClient
-    from tarn.client.compaction_operations import (
+    from tarn.client.failures import TarnCallError
+    from tarn.client.paging import Listing
+    from tarn.client.sync_client import Client
+    from tarn.client.values import (
+        Annotation,
+        Branch,
+        Change,
+        ChangeSummary,
+        Commit,
+        CommonPrefix,
         Compaction,
         CompactionOutcome,
-        StagingStatistics,
-    )
-    from tarn.client.failures import TarnCallError
-    from tarn.client.history_values import (
-        Annotation,
-        ChangeSummary,
+        Conflict,
         DeletedBranch,
         HeadChange,
         HeadOperation,
-        PathChange,
-        RevertedRange,
-    )
-    from tarn.client.paging import Listing
-    from tarn.client.settings_values import Protection, RepositorySettings
-    from tarn.client.sync_client import Client
-    from tarn.client.task_operations import Task, TaskState
-    from tarn.client.values import (
-        Branch,
-        Change,
-        Commit,
-        CommonPrefix,
-        Conflict,
         MergePreview,
         NewCommit,
         ObjectVersion,
+        PathChange,
+        Protection,
         Repository,
+        RepositorySettings,
+        RevertedRange,
         Side,
+        StagingStatistics,
         Tag,
+        Task,
+        TaskState,
         User,
     )
     from tarn.core.change_kind import ChangeKind
@@ -90,22 +88,8 @@ _MODULES = {
     "AsyncClient": "tarn.client.async_client",
     "ChangeKind": "tarn.core.change_kind",
     "Client": "tarn.client.sync_client",
-    "Compaction": "tarn.client.compaction_operations",
-    "CompactionOutcome": "tarn.client.compaction_operations",
-    "StagingStatistics": "tarn.client.compaction_operations",
-    "Annotation": "tarn.client.history_values",
-    "ChangeSummary": "tarn.client.history_values",
-    "DeletedBranch": "tarn.client.history_values",
-    "HeadChange": "tarn.client.history_values",
-    "HeadOperation": "tarn.client.history_values",
-    "PathChange": "tarn.client.history_values",
-    "RevertedRange": "tarn.client.history_values",
     "Listing": "tarn.client.paging",
-    "Protection": "tarn.client.settings_values",
-    "RepositorySettings": "tarn.client.settings_values",
     "TarnCallError": "tarn.client.failures",
-    "Task": "tarn.client.task_operations",
-    "TaskState": "tarn.client.task_operations",
     "TlsFiles": "tarn.rpc.process.tls",
 }
 

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from tarn.client.calls import PAGE_SIZE, several
+from tarn.client.calls import PAGE_SIZE, Calls, several
 from tarn.client.commits import ChangesPage
-from tarn.client.compaction_operations import CompactionOperations
-from tarn.client.history_operations import HistoryOperations
-from tarn.client.history_values import timestamp_of
-from tarn.client.merge_operations import MergeOperations
-from tarn.client.object_operations import ObjectOperations
+from tarn.client.diffs import summary_of
+from tarn.client.entries import ListingPage
+from tarn.client.errors import TarnCallError
 from tarn.client.paging import Listing, listing
-from tarn.client.settings_operations import SettingsOperations
-from tarn.client.task_operations import TaskOperations
+from tarn.client.raising import call_error
 from tarn.client.values import (
+    Annotation,
     Branch,
     Change,
+    ChangeSummary,
+    Choice,
     Commit,
+    CommonPrefix,
+    Compaction,
+    Conflict,
+    DeletedBranch,
+    HeadChange,
+    MergePreview,
     NewCommit,
     ObjectVersion,
+    PathChange,
+    Protection,
     Repository,
+    RepositorySettings,
+    RevertedRange,
+    Side,
+    StagingStatistics,
     Tag,
+    Task,
     User,
+    timestamp_of,
 )
+from tarn.core.errors import TarnError
+from tarn.rpc.wire.subject import PATH, REF, REPOSITORY
+from tarn_proto.graveler.v1 import merge_service_pb2
 
 __all__ = ["Operations"]
 
@@ -33,14 +50,7 @@ def _seconds(time: timedelta | None) -> int | None:
     return None if time is None else int(time.total_seconds())
 
 
-class Operations(
-    SettingsOperations,
-    HistoryOperations,
-    MergeOperations,
-    TaskOperations,
-    CompactionOperations,
-    ObjectOperations,
-):
+class Operations(Calls):
     """The calls of a client. Every method raises a class of `tarn.client.errors`.
 
     A method about a repository raises `RepositoryNotFoundError` if it does not exist, and one with a ref raises
@@ -48,6 +58,15 @@ class Operations(
 
     A *ref* is a branch, a tag, a commit id or a unique prefix of one, or a branch with a moment, such as `main@{2}`;
     optionally with `~N` or `^N`. Listings are read page by page, `page_size` items at a time.
+
+    Merges, reverts and picks: `choices` name the side that wins conflicts at the paths of a pattern, and the first
+    pattern that matches decides; `default_side` decides the other conflicts. A conflict that neither decides refuses
+    the operation with `MergeConflictError`; a branch with uncommitted changes, with `BranchDirtyError`.
+
+    Rules and metadata of a repository have one ETag. A change with the ETag of settings that were replaced since raises
+    `SettingsChangedError`: read the settings and decide again.
+
+    Tasks are kept for one day after their end. The compactor of an installation compacts by itself.
     """
 
     async def get_caller(self) -> User:
@@ -386,8 +405,769 @@ class Operations(
             _changes,
         )
 
+    # ---- settings: rules and metadata have one ETag
+
+    async def get_settings(self, repository_id: str) -> RepositorySettings:
+        """Returns the rules, the metadata and the default branch of a repository."""
+        sent = await self.graveler.get_settings(self.call(), repository_id)
+        try:
+            return RepositorySettings.of(sent)
+        except TarnError as error:
+            raise call_error(error, {REPOSITORY: repository_id}) from error
+
+    async def set_rules(
+        self,
+        repository_id: str,
+        *,
+        protections: Iterable[Protection],
+        hidden_patterns: Iterable[str],
+        if_match: str,
+    ) -> str:
+        """Replaces all protections and all hidden patterns; returns the new ETag.
+
+        Other replicas apply the rules to writes at most five seconds later; to all other changes, at once.
+
+        Args:
+            repository_id: the repository.
+            protections: at most 100, each with another pattern.
+            hidden_patterns: of the branches that listings omit, at most 100.
+            if_match: ETag of the settings that this change replaces.
+        """
+        return await self.graveler.set_rules(
+            self.call(),
+            repository_id,
+            protections=[each.message() for each in protections],
+            hidden_patterns=several(hidden_patterns, "hidden_patterns"),
+            if_match=if_match,
+        )
+
+    async def set_read_only(
+        self, repository_id: str, read_only: bool, *, if_match: str | None = None
+    ) -> str:
+        """Makes a repository read-only, or writable again; returns the new ETag.
+
+        Args:
+            repository_id: the repository.
+            read_only: True: nothing but the rules can be changed.
+            if_match: ETag of the settings that this change replaces; None: whatever they are.
+        """
+        return await self.graveler.set_read_only(
+            self.call(), repository_id, read_only, if_match=_optional(if_match, "if_match")
+        )
+
+    async def set_metadata(
+        self, repository_id: str, metadata: Mapping[str, str], *, if_match: str
+    ) -> str:
+        """Replaces all metadata of a repository; returns the new ETag.
+
+        Args:
+            repository_id: the repository.
+            metadata: at most 100 names, of at most 256 bytes; all together at most 16 KiB.
+            if_match: ETag of the settings that this change replaces.
+        """
+        return await self.graveler.set_metadata(
+            self.call(), repository_id, metadata, if_match=if_match
+        )
+
+    async def set_default_branch(
+        self, repository_id: str, branch_id: str, *, expected_branch_id: str | None = None
+    ) -> str:
+        """Makes an existing branch the default branch; returns the former one.
+
+        Args:
+            repository_id: the repository.
+            branch_id: the new default branch.
+            expected_branch_id: the present one, else `SettingsChangedError`; None: whichever it is.
+        """
+        expected = _optional(expected_branch_id, "expected_branch_id")
+        return await self.graveler.set_default_branch(
+            self.call(), repository_id, branch_id, expected_branch_id=expected
+        )
+
+    # ---- history
+
+    # ---- reflog
+
+    def list_reflog(
+        self, repository_id: str, branch_id: str, *, page_size: int = PAGE_SIZE
+    ) -> Listing[HeadChange]:
+        """Lists the changes of a branch's head, newest first; the branch may be deleted.
+
+        The ref `main@{1}` is `old_commit_id` of the first item, `main@{2}` of the second, and so on.
+        """
+        return listing(
+            lambda token: self.graveler.list_reflog(
+                self.call(), repository_id, branch_id, page_size=page_size, page_token=token
+            ),
+            lambda page: map(HeadChange.of, page.entries),
+        )
+
+    def list_deleted_branches(
+        self, repository_id: str, *, prefix: str = "", page_size: int = PAGE_SIZE
+    ) -> Listing[DeletedBranch]:
+        """Lists the deleted branches that can be restored, in byte order of their names."""
+        return listing(
+            lambda token: self.graveler.list_deleted_branches(
+                self.call(), repository_id, prefix=prefix, page_size=page_size, page_token=token
+            ),
+            lambda page: map(DeletedBranch.of, page.branches),
+        )
+
+    async def restore_branch(self, repository_id: str, branch_id: str) -> Branch:
+        """Creates a deleted branch again, at its last head. Its uncommitted changes are lost.
+
+        A name that is taken raises `BranchExistsError` or `TagExistsError`; a branch whose deletion is not
+        recorded, or has expired, `BranchNotFoundError`.
+        """
+        return Branch.of(await self.graveler.restore_branch(self.call(), repository_id, branch_id))
+
+    # ---- paths
+
+    def annotate(
+        self,
+        repository_id: str,
+        ref: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        page_size: int = PAGE_SIZE,
+    ) -> Listing[Annotation]:
+        """Lists the paths of a ref's commit, in byte order, each with the commit that gave it its content.
+
+        Args:
+            repository_id: the repository.
+            ref: the ref; uncommitted changes of a branch have no part.
+            prefix: only paths that begin with it.
+            after: only paths after this one.
+            page_size: paths of a page, at most 1,000.
+        """
+        return listing(
+            lambda token: self.graveler.annotate_paths(
+                self.call(),
+                repository_id,
+                ref,
+                prefix=prefix,
+                after=after,
+                page_size=page_size,
+                page_token=token,
+            ),
+            lambda page: map(Annotation.of, page.lines),
+        )
+
+    # ---- differences without versions
+
+    def diff_names(
+        self,
+        repository_id: str,
+        left_ref: str,
+        right_ref: str,
+        *,
+        from_merge_base: bool = False,
+        prefix: str = "",
+        page_size: int = PAGE_SIZE,
+    ) -> Listing[PathChange]:
+        """As `diff_refs`, without the versions of the objects: shorter answers."""
+        return listing(
+            lambda token: self.graveler.diff_refs(
+                self.call(),
+                repository_id,
+                left_ref,
+                right_ref,
+                from_merge_base=from_merge_base,
+                prefix=prefix,
+                page_size=page_size,
+                page_token=token,
+                names_only=True,
+            ),
+            _names,
+        )
+
+    def diff_uncommitted_names(
+        self, repository_id: str, branch_id: str, *, prefix: str = "", page_size: int = PAGE_SIZE
+    ) -> Listing[PathChange]:
+        """As `diff_uncommitted`, without the versions of the objects."""
+        return listing(
+            lambda token: self.graveler.diff_uncommitted(
+                self.call(),
+                repository_id,
+                branch_id,
+                prefix=prefix,
+                page_size=page_size,
+                page_token=token,
+                names_only=True,
+            ),
+            _names,
+        )
+
+    async def summarize_diff(
+        self,
+        repository_id: str,
+        left_ref: str,
+        right_ref: str,
+        *,
+        from_merge_base: bool = False,
+        prefix: str = "",
+        delimiter: str = "",
+        page_size: int = PAGE_SIZE,
+    ) -> ChangeSummary:
+        """Counts the changes from the left ref to the right one, by folder if there is a delimiter.
+
+        It reads all pages, each with a time limit of its own, and holds one line for each folder. All pages compare
+        the commits that the first one read.
+
+        Args:
+            repository_id: the repository.
+            left_ref: the ref before the changes.
+            right_ref: the ref after the changes.
+            from_merge_base: count from the merge base of both: the changes that a merge of right into left would bring.
+            prefix: only paths that begin with it.
+            delimiter: paths that are equal up to the first one after the prefix are one folder; empty: no folders.
+            page_size: folders of a page, at most 1,000.
+        """
+        found = await summary_of(
+            lambda token: self.graveler.summarize_diff(
+                self.call(),
+                repository_id,
+                left_ref,
+                right_ref,
+                from_merge_base=from_merge_base,
+                prefix=prefix,
+                delimiter=delimiter,
+                page_size=page_size,
+                page_token=token,
+            )
+        )
+        return ChangeSummary.of(found)
+
+    async def summarize_uncommitted(
+        self,
+        repository_id: str,
+        branch_id: str,
+        *,
+        prefix: str = "",
+        delimiter: str = "",
+        page_size: int = PAGE_SIZE,
+    ) -> ChangeSummary:
+        """Counts the uncommitted changes of a branch; the arguments are those of `summarize_diff`.
+
+        If the branch gets another head meanwhile, raises `RefMovedError`.
+        """
+        found = await summary_of(
+            lambda token: self.graveler.summarize_uncommitted(
+                self.call(),
+                repository_id,
+                branch_id,
+                prefix=prefix,
+                delimiter=delimiter,
+                page_size=page_size,
+                page_token=token,
+            )
+        )
+        return ChangeSummary.of(found)
+
+    # ---- merges, reverts and picks
+
+    async def merge(
+        self,
+        repository_id: str,
+        branch_id: str,
+        source_ref: str,
+        *,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        squash: bool = False,
+        allow_empty: bool = False,
+        fast_forward_only: bool = False,
+    ) -> Commit:
+        """Merges the commit of a ref into a branch; returns the new head.
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch that takes the merge.
+            source_ref: the ref to merge.
+            message: empty for a default text that names both refs.
+            metadata: of the merge commit.
+            choices: see the class.
+            default_side: see the class.
+            squash: make a commit with one parent, the former head.
+            allow_empty: make a merge commit even if there is nothing to merge.
+            fast_forward_only: move the branch to the source's commit; make no commit.
+
+        Raises:
+            NothingToMergeError: the branch contains the source already, and `allow_empty` is False.
+            NotFastForwardError: with `fast_forward_only`, the branch has commits that the source lacks.
+        """
+        return Commit.of(
+            await self.graveler.merge(
+                self.call(),
+                repository_id,
+                branch_id,
+                source_ref,
+                message=message,
+                metadata=metadata,
+                choices=_choices(choices),
+                default_side=_side(default_side),
+                squash=squash,
+                allow_empty=allow_empty,
+                fast_forward_only=fast_forward_only,
+            )
+        )
+
+    async def create_merge_branch(
+        self,
+        repository_id: str,
+        branch_id: str,
+        destination_ref: str,
+        source_ref: str,
+        *,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        allow_empty: bool = False,
+    ) -> Commit:
+        """Creates a branch at the merge of two refs, which stay as they are; returns the merge commit.
+
+        The merge commit is the one that `merge` would make of the two commits.
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch to create.
+            destination_ref: the ref that takes the merge; uncommitted changes of a branch have no part.
+            source_ref: the ref to merge.
+            message: empty for a default text that names both refs.
+            metadata: of the merge commit.
+            choices: see the class.
+            default_side: see the class.
+            allow_empty: make a merge commit even if there is nothing to merge.
+
+        Raises:
+            BranchExistsError, TagExistsError: the name is taken.
+            NothingToMergeError: the destination contains the source already, and `allow_empty` is False.
+        """
+        return Commit.of(
+            await self.graveler.create_merge_branch(
+                self.call(),
+                repository_id,
+                branch_id,
+                destination_ref,
+                source_ref,
+                message=message,
+                metadata=metadata,
+                choices=_choices(choices),
+                default_side=_side(default_side),
+                allow_empty=allow_empty,
+            )
+        )
+
+    async def preview_merge(
+        self,
+        repository_id: str,
+        destination_ref: str,
+        source_ref: str,
+        *,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+    ) -> MergePreview:
+        """Returns the effect of a merge without making it; `list_conflicts` lists its conflicts."""
+        return MergePreview.of(
+            await self.graveler.preview_merge(
+                self.call(),
+                repository_id,
+                destination_ref,
+                source_ref,
+                choices=_choices(choices),
+                default_side=_side(default_side),
+                page_size=1,
+            )
+        )
+
+    def list_conflicts(
+        self,
+        repository_id: str,
+        destination_ref: str,
+        source_ref: str,
+        *,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> Listing[Conflict]:
+        """Lists the conflicts of a merge that no choice decides, in byte order of the paths.
+
+        All pages are about the two commits that the first one read.
+        """
+        commits = [destination_ref, source_ref]
+
+        async def read(after: str) -> tuple[Iterable[Conflict], str]:
+            page = await self.graveler.preview_merge(
+                self.call(),
+                repository_id,
+                *commits,
+                choices=_choices(choices),
+                default_side=_side(default_side),
+                after=after,
+                page_size=page_size,
+            )
+            commits[:] = page.destination_commit_id, page.source_commit_id
+            return map(Conflict.of, page.conflicts), page.next_after
+
+        return Listing(read)
+
+    async def revert(
+        self,
+        repository_id: str,
+        branch_id: str,
+        ref: str,
+        *,
+        parent_number: int = 0,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        allow_empty: bool = False,
+    ) -> Commit:
+        """Undoes the changes of one commit by a new commit, which it returns.
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch that takes the new commit.
+            ref: the commit to undo.
+            parent_number: the parent, from 1, whose content is restored; needed for a merge commit only.
+            message: empty for a default text that names the commit.
+            metadata: of the new commit.
+            choices: see the class; the source is the commit's parent.
+            default_side: see the class.
+            allow_empty: commit even if the branch lacks all changes of the commit.
+
+        Raises:
+            NothingToCommitError: the branch lacks all changes of the commit, and `allow_empty` is False.
+            InvalidArgumentError: the commit is a merge and `parent_number` is 0, or it has no such parent.
+        """
+        return Commit.of(
+            await self.graveler.revert(
+                self.call(),
+                repository_id,
+                branch_id,
+                ref,
+                parent_number=parent_number,
+                message=message,
+                metadata=metadata,
+                choices=_choices(choices),
+                default_side=_side(default_side),
+                allow_empty=allow_empty,
+            )
+        )
+
+    async def revert_range(
+        self,
+        repository_id: str,
+        branch_id: str,
+        since_ref: str,
+        ref: str,
+        *,
+        squash: bool = False,
+        parent_number: int = 0,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        allow_empty: bool = False,
+    ) -> RevertedRange:
+        """Undoes up to 100 commits, newest first; all of it becomes visible together, or nothing.
+
+        The range is `ref` and its first parents, without `since_ref` and its ancestors (`tarn revert SINCE..REF`).
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch that takes the new commits.
+            since_ref: the range begins after it; not empty.
+            ref: the newest commit to undo.
+            squash: make one commit instead of one for each.
+            parent_number: 1 if there are merge commits in the range.
+            message: of each new commit; empty for a default text that names the undone commit.
+            metadata: of each new commit.
+            choices: see the class; the source is the parent of the undone commit.
+            default_side: see the class.
+            allow_empty: commit even where the branch lacks all changes of a commit; otherwise it is passed over.
+        """
+        if not since_ref:
+            raise ValueError("since_ref is empty; to undo one commit, call revert")
+        sent = await self.graveler.revert_range(
+            self.call(),
+            repository_id,
+            branch_id,
+            since_ref,
+            ref,
+            squash=squash,
+            parent_number=parent_number,
+            message=message,
+            metadata=metadata,
+            choices=_choices(choices),
+            default_side=_side(default_side),
+            allow_empty=allow_empty,
+        )
+        return RevertedRange(Commit.of(sent.commit), tuple(sent.reverted_commit_ids))
+
+    async def cherry_pick(
+        self,
+        repository_id: str,
+        branch_id: str,
+        ref: str,
+        *,
+        parent_number: int = 0,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        allow_empty: bool = False,
+    ) -> Commit:
+        """Applies the changes of one commit to a branch by a new commit, which it returns.
+
+        The arguments and errors are those of `revert`; the source of conflicts is the commit.
+        """
+        return Commit.of(
+            await self.graveler.cherry_pick(
+                self.call(),
+                repository_id,
+                branch_id,
+                ref,
+                parent_number=parent_number,
+                message=message,
+                metadata=metadata,
+                choices=_choices(choices),
+                default_side=_side(default_side),
+                allow_empty=allow_empty,
+            )
+        )
+
+    # ---- tasks
+
+    async def start_merge(
+        self,
+        repository_id: str,
+        branch_id: str,
+        source_ref: str,
+        *,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        squash: bool = False,
+        allow_empty: bool = False,
+        fast_forward_only: bool = False,
+        task_id: str = "",
+    ) -> Task:
+        """Starts a merge as a task; other arguments as of `merge`.
+
+        `task_id` is from `new_task_id` of the client. After `UnknownOutcomeError`, the same call with the same id
+        starts no second merge; it returns the task. Without it, Tarn chooses an id.
+        """
+        request = merge_service_pb2.MergeRequest(
+            repository_id=repository_id,
+            branch_id=branch_id,
+            source_ref=source_ref,
+            message=message,
+            metadata=metadata,
+            choices=_choices(choices),
+            default_side=_side(default_side),
+            squash=squash,
+            allow_empty=allow_empty,
+            fast_forward_only=fast_forward_only,
+        )
+        return Task.of(await self.graveler.start_merge(self.call(), request, task_id=task_id))
+
+    async def start_preview(
+        self,
+        repository_id: str,
+        destination_ref: str,
+        source_ref: str,
+        *,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        task_id: str = "",
+    ) -> Task:
+        """Starts the preview of a merge as a task; arguments as of `preview_merge`, `task_id` as of `start_merge`."""
+        request = merge_service_pb2.PreviewMergeRequest(
+            repository_id=repository_id,
+            destination_ref=destination_ref,
+            source_ref=source_ref,
+            choices=_choices(choices),
+            default_side=_side(default_side),
+            page_size=1,
+        )
+        return Task.of(await self.graveler.start_preview(self.call(), request, task_id=task_id))
+
+    async def get_task(self, repository_id: str, task_id: str) -> Task:
+        """Returns one task, with its result or its error."""
+        return Task.of(await self.graveler.get_task(self.call(), repository_id, task_id))
+
+    async def wait_task(self, repository_id: str, task_id: str, *, timeout_s: float = 10.0) -> Task:
+        """Returns a task once it has ended, or after `timeout_s` as it is then: look at `state.is_ended`.
+
+        One call waits for at most 30 seconds.
+        """
+        timeout_ms = max(1, round(timeout_s * 1000))
+        return Task.of(
+            await self.graveler.wait_task(
+                self.call(), repository_id, task_id, timeout_ms=timeout_ms
+            )
+        )
+
+    async def cancel_task(self, repository_id: str, task_id: str) -> Task:
+        """Asks for the end of a task, which may go on for some seconds; a merge that is being published is made."""
+        return Task.of(await self.graveler.cancel_task(self.call(), repository_id, task_id))
+
+    def list_tasks(
+        self, repository_id: str, *, all_users: bool = False, page_size: int = PAGE_SIZE
+    ) -> Listing[Task]:
+        """Lists the caller's tasks in a repository, or those of all users, oldest first, without their results."""
+        return listing(
+            lambda token: self.graveler.list_tasks(
+                self.call(),
+                repository_id,
+                all_users=all_users,
+                page_size=page_size,
+                page_token=token,
+            ),
+            lambda page: map(Task.of, page.tasks),
+        )
+
+    # ---- compactions
+
+    async def compact_branch(
+        self, repository_id: str, branch_id: str, *, force: bool = False
+    ) -> Compaction:
+        """Folds the uncommitted changes of a branch into one listing, so that listings no longer pass deleted objects.
+
+        Changes no object, no listing and no commit. A repetition after `UnknownOutcomeError` does no harm. A million
+        rows take seconds; give larger ones time by `with_timeout`.
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch.
+            force: also if another compaction of the branch seems to run.
+        """
+        return Compaction.of(
+            await self.graveler.compact_branch(self.call(), repository_id, branch_id, force=force)
+        )
+
+    async def get_staging_statistics(
+        self, repository_id: str, branch_id: str, *, rows_max: int = 10_000
+    ) -> StagingStatistics:
+        """Counts the uncommitted rows of a branch.
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch.
+            rows_max: number of rows after which counting ends; at most 100,000.
+        """
+        return StagingStatistics.of(
+            await self.graveler.staging_statistics(
+                self.call(), repository_id, branch_id, rows_max=rows_max
+            )
+        )
+
+    # ---- objects; their bytes travel over S3
+
+    async def get_object(self, repository_id: str, ref: str, path: str) -> ObjectVersion:
+        """Returns size, time, ETag and metadata of an object; without one, raises `EntryNotFoundError`."""
+        found = await self.graveler.lookup(self.call(), repository_id, ref, path)
+        return ObjectVersion.of(path, found.entry)
+
+    def list_objects(
+        self,
+        repository_id: str,
+        ref: str,
+        *,
+        prefix: str = "",
+        delimiter: str = "",
+        after: str = "",
+        page_size: int = PAGE_SIZE,
+    ) -> Listing[ObjectVersion | CommonPrefix]:
+        """Lists the objects of a ref in byte order of their paths, uncommitted ones of a branch included.
+
+        Args:
+            repository_id: the repository.
+            ref: the ref.
+            prefix: list only paths that start with it.
+            delimiter: roll up paths that are equal up to the first delimiter after the prefix, as S3 does.
+            after: list only paths and common prefixes greater than this.
+            page_size: items of a page, at most 1,000.
+        """
+        return listing(
+            lambda token: self.graveler.list_entries(
+                self.call(),
+                repository_id,
+                ref,
+                prefix=prefix,
+                delimiter=delimiter,
+                after=after,
+                page_size=page_size,
+                page_token=token,
+            ),
+            _objects,
+        )
+
+    async def delete_object(self, repository_id: str, branch_id: str, path: str) -> None:
+        """Deletes an object of a branch. A path that holds nothing is no error."""
+        await self.graveler.unstage(self.call(), repository_id, branch_id, path)
+
+    async def delete_objects(
+        self, repository_id: str, branch_id: str, paths: Sequence[str]
+    ) -> dict[str, TarnCallError]:
+        """Deletes objects of a branch, 1,000 in a call; returns the errors of those that could not be deleted.
+
+        An error of a whole call, such as a branch that does not exist, is raised; earlier calls keep their effect.
+        """
+        failed = {}
+        for start in range(0, len(paths), _DELETE_MAX):
+            part = paths[start : start + _DELETE_MAX]
+            outcomes = await self.graveler.unstage_many(self.call(), repository_id, branch_id, part)
+            for path, error in zip(part, outcomes, strict=True):
+                if error is not None:
+                    about = {REPOSITORY: repository_id, REF: branch_id, PATH: path}
+                    failed[path] = call_error(error, about)
+        return failed
+
 
 def _changes(page: ChangesPage) -> list[Change]:
     version = ObjectVersion.of_optional
     rows = zip(page.paths, page.left_entries, page.right_entries, strict=True)
     return [Change(path, version(path, left), version(path, right)) for path, left, right in rows]
+
+
+def _optional(condition: str | None, name: str) -> str:
+    """Returns a condition as the rpc takes it.
+
+    An empty text would mean "no condition" there; a program that computes an empty one means something else.
+    """
+    if condition == "":
+        raise ValueError(f"{name} is empty; leave it out for no condition")
+    return condition or ""
+
+
+def _names(page: ChangesPage) -> list[PathChange]:
+    return [PathChange.of(path, kind) for path, kind in zip(page.paths, page.kinds, strict=True)]
+
+
+def _choices(choices: Sequence[Choice]) -> list[merge_service_pb2.ConflictChoice]:
+    return [
+        merge_service_pb2.ConflictChoice(pattern=pattern, side=_side(side))
+        for pattern, side in choices
+    ]
+
+
+def _side(side: Side | None) -> merge_service_pb2.MergeSide:
+    return merge_service_pb2.MERGE_SIDE_UNSPECIFIED if side is None else side.value
+
+
+_DELETE_MAX = 1000
+
+
+def _objects(page: ListingPage) -> list[ObjectVersion | CommonPrefix]:
+    rows = zip(page.paths, page.entries, strict=True)
+    return [
+        ObjectVersion.of(path, packed) if packed else CommonPrefix(path) for path, packed in rows
+    ]

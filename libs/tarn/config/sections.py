@@ -16,14 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tarn.config.compactor_sections import Compactor, CompactorPlace
 from tarn.config.errors import ConfigError
-from tarn.config.lifecycle_sections import Lifecycle
-from tarn.config.quota_sections import Quotas
-from tarn.config.rpc_sections import Rpc
 from tarn.config.setting import FromFile, setting
-from tarn.config.telemetry_sections import Audit, Telemetry, Tracing
-from tarn.config.timer_sections import Backup, CollectionTimer
 from tarn.config.values import Choice, Form, Number, Secret, Sort, Within
 
 __all__ = [
@@ -370,6 +364,353 @@ class GravelerPlace:
     addresses: tuple[str, ...] = setting(
         "127.0.0.1:8102", "Addresses of graveler.", aliases=("services.graveler.address",)
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcTls:
+    """Mutual TLS between services; all three or none is set."""
+
+    ca: Path | None = setting(
+        None, "Authorities that must have signed the other services' certificates, PEM."
+    )
+    cert: Path | None = setting(None, "Certificate of this service, PEM.")
+    key: Path | None = setting(None, "Private key of this service, PEM.")
+    gateway_name: str = setting(
+        "gateway",
+        "DNS name in the certificates of gateways. Auth gives signing keys to the holders of such a certificate, so no "
+        "certificate of a user may have it.",
+    )
+    graveler_name: str = setting(
+        "graveler", "DNS name in the certificates of graveler, which auth tells whose a token is."
+    )
+    compactor_name: str = setting(
+        "compactor", "DNS name in the certificates of compactors, which get a compactor's token."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rpc:
+    """How services accept rpcs."""
+
+    listen_address: str | None = setting(
+        None,
+        "Address on which this service accepts rpcs; its first address below if not given.",
+        Sort.ADDRESS,
+    )
+    replica_address: str | None = setting(
+        None,
+        "A further address on which this process accepts rpcs. `tarn up` sets it for each of its workers, which share "
+        "`listen_address`, so that the compactor can reach every one of them.",
+        Sort.ADDRESS,
+    )
+    tls: RpcTls
+    allow_plaintext: bool = setting(
+        "false",
+        "Lets a service accept rpcs from other machines without TLS. Tokens and signing keys then cross the network as "
+        "they are: use it only behind a mesh that encrypts. Gateways, graveler and compactors need "
+        "`installation.secret` then, to prove to auth that they are services.",
+    )
+    reflection: bool = setting(
+        "false",
+        "Lets any client list the rpcs and their messages, for tools such as grpcurl (docs/user/grpc.md).",
+    )
+    health_address: str | None = setting(
+        None,
+        "A further address, without TLS, on which this process answers gRPC health checks and nothing else, for the "
+        "probes of Kubernetes. The empty service name stands for readiness: not before the start is complete, not "
+        "after the process was asked to stop. The service `live` stands for the process, whatever its stores do. "
+        "`tarn up` refuses the key, because it runs several processes.",
+        Sort.ADDRESS,
+    )
+    concurrent_max: int = setting(
+        "1024",
+        "Rpcs of authenticated callers that a process serves at once, streams included; more are refused.",
+        Number(128, 65_536),
+    )
+    unauthenticated_max: int = setting(
+        "64",
+        "The same for callers that have not shown a valid token yet: who logs in, and the first call with a token "
+        "until it is accepted. When all are taken, a new one takes the place of one that waits for its client. Each "
+        "may hold the memory of one message, 4 MiB.",
+        Number(8, 4096),
+    )
+    operations_max: int = setting(
+        "16384",
+        "Operations of streams, such as reads and writes of entries, that a process works on at once; streams wait "
+        "above this number. Callers without a valid token have an eighth of it apart.",
+        Number(4096, 1_000_000),
+    )
+    operations_size_bytes: int = setting(
+        "256MiB",
+        "Memory for the messages that brought these operations, and for requests above 64 KiB; streams wait, and "
+        "requests are refused, above it. Callers without a valid token have an eighth of it apart.",
+        Within(Sort.SIZE, "4MiB", "64GiB"),
+    )
+    drain_timeout_ms: int = setting(
+        "25s",
+        "How long a process that is asked to stop waits for its running requests; then it ends them. Longer than the "
+        "longest commit, if no commit may be cut short; shorter than the time after which the process is killed.",
+        Within(Sort.DURATION, "0s", "1h"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracing:
+    """Tracing of requests."""
+
+    sample_ratio: float = setting(
+        "0.01",
+        "Fraction of the requests without a sampling decision of their own that are traced, if traces are exported "
+        "(docs/operate/metrics.md).",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """The admin port."""
+
+    admin_address: str | None = setting(
+        None,
+        "Address of the admin port, which serves `/metrics` to every client that reaches it. If not given: on "
+        "127.0.0.1, port 8110 of a gateway, 8111 of auth, 8112 of graveler, 8113 of a compactor; if that port is "
+        "taken, the service runs without an admin port. `tarn up` gives its processes consecutive ports from this "
+        "one (8110), or free ones.",
+        Sort.ADDRESS,
+    )
+    slow_operation_ms: int = setting(
+        "5s",
+        "An S3 request, commit, merge or compaction that takes longer is logged with the duration of its phases; the "
+        "transfer of a body is part of a request.",
+        Within(Sort.DURATION, "1ms"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """The audit log (docs/operate/audit.md)."""
+
+    output: Literal["off", "stdout", "file"] = setting(
+        "off",
+        "Where each process writes the audit log: `stdout` beside its log lines, or `file` into files of its own in "
+        "`audit.folder`.",
+    )
+    folder: Path = setting(
+        None, "Folder of the files; `<data_dir>/audit` if not given.", folder="audit"
+    )
+    file_size_bytes: int = setting(
+        "64MiB", "Size at which a file is renamed and a new one begun.", Within(Sort.SIZE, "4KiB")
+    )
+    files: int = setting(
+        "8", "Most files of one process; the oldest one is removed.", Number(1, 1000)
+    )
+    queue: int = setting(
+        "10000",
+        "Most records that wait to be written; further ones are lost and counted, so that no request waits.",
+        Number(100, 1_000_000),
+    )
+    reads: bool = setting(
+        "false", "Whether reads are recorded too: GET, HEAD, listings and rpcs that change nothing."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactorPlace:
+    """Addresses of the compactors; at least one."""
+
+    addresses: tuple[str, ...] = setting(
+        "127.0.0.1:8103", "Addresses of the compactors.", aliases=("services.compactor.address",)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compactor:
+    """When a compactor compacts a branch (docs/operate/compactor.md)."""
+
+    enabled: bool = setting(
+        "true", "Whether `tarn up` runs a compactor. `tarn-compactor` does not read this key."
+    )
+    concurrency: int = setting("2", "Most compactions of one compactor at a time.", Number(1, 64))
+    tombstones: int = setting(
+        "5000",
+        "Uncommitted deletes from which a branch is compacted.",
+        Number(1, 1_000_000_000),
+    )
+    tombstone_share: float = setting(
+        "0.1",
+        "Least share of deletes among the uncommitted rows of the branch. Below it, a branch is compacted if "
+        "listings read twice as many rows as they return.",
+    )
+    rows: int = setting(
+        "1000000", "Uncommitted rows from which a branch is compacted.", Number(1, 1_000_000_000)
+    )
+    size_bytes: int = setting(
+        "512MiB", "Bytes of uncommitted rows (not of objects) from which a branch is compacted."
+    )
+    sealed_tokens: int = setting(
+        "6", "Sealed tokens from which a branch is compacted.", Number(1, 1_000)
+    )
+    age_ms: int = setting(
+        "1h",
+        "Age of the oldest uncommitted row from which a tenth of `tombstones`, `rows` and `size` is enough.",
+        _SOME_TIME,
+    )
+    interval_ms: int = setting(
+        "10s", "Shortest time between two compactions of a branch.", _SOME_TIME
+    )
+    commit_interval_ms: int = setting(
+        "30s",
+        "A branch with two commits that are not farther apart is left alone until it has had no commit for twice "
+        "this time.",
+        _SOME_TIME,
+    )
+
+
+_INTERVAL = Within(
+    Sort.DURATION,
+    "1s",
+    "365d",
+    (("off", "0ms"), ("hourly", "1h"), ("daily", "1d"), ("weekly", "7d")),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionTimer:
+    """Garbage collections that `tarn up` runs (docs/operate/gc.md)."""
+
+    interval_ms: int = setting(
+        "off",
+        "How often `tarn up` runs `tarn gc run`, from begin to begin. Other processes do not read the keys of this "
+        "section.",
+        _INTERVAL,
+    )
+    settings: Path = setting(
+        None,
+        "Settings file of the command line with the key of a user who may collect (permission `ManageCollection`); "
+        "`<data_dir>/credentials` if not given. `tarn auth setup --save` writes one.",
+        folder="credentials",
+    )
+    rate: int = setting(
+        "0", "Most blocks that such a run deletes per second; 0: no limit.", Number(0, 1_000_000)
+    )
+    max_percent: int = setting(
+        "50",
+        "A mark with more than this share of the blocks of one kind, or of their bytes, waits for `tarn gc run "
+        "--confirm`.",
+        Number(0, 100),
+    )
+    max_gib: int = setting(
+        "0",
+        "A mark with more GiB waits for `tarn gc run --confirm`; 0: no limit.",
+        Number(0, 1 << 40),
+    )
+    max_growth: int = setting(
+        "5",
+        "A mark with more than this many times the blocks or bytes of the last sweep, and more than 10,000 blocks or "
+        "10 GiB, waits for `tarn gc run --confirm`; 0: no limit.",
+        Number(0, 1_000_000),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """Backups that `tarn up` makes (docs/operate/backup.md)."""
+
+    interval_ms: int = setting(
+        "off",
+        "How often `tarn up` runs `tarn backup create` and `tarn backup prune`, from begin to begin. Other processes "
+        "do not read the keys of this section.",
+        _INTERVAL,
+    )
+    place: str | None = setting(
+        None,
+        "Where the backups are kept: a folder, or `s3://BUCKET/PREFIX`.",
+        Form(r"/[^\0]*|s3://[^\0]+", "an absolute path, or s3://BUCKET/PREFIX"),
+    )
+    keep: int = setting("30", "How many of the newest backups are kept.", Number(1, 100_000))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Online:
+    """Deletion of objects that were overwritten or deleted before they were committed (docs/operate/gc.md)."""
+
+    enabled: bool = setting(
+        "false",
+        "Whether graveler deletes blocks of objects that were replaced in the staging token in which they were "
+        "written, without a garbage collection. Equal on all replicas: a replica with another value is refused. "
+        "Every process must have a version that knows this key.",
+    )
+    delay_ms: int = setting(
+        "10m",
+        "Time between the end of such an object and the deletion of its block. Longer than any GET takes.",
+        Within(Sort.DURATION, "1s", "24h"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """The journal of reads, for the retention rule `keep_read_days` (docs/operate/retention.md)."""
+
+    enabled: bool = setting(
+        "false",
+        "Whether graveler keeps a journal of which objects were read on which day, in the bucket. Equal on all "
+        "replicas: a replica with another value is refused.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """The life of objects."""
+
+    online: Online
+    reads: Reads
+    gc: CollectionTimer
+
+
+_COUNT_MAX = 1_000_000_000_000
+_AS = "of each repository for which `tarn quota set` has set no limits; 0: no limit"
+_USER = "of each user for whom `tarn quota set` has set no limits; 0: no limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryQuota:
+    """Limits of each repository for which none were set."""
+
+    staged_objects: int = setting("0", f"Most uncommitted objects {_AS}.", Number(0, _COUNT_MAX))
+    staged_size_bytes: int = setting("0", f"Most bytes of uncommitted objects {_AS}.")
+    branches: int = setting("0", f"Most branches {_AS}.", Number(0, _COUNT_MAX))
+    uploads: int = setting("0", f"Most open uploads {_AS}.", Number(0, _COUNT_MAX))
+    requests_per_second: int = setting(
+        "0", f"Most S3 requests per second {_AS}.", Number(0, _COUNT_MAX)
+    )
+    bytes_per_second: int = setting(
+        "0", f"Most bytes of bodies per second {_AS}.", Number(0, _COUNT_MAX)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserQuota:
+    """Limits of each user for whom none were set."""
+
+    requests_per_second: int = setting(
+        "0", f"Most S3 requests per second {_USER}.", Number(0, _COUNT_MAX)
+    )
+    bytes_per_second: int = setting(
+        "0", f"Most bytes of bodies per second {_USER}.", Number(0, _COUNT_MAX)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """Limits of repositories and users."""
+
+    gateways: int = setting(
+        "1",
+        "Gateway processes that share the requests: each enforces this fraction of a rate. `tarn up` counts its "
+        "workers by itself.",
+        Number(1, 10_000),
+    )
+    repository: RepositoryQuota
+    user: UserQuota
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,8 +30,7 @@ from tarn.client.errors import (
     SettingsChangedError,
     TarnCallError,
 )
-from tarn.client.history_values import HeadChange
-from tarn.client.settings_values import RepositorySettings
+from tarn.client.values import HeadChange, RepositorySettings
 from tarn.core.errors import TarnError
 from tarn_proto.graveler.v1 import reflog_service_pb2, settings_service_pb2
 
