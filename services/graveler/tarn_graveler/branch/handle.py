@@ -258,18 +258,22 @@ class BranchHandle:
         """
         if not still_holds(record.branch):
             return record
+        # Invariant of the loop: the result is right for `current`, and no earlier attempt can be applied any more.
         attempts = Attempts()
         current = record
         for _ in range(_PUBLISH_TRIES):
+            # 1. Decide on the record to replace.
             after = decide(current.branch, self._branches.new_op_id())
+            # 2. Before it is replaced: its removed tokens are on the drop list, its outbox is in the reflog.
             with attempts.told(), collapse_error_groups():
-                # Beside the announcement, so that the reflog adds no round trip.
+                # Beside each other, so that the reflog adds no round trip.
                 async with asyncio.TaskGroup() as both:
                     both.create_task(announce(self.name, removed_tokens(current.branch, after)))
                     writing = both.create_task(
                         self._branches.write_reflog(self.name, current.branch)
                     )
             after = leave_outbox(after, writing.result())
+            # 3. Compare and set. A record without the change: again from 1 if the result is right for that one, too.
             outcome = await self.compare_and_set(current, after, attempts, cause)
             if isinstance(outcome, BranchChange) or not still_holds(outcome.branch):
                 return outcome

@@ -153,22 +153,29 @@ class HeadMoves:
         is_reset: bool,
         cause: Cause,
     ) -> tuple[NewHead, Branch | None]:
+        # Invariant of the loop: `record` is the newest record that is known; `built_from` is one whose sealed tokens
+        # hold every row that was acknowledged before the operation, and whose head is that of `record`.
         handle = BranchHandle(self._branches, name)
+        # 1. Seal: from here on, the rows to judge take no more acknowledged writes.
         with phase("seal"):
             record = await self._seal(handle)
         built_from = record.branch
         for _ in range(_TRIES):
+            # 2. Judge them: they must change nothing on this head.
             await self._refuse_dirty(name, built_from)
             if len(built_from.sealed) >= _FORGET_FROM:
                 # Refused operations would pile up tokens that change nothing, each a layer for every read.
                 record = await self._forget(handle, record, built_from)
                 built_from = with_oldest_of(built_from, record.branch)
                 continue
+            # 3. Build the commit on this head.
             with phase("build"):
                 new = await propose(built_from.commit_id)
             if new.commit_id == built_from.commit_id:
                 return new, record.branch
+            # 4. Pin an old commit, so that it cannot expire before a branch names it.
             record, pin = await self._rooted(handle, record, new)
+            # 5. Publish by one compare-and-set. If another operation has moved the head: again from 2, on that one.
             with phase("publish"):
                 outcome = await self._publish(
                     handle, record, built_from, new, pin, announce, is_reset=is_reset, cause=cause
