@@ -44,8 +44,8 @@ from tarn.core.listing.metarange import Metarange
 from tarn.core.listing.run import HEAD
 from tarn.core.listing.run import Run as ListingRun
 from tarn.lifecycle.block_names import BlockKind, paths_of
-from tarn.lifecycle.marking import Lake, Run, mark
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.marking import CollectionRun, Lake, mark
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.references import RootBatch
 from tarn.lifecycle.root_files import write_roots
 from tarn.rpc.process.system import SystemClock
@@ -148,7 +148,9 @@ async def run(count: int, live: float) -> None:
         lake = Lake("lake", NAMESPACE, store, clock, Path(folder))
         began, began_cpu = time.monotonic(), time.process_time()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        manifest = await mark(lake, Run("a" * 32, "b" * 32, clock.now_us()), roots, Progress())
+        manifest = await mark(
+            lake, CollectionRun("a" * 32, "b" * 32, clock.now_us()), roots, CollectionProgress()
+        )
         seconds, cpu = time.monotonic() - began, time.process_time() - began_cpu
     candidates = manifest.candidates(BlockKind.DATA).count
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -187,7 +189,7 @@ async def run_on_spark(count: int, live: float, folder: Path) -> None:
     spark = builder.config("spark.local.dir", str(folder / "spark")).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     with ExitStack() as stack:
-        progress = Progress()
+        progress = CollectionProgress()
         actions = SparkActions(spark, progress)
         frames = Frames(spark, actions, place, NAMESPACE_ON_DISK, stack)
         listed = spark.read.parquet(str(folder / "listed"))

@@ -33,7 +33,7 @@ from tarn.core.listing.metarange import Metarange, RangeInfo
 from tarn.core.retention import parse_retention
 from tarn.kv.embedded import open_embedded
 from tarn.lifecycle.expiry_preview import preview_expiry
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
@@ -130,7 +130,7 @@ async def preview(directory: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     async with opened(directory) as (graveler, blocks):
         call, now_us = Call("", "bench", 1e9), SystemClock().now_us()
-        rules, progress = parse_retention(RULES), Progress()
+        rules, progress = parse_retention(RULES), CollectionProgress()
         began, cpu = time.perf_counter(), time.process_time()
         found = await preview_expiry(
             InProcess(graveler), lambda: call, "lake", blocks, now_us, progress, rules

@@ -30,9 +30,9 @@ from tarn.block.s3 import S3Settings, open_s3
 from tarn.config import load
 from tarn.lifecycle.block_names import BlockKind, paths_of
 from tarn.lifecycle.engine import Engine, InProcess
-from tarn.lifecycle.marking import Lake, Run, mark
+from tarn.lifecycle.marking import CollectionRun, Lake, mark
 from tarn.lifecycle.outcomes import Outcome
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.process.system import SystemClock
 from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
@@ -42,7 +42,7 @@ KEYS_PER_REQUEST = 1000
 BODY = bytes(1000)
 
 
-class Steps(Progress):
+class Steps(CollectionProgress):
     """Knows when each step began."""
 
     def __init__(self) -> None:
@@ -102,11 +102,13 @@ async def plain(blocks: BlockStore, namespace: str, paths: list[str], server: S3
 async def swept(lake: Lake, roots: ListedRoots, count: int, engine: Engine) -> tuple[float, float]:
     """Marks, which is not measured, and sweeps; returns the seconds of the sweep, and of its deletions."""
     now_us = lake.clock.now_us()
-    manifest = await mark(lake, Run("a" * 32, "b" * 32, now_us - DAY_US), roots, Progress())
+    manifest = await mark(
+        lake, CollectionRun("a" * 32, "b" * 32, now_us - DAY_US), roots, CollectionProgress()
+    )
     found = manifest.candidates(BlockKind.DATA).count
     if found != count:
         raise RuntimeError(f"the mark found {found} candidates, not {count}")
-    run = Run("c" * 32, "d" * 32, now_us - DAY_US)
+    run = CollectionRun("c" * 32, "d" * 32, now_us - DAY_US)
     options = SweepOptions(is_confirmed=True)
     steps, began = Steps(), time.monotonic()
     report = await engine.sweep(

@@ -21,10 +21,10 @@ from tarn.block.opening import open_blocks, open_blocks_to_read
 from tarn.config import Config
 from tarn.fsck.backups import check_backup
 from tarn.fsck.finding import Finding
-from tarn.fsck.progress import Progress as FsckProgress
+from tarn.fsck.progress import CheckProgress
 from tarn.kv.opening import open_kv, open_store
 from tarn.kv.port import ListingKv
-from tarn.kv.transfer import OpenStore, Progress, RateLimiter, TransferOptions
+from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions, TransferProgress
 from tarn.rpc.process.log import logging_to
 from tarn.rpc.process.standalone import log_config
 from tarn.rpc.process.system import SystemClock, SystemIds
@@ -99,7 +99,7 @@ class BackupRun:
     def transfer(self, concurrency: int) -> TransferOptions:
         """Options of a transfer that shows its progress."""
 
-        def report(done: Progress) -> None:
+        def report(done: TransferProgress) -> None:
             self.show(done.phase, done.units, done.units_total, done.rows)
 
         return TransferOptions(self.clock, RateLimiter(self.clock), concurrency, report)
@@ -112,7 +112,7 @@ class BackupRun:
         """Checks a backup beside the blocks of the configuration; see `check_backup`."""
         blocks = await open_blocks_to_read(self.config, self.clock)
         self.stack.push_async_callback(blocks.close)
-        progress = FsckProgress()
+        progress = CheckProgress()
 
         def show() -> None:
             phase, total = f"fsck: {progress.phase}", progress.total or 0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # imported when a command runs
     from tarn.lifecycle.collector import Collector
     from tarn.lifecycle.engine import Engine
     from tarn.lifecycle.outcomes import Report
-    from tarn.lifecycle.progress import Progress
+    from tarn.lifecycle.progress import CollectionProgress
     from tarn.lifecycle.quarantine import Manifest
     from tarn.lifecycle.rounds import Purged, Result, Round
     from tarn_cli.connection import Connection
@@ -237,10 +237,10 @@ async def opened_collector(
 
     from tarn.block.opening import open_blocks
     from tarn.lifecycle.collector import Collector
-    from tarn.lifecycle.progress import Progress
+    from tarn.lifecycle.progress import CollectionProgress
     from tarn.rpc.process.system import SystemClock, SystemIds
 
-    clock, progress = SystemClock(), Progress()
+    clock, progress = SystemClock(), CollectionProgress()
     blocks = await open_blocks(config, clock)
     try:
         with _bar(output, progress) as show:
@@ -345,7 +345,7 @@ def _swept(report: Report) -> dict[str, object]:
 
 
 @contextmanager
-def _bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
+def _bar(output: Output, progress: CollectionProgress) -> Iterator[Callable[[], None]]:
     """A progress bar of the present step; yields a function that updates it."""
     from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 

@@ -16,7 +16,7 @@ from tarn.block.rangefile import metarange_path
 from tarn.client.erasures import ErasureClient
 from tarn.core.ids import physical_path
 from tarn.lifecycle.outcomes import Outcome
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.purging import Purger
 from tarn.testing.clock import RestlessClock, SeededIds
 from tarn.testing.faults.http_fault_proxy import FaultProfile
@@ -91,7 +91,7 @@ async def test_the_data_of_a_deleted_repository_go(server: S3Server) -> None:
         server.proxy.decide = FaultProfile(7, FAULTY_SHARE)
         client = Granted()
         call = cast("Call", None)
-        purger = Purger(client, lambda: call, store, clock, random.Random(1), Progress())
+        purger = Purger(client, lambda: call, store, clock, random.Random(1), CollectionProgress())
         doomed = DoomedNamespace(storage_namespace=f"{root}/lake", instance_uid="1" * 32)
         report = await purger.purge(doomed, "a" * 32)
         server.proxy.decide = None

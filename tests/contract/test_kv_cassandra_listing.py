@@ -11,7 +11,7 @@ from tarn.kv.cassandra import CassandraKv, CassandraSettings
 from tarn.kv.cassandra.cluster.session import Profile
 from tarn.kv.cassandra.cluster.statements import seal_value
 from tarn.kv.cassandra.partitions import listing
-from tarn.kv.port import Group, Listed, Partition, PartitionKind
+from tarn.kv.port import Group, Partition, PartitionInfo, PartitionKind
 from tarn.testing.contract.cassandra_store import open_store
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
@@ -31,7 +31,7 @@ async def test_buckets_are_listed_and_pages_neither_repeat_nor_skip_rows(
 ) -> None:
     monkeypatch.setattr(listing, "_PAGE", 3)
     kinds = (PartitionKind.PLAIN, PartitionKind.REGISTER)
-    wanted = {Listed(f"seams/{n}", kinds[n % 2], 1 + n % 4) for n in range(12)}
+    wanted = {PartitionInfo(f"seams/{n}", kinds[n % 2], 1 + n % 4) for n in range(12)}
     for each in wanted:
         groups = [Group(key, ((key, b""),)) for key in (b"%d" % n for n in range(6))]
         partition = Partition(each.name, each.kind, each.buckets or 1)

@@ -20,7 +20,7 @@ from tarn.core.entry import Entry, pack
 from tarn.core.ids import BranchId, physical_path
 from tarn.fsck.check import check
 from tarn.fsck.finding import Code, Severity
-from tarn.fsck.progress import Progress
+from tarn.fsck.progress import CheckProgress
 from tarn.fsck.session import FsckOptions
 from tarn.fsck.state import open_state
 from tarn.kv.keys import RepositoryKeys
@@ -123,7 +123,7 @@ class BackupLab:
                 state=state,
                 options=FsckOptions(),
                 clock=clock,
-                progress=Progress(),
+                progress=CheckProgress(),
             )
             # Notes of branch heads tell commits that are newer than the backup.
             found = [

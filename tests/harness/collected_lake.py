@@ -22,9 +22,9 @@ from tarn.core.listing.metarange import Metarange
 from tarn.lifecycle.engine import Engine, InProcess
 from tarn.lifecycle.kept_objects import KeptObjects
 from tarn.lifecycle.limits import Limits
-from tarn.lifecycle.marking import Lake, Run
+from tarn.lifecycle.marking import CollectionRun, Lake
 from tarn.lifecycle.outcomes import Report
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.quarantine import Manifest
 from tarn.lifecycle.references import RootBatch
 from tarn.lifecycle.sweeping import SweepOptions
@@ -99,7 +99,7 @@ class CollectedLake:
     def __post_init__(self) -> None:
         self.ids = SeededIds(self.clock)
         self.blocks: BlockStore = self.store or MemBlockStore(self.clock)
-        self.progress = Progress()
+        self.progress = CollectionProgress()
         self.lease = FakeLease()
 
     # ---- making
@@ -157,10 +157,10 @@ class CollectedLake:
         """The roots as a collector gives them to an engine."""
         return KeptObjects(self, self.lake, self.progress)
 
-    def run(self, run_id: str, cutoff_us: int | None = None) -> Run:
+    def run(self, run_id: str, cutoff_us: int | None = None) -> CollectionRun:
         self.attempts += 1
         cutoff_us = self.clock.now_us() - DAY_US if cutoff_us is None else cutoff_us
-        return Run(run_id, f"{self.attempts:032x}", cutoff_us)
+        return CollectionRun(run_id, f"{self.attempts:032x}", cutoff_us)
 
     async def mark(self, *, dry_run: bool = False, run_id: str = MARK) -> Manifest:
         run = self.run(run_id)

@@ -20,7 +20,7 @@ from tarn.kv.port import Kv
 from tarn.lifecycle.collector import Collector
 from tarn.lifecycle.engine import Engine, InProcess
 from tarn.lifecycle.limits import Limits
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.wire.call import Call
 from tarn.testing.clock import ManualClock, SeededIds
@@ -110,7 +110,7 @@ async def collector_lab(
             ids,
             random.Random(1),
             tmp_path / "temporary",
-            Progress(),
+            CollectionProgress(),
         )
         made = await service.auth.create_credential(service.admin)
         key = (made.credential.access_key_id, made.secret_access_key)

@@ -14,7 +14,7 @@ from tarn.core.branch import Branch
 from tarn.core.entry import Entry, pack
 from tarn.core.ids import BranchId, physical_path
 from tarn.fsck.check import check
-from tarn.fsck.progress import Progress
+from tarn.fsck.progress import CheckProgress
 from tarn.fsck.session import FsckOptions
 from tarn.fsck.state import open_state
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
@@ -38,7 +38,7 @@ class Lab:
     ids: SeededIds
     days: float = DAYS_LATER
     read_blocks: ReadBlocks | None = None
-    progress: Progress = field(default_factory=Progress)
+    progress: CheckProgress = field(default_factory=CheckProgress)
     details: list[str] = field(default_factory=list)
 
     @property

@@ -14,7 +14,7 @@ from tarn.block.port import BlockKey, BlockStore
 from tarn.client.erasures import ErasureClient
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.purging import PURGE_FOLDER, Purger, PurgeReport
 from tarn.testing.clock import ManualClock
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
@@ -62,7 +62,7 @@ class PurgeLab:
             blocks,
             _Hasty(self.service.clock),
             random.Random(1),
-            Progress(),
+            CollectionProgress(),
         )
 
     async def put(self, path: str, size: int = 4, namespace: str = "") -> str:

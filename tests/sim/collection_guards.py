@@ -39,12 +39,12 @@ from tarn.lifecycle.block_names import BlockKind, Listed
 from tarn.lifecycle.collector import Step
 from tarn.lifecycle.deleting import Deleter
 from tarn.lifecycle.graveler_run import GravelerRun
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.references import References, RootBatch, Roots, collect_references
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn.testing.faults.modes import Mode
 from tarn_graveler.guards.address_age import AddressAge
-from tarn_graveler.guards.fences import Made
+from tarn_graveler.guards.fences import BuildBlocks
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 __all__ = ["COLLECTION_GUARDS", "ONE_LOOK", "RARE_COLLECTION_GUARDS"]
@@ -116,7 +116,7 @@ class _Nothing:
 
 
 async def _look_once(
-    roots: Roots, blocks: ReadBlocks, namespace: str, folder: Path, progress: Progress
+    roots: Roots, blocks: ReadBlocks, namespace: str, folder: Path, progress: CollectionProgress
 ) -> References:
     """A second look that finds nothing."""
     return await collect_references(_Nothing(), blocks, namespace, folder, progress)
@@ -162,7 +162,7 @@ async def _trusts_the_mark(
     return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
 
 
-async def _unchecked(self: Made) -> None:
+async def _unchecked(self: BuildBlocks) -> None:
     """Looks for no sweep after a build."""
 
 
@@ -182,10 +182,10 @@ def _without_sweeps(
     return disturbance(alike, after, block_ids, now_us)
 
 
-_check_again = Made.check_again
+_check_again = BuildBlocks.check_again
 
 
-async def _check_before_only(self: Made) -> None:
+async def _check_before_only(self: BuildBlocks) -> None:
     """Looks for sweeps before the root is made, and not after that."""
     await _check_again(self)
 
@@ -300,8 +300,8 @@ RARE_COLLECTION_GUARDS: Sequence[Guard] = (
     _of(
         "build-checks-the-fence",
         "a build does not read the collection record",
-        Weakening(Made, "check", _unchecked),
-        Weakening(Made, "check_again", _unchecked),
+        Weakening(BuildBlocks, "check", _unchecked),
+        Weakening(BuildBlocks, "check_again", _unchecked),
     ),
     _of(
         "batches-are-counted",
@@ -317,8 +317,8 @@ RARE_COLLECTION_GUARDS: Sequence[Guard] = (
     _of(
         "root-before-the-last-look",
         "a build looks for sweeps before its listing is a root, and not after that",
-        Weakening(Made, "check", _check_before_only),
-        Weakening(Made, "check_again", _unchecked),
+        Weakening(BuildBlocks, "check", _check_before_only),
+        Weakening(BuildBlocks, "check_again", _unchecked),
         rule="13",
     ),
     _of(

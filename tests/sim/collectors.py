@@ -25,7 +25,7 @@ from tarn.lifecycle.collector import Collector, Step, next_step
 from tarn.lifecycle.engine import InProcess
 from tarn.lifecycle.limits import Limits
 from tarn.lifecycle.outcomes import Outcome, Report
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import unavailable_error
@@ -103,7 +103,7 @@ class CollectorProcess(Machine):
             self.ids,
             self._random,
             Path(tempfile.gettempdir()),
-            Progress(),
+            CollectionProgress(),
         )
 
     async def _run(self) -> None:

@@ -19,9 +19,9 @@ from tarn.block.applying import ChangeApplier
 from tarn.block.port import ReadBlocks
 from tarn.core.collection import CollectionLimits
 from tarn.core.listing.run import Ints, Run
-from tarn.lifecycle.erase_search import Found, HistoryRoots, StagedBatch, find_matching
+from tarn.lifecycle.erase_search import HistoryRoots, SearchResult, StagedBatch, find_matching
 from tarn.lifecycle.erasing import Eraser
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn.testing.faults.modes import Mode
 
@@ -60,8 +60,12 @@ class _CommittedOnly(_OtherRoots):
 
 def _finding(roots_of: Callable[[HistoryRoots], Any]) -> Weakening:
     async def find(
-        roots: HistoryRoots, blocks: ReadBlocks, namespace: str, pattern: str, progress: Progress
-    ) -> Found:
+        roots: HistoryRoots,
+        blocks: ReadBlocks,
+        namespace: str,
+        pattern: str,
+        progress: CollectionProgress,
+    ) -> SearchResult:
         return await find_matching(roots_of(roots), blocks, namespace, pattern, progress)
 
     return Weakening(_ERASING, "find_matching", find)

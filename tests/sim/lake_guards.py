@@ -41,7 +41,7 @@ from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.committing import CommitRequest, Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.handle import BranchHandle, claims_nothing
-from tarn_graveler.branch.layers import Found
+from tarn_graveler.branch.layers import LayerRow
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
 from tarn_graveler.branch.staging import Staging
@@ -130,7 +130,7 @@ async def _verify_nothing(self: Staging, *args: Any, **kwargs: Any) -> Branch:
     return _Agreeable(*(getattr(record, name) for name in Branch.__slots__))
 
 
-def _trusts_sealed(row: Found) -> bool:
+def _trusts_sealed(row: LayerRow) -> bool:
     return row.packed is not None and not is_tombstone(row.packed)
 
 

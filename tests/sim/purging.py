@@ -23,7 +23,7 @@ from tarn.client.erasures import ErasureClient
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.namespace_records import Namespace, decode_namespace
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.purging import PURGE_FOLDER, Purger, is_due
 from tarn.rpc.wire.call import Call
 from tarn.testing.sim.kv_sqlite import SimSqlite
@@ -69,7 +69,7 @@ class _PurgerProcess(CollectorProcess):
             self.open_blocks(),
             self.clock,
             self._random,
-            Progress(),
+            CollectionProgress(),
         )
 
     def open_blocks(self) -> SweptBlockLink:

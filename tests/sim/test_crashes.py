@@ -30,7 +30,7 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import physical_path
 from tarn.fsck.check import check
 from tarn.fsck.finding import Code
-from tarn.fsck.progress import Progress
+from tarn.fsck.progress import CheckProgress
 from tarn.fsck.session import FsckOptions
 from tarn.fsck.state import open_state
 from tarn.kv.records import Repository
@@ -259,7 +259,7 @@ async def _findings(world: MortalWorld, folder: Path) -> Sequence[str]:
             state=state,
             options=options,
             clock=clock,
-            progress=Progress(),
+            progress=CheckProgress(),
         )
         found = [each for each in state.findings() if each.code not in _LEFT_TO_COLLECTION]
         return [f"{each.code.label} {each.subject}: {each.detail}" for each in found]

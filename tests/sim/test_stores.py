@@ -17,7 +17,7 @@ from tarn.kv.port import (
     Partition,
     PartitionKind,
     PredicateFailedError,
-    Unwanted,
+    RowFilter,
 )
 from tarn.testing.sim.clock import SimClock
 from tarn.testing.sim.faults import CALM, FaultInjector, FaultProfile
@@ -169,7 +169,7 @@ def test_a_row_that_a_read_has_returned_is_there_for_later_reads(store: str) -> 
             elif number % 3 == 1:
                 is_seen = bool(await kv.scan(ROWS, b"", None, 10))
             else:
-                is_seen = bool((await kv.scan_without(ROWS, b"", None, 10, Unwanted(b"x"))).rows)
+                is_seen = bool((await kv.scan_without(ROWS, b"", None, 10, RowFilter(b"x"))).rows)
             assert is_seen or not was_seen
             was_seen = is_seen
         await writing

@@ -47,7 +47,7 @@ from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import GravelerSettings, assemble
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 from tarn_graveler.collection.online_deletion import OnlineSettings
-from tarn_graveler.guards.fences import Fences, Made, ResultT
+from tarn_graveler.guards.fences import BuildBlocks, Fences, ResultT
 from tarn_graveler.records.expired import ExpiredCommits
 
 __all__ = ["SALT", "Replica", "World"]
@@ -131,10 +131,10 @@ class _NoFences(Fences):
         pass
 
     async def rooted(
-        self, repository: Repository, make: Callable[[Made], Awaitable[ResultT]]
+        self, repository: Repository, make: Callable[[BuildBlocks], Awaitable[ResultT]]
     ) -> ResultT:
         """Returns the result of a build."""
-        return await make(Made(_always, _none_expired, is_beside_sweep=False))
+        return await make(BuildBlocks(_always, _none_expired, is_beside_sweep=False))
 
 
 class _NothingExpires(ExpiredCommits):

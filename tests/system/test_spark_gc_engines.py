@@ -27,7 +27,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.block_names import BlockKind, paths_of
 from tarn.lifecycle.engine import Engine, InProcess
 from tarn.lifecycle.outcomes import Outcome
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.quarantine import Manifest, read_manifest, read_parts
 from tarn.lifecycle.root_files import RootParts, write_roots
 from tarn.lifecycle.sweeping import SweepOptions
@@ -291,7 +291,9 @@ async def test_an_action_that_is_cancelled_ends_its_jobs(spark: Any) -> None:
     """Its tasks would take two minutes, and the end of an action is waited for."""
     seconds, context = 120, spark.sparkContext
     slow = context.parallelize([0, 1], 2).map(lambda _: time.sleep(seconds))
-    running = asyncio.ensure_future(SparkActions(spark, Progress()).run("sleep", slow.collect))
+    running = asyncio.ensure_future(
+        SparkActions(spark, CollectionProgress()).run("sleep", slow.collect)
+    )
     async with asyncio.timeout(60):
         await asyncio.to_thread(wait_for_a_job, context.statusTracker())
         running.cancel()

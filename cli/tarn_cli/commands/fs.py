@@ -13,7 +13,7 @@ import click
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.objects import direct
 from tarn_cli.objects.local_files import FileRefusedError, files_below, refusal_of
-from tarn_cli.objects.store import WORKERS_MAX, Listed, Objects
+from tarn_cli.objects.store import WORKERS_MAX, ListingLine, Objects
 from tarn_cli.objects.transfer import Tally, Transfer, bytes_bar, count_bar, run_all
 from tarn_cli.objects.uri import ObjectUri, parse_object, parse_prefix
 from tarn_cli.output import TIME_FORMAT, Record, shown_size
@@ -41,7 +41,7 @@ def fs() -> None:
     """
 
 
-def _record(each: Listed) -> Record:
+def _record(each: ListingLine) -> Record:
     if each.modified is None:
         return {"path": each.path, "kind": "prefix"}
     return {
@@ -53,7 +53,7 @@ def _record(each: Listed) -> Record:
     }
 
 
-def _line(each: Listed) -> str:
+def _line(each: ListingLine) -> str:
     size = "" if each.size is None else shown_size(each.size)
     modified = "" if each.modified is None else each.modified.strftime(TIME_FORMAT)
     return f"{size:>10}  {modified:20}  {each.path}"

@@ -24,7 +24,7 @@ from tarn.block.opening import open_blocks_to_read
 from tarn.config import Config
 from tarn.fsck.check import check
 from tarn.fsck.finding import Finding, Severity
-from tarn.fsck.progress import Progress
+from tarn.fsck.progress import CheckProgress
 from tarn.fsck.session import CONCURRENCY, GRACE_SECONDS, FsckOptions
 from tarn.fsck.state import State, open_state
 from tarn.kv.opening import open_kv_to_read
@@ -164,7 +164,7 @@ def _state_of(
 async def _run(config: Config, options: FsckOptions, state: State, output: Output) -> None:
     """Runs the check and shows its progress; SIGTERM cancels it."""
     clock = SystemClock()
-    progress = Progress()
+    progress = CheckProgress()
     task = asyncio.current_task()
     assert task is not None, "runs in a task"
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -191,7 +191,7 @@ async def _run(config: Config, options: FsckOptions, state: State, output: Outpu
 
 
 @contextmanager
-def _bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
+def _bar(output: Output, progress: CheckProgress) -> Iterator[Callable[[], None]]:
     """A progress bar of the current phase; yields a function that updates it."""
     columns = (
         BarColumn(bar_width=24),

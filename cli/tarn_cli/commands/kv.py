@@ -29,7 +29,7 @@ from tarn.kv.transfer import (
     forget_agreed,
     read_dump,
 )
-from tarn.kv.transfer import Progress as Pass
+from tarn.kv.transfer import TransferProgress as Pass
 from tarn.kv.transfer import dump as dump_place
 from tarn.kv.transfer import load as load_place
 from tarn.kv.transfer import migrate as migrate_place

@@ -120,7 +120,7 @@ def preview(
     from tarn.core.moments import iso_time
     from tarn.core.retention import parse_retention
     from tarn.lifecycle.expiry_preview import preview_expiry
-    from tarn.lifecycle.progress import Progress
+    from tarn.lifecycle.progress import CollectionProgress
     from tarn.rpc.process.system import SystemClock
     from tarn_cli.context import store_config
 
@@ -133,7 +133,13 @@ def preview(
         blocks = await open_blocks(config, clock)
         try:
             return await preview_expiry(
-                tarn.collections, tarn.call, name, blocks, clock.now_us(), Progress(), wanted
+                tarn.collections,
+                tarn.call,
+                name,
+                blocks,
+                clock.now_us(),
+                CollectionProgress(),
+                wanted,
             )
         finally:
             await blocks.close()

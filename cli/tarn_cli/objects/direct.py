@@ -18,7 +18,7 @@ from tarn_cli.exits import CliError, Exit
 from tarn_cli.objects.transfer import Advance, run_all
 from tarn_proto.graveler.v1 import link_service_pb2 as pb
 
-__all__ = ["PART_BYTES", "Written", "part_count_of", "write"]
+__all__ = ["PART_BYTES", "BucketObject", "part_count_of", "write"]
 
 PART_BYTES: Final = 64 << 20
 """Files up to this size are written by one PUT, larger ones in parts of at least this size."""
@@ -32,7 +32,7 @@ _ETAG = re.compile(r"<ETag>([^<]{1,200})</ETag>")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class BucketObject:
     """The object that the bucket holds now.
 
     Attributes:
@@ -83,7 +83,7 @@ def part_count_of(size: int) -> int:
 
 def write(
     source: Path, issued: pb.GetPhysicalAddressResponse, workers: int, advance: Advance
-) -> Written:
+) -> BucketObject:
     """Writes a file to an issued address; parts in parallel.
 
     Args:
@@ -97,7 +97,7 @@ def write(
     """
     size = source.stat().st_size
     if not issued.part_urls:
-        return Written(size, _put(source, 0, size, issued.put_url, issued.headers, advance))
+        return BucketObject(size, _put(source, 0, size, issued.put_url, issued.headers, advance))
     part = -(-size // len(issued.part_urls))
     etags: dict[int, str] = {}
 
@@ -121,7 +121,7 @@ def write(
     found = _ETAG.search(answer.text)
     if answer.status != http.HTTPStatus.OK or found is None:
         raise _refused(answer)
-    return Written(size, html.unescape(found[1]).strip('"'))
+    return BucketObject(size, html.unescape(found[1]).strip('"'))
 
 
 def _put(

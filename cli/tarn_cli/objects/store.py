@@ -21,7 +21,7 @@ from tarn_cli.objects.uri import ObjectUri
 from tarn_cli.s3_failures import about, exit_of_code
 from tarn_cli.settings import Settings
 
-__all__ = ["WORKERS_MAX", "Listed", "Objects"]
+__all__ = ["WORKERS_MAX", "ListingLine", "Objects"]
 
 WORKERS_MAX = 64
 _DELETE_KEYS_MAX = 1000
@@ -30,7 +30,7 @@ Client = Any  # boto3 has no types
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListingLine:
     """A line of a listing.
 
     Attributes:
@@ -99,7 +99,7 @@ class Objects:
             body = self._client.get_object(Bucket=uri.repository, Key=uri.key)["Body"]
             yield from body.iter_chunks(chunk_bytes)
 
-    def listing(self, uri: ObjectUri, *, recursive: bool) -> Iterator[Listed]:
+    def listing(self, uri: ObjectUri, *, recursive: bool) -> Iterator[ListingLine]:
         """Objects at or below a prefix, in byte order; one level with common prefixes unless recursive."""
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=uri.repository, Prefix=uri.key, Delimiter="" if recursive else "/"
@@ -107,9 +107,11 @@ class Objects:
         cut = len(uri.ref) + 1
         with about(uri):
             for page in pages:
-                found = [Listed(each["Prefix"][cut:]) for each in page.get("CommonPrefixes", [])]
+                found = [
+                    ListingLine(each["Prefix"][cut:]) for each in page.get("CommonPrefixes", [])
+                ]
                 found += [
-                    Listed(
+                    ListingLine(
                         each["Key"][cut:],
                         each["Size"],
                         each["LastModified"],

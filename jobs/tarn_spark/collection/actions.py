@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from pyspark.sql import SparkSession
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn_spark.collection.executor import error_in
 
 __all__ = ["SparkActions"]
@@ -32,7 +32,7 @@ class SparkActions:
         progress: told of the tasks of the present action.
     """
 
-    def __init__(self, spark: SparkSession, progress: Progress) -> None:
+    def __init__(self, spark: SparkSession, progress: CollectionProgress) -> None:
         self._context: Any = spark.sparkContext
         self._progress = progress
         self._numbers = itertools.count()

@@ -20,7 +20,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.block_names import BlockKind, Listed
 from tarn.lifecycle.deleting import Deleter, Lease
 from tarn.lifecycle.outcomes import OutcomeLog
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.quarantine import Tally
 from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.process.system import SystemClock
@@ -143,7 +143,7 @@ class Rounds:
     clock: Clock
     lease: Lease
     log: OutcomeLog
-    progress: Progress
+    progress: CollectionProgress
     rows: int = 0
     idle: int = 0
 

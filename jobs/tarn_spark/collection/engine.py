@@ -23,9 +23,9 @@ from tarn.lifecycle.block_names import BlockKind, Listed, listed_of, paths_of
 from tarn.lifecycle.canary import Sample, share_of, taken
 from tarn.lifecycle.deleting import Deleter, Lease
 from tarn.lifecycle.limits import check_limits
-from tarn.lifecycle.marking import Lake, Run
+from tarn.lifecycle.marking import CollectionRun, Lake
 from tarn.lifecycle.outcomes import Outcome, OutcomeLog, Report, outcome_files, read_report
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.quarantine import PART_ROWS, Manifest, Part, write_manifest
 from tarn.lifecycle.references import Roots
 from tarn.lifecycle.root_files import RootParts, delete_roots, write_roots
@@ -69,7 +69,13 @@ class SparkEngine:
     clock: Clock = field(default_factory=SystemClock)
 
     async def mark(
-        self, lake: Lake, run: Run, roots: Roots, progress: Progress, *, dry_run: bool = False
+        self,
+        lake: Lake,
+        run: CollectionRun,
+        roots: Roots,
+        progress: CollectionProgress,
+        *,
+        dry_run: bool = False,
     ) -> Manifest:
         """See `tarn.lifecycle.marking.mark`. A dry run writes the roots to the block store, and deletes them again."""
         async with self._work(lake, run, roots, progress) as work:
@@ -98,11 +104,11 @@ class SparkEngine:
     async def sweep(
         self,
         lake: Lake,
-        run: Run,
+        run: CollectionRun,
         manifest: Manifest,
         roots: Roots,
         lease: Lease,
-        progress: Progress,
+        progress: CollectionProgress,
         rng: random.Random,
         options: SweepOptions,
     ) -> Report:
@@ -145,7 +151,7 @@ class SparkEngine:
 
     @asynccontextmanager
     async def _work(
-        self, lake: Lake, run: Run, roots: Roots, progress: Progress
+        self, lake: Lake, run: CollectionRun, roots: Roots, progress: CollectionProgress
     ) -> AsyncIterator[_Work]:
         """Reads the roots into files, and yields the work on them; the files are deleted at the end."""
         actions = SparkActions(self.spark, progress)
@@ -162,7 +168,7 @@ class SparkEngine:
                 await _delete_roots(lake, run)
 
 
-async def _delete_roots(lake: Lake, run: Run) -> None:
+async def _delete_roots(lake: Lake, run: CollectionRun) -> None:
     """Deletes the files of the roots. A failure does not hide that of the run: after a year they go with it."""
     with suppress(TarnError):
         await delete_roots(lake.blocks, lake.namespace, run.run_id, run.attempt)
@@ -196,11 +202,11 @@ class _Work:
     """
 
     lake: Lake
-    run: Run
+    run: CollectionRun
     roots: RootParts
     frames: Frames
     actions: SparkActions
-    progress: Progress
+    progress: CollectionProgress
 
     async def not_yet_deleted(
         self, manifest: Manifest, log: OutcomeLog

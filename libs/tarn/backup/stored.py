@@ -20,7 +20,7 @@ from tarn.backup.manifest import (
 from tarn.backup.target import Target
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Row
-from tarn.kv.transfer import Progress
+from tarn.kv.transfer import TransferProgress
 from tarn.kv.transfer.ranges import Range
 from tarn.kv.transfer.work import Report
 
@@ -140,7 +140,7 @@ async def check_files(
     Raises:
         TarnError: the target does not answer.
     """
-    progress = Progress("files", units_total=len(backup.lines))
+    progress = TransferProgress("files", units_total=len(backup.lines))
     damaged: list[str] = []
 
     async def check(line: Range) -> None:

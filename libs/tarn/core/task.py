@@ -24,7 +24,7 @@ __all__ = [
     "RUNS_MAX",
     "RUN_US_MAX",
     "STARTS_MAX",
-    "Progress",
+    "TaskProgress",
     "Quota",
     "Start",
     "Task",
@@ -115,7 +115,7 @@ class TaskFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TaskProgress:
     """How much of the work is done, in parts of no fixed size. `total` is 0 while it is unknown."""
 
     done: int = 0
@@ -182,7 +182,7 @@ class Task:
     runner: bytes = b""
     lease_until_us: int = 0
     is_cancel_requested: bool = False
-    progress: Progress = Progress()
+    progress: TaskProgress = TaskProgress()
     end_time_us: int = 0
     result: bytes = b""
     failure: TaskFailure | None = None
@@ -321,7 +321,7 @@ def claim(task: Task, runner: bytes, now_us: int) -> Task | None:
         epoch=task.epoch + 1,
         runner=runner,
         lease_until_us=now_us + LEASE_US,
-        progress=Progress(),
+        progress=TaskProgress(),
     )
 
 
@@ -330,7 +330,7 @@ def owns(task: Task, run: Task) -> bool:
     return (task.state, task.epoch, task.runner) == (TaskState.RUNNING, run.epoch, run.runner)
 
 
-def renew(task: Task, run: Task, progress: Progress, now_us: int) -> Task | None:
+def renew(task: Task, run: Task, progress: TaskProgress, now_us: int) -> Task | None:
     """Returns the record with a longer lease; None if it does not belong to the run any more."""
     if not owns(task, run):
         return None
@@ -343,7 +343,7 @@ def end(
     state: TaskState,
     now_us: int,
     *,
-    progress: Progress,
+    progress: TaskProgress,
     result: bytes = b"",
     result_row: bytes = b"",
     failure: TaskFailure | None = None,

@@ -13,7 +13,7 @@ from tarn.block.port import ReadBlocks
 from tarn.core.clock import Clock, IdSource
 from tarn.fsck.check import check
 from tarn.fsck.finding import Code, Finding, Severity
-from tarn.fsck.progress import Progress
+from tarn.fsck.progress import CheckProgress
 from tarn.fsck.session import FsckOptions
 from tarn.fsck.state import open_state
 from tarn.kv.embedded import open_embedded
@@ -28,7 +28,7 @@ async def check_backup(
     ids: IdSource,
     clock: Clock,
     transfer: TransferOptions,
-    progress: Progress,
+    progress: CheckProgress,
 ) -> list[Finding]:
     """Restores a backup into a temporary store, and checks that store beside the blocks as `tarn fsck` does.
 

@@ -17,7 +17,7 @@ from tarn.fsck.history import History
 from tarn.fsck.installation import Installation
 from tarn.fsck.listings import Listings
 from tarn.fsck.names import check_names
-from tarn.fsck.progress import Progress
+from tarn.fsck.progress import CheckProgress
 from tarn.fsck.reads import Reads
 from tarn.fsck.references import References
 from tarn.fsck.reflog import check_reflog
@@ -53,7 +53,7 @@ async def check(
     state: State,
     options: FsckOptions,
     clock: Clock,
-    progress: Progress,
+    progress: CheckProgress,
     executor: Executor | None = None,
 ) -> None:
     """Checks everything in scope; findings are in `state`.

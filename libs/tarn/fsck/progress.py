@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Progress"]
+__all__ = ["CheckProgress"]
 
 
 @dataclass(slots=True)
-class Progress:
+class CheckProgress:
     """Counters that only grow within a phase.
 
     Attributes:

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from tarn.block.port import WHOLE_BYTES_MAX, BlockInfo, BlockKey, ReadBlocks, read_whole
 from tarn.core.clock import Clock
-from tarn.fsck.progress import Progress
+from tarn.fsck.progress import CheckProgress
 from tarn.kv.paging import rows_of
-from tarn.kv.port import Listed, Partition, ReadKv, Row, Versioned
+from tarn.kv.port import Partition, PartitionInfo, ReadKv, Row, Versioned
 
 __all__ = ["Reads"]
 
@@ -33,7 +33,7 @@ class Reads:
         kv: ReadKv,
         blocks: ReadBlocks,
         clock: Clock,
-        progress: Progress,
+        progress: CheckProgress,
         requests_per_second: float,
     ) -> None:
         self._kv = kv
@@ -80,7 +80,7 @@ class Reads:
                 await self._take()
                 yield batch
 
-    def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+    def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
         """See `ListingKv.partitions`."""
         return self._kv.partitions(prefix)
 

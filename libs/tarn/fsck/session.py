@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, TarnError
 from tarn.fsck.finding import Code, Finding
-from tarn.fsck.progress import Progress
+from tarn.fsck.progress import CheckProgress
 from tarn.fsck.reads import Reads
 from tarn.fsck.state import State
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
@@ -104,7 +104,7 @@ class FsckSession:
     options: FsckOptions
     reads: Reads
     state: State
-    progress: Progress
+    progress: CheckProgress
     clock: Clock
     keys: InstallationKeys
     compute: Callable[[Callable[[], object]], Awaitable[object]]

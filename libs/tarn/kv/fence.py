@@ -35,17 +35,17 @@ from tarn.kv.metered import MeasuresBatches
 from tarn.kv.port import (
     Group,
     Kv,
-    Listed,
     ListingKv,
     OutcomeUnknownError,
     Partition,
+    PartitionInfo,
     PartitionKind,
     Predicate,
     PredicateFailedError,
     ReadKv,
     Row,
+    RowFilter,
     SiftedPage,
-    Unwanted,
     Versioned,
 )
 from tarn.telemetry.meters import Histogram
@@ -346,7 +346,7 @@ class FencedKv:
         return rows
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         page = await self._kv.scan_without(partition, start, end, limit, unwanted)
@@ -374,7 +374,7 @@ class FencedKv:
         await self._kv.drop_partition(partition)
         await self._after_write()
 
-    async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+    async def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
         """See `ListingKv.partitions`."""
         async for listed in self._kv.partitions(prefix):
             yield listed

@@ -15,7 +15,7 @@ from tarn.kv.port import (
     Group,
     Partition,
     PartitionKind,
-    Unwanted,
+    RowFilter,
 )
 
 __all__ = [
@@ -68,7 +68,7 @@ def check_scan_limit(limit: int) -> None:
         raise _invalid(f"limit must be 1 to {SCAN_LIMIT_MAX}, not {limit}", limit=str(limit))
 
 
-def check_scan_without(limit: int, unwanted: Unwanted) -> None:
+def check_scan_without(limit: int, unwanted: RowFilter) -> None:
     """Raises `TarnError` INVALID as `check_scan_limit`, and if no value is greater than all unwanted ones:
     drivers look for a range of values."""
     check_scan_limit(limit)

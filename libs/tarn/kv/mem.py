@@ -28,14 +28,14 @@ from tarn.kv.limits import (
 from tarn.kv.paging import sifted
 from tarn.kv.port import (
     Group,
-    Listed,
     Partition,
+    PartitionInfo,
     PartitionKind,
     Predicate,
     PredicateFailedError,
     Row,
+    RowFilter,
     SiftedPage,
-    Unwanted,
     Versioned,
     row_batch,
 )
@@ -152,7 +152,7 @@ class MemKv:
         return self._page(self._find(partition), start, end, limit)
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         check_scan_without(limit, unwanted)
@@ -175,13 +175,13 @@ class MemKv:
         rows.values.clear()
         rows.keys.clear()
 
-    async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+    async def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
         """See `ListingKv.partitions`."""
         if self._closed:
             raise closed_error()
         for name, rows in list(self._partitions.items()):
             if rows.keys and name.startswith(prefix):
-                yield Listed(name, rows.kind, None)
+                yield PartitionInfo(name, rows.kind, None)
 
     async def close(self) -> None:
         """See `Kv.close`."""

@@ -24,13 +24,13 @@ from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.kv.port import (
     Group,
-    Listed,
     ListingKv,
     Partition,
+    PartitionInfo,
     Predicate,
     Row,
+    RowFilter,
     SiftedPage,
-    Unwanted,
     Versioned,
 )
 from tarn.telemetry.calls import CallMeter
@@ -146,7 +146,7 @@ class MeteredKv:
             return await self._kv.scan(partition, start, end, limit)
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         with self._scan_without.call():
@@ -174,7 +174,7 @@ class MeteredKv:
         with self._drop_partition.call():
             await self._kv.drop_partition(partition)
 
-    def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+    def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
         """See `ListingKv.partitions`. Not measured, because only tools call it."""
         return self._kv.partitions(prefix)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from tarn.kv.port import Partition, Row, SiftedPage, Unwanted, Versioned
+from tarn.kv.port import Partition, Row, RowFilter, SiftedPage, Versioned
 
 __all__ = ["Gettable", "Scannable", "pages_of", "rows_of", "sifted", "without_hidden"]
 
@@ -77,7 +77,7 @@ async def sifted(
     start: bytes,
     end: bytes | None,
     limit: int,
-    unwanted: Unwanted,
+    unwanted: RowFilter,
     examined_max: int,
 ) -> SiftedPage:
     """`Kv.scan_without` by ordinary scans and point reads, for engines that cannot look at values. Examines about

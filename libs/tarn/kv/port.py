@@ -21,7 +21,7 @@ from tarn.core.value import hot_value
 __all__ = [
     "Group",
     "Kv",
-    "Listed",
+    "PartitionInfo",
     "ListingKv",
     "OutcomeUnknownError",
     "Partition",
@@ -33,7 +33,7 @@ __all__ = [
     "Row",
     "ScanKv",
     "SiftedPage",
-    "Unwanted",
+    "RowFilter",
     "Versioned",
     "row_batch",
     "KEY_BYTES_MAX",
@@ -132,7 +132,7 @@ class OutcomeUnknownError(TarnError):
 
 
 @dataclass(frozen=True, slots=True)
-class Unwanted:
+class RowFilter:
     """The rows that `Kv.scan_without` leaves out.
 
     Attributes:
@@ -241,7 +241,7 @@ class Kv(Protocol):
         ...
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
     ) -> SiftedPage:
         """Returns up to `limit` rows of `[start, end)`, as `scan` does, without the unwanted ones. The engine
         skips those as cheaply as it can (docs/design/tombstones.md). A page also ends after many examined rows,
@@ -267,7 +267,7 @@ class Kv(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class PartitionInfo:
     """A partition that a store holds.
 
     Attributes:
@@ -285,7 +285,7 @@ class ListingKv(Kv, Protocol):
     Every driver implements it, although services never need it: they follow references between records.
     """
 
-    def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+    def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
         """Yields the partitions whose names start with `prefix`, each once, in no particular order.
 
         Every partition with a row that was acknowledged before the call is listed. A partition that is empty,
@@ -321,7 +321,7 @@ class ReadKv(Protocol):
         """See `Kv.scan_arrow`."""
         ...
 
-    def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+    def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
         """See `ListingKv.partitions`."""
         ...
 

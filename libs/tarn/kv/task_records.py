@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId, TaskId, UserId
-from tarn.core.task import Progress, Quota, Task, TaskFailure, TaskState
+from tarn.core.task import Quota, Task, TaskFailure, TaskProgress, TaskState
 from tarn.kv.records import parse_record
 from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import tasks_pb2 as pb
@@ -81,7 +81,7 @@ def decode_task(value: bytes) -> Task:
         runner=record.runner,
         lease_until_us=record.lease_until_us,
         is_cancel_requested=record.is_cancel_requested,
-        progress=Progress(record.done_count, record.total_count),
+        progress=TaskProgress(record.done_count, record.total_count),
         end_time_us=record.end_time_us,
         result=record.result,
         request_row=record.request_row,

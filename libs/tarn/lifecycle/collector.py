@@ -20,10 +20,10 @@ from tarn.lifecycle.engine import Engine
 from tarn.lifecycle.expiring import Expired, expire
 from tarn.lifecycle.graveler_run import GravelerRun
 from tarn.lifecycle.kept_objects import KeptObjects
-from tarn.lifecycle.marking import Lake, Run
+from tarn.lifecycle.marking import CollectionRun, Lake
 from tarn.lifecycle.other_store import in_this_store
 from tarn.lifecycle.outcomes import Outcome, Report
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.quarantine import Manifest, Tally, forget_runs, read_manifest, run_folder
 from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.wire.call import Call
@@ -113,7 +113,7 @@ class Collector:
     ids: IdSource
     rng: random.Random
     folder: Path
-    progress: Progress
+    progress: CollectionProgress
 
     async def record(self, repository_id: str) -> pb.Collection:
         """Returns the collection record of a repository."""
@@ -217,7 +217,7 @@ class Collector:
             reason = error.message
         return Replaced(record.mark_run_id, reason, await self.mark(repository_id))
 
-    async def _manifest(self, lake: Lake, run: Run, mark_run_id: str) -> Manifest:
+    async def _manifest(self, lake: Lake, run: CollectionRun, mark_run_id: str) -> Manifest:
         manifest = await read_manifest(lake.blocks, lake.namespace, mark_run_id)
         if manifest is None or manifest.cutoff_us != run.cutoff_us:
             text = (
@@ -235,7 +235,7 @@ class Collector:
         mark_run_id: str,
         *,
         is_erasure: bool = False,
-    ) -> AsyncIterator[tuple[Lake, Run, GravelerRun]]:
+    ) -> AsyncIterator[tuple[Lake, CollectionRun, GravelerRun]]:
         """Begins a run, and keeps its lease during the block. A block that fails ends the run as incomplete.
 
         Raises:
@@ -246,7 +246,7 @@ class Collector:
         record = await self.client.begin(
             self.call(), repository_id, run_id, phase, mark_run_id, is_erasure=is_erasure
         )
-        run = Run(run_id, self.ids.uuid7().hex(), record.cutoff_time.ToMicroseconds())
+        run = CollectionRun(run_id, self.ids.uuid7().hex(), record.cutoff_time.ToMicroseconds())
         lake = Lake(repository_id, record.storage_namespace, self.blocks, self.clock, self.folder)
         graveler = GravelerRun(
             self.client,
@@ -270,10 +270,10 @@ class Collector:
             if not is_over:
                 await self.give_up(lake, run)
 
-    async def _complete(self, lake: Lake, run: Run, totals: pb.CollectionTotals) -> None:
+    async def _complete(self, lake: Lake, run: CollectionRun, totals: pb.CollectionTotals) -> None:
         await self.client.end(self.call(), lake.repository, run.run_id, totals, is_complete=True)
 
-    async def give_up(self, lake: Lake, run: Run) -> None:
+    async def give_up(self, lake: Lake, run: CollectionRun) -> None:
         """Ends the run, so that another one can begin at once. If that fails, the end of the lease ends it."""
         totals = pb.CollectionTotals()
         try:

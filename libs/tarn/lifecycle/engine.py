@@ -10,9 +10,9 @@ import random
 from typing import Protocol
 
 from tarn.lifecycle.deleting import Lease
-from tarn.lifecycle.marking import Lake, Run, mark
+from tarn.lifecycle.marking import CollectionRun, Lake, mark
 from tarn.lifecycle.outcomes import Report
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.quarantine import Manifest
 from tarn.lifecycle.references import Roots
 from tarn.lifecycle.sweeping import SweepOptions, sweep
@@ -24,7 +24,13 @@ class Engine(Protocol):
     """Marks and sweeps one repository at a time."""
 
     async def mark(
-        self, lake: Lake, run: Run, roots: Roots, progress: Progress, *, dry_run: bool = False
+        self,
+        lake: Lake,
+        run: CollectionRun,
+        roots: Roots,
+        progress: CollectionProgress,
+        *,
+        dry_run: bool = False,
     ) -> Manifest:
         """See `tarn.lifecycle.marking.mark`."""
         ...
@@ -32,11 +38,11 @@ class Engine(Protocol):
     async def sweep(
         self,
         lake: Lake,
-        run: Run,
+        run: CollectionRun,
         manifest: Manifest,
         roots: Roots,
         lease: Lease,
-        progress: Progress,
+        progress: CollectionProgress,
         rng: random.Random,
         options: SweepOptions,
     ) -> Report:
@@ -48,7 +54,13 @@ class InProcess:
     """The engine without Spark."""
 
     async def mark(
-        self, lake: Lake, run: Run, roots: Roots, progress: Progress, *, dry_run: bool = False
+        self,
+        lake: Lake,
+        run: CollectionRun,
+        roots: Roots,
+        progress: CollectionProgress,
+        *,
+        dry_run: bool = False,
     ) -> Manifest:
         """See `tarn.lifecycle.marking.mark`."""
         return await mark(lake, run, roots, progress, dry_run=dry_run)
@@ -56,11 +68,11 @@ class InProcess:
     async def sweep(
         self,
         lake: Lake,
-        run: Run,
+        run: CollectionRun,
         manifest: Manifest,
         roots: Roots,
         lease: Lease,
-        progress: Progress,
+        progress: CollectionProgress,
         rng: random.Random,
         options: SweepOptions,
     ) -> Report:

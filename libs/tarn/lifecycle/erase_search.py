@@ -34,12 +34,12 @@ from tarn.core.glob import match_glob
 from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE, RangeInfo
 from tarn.core.listing.run import heads_of
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.references import RootBatch
 
 __all__ = [
     "ROWS_MAX",
-    "Found",
+    "SearchResult",
     "HistoryRoots",
     "StagedBatch",
     "addresses_of",
@@ -96,7 +96,7 @@ class HistoryRoots(Protocol):
 
 
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """The result of a search.
 
     Attributes:
@@ -115,8 +115,12 @@ class Found:
 
 
 async def find_matching(
-    roots: HistoryRoots, blocks: ReadBlocks, namespace: str, pattern: str, progress: Progress
-) -> Found:
+    roots: HistoryRoots,
+    blocks: ReadBlocks,
+    namespace: str,
+    pattern: str,
+    progress: CollectionProgress,
+) -> SearchResult:
     """Finds all entries of a repository whose paths match a pattern.
 
     Raises:
@@ -124,7 +128,7 @@ async def find_matching(
             damaged; any error of the roots or the store.
     """
     pairs = _Pairs()
-    found = Found(pairs.table())
+    found = SearchResult(pairs.table())
     prefix = literal_prefix(pattern)
     progress.begin("read uncommitted changes")
     async with aclosing(roots.staged(prefix)) as batches:
@@ -160,7 +164,7 @@ async def find_others(
     blocks: ReadBlocks,
     namespace: str,
     found: pa.Table,
-    progress: Progress,
+    progress: CollectionProgress,
 ) -> pa.Table:
     """Returns the entries of a repository that refer to the addresses of `found` by pairs that are not in it.
 
@@ -236,7 +240,7 @@ class _Listings:
     """
 
     def __init__(
-        self, roots: HistoryRoots, blocks: ReadBlocks, namespace: str, progress: Progress
+        self, roots: HistoryRoots, blocks: ReadBlocks, namespace: str, progress: CollectionProgress
     ) -> None:
         self._roots = roots
         self._blocks = blocks

@@ -30,7 +30,7 @@ from tarn.lifecycle.erase_search import (
     missing_error,
     rows_of,
 )
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
 
@@ -48,7 +48,7 @@ async def find_uncommitted(
     namespace: str,
     wanted: pa.Table,
     prefix: str,
-    progress: Progress,
+    progress: CollectionProgress,
 ) -> Entries:
     """Finds which entries of an erasure may be uncommitted.
 
@@ -95,7 +95,7 @@ async def discard(
     repeated: Callable[[Callable[[], Awaitable[int]]], Awaitable[int]],
     place: tuple[str, str],
     entries: Entries,
-    progress: Progress,
+    progress: CollectionProgress,
     *,
     validate_only: bool,
 ) -> dict[str, int]:

@@ -36,7 +36,7 @@ from tarn.lifecycle.block_names import BlockKind, paths_of
 from tarn.lifecycle.collector import Collector
 from tarn.lifecycle.deleting import delete_paths
 from tarn.lifecycle.erase_search import (
-    Found,
+    SearchResult,
     StagedBatch,
     addresses_of,
     find_matching,
@@ -60,7 +60,7 @@ from tarn.lifecycle.erasure_files import (
     write_plan,
 )
 from tarn.lifecycle.graveler_run import GravelerRun
-from tarn.lifecycle.marking import Lake, Run
+from tarn.lifecycle.marking import CollectionRun, Lake
 from tarn.lifecycle.other_store import refuse_other_store
 from tarn.lifecycle.outcomes import Outcome
 from tarn.lifecycle.quarantine import Tally
@@ -146,7 +146,7 @@ class Eraser:
         return made
 
     def _planned(
-        self, lake: Lake, run: Run, pattern: str, found: Found, others: pa.Table
+        self, lake: Lake, run: CollectionRun, pattern: str, found: SearchResult, others: pa.Table
     ) -> tuple[ErasurePlan, pa.Table]:
         """Returns a plan without its hash, and the rows of its list."""
         both = pa.concat_tables(
@@ -250,7 +250,9 @@ class Eraser:
         return count
 
     @asynccontextmanager
-    async def _leased(self, repository_id: str) -> AsyncIterator[tuple[Lake, Run, _Roots]]:
+    async def _leased(
+        self, repository_id: str
+    ) -> AsyncIterator[tuple[Lake, CollectionRun, _Roots]]:
         """Holds the lease of a collection, as a mark that never completes; the last mark stays as it is."""
         collector = self.collector
         phase = collection_pb.COLLECTION_PHASE_MARK
@@ -367,7 +369,7 @@ class _Roots:
     client: ErasureClient
     call: Callable[[], Call]
     repository_id: str
-    run: Run
+    run: CollectionRun
 
     async def staged(self, prefix: str) -> AsyncGenerator[StagedBatch, None]:
         """See `HistoryRoots.staged`."""

@@ -24,7 +24,7 @@ from tarn.core.expiry_plan import History, HistoryCommit, HistoryTag, plan_expir
 from tarn.core.ids import CommitId
 from tarn.core.retention import Retention, parse_retention
 from tarn.lifecycle.marking import Lake
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 __all__ = [
@@ -74,7 +74,7 @@ class Expired:
 
 
 async def read_history(
-    source: HistoryPages, progress: Progress, rules: Retention | None = None
+    source: HistoryPages, progress: CollectionProgress, rules: Retention | None = None
 ) -> tuple[History, Retention]:
     """Returns the history of a repository without `published`, and the rules. Needs some 500 bytes for each commit.
 
@@ -115,7 +115,7 @@ async def read_history(
 
 
 async def published_commits(
-    blocks: BlockStore, namespace: str, progress: Progress
+    blocks: BlockStore, namespace: str, progress: CollectionProgress
 ) -> set[CommitId]:
     """Returns the commits that were the head of a branch, as far as the notes in the bucket tell."""
     found: set[CommitId] = set()
@@ -128,7 +128,7 @@ async def published_commits(
     return found
 
 
-async def expire(lake: Lake, source: HistorySource, progress: Progress) -> Expired:
+async def expire(lake: Lake, source: HistorySource, progress: CollectionProgress) -> Expired:
     """Lets the commits of a repository expire whose time has come, and then deletes such tags.
 
     When it returns, the rows of all commits are durable. The roots must be read after that (rule 14).

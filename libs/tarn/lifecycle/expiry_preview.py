@@ -20,7 +20,7 @@ from tarn.core.listing.metarange import EMPTY_METARANGE
 from tarn.core.retention import Retention
 from tarn.lifecycle.expiring import published_commits, read_history
 from tarn.lifecycle.other_store import refuse_other_store
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
@@ -85,7 +85,7 @@ async def preview_expiry(
     repository_id: str,
     blocks: BlockStore,
     now_us: int,
-    progress: Progress,
+    progress: CollectionProgress,
     retention: Retention | None = None,
 ) -> ExpiryPreview:
     """Returns the effect that the rules of a repository, or other rules, would have now.

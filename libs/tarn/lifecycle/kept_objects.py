@@ -30,7 +30,7 @@ from tarn.core.entry import FLAG_EXTERNAL
 from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.listing.run import Run, heads_of
 from tarn.lifecycle.marking import Lake
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.references import EMPTY_KEY, RootBatch, Roots, ranges_of_metarange, read_range
 from tarn.lifecycle.spill import PARTITIONS, Spill
 
@@ -51,7 +51,7 @@ class KeptObjects:
         progress: updated.
     """
 
-    def __init__(self, roots: Roots, lake: Lake, progress: Progress) -> None:
+    def __init__(self, roots: Roots, lake: Lake, progress: CollectionProgress) -> None:
         self._roots = roots
         self._lake = lake
         self._progress = progress
@@ -104,7 +104,7 @@ class _Search:
         named: objects of expired commits that were not written lately, each with the hash of its path.
     """
 
-    def __init__(self, lake: Lake, folder: Path, progress: Progress) -> None:
+    def __init__(self, lake: Lake, folder: Path, progress: CollectionProgress) -> None:
         self._lake = lake
         self._blocks: ReadBlocks = lake.blocks
         self.since_us = 0

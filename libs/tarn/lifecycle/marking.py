@@ -16,12 +16,12 @@ from tarn.block.port import BlockStore
 from tarn.core.clock import Clock
 from tarn.lifecycle.block_names import BlockKind, listed_of
 from tarn.lifecycle.joining import split
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.quarantine import Manifest, QuarantineWriter, Tally
 from tarn.lifecycle.references import Roots, collect_references
 from tarn.lifecycle.spill import PARTITIONS, Spill
 
-__all__ = ["Lake", "Run", "mark"]
+__all__ = ["Lake", "CollectionRun", "mark"]
 
 _PAGE: Final = LIST_LIMIT_MAX
 
@@ -46,7 +46,7 @@ class Lake:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CollectionRun:
     """A run of a collection.
 
     Attributes:
@@ -61,7 +61,12 @@ class Run:
 
 
 async def mark(
-    lake: Lake, run: Run, roots: Roots, progress: Progress, *, dry_run: bool = False
+    lake: Lake,
+    run: CollectionRun,
+    roots: Roots,
+    progress: CollectionProgress,
+    *,
+    dry_run: bool = False,
 ) -> Manifest:
     """Finds candidates and writes them to quarantine; returns the manifest.
 
@@ -105,7 +110,7 @@ async def mark(
 
 
 async def _list_old(
-    lake: Lake, kind: BlockKind, cutoff_us: int, old: Spill, progress: Progress
+    lake: Lake, kind: BlockKind, cutoff_us: int, old: Spill, progress: CollectionProgress
 ) -> Tally:
     """Adds the blocks of a kind from before the cutoff to `old`; returns the tally of all."""
     tally = Tally()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Progress"]
+__all__ = ["CollectionProgress"]
 
 
 @dataclass(slots=True)
-class Progress:
+class CollectionProgress:
     """The present step of a run.
 
     Attributes:

@@ -27,7 +27,7 @@ from tarn.core.parquet import UNREADABLE, ParquetLimits, read_table
 from tarn.lifecycle.deleting import delete_paths
 from tarn.lifecycle.outcomes import Outcome
 from tarn.lifecycle.owners import newest_owner
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.quarantine import Tally
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
@@ -108,7 +108,7 @@ class Purger:
     blocks: BlockStore
     clock: Clock
     rng: random.Random
-    progress: Progress
+    progress: CollectionProgress
 
     async def doomed(self) -> list[pb.DoomedNamespace]:
         """Returns all doomed namespaces, also those that are purged."""

@@ -33,7 +33,7 @@ from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
 from tarn.core.listing.run import Run, heads_of
 from tarn.lifecycle.block_names import BlockKind, Bytes, Listed
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.spill import PARTITIONS, Spill
 
 __all__ = [
@@ -143,7 +143,7 @@ def _unique(kind: BlockKind, records: Listed) -> Bytes:
 
 
 async def collect_references(
-    roots: Roots, blocks: ReadBlocks, namespace: str, folder: Path, progress: Progress
+    roots: Roots, blocks: ReadBlocks, namespace: str, folder: Path, progress: CollectionProgress
 ) -> References:
     """Reads the roots of a repository and opens their listings.
 
@@ -231,7 +231,7 @@ async def _open_metaranges(
     references: References,
     blocks: ReadBlocks,
     namespace: str,
-    progress: Progress,
+    progress: CollectionProgress,
     missing: MissingFiles,
     *,
     is_emptied: bool,
@@ -262,7 +262,7 @@ async def _open_ranges(
     references: References,
     blocks: ReadBlocks,
     namespace: str,
-    progress: Progress,
+    progress: CollectionProgress,
     missing: MissingFiles,
 ) -> None:
     async def work(key: bytes) -> None:
@@ -282,7 +282,7 @@ async def _find_listings(
     references: References,
     blocks: ReadBlocks,
     namespace: str,
-    progress: Progress,
+    progress: CollectionProgress,
     missing: MissingFiles,
 ) -> None:
     """Finds the listings that name missing ranges, by reading all again."""

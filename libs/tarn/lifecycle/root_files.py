@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from tarn.block.port import BlockKey, BlockStore, ReadBlocks
 from tarn.core.parquet import UNREADABLE, ParquetLimits, read_table
 from tarn.lifecycle.block_names import BlockKind, Bytes
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.quarantine import Part, damaged, read_verified, run_folder
 from tarn.lifecycle.references import Roots
 
@@ -57,7 +57,7 @@ async def write_roots(
     namespace: str,
     run_id: str,
     attempt: str,
-    progress: Progress,
+    progress: CollectionProgress,
     *,
     part_rows: int = _PART_ROWS,
 ) -> RootParts:

@@ -20,9 +20,9 @@ from tarn.lifecycle.canary import Sample, lost_of, sample_of, taken
 from tarn.lifecycle.deleting import Deleter, Lease
 from tarn.lifecycle.joining import split
 from tarn.lifecycle.limits import DEFAULT_LIMITS, Limits, check_limits
-from tarn.lifecycle.marking import Lake, Run
+from tarn.lifecycle.marking import CollectionRun, Lake
 from tarn.lifecycle.outcomes import Outcome, OutcomeLog, Report, read_report, write_report
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn.lifecycle.quarantine import Manifest, Tally, read_parts
 from tarn.lifecycle.references import References, Roots, collect_references
 from tarn.lifecycle.spill import PARTITIONS, Spill
@@ -53,11 +53,11 @@ class SweepOptions:
 
 async def sweep(
     lake: Lake,
-    run: Run,
+    run: CollectionRun,
     manifest: Manifest,
     roots: Roots,
     lease: Lease,
-    progress: Progress,
+    progress: CollectionProgress,
     rng: random.Random,
     options: SweepOptions,
 ) -> Report:
@@ -110,7 +110,12 @@ async def sweep(
 
 
 async def swept_report(
-    lake: Lake, run: Run, lease: Lease, manifest: Manifest, log: OutcomeLog, sample: Sample
+    lake: Lake,
+    run: CollectionRun,
+    lease: Lease,
+    manifest: Manifest,
+    log: OutcomeLog,
+    sample: Sample,
 ) -> Report:
     """Reads the canary's live blocks again, and returns the report of an ended sweep, which it also writes.
 
@@ -150,10 +155,10 @@ class _Sweeper:
     """Deletes in batches."""
 
     lake: Lake
-    run: Run
+    run: CollectionRun
     lease: Lease
     log: OutcomeLog
-    progress: Progress
+    progress: CollectionProgress
     rng: random.Random
     options: SweepOptions
 

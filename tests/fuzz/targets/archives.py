@@ -20,7 +20,7 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.listing.changed_paths import ChangedPaths
 from tarn.dump.files import DumpFile
 from tarn.kv.port import Partition, PartitionKind
-from tarn.kv.transfer.dump_format import Begun, Finished, Part
+from tarn.kv.transfer.dump_format import Finished, IndexHeader, Part
 from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
@@ -44,7 +44,9 @@ def _text(data: bytes) -> str:
     return "text"
 
 
-def _coded(decode: Callable[[bytes], Begun | Part | Finished | Manifest]) -> Callable[[bytes], str]:
+def _coded(
+    decode: Callable[[bytes], IndexHeader | Part | Finished | Manifest],
+) -> Callable[[bytes], str]:
     def check(data: bytes) -> str:
         found = decode(data)
         if decode(found.encode()) != found:
@@ -80,7 +82,7 @@ def _tar(data: bytes) -> str:
 _KINDS: tuple[Callable[[bytes], str], ...] = (
     _index,
     _text,
-    _coded(Begun.decode),
+    _coded(IndexHeader.decode),
     _coded(Part.decode),
     _coded(Finished.decode),
     _coded(Manifest.decode),

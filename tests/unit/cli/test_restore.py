@@ -22,7 +22,7 @@ from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId
 from tarn.dump.files import DumpFile
 from tarn.dump.transfer import Transfer
 from tarn.fsck.check import check
-from tarn.fsck.progress import Progress
+from tarn.fsck.progress import CheckProgress
 from tarn.fsck.session import FsckOptions
 from tarn.fsck.state import open_state
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
@@ -373,7 +373,7 @@ async def test_a_check_finds_nothing_wrong_in_a_restored_repository(
             state=opened,
             options=options,
             clock=clock,
-            progress=Progress(),
+            progress=CheckProgress(),
         )
         codes = {each.code.label for each in opened.findings()}
         opened.close()

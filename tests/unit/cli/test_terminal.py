@@ -14,7 +14,7 @@ from tarn_cli import __main__ as main_module
 from tarn_cli.commands import annotate, diff, fs, log
 from tarn_cli.conflicts import conflict_lines
 from tarn_cli.exits import CliError, Exit
-from tarn_cli.objects.store import Listed
+from tarn_cli.objects.store import ListingLine
 from tarn_cli.output import Output
 from tarn_cli.terminal import printable, write_line, write_lines
 from tarn_proto.graveler.v1.commit_service_pb2 import Commit, CommitSummary
@@ -147,7 +147,7 @@ def test_the_lines_of_commands_hold_one_line_for_each_object() -> None:
     assert [line for line in story if "FAKE" in line and not line.startswith(" ")] == [
         f"Meta:   k={WIRED}"
     ]
-    assert isinstance(fs._line(Listed(HOSTILE)), str)
+    assert isinstance(fs._line(ListingLine(HOSTILE)), str)
     assert HOSTILE in diff._line(diff._Change(HOSTILE, 1))
     summary = CommitSummary(commit_id=commit.commit_id, committer="ann", subject="a\nFAKE")
     assert HOSTILE in annotate._line(PathAnnotation(HOSTILE, summary, is_final=True), 3)

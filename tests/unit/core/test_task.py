@@ -13,11 +13,11 @@ from tarn.core.task import (
     RUN_US_MAX,
     RUNS_MAX,
     STARTS_MAX,
-    Progress,
     Quota,
     Start,
     Task,
     TaskFailure,
+    TaskProgress,
     TaskState,
     cancel,
     check_form,
@@ -56,9 +56,9 @@ def test_a_claim_begins_a_run_with_a_lease() -> None:
 def test_a_task_is_claimed_again_when_its_lease_is_over_and_not_before() -> None:
     run = begun()
     assert claim(run, b"two", NOW + LEASE_US - 1) is None
-    second = claim(replace(run, progress=Progress(3, 9)), b"two", NOW + LEASE_US)
+    second = claim(replace(run, progress=TaskProgress(3, 9)), b"two", NOW + LEASE_US)
     assert second is not None
-    assert (second.epoch, second.runner, second.progress) == (2, b"two", Progress())
+    assert (second.epoch, second.runner, second.progress) == (2, b"two", TaskProgress())
     assert not owns(second, run)
     assert owns(second, second)
 
@@ -69,9 +69,9 @@ def test_an_ended_task_does_not_change(state: TaskState) -> None:
     late = NOW + 2 * LEASE_US
     assert not is_claimable(ended, late)
     assert claim(ended, b"two", late) is None
-    assert renew(ended, begun(), Progress(), late) is None
+    assert renew(ended, begun(), TaskProgress(), late) is None
     assert cancel(ended, late) is None
-    assert end(ended, begun(), TaskState.FAILED, late, progress=Progress()) is None
+    assert end(ended, begun(), TaskState.FAILED, late, progress=TaskProgress()) is None
 
 
 def test_after_its_last_run_a_task_ends_with_an_unknown_outcome() -> None:
@@ -88,12 +88,12 @@ def test_after_its_last_run_a_task_ends_with_an_unknown_outcome() -> None:
 
 def test_only_the_owner_renews_and_ends() -> None:
     run, other = begun(), begun(b"two")
-    renewed = renew(run, run, Progress(1, 2), NOW + 5)
+    renewed = renew(run, run, TaskProgress(1, 2), NOW + 5)
     assert renewed is not None
-    assert (renewed.lease_until_us, renewed.progress) == (NOW + 5 + LEASE_US, Progress(1, 2))
-    assert renew(run, other, Progress(), NOW) is None
-    assert end(run, other, TaskState.SUCCEEDED, NOW, progress=Progress()) is None
-    done = end(renewed, run, TaskState.SUCCEEDED, NOW + 9, progress=Progress(2, 2), result=b"x")
+    assert (renewed.lease_until_us, renewed.progress) == (NOW + 5 + LEASE_US, TaskProgress(1, 2))
+    assert renew(run, other, TaskProgress(), NOW) is None
+    assert end(run, other, TaskState.SUCCEEDED, NOW, progress=TaskProgress()) is None
+    done = end(renewed, run, TaskState.SUCCEEDED, NOW + 9, progress=TaskProgress(2, 2), result=b"x")
     assert done is not None
     assert (done.state, done.result, done.end_time_us) == (TaskState.SUCCEEDED, b"x", NOW + 9)
 

@@ -22,7 +22,7 @@ from tarn.core.retention import BranchRule, Retention
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.records import decode_branch, decode_tag
 from tarn.lifecycle.expiring import read_history
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.records.branches import BranchName
@@ -122,7 +122,7 @@ class ExpiringWorld(World):
         """As `tarn.lifecycle.expiring.expire` does, without a run."""
         keys = self.graveler.repositories.keys_of(self.repository)
         await self.kv.drop_partition(keys.reflog)
-        history, _ = await read_history(self, Progress(), RULES)
+        history, _ = await read_history(self, CollectionProgress(), RULES)
         expiry = Expiry("a rule", self.clock.now_us())
         planned = plan_expiry(history, RULES, self.clock.now_us())
         rows = [(commit_id, expiry) for commit_id in planned]

@@ -13,7 +13,7 @@ from leap_lab import Laid, Rows, random_path, random_request, random_rows
 from tarn.core.entry import TOMBSTONE
 from tarn.core.listing.pages import PageRequest
 from tarn.kv.keys import path_key
-from tarn.kv.port import Partition, Row, SiftedPage, Unwanted, Versioned
+from tarn.kv.port import Partition, Row, RowFilter, SiftedPage, Versioned
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 
 
@@ -146,7 +146,7 @@ class Counts:
             return rows
 
         async def counted_without(
-            partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+            partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
         ) -> SiftedPage:
             page = await scan_without(partition, start, end, limit, unwanted)
             self.rows += len(page.rows)

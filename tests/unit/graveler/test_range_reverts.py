@@ -16,7 +16,7 @@ from tarn.core.ids import BranchId, CommitId
 from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice
 from tarn.kv.port import Group
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.guards.fences import Made
+from tarn_graveler.guards.fences import BuildBlocks
 from tarn_graveler.versioning import range_reverts
 from tarn_graveler.versioning.merges import (
     REVERT_OF,
@@ -372,7 +372,11 @@ async def test_the_ranges_that_reverts_write_are_counted(lake: Lake) -> None:
     sides = MergeSides(undone.metarange_id, parent.metarange_id, later.metarange_id)
     into = Destination("branch", MAIN)
     _, written = await merges.merged(
-        lake.main.repository, sides, REFUSE, into, Made(whole, none_expired, is_beside_sweep=False)
+        lake.main.repository,
+        sides,
+        REFUSE,
+        into,
+        BuildBlocks(whole, none_expired, is_beside_sweep=False),
     )
     assert written == 1
 

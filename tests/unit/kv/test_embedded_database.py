@@ -12,7 +12,7 @@ import pytest
 
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.embedded import open_embedded, reader, sql
-from tarn.kv.port import Group, Partition, PartitionKind, Unwanted
+from tarn.kv.port import Group, Partition, PartitionKind, RowFilter
 
 PLAIN = Partition("p", PartitionKind.PLAIN)
 REGISTER = Partition("r", PartitionKind.REGISTER)
@@ -135,8 +135,8 @@ async def test_damaged_pages_are_reported_as_corrupt(
     kv = await open_embedded(path)
     for read in (
         lambda: kv.scan(PLAIN, b"", None, 10_000),
-        lambda: kv.scan_without(PLAIN, b"", None, 10_000, Unwanted(b"x")),
-        lambda: kv.scan_without(PLAIN, b"", None, 10_000, Unwanted(sql.TOMBSTONE_BEGINS)),
+        lambda: kv.scan_without(PLAIN, b"", None, 10_000, RowFilter(b"x")),
+        lambda: kv.scan_without(PLAIN, b"", None, 10_000, RowFilter(sql.TOMBSTONE_BEGINS)),
     ):
         with pytest.raises(TarnError) as caught:
             await read()

@@ -12,12 +12,12 @@ import pytest
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.kv.embedded import open_embedded, reader, sql
 from tarn.kv.embedded.store import EmbeddedKv
-from tarn.kv.port import Group, Partition, PartitionKind, Row, SiftedPage, Unwanted
+from tarn.kv.port import Group, Partition, PartitionKind, Row, RowFilter, SiftedPage
 from tarn_graveler.branch import leaps
 
 PLAIN = Partition("p", PartitionKind.PLAIN)
 DEAD = b"\1\2"  # no tombstones: the store has an index that leaves those out
-UNWANTED = Unwanted(DEAD)
+UNWANTED = RowFilter(DEAD)
 ROWS = 500
 
 
@@ -43,7 +43,7 @@ def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def pages(
-    kv: EmbeddedKv, end: bytes | None, limit: int, unwanted: Unwanted = UNWANTED
+    kv: EmbeddedKv, end: bytes | None, limit: int, unwanted: RowFilter = UNWANTED
 ) -> list[tuple[list[bytes], bytes | None]]:
     found: list[tuple[list[bytes], bytes | None]] = []
     start = b""
@@ -88,7 +88,7 @@ async def test_a_bounded_call_leaves_out_hidden_rows(kv: EmbeddedKv, begins: byt
         if not value.startswith(begins) and key not in hidden
     ]
     for limit in (3, ROWS):
-        found = await pages(kv, None, limit, Unwanted(begins, newer))
+        found = await pages(kv, None, limit, RowFilter(begins, newer))
         assert [key for keys, _ in found for key in keys] == wanted
         assert len(found) > 1
 
@@ -99,10 +99,10 @@ async def test_tombstones_are_not_examined(kv: EmbeddedKv) -> None:
     begins = sql.TOMBSTONE_BEGINS
     rows = [(b"%04d" % n, begins + b"dead") for n in range(ROWS)]
     await kv.set_many(PLAIN, [Group(key, ((key, value),)) for key, value in rows])
-    assert await kv.scan_without(PLAIN, b"", None, 10, Unwanted(begins)) == SiftedPage([], None)
+    assert await kv.scan_without(PLAIN, b"", None, 10, RowFilter(begins)) == SiftedPage([], None)
     alive = (rows[300][0], b"\1\0alive")
     await kv.set_many(PLAIN, [Group(alive[0], (alive,))])
-    assert await kv.scan_without(PLAIN, b"", None, 10, Unwanted(begins)) == SiftedPage(
+    assert await kv.scan_without(PLAIN, b"", None, 10, RowFilter(begins)) == SiftedPage(
         [alive], None
     )
 
@@ -113,7 +113,7 @@ async def test_a_store_of_an_earlier_version_gets_the_index(kv: EmbeddedKv, tmp_
     with closing(sqlite3.connect(tmp_path / "kv.db")) as earlier:
         earlier.execute("DROP INDEX plains_live")
     again = await open_embedded(tmp_path / "kv.db")
-    page = await again.scan_without(PLAIN, b"0400", None, 1, Unwanted(sql.TOMBSTONE_BEGINS))
+    page = await again.scan_without(PLAIN, b"0400", None, 1, RowFilter(sql.TOMBSTONE_BEGINS))
     assert page == SiftedPage([(b"0400", DEAD)], b"0400")
     await again.close()
 

@@ -27,7 +27,7 @@ from tarn.kv.port import (
     Partition,
     PartitionKind,
     Predicate,
-    Unwanted,
+    RowFilter,
     Versioned,
 )
 from tarn.telemetry.meters import Histogram, Meters
@@ -84,7 +84,7 @@ async def test_an_open_installation_is_used_as_if_there_were_no_fence() -> None:
     version = await kv.set_if(REGISTER, b"k", b"v", None)
     assert await kv.set_many(REGISTER, [GROUP]) == [None]
     assert await kv.scan(REGISTER, b"", None, 10) == [(b"k", b"v")]
-    assert (await kv.scan_without(REGISTER, b"", None, 10, Unwanted(b"x"))).rows == [(b"k", b"v")]
+    assert (await kv.scan_without(REGISTER, b"", None, 10, RowFilter(b"x"))).rows == [(b"k", b"v")]
     assert [batch.num_rows async for batch in kv.scan_arrow(REGISTER, b"", None)] == [1]
     assert [each.name async for each in kv.partitions("tarn/")] == ["tarn/r"]
     with pytest.raises(TarnError) as lost:
@@ -108,7 +108,7 @@ def operations(kv: FencedKv) -> dict[str, object]:
         "get": lambda: kv.get_many(REGISTER, [b"k"]),
         "settle": lambda: kv.get_many(REGISTER, [b"k"], settle=True),
         "scan": lambda: kv.scan(REGISTER, b"", None, 1),
-        "scan_without": lambda: kv.scan_without(REGISTER, b"", None, 1, Unwanted(b"x")),
+        "scan_without": lambda: kv.scan_without(REGISTER, b"", None, 1, RowFilter(b"x")),
         "set": lambda: kv.set_many(REGISTER, [GROUP]),
         "set_if": lambda: kv.set_if(REGISTER, b"new", b"v", None),
         "conflict": lambda: kv.set_if(REGISTER, b"k", b"v", None),

@@ -15,7 +15,7 @@ from tarn.core.errors import Kind, TarnError
 from tarn.kv.port import Partition, PartitionKind
 from tarn.kv.transfer import ranges
 from tarn.kv.transfer.dump_folder import read_dump
-from tarn.kv.transfer.dump_format import Begun, Finished, Part
+from tarn.kv.transfer.dump_format import Finished, IndexHeader, Part
 from tarn.kv.transfer.parts import read_part
 from tarn.kv.transfer.plain_files import read_plain
 
@@ -124,7 +124,7 @@ def test_a_part_of_more_rows_than_the_index_says_is_refused(tmp_path: Path) -> N
 
 
 def finished(folder: Path, lines: list[bytes], parts: int) -> None:
-    begun = Begun("id", "test", 1)
+    begun = IndexHeader("id", "test", 1)
     index = b"".join([begun.encode(), *lines])
     (folder / "index.jsonl").write_bytes(index)
     digest = hashlib.sha256(index).hexdigest()

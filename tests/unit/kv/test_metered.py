@@ -24,7 +24,7 @@ from tarn.kv.port import (
     Partition,
     PartitionKind,
     PredicateFailedError,
-    Unwanted,
+    RowFilter,
 )
 from tarn.telemetry.meters import Meters
 from tarn.testing.clock import ManualClock, SeededIds
@@ -101,7 +101,7 @@ async def test_every_operation_is_counted_and_handed_on(kv: MeteredKv, meters: M
     assert await kv.set_many(PLAIN, [Group(b"a", ((b"a", b"1"), (b"b", b"2")))]) == [None]
     await kv.delete_many(PLAIN, [b"a"])
     assert await kv.scan(PLAIN, b"", None, 10) == [(b"b", b"2")]
-    assert (await kv.scan_without(PLAIN, b"", None, 10, Unwanted(b"2"))).rows == []
+    assert (await kv.scan_without(PLAIN, b"", None, 10, RowFilter(b"2"))).rows == []
     assert [batch.num_rows async for batch in kv.scan_arrow(PLAIN, b"", None)] == [1]
     await kv.drop_partition(PLAIN)
     one_each = (

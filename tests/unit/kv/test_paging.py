@@ -6,7 +6,7 @@ import pytest
 
 from tarn.kv.mem import MemKv
 from tarn.kv.paging import pages_of, rows_of, sifted
-from tarn.kv.port import Group, Partition, PartitionKind, Row, SiftedPage, Unwanted
+from tarn.kv.port import Group, Partition, PartitionKind, Row, RowFilter, SiftedPage
 
 PLAIN = Partition("test/rows", PartitionKind.PLAIN)
 ROWS = [(key, b"v") for key in (b"0", b"0\0", b"1", b"2", b"3", b"4")]
@@ -78,7 +78,7 @@ async def test_a_sifted_page_ends_with_enough_rows_or_after_many_examined_ones(
     kv = MemKv()
     rows = [(key, b"dead") for key, _ in ROWS] + [ALIVE]
     assert not any(await kv.set_many(PLAIN, [Group(row[0], (row,)) for row in rows]))
-    unwanted = Unwanted(b"dead")
+    unwanted = RowFilter(b"dead")
     assert await sifted(kv, PLAIN, b"", None, limit, unwanted, examined_max) == found
 
 
@@ -88,5 +88,5 @@ async def test_rows_are_looked_for_one_by_one_in_partitions_that_hide_them() -> 
     newer = [Partition(name, PartitionKind.PLAIN) for name in ("first", "second")]
     assert not any(await kv.set_many(PLAIN, [Group(row[0], (row,)) for row in ROWS]))
     assert await kv.set_many(newer[0], [Group(b"1", ((b"1", b"any"),))]) == [None]
-    page = await sifted(kv, PLAIN, b"", None, 10, Unwanted(b"dead", newer), 100)
+    page = await sifted(kv, PLAIN, b"", None, 10, RowFilter(b"dead", newer), 100)
     assert page == SiftedPage([row for row in ROWS if row[0] != b"1"], None, probes=6 + 5)

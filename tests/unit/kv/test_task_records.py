@@ -4,7 +4,7 @@ import pytest
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId, TaskId, UserId
-from tarn.core.task import Progress, Quota, Task, TaskFailure, TaskState
+from tarn.core.task import Quota, Task, TaskFailure, TaskProgress, TaskState
 from tarn.kv.drop_records import Drop, TaskOwner, decode_drop, encode_drop
 from tarn.kv.port import Partition, PartitionKind
 from tarn.kv.task_records import decode_quota, decode_task, encode_quota, encode_task
@@ -29,7 +29,7 @@ TASK = Task(
     runner=b"runner",
     lease_until_us=4,
     is_cancel_requested=True,
-    progress=Progress(5, 6),
+    progress=TaskProgress(5, 6),
     end_time_us=7,
     result=b"result",
     failure=TaskFailure(Kind.CONFLICT, Reason.REF_MOVED, "text", (("a", "1"), ("b", "2"))),

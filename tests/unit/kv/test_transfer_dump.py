@@ -21,9 +21,9 @@ from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition, PartitionKind
 from tarn.kv.transfer import (
     OpenStore,
-    Progress,
     RateLimiter,
     TransferOptions,
+    TransferProgress,
     check_dump,
     dump,
     dumping,
@@ -31,7 +31,7 @@ from tarn.kv.transfer import (
     ranges,
     read_dump,
 )
-from tarn.kv.transfer.dump_format import Begun, Finished, Part
+from tarn.kv.transfer.dump_format import Finished, IndexHeader, Part
 from tarn.kv.transfer.parts import read_part
 from tarn.testing.clock import ManualClock, SeededIds
 
@@ -341,7 +341,7 @@ def test_a_line_of_the_index_that_no_dump_has_is_damaged(changed: dict[str, obje
     assert caught.value.kind is Kind.CORRUPT
 
 
-@pytest.mark.parametrize("decode", [Begun.decode, Part.decode, Finished.decode])
+@pytest.mark.parametrize("decode", [IndexHeader.decode, Part.decode, Finished.decode])
 @pytest.mark.parametrize("line", [b"", b"\xff", b"null", b"[" * 100_000, b'{"a":' * 100_000])
 def test_an_invalid_line_is_damaged(decode: Callable[[bytes], object], line: bytes) -> None:
     with pytest.raises(TarnError, match="cannot be read") as caught:
@@ -436,7 +436,7 @@ async def test_progress_is_told_and_the_pace_is_kept(tmp_path: Path) -> None:
 
     clock = Clock()
 
-    def report(progress: Progress) -> None:
+    def report(progress: TransferProgress) -> None:
         told.append((progress.phase, progress.rows))
 
     work = TransferOptions(clock, RateLimiter(clock, 10), 1, report)

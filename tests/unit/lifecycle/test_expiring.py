@@ -16,7 +16,7 @@ from tarn.core.errors import Reason
 from tarn.core.retention import parse_retention
 from tarn.lifecycle.expiring import published_commits
 from tarn.lifecycle.expiry_preview import preview_expiry
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn_graveler.records.expired import READ_CACHE_SECONDS
 
 RULES = '{"branches": [{"match": "*", "keep_commits": 2}], "detached": {"keep_days": 5}}'
@@ -104,7 +104,7 @@ async def test_old_tags_go_and_their_commits_one_mark_later(lab: Lab) -> None:
     await lab.pass_days(2)
     arguments = (lab.collector.client, lambda: lab.admin, "lake", lab.collector.blocks)
     now_us = lab.service.clock.now_us()
-    found = await preview_expiry(*arguments, now_us, Progress())
+    found = await preview_expiry(*arguments, now_us, CollectionProgress())
     assert found.tags == dict.fromkeys(("again", "old"), "tags *: keep_days 3")
     await lab.collector.mark("lake", dry_run=True)
     assert len((await graveler.list_tags(lab.admin, "lake")).tags) == 3
@@ -146,22 +146,22 @@ async def test_a_preview_tells_what_would_expire(lab: Lab) -> None:
     await lab.pass_days(6)
     arguments = (lab.collector.client, lambda: lab.admin, "lake", lab.collector.blocks)
     now_us = lab.service.clock.now_us()
-    assert not (await preview_expiry(*arguments, now_us, Progress())).expiring
+    assert not (await preview_expiry(*arguments, now_us, CollectionProgress())).expiring
     rules = parse_retention(RULES)
-    found = await preview_expiry(*arguments, now_us, Progress(), rules)
+    found = await preview_expiry(*arguments, now_us, CollectionProgress(), rules)
     assert dict(found.expiring) == {"branches *: keep_commits 2": 4}
     assert (found.commit_count, found.expired_count) == (6, 0)
     assert (found.objects_max, found.bytes_max) == (3, 12)
     await set_rules(lab, RULES)
     await lab.collect()
     assert {block for _, block in made[:3]} & await lab.blocks() == set()
-    found = await preview_expiry(*arguments, now_us, Progress())
+    found = await preview_expiry(*arguments, now_us, CollectionProgress())
     assert (found.commit_count, found.expired_count, found.objects_max) == (2, 4, 0)
 
 
 async def test_notes_tell_which_commits_were_published(lab: Lab) -> None:
     made = {(await commit(lab, "main", "a"))[0] for _ in range(3)}
-    found = await published_commits(lab.collector.blocks, lab.namespace, Progress())
+    found = await published_commits(lab.collector.blocks, lab.namespace, CollectionProgress())
     assert made <= found
     for name in found:
         key = BlockKey(lab.namespace, f"_tarn/commits/{name}.json")

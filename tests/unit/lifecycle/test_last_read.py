@@ -19,7 +19,7 @@ from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Group
 from tarn.kv.read_records import ON_KEY, Session, encode_on
 from tarn.lifecycle.expiry_preview import preview_expiry
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 from tarn_graveler.reads.journal import ReadJournal, end_journal
 
 KEYS = InstallationKeys("test")
@@ -172,7 +172,7 @@ async def test_every_doubt_counts_as_a_read(
     await doubt(lab)
     arguments = (lab.collector.client, lambda: lab.admin, "lake", lab.collector.blocks)
     now_us = lab.service.clock.now_us()
-    told = await preview_expiry(*arguments, now_us, Progress())
+    told = await preview_expiry(*arguments, now_us, CollectionProgress())
     is_file = doubt in (a_file_is_missing, a_file_is_damaged)  # a preview reads no files
     assert told.keeps_all_objects == (stays and not is_file)
     assert bool(told.reads_known_since_us) == (doubt is not off)

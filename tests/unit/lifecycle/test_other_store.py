@@ -14,7 +14,7 @@ from tarn.block.mem import MemBlockStore
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.lifecycle.collector import Collector
 from tarn.lifecycle.expiry_preview import preview_expiry
-from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.progress import CollectionProgress
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ async def preview(lab: Lab) -> object:
     collector = misled(lab)
     now_us = lab.service.clock.now_us()
     return await preview_expiry(
-        collector.client, collector.call, "lake", collector.blocks, now_us, Progress()
+        collector.client, collector.call, "lake", collector.blocks, now_us, CollectionProgress()
     )
 
 

@@ -25,7 +25,7 @@ from tarn.block.s3.names import ObjectKey
 from tarn.block.s3.retrying import Retrying
 from tarn.block.s3.settings import S3Limits
 from tarn.block.s3.spool import PartBody
-from tarn.block.s3.wire import PAGE_MAX, Found, Listed, Wire
+from tarn.block.s3.wire import PAGE_MAX, ListedObject, ObjectHead, Wire
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = ["Abilities", "Objects"]
@@ -95,11 +95,11 @@ class Objects:
 
     # Reading
 
-    async def find(self, at: ObjectKey) -> Found | None:
+    async def find(self, at: ObjectKey) -> ObjectHead | None:
         """Returns size and stamp of an object; None if it does not exist."""
         return await self._run(f"look at {at}", lambda: self._find(at))
 
-    async def _find(self, at: ObjectKey) -> Found | None:
+    async def _find(self, at: ObjectKey) -> ObjectHead | None:
         try:
             return await self._once(lambda: self._wire.head(at))
         except CallError as fault:
@@ -148,11 +148,11 @@ class Objects:
 
     async def page(
         self, bucket: str, prefix: str, after: str, limit: int
-    ) -> tuple[list[Listed], bool]:
+    ) -> tuple[list[ListedObject], bool]:
         """Returns up to `limit` objects after a key, and whether there may be more."""
         limit = min(limit, PAGE_MAX)
 
-        async def attempt() -> tuple[list[Listed], bool]:
+        async def attempt() -> tuple[list[ListedObject], bool]:
             return await self._once(lambda: self._wire.page(bucket, prefix, after, limit))
 
         return await self._run(f"list s3://{bucket}/{prefix}", attempt)

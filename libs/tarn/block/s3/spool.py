@@ -19,7 +19,7 @@ from tarn.aio.thread_work import run_in_thread
 from tarn.block.port import CHUNK_BYTES
 from tarn.core.errors import Kind, Reason, TarnError
 
-__all__ = ["Filed", "Held", "PartBody", "Spool"]
+__all__ = ["FileBody", "Held", "PartBody", "Spool"]
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -54,7 +54,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Filed:
+class FileBody:
     """Bytes of an open file."""
 
     fd: int
@@ -158,12 +158,12 @@ class Spool:
             while done < len(view):
                 done += os.write(self._file, view[done:])
 
-    async def body(self) -> Held | Filed:
+    async def body(self) -> Held | FileBody:
         """Returns all bytes; valid until `close`."""
         if self._file is None:
             return Held(self._held)
         await self._spill()
-        return Filed(self._file, self.size)
+        return FileBody(self._file, self.size)
 
     def close(self) -> None:
         """Discards the bytes. Idempotent."""

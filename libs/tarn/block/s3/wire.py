@@ -21,7 +21,7 @@ from tarn.block.s3.faults import CallError, Failure
 from tarn.block.s3.names import ObjectKey
 from tarn.block.s3.spool import PartBody
 
-__all__ = ["Found", "Listed", "PAGE_MAX", "STAMP", "Wire"]
+__all__ = ["ObjectHead", "ListedObject", "PAGE_MAX", "STAMP", "Wire"]
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ PAGE_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ObjectHead:
     """The result of HEAD on an object.
 
     Attributes:
@@ -50,7 +50,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedObject:
     """A row of a listing."""
 
     key: str
@@ -121,24 +121,24 @@ class Wire:
         size = found.meta["size"]
         return memoryview(await found.bytes_async()), size
 
-    async def head(self, at: ObjectKey) -> Found:
+    async def head(self, at: ObjectKey) -> ObjectHead:
         """HeadObject."""
         found = await obstore.get_async(self._bucket(at.bucket), at.key, options={"head": True})
         meta = found.meta
         stamp = str(found.attributes.get(STAMP, ""))
         etag = (meta["e_tag"] or "").strip('"')
-        return Found(meta["size"], _seconds_us(meta["last_modified"]), stamp, etag)
+        return ObjectHead(meta["size"], _seconds_us(meta["last_modified"]), stamp, etag)
 
     async def page(
         self, bucket: str, prefix: str, after: str, limit: int
-    ) -> tuple[list[Listed], bool]:
+    ) -> tuple[list[ListedObject], bool]:
         """ListObjectsV2: returns up to `limit` rows (at most `PAGE_MAX`), and whether there are more."""
 
-        def work() -> tuple[list[Listed], bool]:
+        def work() -> tuple[list[ListedObject], bool]:
             start = {"StartAfter": after} if after else {}
             page = self._boto.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=limit, **start)
             rows = [
-                Listed(row["Key"], row["Size"], _seconds_us(row["LastModified"]))
+                ListedObject(row["Key"], row["Size"], _seconds_us(row["LastModified"]))
                 for row in page.get("Contents", ())
             ]
             return rows, bool(page["IsTruncated"])

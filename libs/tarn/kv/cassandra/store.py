@@ -49,13 +49,13 @@ from tarn.kv.limits import (
 from tarn.kv.paging import without_hidden
 from tarn.kv.port import (
     Group,
-    Listed,
     Partition,
+    PartitionInfo,
     PartitionKind,
     Predicate,
     Row,
+    RowFilter,
     SiftedPage,
-    Unwanted,
     Versioned,
 )
 from tarn.telemetry.meters import Histogram
@@ -192,7 +192,7 @@ class CassandraKv:
                 raise read_error(error) from error
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         check_scan_without(limit, unwanted)
@@ -236,9 +236,9 @@ class CassandraKv:
                     return
                 yield batch
 
-    async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+    async def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
         """See `ListingKv.partitions`. Yields those that are not dropped, even if they hold no rows."""
-        found = cast("AsyncGenerator[Listed, None]", self._parts.listing.partitions(prefix))
+        found = cast("AsyncGenerator[PartitionInfo, None]", self._parts.listing.partitions(prefix))
         async with aclosing(found):
             while True:
                 try:

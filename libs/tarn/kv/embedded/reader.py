@@ -24,13 +24,13 @@ from tarn.kv.embedded.partitions import PartitionIds
 from tarn.kv.limits import closed_error
 from tarn.kv.port import (
     KEY_BYTES_MAX,
-    Listed,
     Partition,
+    PartitionInfo,
     PartitionKind,
     Predicate,
     Row,
+    RowFilter,
     SiftedPage,
-    Unwanted,
     Versioned,
     row_batch,
 )
@@ -114,7 +114,7 @@ class Reader:
         return rows
 
     def sifted(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
     ) -> SiftedPage:
         """See `Kv.scan_without`. Examines all rows of the range, unless they are more than `_EXAMINED_ROWS`.
 
@@ -142,7 +142,7 @@ class Reader:
         return _sifted(rows, limit)
 
     def sifted_quickly(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
     ) -> SiftedPage | None:
         """As `sifted`; None if that takes too long for the event loop."""
         number = self._find(partition)
@@ -172,7 +172,7 @@ class Reader:
         return None if rows is None else _sifted(rows, limit)
 
     def _pages_without(
-        self, partition: Partition, number: int, limit: int, unwanted: Unwanted
+        self, partition: Partition, number: int, limit: int, unwanted: RowFilter
     ) -> Callable[[bytes, bytes, bool], list[Row]]:
         """Returns a function that reads the first wanted rows of `[start, end)`, by the index if it may and can."""
         above: dict[PartitionKind, list[int]] = {kind: [] for kind in PartitionKind}
@@ -217,14 +217,14 @@ class Reader:
         finally:
             self._connection.set_progress_handler(None, 0)
 
-    def partitions(self, prefix: str, after: str, limit: int) -> list[Listed]:
+    def partitions(self, prefix: str, after: str, limit: int) -> list[PartitionInfo]:
         """Returns up to `limit` partitions that hold rows, by name, beginning after the name `after`."""
         wanted = (after, len(prefix), prefix, limit)
         try:
             rows = self._connection.execute(sql.LIST_PARTITIONS, wanted).fetchall()
         except sqlite3.Error as error:
             raise failures.read_error(error) from error
-        return [Listed(name, sql.KINDS_BY_NUMBER[kind], None) for name, kind in rows]
+        return [PartitionInfo(name, sql.KINDS_BY_NUMBER[kind], None) for name, kind in rows]
 
     def close(self) -> None:
         """Closes the connection. Idempotent."""
@@ -245,7 +245,7 @@ class Reader:
         return self._connection.execute(statements.page_before, (number, start, end, limit))
 
 
-def _is_indexed(partition: Partition, unwanted: Unwanted) -> bool:
+def _is_indexed(partition: Partition, unwanted: RowFilter) -> bool:
     """Whether the rows without the unwanted ones have an index."""
     return unwanted.value_begins == sql.TOMBSTONE_BEGINS and partition.kind is PartitionKind.PLAIN
 
@@ -291,7 +291,7 @@ class BulkReader:
             self._pool.shutdown()
 
     async def sifted(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         if self._closing:

@@ -21,7 +21,7 @@ from tarn.kv.embedded.database import connect_reader
 from tarn.kv.embedded.files import check_filesystem, unusable_error
 from tarn.kv.embedded.reader import BulkReader, Reader
 from tarn.kv.limits import check_keys, check_scan_limit, closed_error
-from tarn.kv.port import Listed, Partition, Row, Versioned
+from tarn.kv.port import Partition, PartitionInfo, Row, Versioned
 
 __all__ = ["EmbeddedReader", "open_embedded_to_read"]
 
@@ -97,7 +97,7 @@ class EmbeddedReader:
         async for batch in self._bulk.batches(partition, start, end):
             yield batch
 
-    async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+    async def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
         """See `ListingKv.partitions`. Yields those that hold rows, in order of their names."""
         after = ""
         while True:

@@ -33,7 +33,16 @@ from tarn.kv.limits import (
     check_scan_without,
     closed_error,
 )
-from tarn.kv.port import Group, Listed, Partition, Predicate, Row, SiftedPage, Unwanted, Versioned
+from tarn.kv.port import (
+    Group,
+    Partition,
+    PartitionInfo,
+    Predicate,
+    Row,
+    RowFilter,
+    SiftedPage,
+    Versioned,
+)
 from tarn.telemetry.calls import COUNTED_TOGETHER, CallMeter
 from tarn.telemetry.meters import Histogram
 from tarn.telemetry.tracing import TRACEPARENT
@@ -210,7 +219,7 @@ class EmbeddedKv:
         return self._reader.page(partition, start, end, limit)
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         check_scan_without(limit, unwanted)
@@ -237,7 +246,7 @@ class EmbeddedKv:
         if dropped >= _TRIM_ROWS:
             await self._writer.submit(TrimLog())
 
-    async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+    async def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
         """See `ListingKv.partitions`. Yields those that hold rows, in order of their names."""
         after = ""
         while True:

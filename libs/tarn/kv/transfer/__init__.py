@@ -24,7 +24,7 @@ from tarn.kv.transfer.moving import (
     reopen,
 )
 from tarn.kv.transfer.sources import DumpSource, Source, StoreSource, Unit
-from tarn.kv.transfer.work import Progress, RateLimiter, TransferOptions
+from tarn.kv.transfer.work import RateLimiter, TransferOptions, TransferProgress
 
 __all__ = [
     "Comparison",
@@ -34,7 +34,7 @@ __all__ = [
     "TransferOptions",
     "RateLimiter",
     "OpenStore",
-    "Progress",
+    "TransferProgress",
     "Source",
     "StoreSource",
     "Transferred",

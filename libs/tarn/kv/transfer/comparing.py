@@ -14,7 +14,7 @@ from tarn.kv.transfer.layout import take_inventory
 from tarn.kv.transfer.parts import read_part
 from tarn.kv.transfer.ranges import Chunk, digest_of, rows_of
 from tarn.kv.transfer.sources import Source, Unit
-from tarn.kv.transfer.work import Progress, TransferOptions
+from tarn.kv.transfer.work import TransferOptions, TransferProgress
 
 __all__ = ["DIFFERENCES_MAX", "Comparison", "Difference", "Sort", "check_dump", "compare"]
 
@@ -49,7 +49,7 @@ class Comparison:
         count: number of all rows that differ.
     """
 
-    progress: Progress
+    progress: TransferProgress
     differences: tuple[Difference, ...]
     count: int
 
@@ -64,7 +64,7 @@ async def compare(
     """
     partitions, units = await first.look(options.concurrency)
     others = (await take_inventory(second, installation_id)).partitions
-    progress = Progress("compare", units_total=len(units))
+    progress = TransferProgress("compare", units_total=len(units))
     found: list[Difference] = []
     count = 0
 
@@ -98,13 +98,13 @@ async def compare(
     return Comparison(progress, tuple(found), count)
 
 
-async def check_dump(dump: DumpFolder, options: TransferOptions) -> Progress:
+async def check_dump(dump: DumpFolder, options: TransferOptions) -> TransferProgress:
     """Reads every file of a dump and checks its digests.
 
     Raises:
         TarnError: CORRUPT; the text names the file.
     """
-    progress = Progress("check dump", units_total=len(dump.parts))
+    progress = TransferProgress("check dump", units_total=len(dump.parts))
 
     async def work(number: int) -> None:
         part = dump.parts[number]

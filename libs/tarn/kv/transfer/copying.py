@@ -22,7 +22,7 @@ from tarn.kv.transfer.dumping import PASSES_MAX, restless_error
 from tarn.kv.transfer.layout import take_inventory
 from tarn.kv.transfer.ranges import Chunk, Range, digest_of, rows_of
 from tarn.kv.transfer.sources import Source, Unit
-from tarn.kv.transfer.work import Progress, TransferOptions
+from tarn.kv.transfer.work import TransferOptions, TransferProgress
 
 __all__ = ["copy_into", "extra_error"]
 
@@ -36,7 +36,7 @@ _PASSING = frozenset((Kind.UNAVAILABLE, Kind.EXHAUSTED, Kind.UNKNOWN_OUTCOME, Ki
 
 async def copy_into(
     target: ListingKv, installation_id: str, source: Source, options: TransferOptions
-) -> tuple[Progress, int]:
+) -> tuple[TransferProgress, int]:
     """Copies until a pass finds nothing more to write.
 
     Returns:
@@ -69,11 +69,11 @@ def extra_error(where: str) -> TarnError:
 
 async def _pass(
     target: ListingKv, installation_id: str, source: Source, options: TransferOptions, phase: str
-) -> Progress:
+) -> TransferProgress:
     partitions, units = await source.look(options.concurrency)
     _check_names(installation_id, partitions)
     await _check_no_others(target, installation_id, partitions)
-    progress = Progress(phase, units_total=len(units))
+    progress = TransferProgress(phase, units_total=len(units))
 
     async def copy(unit: Unit) -> None:
         async for chunk in unit.chunks():

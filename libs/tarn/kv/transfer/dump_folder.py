@@ -19,7 +19,7 @@ from typing import Self
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Partition
-from tarn.kv.transfer.dump_format import Begun, Finished, Part, corrupt_error
+from tarn.kv.transfer.dump_format import Finished, IndexHeader, Part, corrupt_error
 from tarn.kv.transfer.parts import PARTS, Batches, sync_folder, write_part
 from tarn.kv.transfer.plain_files import read_plain
 from tarn.kv.transfer.ranges import Range
@@ -75,7 +75,7 @@ def read_dump(path: Path) -> DumpFolder:
     if hashlib.sha256(index).hexdigest() != manifest.index_sha256:
         raise corrupt_error(f"{path / INDEX} was changed after the dump")
     begun, *lines = index.splitlines() or [b""]
-    if Begun.decode(begun) != manifest.begun:
+    if IndexHeader.decode(begun) != manifest.begun:
         raise corrupt_error(f"{path / MANIFEST} belongs to another dump")
     if len(lines) != manifest.parts:
         raise corrupt_error(f"{path / INDEX} has {len(lines)} parts, the manifest {manifest.parts}")
@@ -91,7 +91,7 @@ class DumpWriter:
         begun: the header of this dump, or of the interrupted dump that it continues.
     """
 
-    def __init__(self, path: Path, begun: Begun) -> None:
+    def __init__(self, path: Path, begun: IndexHeader) -> None:
         """Begins a dump in an empty or missing folder, or continues an interrupted one.
 
         Raises:
@@ -176,7 +176,7 @@ class DumpWriter:
         except BlockingIOError:
             raise _refused(f"another process is writing a dump to {self._path}") from None
 
-    def _restore(self, begun: Begun) -> tuple[Begun, list[Part]]:
+    def _restore(self, begun: IndexHeader) -> tuple[IndexHeader, list[Part]]:
         if (self._path / MANIFEST).exists():
             raise _refused(f"{self._path} holds a finished dump")
         (self._path / PARTS).mkdir(mode=0o700, exist_ok=True)
@@ -191,7 +191,7 @@ class DumpWriter:
             _replace(self._path, INDEX, begun.encode())
             return begun, []
         header, *lines = text[: text.rfind(b"\n") + 1].splitlines() or [b""]
-        found = Begun.decode(header)
+        found = IndexHeader.decode(header)
         if found.installation_id != begun.installation_id:
             text_ = f"{self._path} holds a dump of installation {found.installation_id!r}"
             raise _refused(text_)

@@ -17,7 +17,7 @@ from tarn.core.levels import LEVEL_FIRST, StoreLevel, unsupported
 from tarn.kv.port import Partition, PartitionKind
 from tarn.kv.transfer.ranges import Range
 
-__all__ = ["VERSION", "Begun", "Finished", "Part", "corrupt_error"]
+__all__ = ["VERSION", "IndexHeader", "Finished", "Part", "corrupt_error"]
 
 VERSION = 2
 _VERSION_OF_LEVEL_1 = 1
@@ -36,7 +36,7 @@ def corrupt_error(text: str) -> TarnError:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class IndexHeader:
     """The first line of the index, which identifies the dump.
 
     Attributes:
@@ -64,14 +64,14 @@ class Begun:
         )
 
     @classmethod
-    def decode(cls, line: bytes) -> Begun:
+    def decode(cls, line: bytes) -> IndexHeader:
         """Decodes the header from a line.
 
         Raises:
             TarnError: CORRUPT: the line cannot be read. FAILED_PRECONDITION: it has another version.
         """
 
-        def read(found: Mapping[str, object]) -> Begun:
+        def read(found: Mapping[str, object]) -> IndexHeader:
             _check_version(found)
             return _begun(found)
 
@@ -142,7 +142,7 @@ class Finished:
         index_sha256: hash of the whole index, in hex; through it, the manifest covers every other file.
     """
 
-    begun: Begun
+    begun: IndexHeader
     end_time_us: int
     parts: int
     partitions: int
@@ -208,15 +208,15 @@ def _check_version(found: Mapping[str, object]) -> None:
         raise TarnError(Kind.FAILED_PRECONDITION, Reason.FEATURE_LEVEL, f"the dump: {text}")
 
 
-def _version_of(begun: Begun) -> dict[str, int]:
+def _version_of(begun: IndexHeader) -> dict[str, int]:
     if begun.level == LEVEL_FIRST:
         return {"version": _VERSION_OF_LEVEL_1}
     return {"version": VERSION, "level": begun.level}
 
 
-def _begun(found: Mapping[str, object]) -> Begun:
+def _begun(found: Mapping[str, object]) -> IndexHeader:
     level = LEVEL_FIRST if found["version"] == _VERSION_OF_LEVEL_1 else _number(found["level"])
-    return Begun(
+    return IndexHeader(
         _text(found["transfer_id"]),
         _text(found["installation_id"]),
         _number(found["begin_time_us"]),

@@ -17,7 +17,7 @@ from tarn.kv.transfer.dump_folder import DumpWriter
 from tarn.kv.transfer.layout import Inventory, take_inventory
 from tarn.kv.transfer.parts import Batches
 from tarn.kv.transfer.ranges import Range, digest_of, read_chunks
-from tarn.kv.transfer.work import Progress, TransferOptions
+from tarn.kv.transfer.work import TransferOptions, TransferProgress
 
 __all__ = ["PASSES_MAX", "Dumped", "batches_of_partitions", "dump_store", "restless_error"]
 
@@ -80,7 +80,7 @@ async def _dump(
         if covered.get(name, b"") is not None
     ]
     units = batches_of_partitions(missing, options.concurrency)
-    progress = Progress(phase, units_total=len(units))
+    progress = TransferProgress(phase, units_total=len(units))
     recording = asyncio.Lock()
 
     async def save(found: list[tuple[Range, Batches]]) -> None:
@@ -115,7 +115,7 @@ async def _differences(
 ) -> list[Partition]:
     """The partitions whose rows in the store differ from those in the dump."""
     parts = writer.parts
-    progress = Progress("check", units_total=len(parts))
+    progress = TransferProgress("check", units_total=len(parts))
     different: dict[str, Partition] = {}
 
     async def check(ranges: tuple[Range, ...]) -> None:

@@ -18,7 +18,7 @@ from tarn.kv.fence import fence_partition
 from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys, after_prefix, key_error
 from tarn.kv.limits import kinds_mixed_error
 from tarn.kv.paging import rows_of
-from tarn.kv.port import Kv, Listed, ListingKv, Partition, Row
+from tarn.kv.port import Kv, ListingKv, Partition, PartitionInfo, Row
 from tarn.kv.records import decode_branch, decode_repository
 
 __all__ = ["Inventory", "is_empty", "take_inventory"]
@@ -82,7 +82,7 @@ async def is_empty(kv: ListingKv, installation_id: str) -> bool:
 
 
 async def _declared(
-    kv: Kv, installation_id: str, listed: Mapping[str, Listed]
+    kv: Kv, installation_id: str, listed: Mapping[str, PartitionInfo]
 ) -> AsyncIterator[Partition]:
     """Yields every partition that a layout or a record names; some of them may not exist."""
     keys = InstallationKeys(installation_id)

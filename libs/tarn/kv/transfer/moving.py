@@ -33,7 +33,7 @@ from tarn.kv.fence import (
 from tarn.kv.port import ListingKv
 from tarn.kv.transfer.copying import copy_into
 from tarn.kv.transfer.dump_folder import DumpFolder, DumpWriter
-from tarn.kv.transfer.dump_format import Begun, Finished
+from tarn.kv.transfer.dump_format import Finished, IndexHeader
 from tarn.kv.transfer.dumping import dump_store
 from tarn.kv.transfer.layout import is_empty
 from tarn.kv.transfer.sources import DumpSource, Source, StoreSource
@@ -104,7 +104,7 @@ async def dump(
     """
     clock = options.clock
     level = await read_level(source.kv, source.installation_id)
-    begun = Begun(ids.uuid7().hex(), source.installation_id, clock.now_us(), level.level)
+    begun = IndexHeader(ids.uuid7().hex(), source.installation_id, clock.now_us(), level.level)
     with DumpWriter(folder, begun) as writer:
         held = Fence(
             FenceState.HELD,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tarn.core.clock import Clock
 
-__all__ = ["TransferOptions", "RateLimiter", "Progress", "Report"]
+__all__ = ["TransferOptions", "RateLimiter", "TransferProgress", "Report"]
 
 
 @dataclass(slots=True)
-class Progress:
+class TransferProgress:
     """The progress of a pass over the data; updated while it runs.
 
     Attributes:
@@ -40,7 +40,7 @@ class Progress:
         self.changed += changed
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[TransferProgress], None]
 """Called after every range."""
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from tarn.aio.parallel import for_each
 from tarn.core.errors import Kind, TarnError
-from tarn.kv.port import Kv, Listed, ListingKv, Partition, PartitionKind
+from tarn.kv.port import Kv, ListingKv, Partition, PartitionInfo, PartitionKind
 from tarn.testing.contract.kv_fixtures import KvFixtures, put
 
 __all__ = ["ListingContract"]
 
 
-async def listed(kv: Kv, prefix: str) -> dict[str, Listed]:
+async def listed(kv: Kv, prefix: str) -> dict[str, PartitionInfo]:
     """Returns the listed partitions by name; checks that each is listed only once."""
     found = [each async for each in cast("ListingKv", kv).partitions(prefix)]
     assert len({each.name for each in found}) == len(found)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tarn.core.errors import Kind, TarnError
-from tarn.kv.port import SCAN_LIMIT_MAX, Kv, Partition, PartitionKind, Row, Unwanted
+from tarn.kv.port import SCAN_LIMIT_MAX, Kv, Partition, PartitionKind, Row, RowFilter
 from tarn.testing.contract.kv_fixtures import AWKWARD_KEYS, KvFixtures, numbered, put
 
 __all__ = ["SiftedContract"]
@@ -41,7 +41,7 @@ async def _sifted(
     """Reads a range page by page. Checks that each page makes progress and stays behind `upto`."""
     rows: list[Row] = []
     while True:
-        page = await kv.scan_without(partition, start, end, limit, Unwanted(begins, hidden_by))
+        page = await kv.scan_without(partition, start, end, limit, RowFilter(begins, hidden_by))
         assert len(page.rows) <= limit
         rows += page.rows
         if page.upto is None:
@@ -127,16 +127,16 @@ class SiftedContract(KvFixtures):
 
     async def test_absent_partitions_and_odd_arguments(self, kv: Kv, either: Partition) -> None:
         """A partition that was never written is empty. A beginning that no value is greater than is refused."""
-        page = await kv.scan_without(either, b"", None, 10, Unwanted(_BEGINS))
+        page = await kv.scan_without(either, b"", None, 10, RowFilter(_BEGINS))
         assert (page.rows, page.upto) == ([], None)
         await put(kv, either, (b"k", b"v"))
-        page = await kv.scan_without(either, b"z", b"a", 10, Unwanted(_BEGINS))
+        page = await kv.scan_without(either, b"z", b"a", 10, RowFilter(_BEGINS))
         assert (page.rows, page.upto) == ([], None)
         for begins in (b"", b"\xff", b"\xff\xff"):
             with pytest.raises(TarnError) as raised:
-                await kv.scan_without(either, b"", None, 10, Unwanted(begins))
+                await kv.scan_without(either, b"", None, 10, RowFilter(begins))
             assert raised.value.kind is Kind.INVALID
         for limit in (0, SCAN_LIMIT_MAX + 1):
             with pytest.raises(TarnError) as raised:
-                await kv.scan_without(either, b"", None, limit, Unwanted(_BEGINS))
+                await kv.scan_without(either, b"", None, limit, RowFilter(_BEGINS))
             assert raised.value.kind is Kind.INVALID

@@ -27,8 +27,8 @@ from tarn.kv.port import (
     Predicate,
     PredicateFailedError,
     Row,
+    RowFilter,
     SiftedPage,
-    Unwanted,
     Versioned,
 )
 
@@ -227,7 +227,7 @@ class GatedKv:
         )
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         return await self._run(

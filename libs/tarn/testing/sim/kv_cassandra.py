@@ -38,8 +38,8 @@ from tarn.kv.port import (
     Predicate,
     PredicateFailedError,
     Row,
+    RowFilter,
     SiftedPage,
-    Unwanted,
     Versioned,
 )
 from tarn.testing.sim.cassandra_rows import Change, Node, Proposal, Register
@@ -477,7 +477,7 @@ class _Client:
         return sorted(rows)[:limit]
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         return await sifted(self, partition, start, end, limit, unwanted, _EXAMINED_ROWS)

@@ -23,8 +23,8 @@ from tarn.kv.port import (
     PartitionKind,
     Predicate,
     Row,
+    RowFilter,
     SiftedPage,
-    Unwanted,
     Versioned,
 )
 from tarn.testing.sim.clock import SimClock
@@ -133,7 +133,7 @@ class _Process:
         return await self._read("scan", lambda: self._rows.scan(partition, start, end, limit))
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         return await sifted(self, partition, start, end, limit, unwanted, _EXAMINED_ROWS)

@@ -24,8 +24,8 @@ from tarn.kv.port import (
     Partition,
     Predicate,
     Row,
+    RowFilter,
     SiftedPage,
-    Unwanted,
     Versioned,
     row_batch,
 )
@@ -158,7 +158,7 @@ class KvLink:
         return await self._wire.send(what, lambda: self._kv.scan(partition, start, end, limit))
 
     async def scan_without(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: Unwanted
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter
     ) -> SiftedPage:
         """See `Kv.scan_without`."""
         what = f"scan_without {partition.name} from {start!r} limit {limit}"

@@ -29,7 +29,7 @@ from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.guards.drops import Drops
-from tarn_graveler.guards.fences import Fences, Made
+from tarn_graveler.guards.fences import BuildBlocks, Fences
 from tarn_graveler.records.branches import Branches, BranchName, BranchVersion
 from tarn_graveler.records.commits import Commits
 from tarn_graveler.records.path_records import PathRecords
@@ -174,13 +174,13 @@ class Committing:
         Its row is a root of collections before the last look for sweeps (rule 13).
         """
 
-        async def make(made: Made) -> _Built:
+        async def make(made: BuildBlocks) -> _Built:
             return await self._make(name, record, request, made)
 
         return await self._fences.rooted(name.repository, make)
 
     async def _make(
-        self, name: BranchName, record: Branch, request: CommitRequest, made: Made
+        self, name: BranchName, record: Branch, request: CommitRequest, made: BuildBlocks
     ) -> _Built:
         head = await self._commits.get(name.repository, record.commit_id)
         result = await self._list(name, record)

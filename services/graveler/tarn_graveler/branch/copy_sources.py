@@ -18,7 +18,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import copied_note
 from tarn.kv.port import Group, Kv, Partition
 from tarn.kv.records import Repository
-from tarn_graveler.branch.layers import Found, Layers
+from tarn_graveler.branch.layers import LayerRow, Layers
 from tarn_graveler.branch.reading import Reading, entry_not_found
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.refs.resolving import OnCommit, Refs
@@ -86,12 +86,12 @@ class CopySources:
         text = f"{path} of {ref} was overwritten {_TRIES} times while it was read; try again"
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
-    async def _newest(self, name: BranchName, path: str) -> tuple[Found, Token | None]:
+    async def _newest(self, name: BranchName, path: str) -> tuple[LayerRow, Token | None]:
         """Returns the newest row of a path by rule 2, and its token if it may be private: if it is in a staging token
         without registers. The newest row of a sealed token or a listing was not replaced before the seal.
         """
 
-        async def read(branch: Branch) -> tuple[Found, Token | None]:
+        async def read(branch: Branch) -> tuple[LayerRow, Token | None]:
             (found,) = await self._layers.find(name, branch, [path])
             return (
                 found,

@@ -27,7 +27,7 @@ from tarn_graveler.records.erased_lookups import ErasureLookups
 from tarn_graveler.records.repositories import Repositories
 from tarn_graveler.records.staging_events import StagingEvents
 
-__all__ = ["Found", "Layers"]
+__all__ = ["LayerRow", "Layers"]
 
 _NOTED_MIN = 64
 """Rows that one call must delete, so that a listing may leap over them without having read them."""
@@ -36,7 +36,7 @@ _NOTED_OF = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LayerRow:
     """The newest row of a path.
 
     Attributes:
@@ -86,11 +86,11 @@ class Layers:
 
     async def find(
         self, name: BranchName, branch: Branch, paths: Sequence[str], *, depth_min: int = 0
-    ) -> list[Found]:
+    ) -> list[LayerRow]:
         """Finds the newest row of each path, layer by layer, newest first; skips layers above `depth_min`."""
         repository = name.repository
         keys = self._repositories.keys_of(repository)
-        found: dict[str, Found] = {}
+        found: dict[str, LayerRow] = {}
         left = list(paths)
         for depth, token in enumerate(branch.tokens[depth_min:], depth_min):
             rows = await self._kv.get_many(
@@ -98,7 +98,7 @@ class Layers:
             )
             for path, row in zip(left, rows, strict=True):
                 if row is not None:
-                    found[path] = Found(row.value, depth)
+                    found[path] = LayerRow(row.value, depth)
             left = [path for path in left if path not in found]
             if not left:
                 break
@@ -106,7 +106,7 @@ class Layers:
             base = await self.base_of(repository, branch)
             for path in left:
                 packed = await self._committed.lookup(repository.storage_namespace, base, path)
-                found[path] = Found(packed, -1)
+                found[path] = LayerRow(packed, -1)
         return [found[path] for path in paths]
 
     async def find_one(self, name: BranchName, path: str, branch: Branch) -> bytes | None:

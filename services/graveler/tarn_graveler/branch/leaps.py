@@ -30,7 +30,7 @@ from tarn.core.listing.newest import PathRows
 from tarn.core.listing.pages import Leap, MayLeap, PageRequest
 from tarn.core.listing.spans import PathSpan, prefix_end
 from tarn.kv.keys import PATHS_END, path_key, path_of, paths_of
-from tarn.kv.port import Kv, Partition, Unwanted
+from tarn.kv.port import Kv, Partition, RowFilter
 from tarn_graveler.branch.coverage import Coverage
 
 __all__ = ["LEAP_ROWS_MIN", "Leaps"]
@@ -159,7 +159,7 @@ class Leaps:
         probes = 0
         for depth, token in reversed(list(enumerate(self._tokens))):
             end = self._end_key if upto is None else path_key(upto) + b"\0"
-            unwanted = Unwanted(_TOMBSTONES, hidden_by=self._tokens[:depth])
+            unwanted = RowFilter(_TOMBSTONES, hidden_by=self._tokens[:depth])
             page = await self._kv.scan_without(token, path_key(start), end, self._limit, unwanted)
             probes += page.probes
             if page.upto is not None:

@@ -17,7 +17,7 @@ from tarn.kv.keys import path_key
 from tarn.kv.port import Group, Kv, OutcomeUnknownError, Partition, Row
 from tarn.kv.register import unknown_if
 from tarn_graveler.branch.handle import BranchHandle
-from tarn_graveler.branch.layers import Found, Layers
+from tarn_graveler.branch.layers import LayerRow, Layers
 from tarn_graveler.branch.private_rows import PrivateRows
 from tarn_graveler.guards.address_age import AddressAge
 from tarn_graveler.records.attempts import TRIES
@@ -197,7 +197,7 @@ def _born(packed: bytes, attempt: int, *, is_new: bool) -> bytes | None:
     return address_of(packed) if is_new and not attempt else None
 
 
-def _committed(paths: Sequence[str], found: Sequence[Found]) -> list[str]:
+def _committed(paths: Sequence[str], found: Sequence[LayerRow]) -> list[str]:
     """Returns the paths whose newest row is in the listing beneath the tokens."""
     return [
         path
@@ -206,7 +206,7 @@ def _committed(paths: Sequence[str], found: Sequence[Found]) -> list[str]:
     ]
 
 
-def _needs_tombstone(row: Found) -> bool:
+def _needs_tombstone(row: LayerRow) -> bool:
     """Whether a delete must write a tombstone, given the newest row of its path.
 
     A tombstone in the *staging* token is equivalent to a new one. One in a sealed token is not: a write

@@ -14,7 +14,7 @@ from tarn.core.branch import Branch, Pin, pin_listing
 from tarn_graveler.branch.building import Builder, BuildOrder
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
-from tarn_graveler.guards.fences import Fences, Made
+from tarn_graveler.guards.fences import BuildBlocks, Fences
 from tarn_graveler.records.branches import Branches, BranchVersion
 
 __all__ = ["CompactedListing", "CompactedListings"]
@@ -65,7 +65,7 @@ class CompactedListings:
             TarnError: as `Builder.build`, `BranchHandle.change` and `Fences.rooted`.
         """
 
-        async def make(made: Made) -> CompactedListing:
+        async def make(made: BuildBlocks) -> CompactedListing:
             result = await self._builder.build(order)
             made.add(result.made)
             repository = handle.name.repository

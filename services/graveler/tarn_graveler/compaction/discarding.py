@@ -20,7 +20,7 @@ from tarn.core.entry import TOMBSTONE, address_of, is_tombstone
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.branch.handle import BranchHandle
-from tarn_graveler.branch.layers import Found, Layers
+from tarn_graveler.branch.layers import LayerRow, Layers
 from tarn_graveler.compaction.part_resets import TRIAL_BUILD_FROM, PartResets
 from tarn_graveler.records.branches import BranchChange, Branches, BranchName, BranchVersion
 
@@ -147,7 +147,7 @@ class Discarding:
 
     async def _find(
         self, name: BranchName, record: Branch, entries: Sequence[NamedEntry], *, depth_min: int
-    ) -> dict[str, Found]:
+    ) -> dict[str, LayerRow]:
         """Returns the newest row of each path, by a record and without the layers above `depth_min`."""
         paths = list(dict.fromkeys(path for path, _ in entries))
         found = await self._layers.find(name, record, paths, depth_min=depth_min)
@@ -158,7 +158,7 @@ class Discarding:
         name: BranchName,
         record: Branch,
         entries: Sequence[NamedEntry],
-        found: Mapping[str, Found],
+        found: Mapping[str, LayerRow],
     ) -> tuple[_Outcomes, _Rows]:
         """Returns the outcome of each entry, and the commit's rows of the paths whose entries are to be discarded."""
         outcomes: _Outcomes = {}

@@ -27,7 +27,7 @@ from tarn.kv.records import Repository
 from tarn_graveler.records.collections import CollectionRecords
 from tarn_graveler.records.expired import ExpiredCommits
 
-__all__ = ["Fences", "Made", "ResultT"]
+__all__ = ["Fences", "BuildBlocks", "ResultT"]
 
 _TRIES: Final = 3
 _WAITS: Final = 10
@@ -41,7 +41,7 @@ class _DisturbedError(Exception):
     """A sweep may have taken a block of a build, which is therefore made again."""
 
 
-class Made:
+class BuildBlocks:
     """The blocks of a build: the ranges and metaranges that it wrote, or found and made young.
 
     Args:
@@ -106,7 +106,7 @@ class Fences:
         self._clock = clock
 
     async def rooted(
-        self, repository: Repository, make: Callable[[Made], Awaitable[ResultT]]
+        self, repository: Repository, make: Callable[[BuildBlocks], Awaitable[ResultT]]
     ) -> ResultT:
         """Returns the result of `make`, once no sweep has taken a block of it, or ever will while its root stays.
 
@@ -124,7 +124,7 @@ class Fences:
             before = await self._collections.read(repository)
             is_beside = before.phase is Phase.SWEEP or before.is_batch_open(begin_us)
             is_whole = partial(self._is_whole, repository, before, begin_us)
-            made = Made(
+            made = BuildBlocks(
                 is_whole, partial(self._expired.refuse, repository), is_beside_sweep=is_beside
             )
             try:

@@ -17,7 +17,7 @@ from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.handlers.merges import choice_of, commit_of, preview_message
 from tarn_graveler.handlers.requests import paging
 from tarn_graveler.records.branches import BranchName, branch_not_found
-from tarn_graveler.tasks.run import Run
+from tarn_graveler.tasks.run import TaskRun
 from tarn_graveler.versioning.merges import Destination, MergeRequest
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb
 
@@ -48,7 +48,7 @@ class MergeWork:
         self._reflog = graveler.reflog
         self._settings = graveler.settings
 
-    async def run(self, repository: Repository, run: Run) -> bytes:
+    async def run(self, repository: Repository, run: TaskRun) -> bytes:
         """Makes the merge; see `Work`.
 
         Raises:
@@ -92,7 +92,7 @@ class MergeWork:
         if (await self._branches.fresh(name)).branch.incarnation != task.incarnation:
             raise branch_not_found(name)
 
-    async def settle(self, repository: Repository, run: Run) -> bytes | None:
+    async def settle(self, repository: Repository, run: TaskRun) -> bytes | None:
         """Finds the merge of an earlier attempt, which after this can have no effect any more; see `Work`.
 
         Raises:
@@ -152,7 +152,7 @@ class PreviewWork:
     def __init__(self, graveler: Graveler) -> None:
         self._merges = graveler.merges
 
-    async def run(self, repository: Repository, run: Run) -> bytes:
+    async def run(self, repository: Repository, run: TaskRun) -> bytes:
         """Previews the merge; see `Work`."""
         request = pb.PreviewMergeRequest.FromString(run.task.request)
         dest, source = CommitId(request.destination_ref), CommitId(request.source_ref)
@@ -160,7 +160,7 @@ class PreviewWork:
         preview = await self._merges.preview(repository, dest, source, choice, limit)
         return _fitting(preview_message(dest, source, preview)).SerializeToString()
 
-    async def settle(self, repository: Repository, run: Run) -> bytes | None:
+    async def settle(self, repository: Repository, run: TaskRun) -> bytes | None:
         """Nothing is to be settled: a preview has no effect."""
         return None
 

@@ -42,7 +42,7 @@ from tarn.kv.port import (
     Versioned,
 )
 
-__all__ = ["Claim", "Claiming", "Holder", "Plan", "Seen", "Stage"]
+__all__ = ["Claim", "Claiming", "Holder", "Plan", "StoredClaim", "Stage"]
 
 _ROUNDS = 64
 _FINISH_TRIES = 8
@@ -60,14 +60,14 @@ class Stage(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StoredClaim:
     """A stored record, as the creation of another record sees it."""
 
     nonce: bytes
     stage: Stage
 
 
-Look = Callable[[bytes], Seen]
+Look = Callable[[bytes], StoredClaim]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from tarn.kv.records import (
     encode_ref_name,
     is_pending_branch,
 )
-from tarn_graveler.records.claiming import Claiming, Holder, Plan, Seen, Stage
+from tarn_graveler.records.claiming import Claiming, Holder, Plan, Stage, StoredClaim
 from tarn_graveler.records.repositories import Repositories
 
 __all__ = ["RefNames"]
@@ -36,14 +36,14 @@ __all__ = ["RefNames"]
 _REASONS = {RefKind.BRANCH: Reason.BRANCH_EXISTS, RefKind.TAG: Reason.TAG_EXISTS}
 
 
-def _look_at_branch(value: bytes) -> Seen:
+def _look_at_branch(value: bytes) -> StoredClaim:
     stage = Stage.PENDING if is_pending_branch(value) else Stage.LIVE
-    return Seen(decode_branch(value).incarnation, stage)
+    return StoredClaim(decode_branch(value).incarnation, stage)
 
 
-def _look_at_tag(value: bytes) -> Seen:
+def _look_at_tag(value: bytes) -> StoredClaim:
     tag = decode_tag(value)
-    return Seen(tag.nonce, Stage.PENDING if tag.is_pending else Stage.LIVE)
+    return StoredClaim(tag.nonce, Stage.PENDING if tag.is_pending else Stage.LIVE)
 
 
 _LOOKS = {RefKind.BRANCH: _look_at_branch, RefKind.TAG: _look_at_tag}

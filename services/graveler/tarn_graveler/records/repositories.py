@@ -31,7 +31,7 @@ from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
 from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
 from tarn.kv.records import Repository, decode_repository, encode_repository
-from tarn_graveler.records.claiming import Claim, Claiming, Holder, Plan, Seen, Stage
+from tarn_graveler.records.claiming import Claim, Claiming, Holder, Plan, Stage, StoredClaim
 
 __all__ = ["Repositories", "Reservation", "repository_not_found"]
 
@@ -68,10 +68,10 @@ def _purged(namespace: str) -> TarnError:
     return TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text, namespace=namespace)
 
 
-def _look(value: bytes) -> Seen:
+def _look(value: bytes) -> StoredClaim:
     repository = decode_repository(value)
     stage = Stage.PENDING if repository.is_pending else Stage.LIVE
-    return Seen(repository.instance_uid.encode(), stage)
+    return StoredClaim(repository.instance_uid.encode(), stage)
 
 
 @dataclass(frozen=True, slots=True)

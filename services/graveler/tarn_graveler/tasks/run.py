@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.task import Progress, Task, TaskFailure, TaskState
+from tarn.core.task import Task, TaskFailure, TaskProgress, TaskState
 from tarn.kv.records import Repository
 
-__all__ = ["Run", "Work"]
+__all__ = ["TaskRun", "Work"]
 
 
-class Run:
+class TaskRun:
     """One run of a task by this process.
 
     Attributes:
@@ -34,7 +34,7 @@ class Run:
         self.is_doubtful = False
         self.is_stop_wanted = False
         self.is_lost = False
-        self.progress = Progress()
+        self.progress = TaskProgress()
         self.state: TaskState | None = None
         self.result = b""
         self.failure: TaskFailure | None = None
@@ -51,12 +51,12 @@ class Run:
 
     def listen(self, done: int, total: int) -> None:
         """Takes a report of progress."""
-        self.progress = Progress(done, total)
+        self.progress = TaskProgress(done, total)
 
     def succeed(self, result: bytes) -> None:
         """Takes the response."""
         self.state, self.result, self.failure = TaskState.SUCCEEDED, result, None
-        self.progress = Progress(self.progress.total, self.progress.total)
+        self.progress = TaskProgress(self.progress.total, self.progress.total)
 
     def fail(self, error: TarnError) -> None:
         """Takes the error of the last attempt. While an earlier attempt is in doubt, no error is a refusal."""
@@ -69,14 +69,14 @@ class Run:
 class Work(Protocol):
     """The work of one kind of task."""
 
-    async def settle(self, repository: Repository, run: Run) -> bytes | None:
+    async def settle(self, repository: Repository, run: TaskRun) -> bytes | None:
         """Makes sure that no attempt of an earlier run, or of this one, has an effect from now on.
 
         Returns the response if one of them had its effect before; else None.
         """
         ...
 
-    async def run(self, repository: Repository, run: Run) -> bytes:
+    async def run(self, repository: Repository, run: TaskRun) -> bytes:
         """Does the work; returns the response on the wire. Called again after errors that a repetition may cure.
 
         Raises:

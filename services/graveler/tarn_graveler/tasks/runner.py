@@ -47,7 +47,7 @@ from tarn_graveler.records.drop_list import DropList
 from tarn_graveler.records.repositories import Repositories, repository_not_found
 from tarn_graveler.records.tasks import TaskPage, TaskRecords, task_not_found
 from tarn_graveler.tasks.quotas import TaskQuotas
-from tarn_graveler.tasks.run import Run, Work
+from tarn_graveler.tasks.run import TaskRun, Work
 
 __all__ = ["TaskRunner"]
 
@@ -283,7 +283,7 @@ class TaskRunner:
         if task.state is not TaskState.RUNNING or task.runner != runner:
             return  # it has ended, or another replica was faster
         task = await self._records.filled(keys, task)
-        run = Run(task, partial(self._require, keys, task), may_stop=task.epoch == 1)
+        run = TaskRun(task, partial(self._require, keys, task), may_stop=task.epoch == 1)
         async with asyncio.TaskGroup() as group:
             work = group.create_task(self._work(run))
             beat = group.create_task(self._beat(keys, run, work))
@@ -316,7 +316,7 @@ class TaskRunner:
             text = f"run {task.epoch} of task {task.task_id} has lost it to another replica"
             raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
 
-    async def _beat(self, keys: RepositoryKeys, run: Run, work: asyncio.Task[None]) -> None:
+    async def _beat(self, keys: RepositoryKeys, run: TaskRun, work: asyncio.Task[None]) -> None:
         """Renews the lease of a run, and stops the run when it has lost its task or is to be cancelled."""
         while True:
             await self._clock.sleep(_BEAT_SECONDS)
@@ -335,7 +335,7 @@ class TaskRunner:
                 work.cancel()
                 return
 
-    async def _work(self, run: Run) -> None:
+    async def _work(self, run: TaskRun) -> None:
         """Does the work of a run; its outcome is in `run`, unless it was stopped."""
         task, work = run.task, self.works[run.task.kind]
         run.is_stop_wanted = task.is_cancel_requested or self._is_too_old(task)
@@ -355,7 +355,7 @@ class TaskRunner:
                     return
             await self._clock.sleep(_PAUSE_SECONDS * 2**attempt)
 
-    async def _attempt(self, run: Run, work: Work) -> None:
+    async def _attempt(self, run: TaskRun, work: Work) -> None:
         repository = await self._repository(run.task)
         if run.is_doubtful:
             made = await work.settle(repository, run)

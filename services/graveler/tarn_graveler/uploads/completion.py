@@ -47,7 +47,7 @@ from tarn.kv.port import (
 )
 from tarn.kv.register import unknown_if
 from tarn_graveler.branch.handle import BranchHandle
-from tarn_graveler.branch.layers import Found, Layers
+from tarn_graveler.branch.layers import LayerRow, Layers
 from tarn_graveler.records.attempts import TRIES, set_settled
 from tarn_graveler.records.branches import Branches, BranchName
 
@@ -216,7 +216,7 @@ class _Staging:
             row = await self._staged_row(record)
             # After the row: see the model, "rows first".
             fate, landed_in = await self._fate(record, attempts)
-            found = await self._beneath(record) if row is None else Found(row.value, 0)
+            found = await self._beneath(record) if row is None else LayerRow(row.value, 0)
             newest = found.packed
         verified = await self._handle.fresh(written=written)
         if not verified.same_layers(record):
@@ -265,10 +265,10 @@ class _Staging:
             return False
         if not self._made.is_in(row.value):
             self._check_moves(record, attempts)
-            self._check_order(record, Found(row.value, 0), landed_in)
+            self._check_order(record, LayerRow(row.value, 0), landed_in)
         return True
 
-    def _check_order(self, record: Branch, found: Found, landed_in: frozenset[TokenId]) -> None:
+    def _check_order(self, record: Branch, found: LayerRow, landed_in: frozenset[TokenId]) -> None:
         """Whether the upload surely came before the row that covers it, if one does.
 
         Raises:
@@ -350,7 +350,7 @@ class _Staging:
         (row,) = await self._kv.get_many(partition, [path_key(self._made.path)])
         return row
 
-    async def _beneath(self, record: Branch) -> Found:
+    async def _beneath(self, record: Branch) -> LayerRow:
         made = self._made
         (found,) = await self._layers.find(made.branch, record, [made.path], depth_min=1)
         return found

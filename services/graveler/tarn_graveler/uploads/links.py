@@ -26,7 +26,7 @@ from tarn.kv.records import Repository
 from tarn_graveler.uploads.state import NewUpload, OpenUpload, Uploads
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
-__all__ = ["LINK_SECONDS", "PARTS_MAX", "Issued", "Links", "WrittenObject", "is_link"]
+__all__ = ["LINK_SECONDS", "PARTS_MAX", "IssuedAddress", "Links", "WrittenObject", "is_link"]
 
 LINK_SECONDS: Final = 3600
 """Life of an issued address and its URLs."""
@@ -45,7 +45,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class IssuedAddress:
     """An issued address, and how to write to it."""
 
     upload: OpenUpload
@@ -133,7 +133,7 @@ class Links:
         user_id: UserId,
         part_count: int,
         branch_incarnation: bytes = b"",
-    ) -> Issued:
+    ) -> IssuedAddress:
         """Issues an address for an object.
 
         Args:
@@ -169,7 +169,7 @@ class Links:
         upload = await self._uploads.create(repository, new)
         key = _block_of(repository, upload)
         write = await self._blocks.presign_write(key, LINK_SECONDS, part_count)
-        return Issued(upload, f"{key.namespace.rstrip('/')}/{key.path}", write)
+        return IssuedAddress(upload, f"{key.namespace.rstrip('/')}/{key.path}", write)
 
     async def link(
         self,

@@ -28,7 +28,7 @@ from tarn.core.path_names import NAMED_PATHS_MAX, named_paths
 from tarn.kv.records import Repository
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.graph.virtual_bases import MergeBases
-from tarn_graveler.guards.fences import Fences, Made, ResultT
+from tarn_graveler.guards.fences import BuildBlocks, Fences, ResultT
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.commits import Commits
 from tarn_graveler.records.path_records import PathRecords
@@ -173,7 +173,7 @@ class Merges:
                 UNAVAILABLE.
         """
 
-        async def make(made: Made) -> NewHead:
+        async def make(made: BuildBlocks) -> NewHead:
             return await self._propose(repository, dest, into, request, made)
 
         return await self.rooted(repository, make)
@@ -184,7 +184,7 @@ class Merges:
         dest: CommitId,
         into: Destination,
         request: MergeRequest,
-        made: Made,
+        made: BuildBlocks,
     ) -> NewHead:
         source = await self._commits.get(repository, request.source)
         bases = await self._bases.of(repository, dest, request.source)
@@ -303,7 +303,7 @@ class Merges:
         metadata = tuple(sorted(listed.items()))
         into = Destination("branch", name.branch_id)
 
-        async def make(head_id: CommitId, made: Made) -> NewHead:
+        async def make(head_id: CommitId, made: BuildBlocks) -> NewHead:
             head = await self._commits.get(name.repository, head_id)
             sides = MergeSides(
                 base=None if base is None else base.metarange_id,
@@ -340,7 +340,7 @@ class Merges:
         )
 
     async def rooted(
-        self, repository: Repository, make: Callable[[Made], Awaitable[ResultT]]
+        self, repository: Repository, make: Callable[[BuildBlocks], Awaitable[ResultT]]
     ) -> ResultT:
         """Returns the commits that `make` makes by `merged` and `commit`, as `Fences.rooted` (rule 13)."""
         return await self._fences.rooted(repository, make)
@@ -351,7 +351,7 @@ class Merges:
         sides: MergeSides,
         choice: Choice,
         into: Destination,
-        made: Made,
+        made: BuildBlocks,
     ) -> tuple[MetarangeId, int]:
         """Returns the merged listing, durable, and how many of its ranges had to be written.
 
@@ -380,7 +380,7 @@ class Merges:
         parents: tuple[CommitId, ...],
         ancestors: tuple[Commit, ...],
         listing: MetarangeId,
-        made: Made,
+        made: BuildBlocks,
         metadata: tuple[tuple[str, str], ...] | None = None,
     ) -> NewHead:
         """Makes a commit of a listing; durable, and not yet named by any branch.

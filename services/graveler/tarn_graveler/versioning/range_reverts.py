@@ -21,7 +21,7 @@ from tarn.core.ids import CommitId, MetarangeId
 from tarn.kv.records import Repository
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.graph.merge_base import is_ancestor
-from tarn_graveler.guards.fences import Made
+from tarn_graveler.guards.fences import BuildBlocks
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.commits import Commits
 from tarn_graveler.versioning.merges import (
@@ -115,7 +115,7 @@ class RangeReverts:
         async def propose(head_id: CommitId) -> NewHead:
             nonlocal undone
 
-            async def make(made: Made) -> tuple[NewHead, tuple[CommitId, ...]]:
+            async def make(made: BuildBlocks) -> tuple[NewHead, tuple[CommitId, ...]]:
                 return await self._reverted(name, request, line, head_id, made)
 
             # One look for the whole chain: each revert takes over ranges of those before it.
@@ -179,7 +179,7 @@ class RangeReverts:
         request: RangeRevertRequest,
         line: Sequence[_Undone],
         head_id: CommitId,
-        made: Made,
+        made: BuildBlocks,
     ) -> tuple[NewHead, tuple[CommitId, ...]]:
         """Makes the reverts on a head; returns the last one, and which commits changed something."""
         repository, each = name.repository, request.each
@@ -218,7 +218,7 @@ class RangeReverts:
         parent: NewHead,
         listing: MetarangeId,
         of: str,
-        made: Made,
+        made: BuildBlocks,
     ) -> NewHead:
         metadata = tuple(sorted((dict(each.metadata) | {REVERT_OF: of}).items()))
         request = replace(each, message=each.message or f"Revert {of}")

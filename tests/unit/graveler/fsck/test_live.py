@@ -19,7 +19,7 @@ from tarn.fsck.session import FsckOptions
 from tarn.fsck.state import open_state
 from tarn.kv.keys import path_key
 from tarn.kv.mem import MemKv
-from tarn.kv.port import Listed, Partition, Row, Versioned
+from tarn.kv.port import Partition, PartitionInfo, Row, Versioned
 from tarn_graveler.records.branches import BranchName
 
 Hook = Callable[[str], Awaitable[None]]
@@ -80,7 +80,7 @@ class WatchedKv(MemKv):
         await self._hook(f"scan {partition.name}")
         return await super().scan(partition, start, end, limit)
 
-    async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+    async def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
         async for listed in super().partitions(prefix):
             await self._hook(f"listed {listed.name}")
             yield listed

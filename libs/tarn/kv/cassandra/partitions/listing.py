@@ -24,7 +24,7 @@ from tarn.kv.cassandra.partitions.descriptors import (
     PartitionDescriptors,
 )
 from tarn.kv.cassandra.rows.request_batches import CassandraPartition
-from tarn.kv.port import Listed
+from tarn.kv.port import PartitionInfo
 
 __all__ = ["Listing"]
 
@@ -48,7 +48,7 @@ class Listing:
         self._descriptors = descriptors
         self._retry = retry
 
-    async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+    async def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
         """See `ListingKv.partitions`.
 
         Raises:
@@ -66,7 +66,7 @@ class Listing:
             for at in range(0, len(names), _DESCRIPTORS_AT_ONCE):
                 for name, descriptor in await self._describe(names[at : at + _DESCRIPTORS_AT_ONCE]):
                     if descriptor is not None and not descriptor.dropped:
-                        yield Listed(name, descriptor.kind, descriptor.buckets)
+                        yield PartitionInfo(name, descriptor.kind, descriptor.buckets)
         async for places in self._pages(self._statements.plain_list):
             with_rows.update(_name_of(place.p) for place in places if place.p.startswith(start))
         for name in sorted(with_rows - described):
@@ -76,7 +76,7 @@ class Listing:
                 text = f"partition {name!r} has rows, but no descriptor"
                 raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, partition=name)
             if not descriptor.dropped:
-                yield Listed(name, descriptor.kind, descriptor.buckets)
+                yield PartitionInfo(name, descriptor.kind, descriptor.buckets)
 
     async def _describe(self, names: list[str]) -> list[tuple[str, PartitionDescriptor | None]]:
         with collapse_error_groups():
