@@ -26,7 +26,8 @@ from tarn_proto.common.v1 import rule_pb2
 _MESSAGE, _SERVICE, _METHOD, _FIELD = 4, 6, 2, 2
 """Numbers of fields in descriptor.proto: the path of a comment."""
 _AUTH = "tarn.auth.v1"
-"""Auth checks its callers itself: it cannot ask itself for their grants."""
+"""Auth knows its callers by its own records, and has types of its own for them."""
+_CALLER = "CallerT_contra"
 _SCOPES = {
     Scope.OPEN: "Call",
     Scope.HANDLER: "Caller",
@@ -88,18 +89,22 @@ def lines_of(file: FileDescriptorProto) -> Iterator[str]:
     yield ""
     yield "from __future__ import annotations"
     yield ""
-    yield "from typing import TYPE_CHECKING, Final, Protocol"
+    own = _CALLER in given
+    yield f"from typing import {'Any, Final, Protocol, TypeVar' if own else 'TYPE_CHECKING, Final, Protocol'}"
     yield ""
     yield "from tarn.rpc.client.transport import Transport, expect"
     yield "from tarn.rpc.wire.call import Call"
     yield "from tarn.rpc.wire.methods import Endpoint, Gate"
     yield f"from {folder.replace('/', '.')} import {module}_pb2 as pb"
-    if permits := sorted(given - {"Call"}):
+    if permits := sorted(given - {"Call", _CALLER}):
         yield ""
         yield "if TYPE_CHECKING:"
         yield f"    from tarn.client.permits import {', '.join(permits)}"
     yield ""
     yield f"__all__ = {names!r}".replace("'", '"')
+    if own:
+        yield ""
+        yield f'{_CALLER} = TypeVar("{_CALLER}", contravariant=True)'
     for service, text, methods in services:
         constant = f"_{_function(service.name).upper()}"
         yield ""
@@ -112,7 +117,7 @@ def lines_of(file: FileDescriptorProto) -> Iterator[str]:
         yield from _client(service.name, constant, methods)
         yield ""
         yield ""
-        yield from _joined(service.name, constant)
+        yield from _joined(service.name, constant, methods)
 
 
 def _methods(
@@ -122,7 +127,8 @@ def _methods(
     comments: Mapping[tuple[int, ...], str],
 ) -> Iterator[Method]:
     def given(rule: rule_pb2.Rule) -> str:
-        return "Call" if file.package == _AUTH else _SCOPES[scope_of(rule)]
+        scope = scope_of(rule)
+        return _CALLER if file.package == _AUTH and scope is not Scope.OPEN else _SCOPES[scope]
 
     for number, method in enumerate(service.method):
         if method.name == OPERATE:
@@ -168,10 +174,13 @@ def _choices(
 
 
 def _interface(name: str, text: str, methods: Sequence[Method]) -> Iterator[str]:
-    yield f"class {name}(Protocol):"
+    own = any(method.given == _CALLER for method in methods)
+    yield f"class {name}(Protocol{f'[{_CALLER}]' if own else ''}):"
     yield from _doc(text, 4)
     for method in methods:
-        beside = "call" if method.given == "Call" else "permit"
+        beside = (
+            "call" if method.given == "Call" else "caller" if method.given == _CALLER else "permit"
+        )
         yield ""
         yield f"    async def {method.name}("
         yield f"        self, request: pb.{method.request}, {beside}: {method.given}, /"
@@ -197,9 +206,10 @@ def _client(name: str, constant: str, methods: Sequence[Method]) -> Iterator[str
         yield f"        return expect(answer, pb.{method.response})"
 
 
-def _joined(name: str, constant: str) -> Iterator[str]:
+def _joined(name: str, constant: str, methods: Sequence[Method]) -> Iterator[str]:
+    own = any(method.given == _CALLER for method in methods)
     yield f"def {_function(name)}("
-    yield f"    handler: {name}, gate: Gate | None = None"
+    yield f"    handler: {name}{'[Any]' if own else ''}, gate: Gate | None = None"
     yield ") -> Endpoint:"
     yield f'    """Joins a handler to `{name}`; see `Endpoint`."""'
     yield f"    return Endpoint({constant}, handler, gate)"

@@ -60,7 +60,9 @@ class Scope(enum.Enum):
     """What is known about a call before its handler runs; `tarn.client.permits` has a class for each."""
 
     OPEN = enum.auto()
-    """Nothing: the rpc is public, or for services only."""
+    """Nothing: the rpc is public."""
+    SERVICES = enum.auto()
+    """The caller is a service that may ask."""
     HANDLER = enum.auto()
     """The caller; the handler decides."""
     RESOURCE = enum.auto()
@@ -311,6 +313,8 @@ def _rule(full_name: str, rule: rule_pb2.Rule, *, read_only: bool) -> Rule:
 
 def scope_of(rule: rule_pb2.Rule) -> Scope:
     """Returns what is known before the handler of an rpc with this rule runs."""
+    if rule.services:
+        return Scope.SERVICES
     if not rule.action:
         return Scope.OPEN
     if rule.decided_by_handler:

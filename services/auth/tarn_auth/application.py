@@ -19,6 +19,7 @@ from tarn.rpc.wire.methods import Endpoint
 from tarn_auth.authorization_service import AuthorizationService
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.credentials import Credentials
+from tarn_auth.gate import AuthGate
 from tarn_auth.keyring import Keyring
 from tarn_auth.log_in import LogIn
 from tarn_auth.registers import Registers
@@ -83,17 +84,18 @@ class AuthApplication:
         set_up = SetUp(registers, self._users, credentials, authorizer, keyring, clock)
         log_in = LogIn(authorizer, credentials, box, clock, random_bytes)
         sessions = SessionService(installation_id, set_up, log_in, authorizer)
-        public = (
-            session_service(sessions),
-            user_service(UserService(self._users, credentials, authorizer, keyring)),
-        )
+        users = UserService(self._users, credentials, authorizer, keyring)
 
-        def authorization(callers: Callers) -> Endpoint:
-            return authorization_service(AuthorizationService(authorizer, callers))
+        def endpoints(callers: Callers) -> Sequence[Endpoint]:
+            gate = AuthGate(authorizer, callers)
+            return (
+                authorization_service(AuthorizationService(authorizer), gate),
+                session_service(sessions, gate),
+                user_service(users, gate),
+            )
 
-        remote = RemoteServices(keyring, clock, certificates, remote_services)
-        self.endpoints: Sequence[Endpoint] = (authorization(remote), *public)
-        self.endpoints_in_process: Sequence[Endpoint] = (authorization(SameProcess()), *public)
+        self.endpoints = endpoints(RemoteServices(keyring, clock, certificates, remote_services))
+        self.endpoints_in_process = endpoints(SameProcess())
 
     async def __aenter__(self) -> Self:
         """Checks the installation's secret and finishes deletions that a crash interrupted.

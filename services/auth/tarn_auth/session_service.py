@@ -5,19 +5,17 @@ from __future__ import annotations
 from tarn.core.access.actions import user_resource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_user_id
-from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.note import note_principal, note_resource
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.credentials import parse_access_key_id, parse_secret
+from tarn_auth.gate import UserCaller
 from tarn_auth.log_in import LogIn
 from tarn_auth.messages import to_credential, to_grant, to_statements, to_timestamp, to_user
 from tarn_auth.set_up import SetUp
 from tarn_proto.auth.v1 import session_service_pb2 as pb
 
 __all__ = ["SessionService"]
-
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["SessionService"])
 
 
 class SessionService:
@@ -68,13 +66,14 @@ class SessionService:
         _note(grant.user_id)
         return pb.LogInResponse(grant=to_grant(grant), expire_time=to_timestamp(expire_time_us))
 
-    async def GetCaller(self, request: pb.GetCallerRequest, call: Call) -> pb.GetCallerResponse:
+    async def GetCaller(
+        self, request: pb.GetCallerRequest, caller: UserCaller
+    ) -> pb.GetCallerResponse:
         """Returns the caller's identity."""
-        caller = await self._authorizer.caller_of(call)
-        rule = _RULES["GetCaller"]
-        self._authorizer.require(caller, rule, rule.resource.of_found(request, caller=caller.user))
-        statements = self._authorizer.grant(caller).policy.statements
-        return pb.GetCallerResponse(user=to_user(caller.user), statements=to_statements(statements))
+        user = caller.holder.user
+        caller.require(caller.resource(caller=user))
+        statements = self._authorizer.grant(caller.holder).policy.statements
+        return pb.GetCallerResponse(user=to_user(user), statements=to_statements(statements))
 
 
 def _note(user_id: str) -> None:

@@ -8,16 +8,15 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_user_id
 from tarn.kv.auth_records import User
 from tarn.kv.port import PredicateFailedError
-from tarn.rpc.rules import rules_of
 from tarn.rpc.wire import pagination
-from tarn.rpc.wire.call import Call
-from tarn_auth.authorizer import Authorizer, Holder
+from tarn_auth.authorizer import Authorizer
 from tarn_auth.credentials import (
     Credentials,
     credential_not_found,
     parse_access_key_id,
     parse_description,
 )
+from tarn_auth.gate import UserCaller
 from tarn_auth.keyring import Keyring
 from tarn_auth.messages import to_credential, to_user
 from tarn_auth.users import Users, user_not_found
@@ -25,15 +24,12 @@ from tarn_proto.auth.v1 import user_service_pb2 as pb
 
 __all__ = ["UserService"]
 
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["UserService"])
 _PAGE_DEFAULT = 100
 _PAGE_MAX = 1000
 
 
 class UserService:
-    """Every rpc checks the caller's permission before it reads anything.
-
-    Users cannot take from themselves what only an admin can restore: their own user, their own role of
+    """Users cannot take from themselves what only an admin can restore: their own user, their own role of
     Admin, or the key pair of the call. So an installation always keeps an admin with a key (two admins who
     delete each other concurrently can still leave none).
     """
@@ -51,32 +47,30 @@ class UserService:
         self._keyring = keyring
 
     def _tokens(
-        self, caller: Holder, listing: str, **arguments: pagination.Argument
+        self, caller: UserCaller, listing: str, **arguments: pagination.Argument
     ) -> pagination.PageTokens:
         name = f"UserService.{listing}"
         return pagination.PageTokens(
-            self._keyring.page_keys, caller.user.user_uid.hex(), name, **arguments
+            self._keyring.page_keys, caller.holder.user.user_uid.hex(), name, **arguments
         )
 
-    async def CreateUser(self, request: pb.CreateUserRequest, call: Call) -> pb.CreateUserResponse:
+    async def CreateUser(
+        self, request: pb.CreateUserRequest, caller: UserCaller
+    ) -> pb.CreateUserResponse:
         """Creates a user without key pairs."""
-        caller = await self._authorizer.caller_of(call)
         user_id = parse_user_id(request.user_id)
-        self._require(caller, "CreateUser", request)
         user = await self._users.create(user_id, parse_roles(request.roles))
         return pb.CreateUserResponse(user=to_user(user))
 
-    async def GetUser(self, request: pb.GetUserRequest, call: Call) -> pb.GetUserResponse:
+    async def GetUser(self, request: pb.GetUserRequest, caller: UserCaller) -> pb.GetUserResponse:
         """Returns one user."""
-        caller = await self._authorizer.caller_of(call)
         user_id = parse_user_id(request.user_id)
-        self._require(caller, "GetUser", request)
         return pb.GetUserResponse(user=to_user(await self._users.get(user_id)))
 
-    async def ListUsers(self, request: pb.ListUsersRequest, call: Call) -> pb.ListUsersResponse:
+    async def ListUsers(
+        self, request: pb.ListUsersRequest, caller: UserCaller
+    ) -> pb.ListUsersResponse:
         """Returns a page of users."""
-        caller = await self._authorizer.caller_of(call)
-        self._require(caller, "ListUsers", request)
         size = pagination.page_size(request.page_size, _PAGE_DEFAULT, _PAGE_MAX)
         tokens = self._tokens(caller, "ListUsers")
         after = tokens.decode(request.page_token)
@@ -89,25 +83,23 @@ class UserService:
         return pb.ListUsersResponse(users=map(to_user, users), next_page_token=token)
 
     async def UpdateUserRoles(
-        self, request: pb.UpdateUserRolesRequest, call: Call
+        self, request: pb.UpdateUserRolesRequest, caller: UserCaller
     ) -> pb.UpdateUserRolesResponse:
         """Replaces a user's roles."""
-        caller = await self._authorizer.caller_of(call)
         user_id = parse_user_id(request.user_id)
-        self._require(caller, "UpdateUserRoles", request)
         roles = parse_roles(request.roles)
-        if user_id == caller.user.user_id and Role.ADMIN not in roles:
+        if user_id == caller.holder.user.user_id and Role.ADMIN not in roles:
             raise _oneself(f"user {user_id} may not take the role Admin from itself")
         user = await self._users.update_roles(user_id, roles)
         self._authorizer.forget()
         return pb.UpdateUserRolesResponse(user=to_user(user))
 
-    async def DeleteUser(self, request: pb.DeleteUserRequest, call: Call) -> pb.DeleteUserResponse:
+    async def DeleteUser(
+        self, request: pb.DeleteUserRequest, caller: UserCaller
+    ) -> pb.DeleteUserResponse:
         """Deletes a user and its key pairs."""
-        caller = await self._authorizer.caller_of(call)
         user_id = parse_user_id(request.user_id)
-        self._require(caller, "DeleteUser", request)
-        if user_id == caller.user.user_id:
+        if user_id == caller.holder.user.user_id:
             raise _oneself(f"user {user_id} may not delete itself")
         try:
             await self._users.delete(user_id)
@@ -116,11 +108,10 @@ class UserService:
         return pb.DeleteUserResponse()
 
     async def CreateCredential(
-        self, request: pb.CreateCredentialRequest, call: Call
+        self, request: pb.CreateCredentialRequest, caller: UserCaller
     ) -> pb.CreateCredentialResponse:
         """Creates a key pair; its secret is shown only in this answer."""
-        caller = await self._authorizer.caller_of(call)
-        owner = await self._owner(caller, "CreateCredential", request)
+        owner = await self._owner(caller, request)
         description = parse_description(request.description)
         access_key_id, secret = self._credentials.make_pair()
         try:
@@ -138,11 +129,10 @@ class UserService:
         )
 
     async def ListCredentials(
-        self, request: pb.ListCredentialsRequest, call: Call
+        self, request: pb.ListCredentialsRequest, caller: UserCaller
     ) -> pb.ListCredentialsResponse:
         """Returns a page of a user's key pairs."""
-        caller = await self._authorizer.caller_of(call)
-        owner = await self._owner(caller, "ListCredentials", request)
+        owner = await self._owner(caller, request)
         size = pagination.page_size(request.page_size, _PAGE_DEFAULT, _PAGE_MAX)
         uid = owner.user_uid
         tokens = self._tokens(caller, "ListCredentials", user_uid=uid)
@@ -154,27 +144,23 @@ class UserService:
         )
 
     async def DeleteCredential(
-        self, request: pb.DeleteCredentialRequest, call: Call
+        self, request: pb.DeleteCredentialRequest, caller: UserCaller
     ) -> pb.DeleteCredentialResponse:
         """Deletes a key pair.
 
         The required permission depends on its owner. Callers without permission get the same answer for
         another user's key pair and for one that does not exist.
         """
-        caller = await self._authorizer.caller_of(call)
         access_key_id = parse_access_key_id(request.access_key_id)
         credential = await self._credentials.find(access_key_id)
-        rule = _RULES["DeleteCredential"]
-        resource = (
-            USERS if credential is None else rule.resource.of_found(request, credential=credential)
-        )
+        resource = USERS if credential is None else caller.resource(credential=credential)
         try:
-            self._authorizer.require(caller, rule, resource)
+            caller.require(resource)
         except TarnError:
             raise credential_not_found(access_key_id) from None
         if credential is None:
             raise credential_not_found(access_key_id)
-        if credential.access_key_id == caller.credential.access_key_id:
+        if credential.access_key_id == caller.holder.credential.access_key_id:
             raise _oneself(f"access key {access_key_id} makes this call; use another to delete it")
         try:
             await self._credentials.delete(credential)
@@ -182,23 +168,17 @@ class UserService:
             self._authorizer.forget()
         return pb.DeleteCredentialResponse()
 
-    def _require(self, caller: Holder, rpc: str, request: object, **given: object) -> None:
-        """Raises `TarnError` DENIED, ACCESS_DENIED unless the rule of the rpc lets the caller through."""
-        rule = _RULES[rpc]
-        self._authorizer.require(caller, rule, rule.resource.of_found(request, **given))
-
     async def _owner(
         self,
-        caller: Holder,
-        rpc: str,
+        caller: UserCaller,
         request: pb.CreateCredentialRequest | pb.ListCredentialsRequest,
     ) -> User:
         """Returns the owner of the key pairs: the named user, or the caller."""
         named = request.user_id
-        user_id = parse_user_id(named) if named else caller.user.user_id
-        self._require(caller, rpc, request, user_id=user_id)
-        if user_id == caller.user.user_id:
-            return caller.user
+        user_id = parse_user_id(named) if named else caller.holder.user.user_id
+        caller.require(caller.resource(user_id=user_id))
+        if user_id == caller.holder.user.user_id:
+            return caller.holder.user
         return await self._users.get(user_id)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
@@ -11,28 +11,30 @@ from tarn_proto.auth.v1 import authorization_service_pb2 as pb
 
 __all__ = ["AuthorizationService", "AuthorizationServiceClient", "authorization_service"]
 
+CallerT_contra = TypeVar("CallerT_contra", contravariant=True)
+
 _AUTHORIZATION_SERVICE: Final = pb.DESCRIPTOR.services_by_name["AuthorizationService"]
 
 
-class AuthorizationService(Protocol):
+class AuthorizationService(Protocol[CallerT_contra]):
     """Identifies the user of an access key or a caller token and returns the user's permissions. For services only:
     each operation names those that may ask. Others, users too, fail with SERVICE_REQUIRED.
     """
 
     async def authorize_key(
-        self, request: pb.AuthorizeKey, call: Call, /
+        self, request: pb.AuthorizeKey, caller: CallerT_contra, /
     ) -> pb.AuthorizeKeyResult:
         """By access key: sent by the gateway for a signed S3 request. Fails with CREDENTIAL_NOT_FOUND."""
         ...
 
     async def authorize_token(
-        self, request: pb.AuthorizeToken, call: Call, /
+        self, request: pb.AuthorizeToken, caller: CallerT_contra, /
     ) -> pb.AuthorizeTokenResult:
         """By caller token: sent by another service, which authorises again. Fails with CALLER_TOKEN_INVALID."""
         ...
 
     async def authorize_service(
-        self, request: pb.AuthorizeService, call: Call, /
+        self, request: pb.AuthorizeService, caller: CallerT_contra, /
     ) -> pb.AuthorizeServiceResult:
         """As a service: sent by a service that works without a user, for itself. Fails with INVALID_ARGUMENT for an
         unknown service.
@@ -71,7 +73,7 @@ class AuthorizationServiceClient:
 
 
 def authorization_service(
-    handler: AuthorizationService, gate: Gate | None = None
+    handler: AuthorizationService[Any], gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `AuthorizationService`; see `Endpoint`."""
     return Endpoint(_AUTHORIZATION_SERVICE, handler, gate)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
@@ -11,10 +11,12 @@ from tarn_proto.auth.v1 import session_service_pb2 as pb
 
 __all__ = ["SessionService", "SessionServiceClient", "session_service"]
 
+CallerT_contra = TypeVar("CallerT_contra", contravariant=True)
+
 _SESSION_SERVICE: Final = pb.DESCRIPTOR.services_by_name["SessionService"]
 
 
-class SessionService(Protocol):
+class SessionService(Protocol[CallerT_contra]):
     """Creates an installation's first user, and logs in programs that do not sign S3 requests."""
 
     async def GetSetupState(
@@ -39,7 +41,7 @@ class SessionService(Protocol):
         ...
 
     async def GetCaller(
-        self, request: pb.GetCallerRequest, call: Call, /
+        self, request: pb.GetCallerRequest, caller: CallerT_contra, /
     ) -> pb.GetCallerResponse:
         """Returns the caller's user and permissions."""
         ...
@@ -84,7 +86,7 @@ class SessionServiceClient:
 
 
 def session_service(
-    handler: SessionService, gate: Gate | None = None
+    handler: SessionService[Any], gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `SessionService`; see `Endpoint`."""
     return Endpoint(_SESSION_SERVICE, handler, gate)

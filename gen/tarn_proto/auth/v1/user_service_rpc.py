@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
@@ -11,34 +11,36 @@ from tarn_proto.auth.v1 import user_service_pb2 as pb
 
 __all__ = ["UserService", "UserServiceClient", "user_service"]
 
+CallerT_contra = TypeVar("CallerT_contra", contravariant=True)
+
 _USER_SERVICE: Final = pb.DESCRIPTOR.services_by_name["UserService"]
 
 
-class UserService(Protocol):
+class UserService(Protocol[CallerT_contra]):
     """Manages users, their roles and their key pairs. Except as stated, rpcs fail with ACCESS_DENIED without
     permission.
     """
 
     async def CreateUser(
-        self, request: pb.CreateUserRequest, call: Call, /
+        self, request: pb.CreateUserRequest, caller: CallerT_contra, /
     ) -> pb.CreateUserResponse:
         """Creates a user with roles and without key pairs. Fails with USER_EXISTS or ROLE_NOT_FOUND."""
         ...
 
     async def GetUser(
-        self, request: pb.GetUserRequest, call: Call, /
+        self, request: pb.GetUserRequest, caller: CallerT_contra, /
     ) -> pb.GetUserResponse:
         """Returns a user. Fails with USER_NOT_FOUND."""
         ...
 
     async def ListUsers(
-        self, request: pb.ListUsersRequest, call: Call, /
+        self, request: pb.ListUsersRequest, caller: CallerT_contra, /
     ) -> pb.ListUsersResponse:
         """Lists users in byte order of their ids, page by page."""
         ...
 
     async def UpdateUserRoles(
-        self, request: pb.UpdateUserRolesRequest, call: Call, /
+        self, request: pb.UpdateUserRolesRequest, caller: CallerT_contra, /
     ) -> pb.UpdateUserRolesResponse:
         """Replaces the roles of a user. Fails with USER_NOT_FOUND or ROLE_NOT_FOUND. Callers cannot remove their own
         role Admin.
@@ -46,19 +48,19 @@ class UserService(Protocol):
         ...
 
     async def DeleteUser(
-        self, request: pb.DeleteUserRequest, call: Call, /
+        self, request: pb.DeleteUserRequest, caller: CallerT_contra, /
     ) -> pb.DeleteUserResponse:
         """Deletes a user and all of its key pairs. Fails with USER_NOT_FOUND. Callers cannot delete themselves."""
         ...
 
     async def CreateCredential(
-        self, request: pb.CreateCredentialRequest, call: Call, /
+        self, request: pb.CreateCredentialRequest, caller: CallerT_contra, /
     ) -> pb.CreateCredentialResponse:
         """Creates a key pair and returns its secret, which no other rpc returns. Fails with USER_NOT_FOUND."""
         ...
 
     async def ListCredentials(
-        self, request: pb.ListCredentialsRequest, call: Call, /
+        self, request: pb.ListCredentialsRequest, caller: CallerT_contra, /
     ) -> pb.ListCredentialsResponse:
         """Lists the key pairs of a user without secrets, in byte order of their ids, page by page. Fails with
         USER_NOT_FOUND.
@@ -66,7 +68,7 @@ class UserService(Protocol):
         ...
 
     async def DeleteCredential(
-        self, request: pb.DeleteCredentialRequest, call: Call, /
+        self, request: pb.DeleteCredentialRequest, caller: CallerT_contra, /
     ) -> pb.DeleteCredentialResponse:
         """Deletes a key pair other than the caller's current one. Fails with CREDENTIAL_NOT_FOUND, also without
         permission.
@@ -144,7 +146,7 @@ class UserServiceClient:
 
 
 def user_service(
-    handler: UserService, gate: Gate | None = None
+    handler: UserService[Any], gate: Gate | None = None
 ) -> Endpoint:
     """Joins a handler to `UserService`; see `Endpoint`."""
     return Endpoint(_USER_SERVICE, handler, gate)

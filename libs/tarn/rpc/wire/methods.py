@@ -64,8 +64,8 @@ class Endpoint:
     Attributes:
         descriptor: e.g. `branch_service_pb2.DESCRIPTOR.services_by_name["BranchService"]`.
         handler: checked against the descriptor when it is registered.
-        gate: checks the rule of each rpc, and makes the permit that the handler gets. None: the handler gets the
-            `Call` and checks it; so does that of a public rpc, and of one for services only.
+        gate: checks the rule of each rpc, and makes the permit that the handler gets. The handler of a public rpc gets
+            the `Call`; so do all handlers without a gate, which only tests have.
     """
 
     descriptor: ServiceDescriptor

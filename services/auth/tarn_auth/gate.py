@@ -1,0 +1,76 @@
+"""Decides who may call auth, before a handler runs. Auth asks its own records: there is nobody else who knows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+
+from tarn.core.access.service import Service
+from tarn.rpc.rules import Rule, Scope
+from tarn.rpc.wire.call import Call
+from tarn_auth.authorizer import Authorizer, Holder
+from tarn_auth.service_callers import Callers
+
+__all__ = ["AuthGate", "ServiceCaller", "UserCaller"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCaller:
+    """The services that the caller of an rpc for services has proved to be."""
+
+    services: Collection[Service]
+
+
+@dataclass(frozen=True, slots=True)
+class UserCaller:
+    """The user who makes a call, and the key pair of the caller token, as stored now."""
+
+    holder: Holder
+    _authorizer: Authorizer
+    _rule: Rule
+    _request: Message
+
+    def resource(self, **found: object) -> str:
+        """Returns the resource of the rpc; see `Resource.of_found`."""
+        return self._rule.resource.of_found(self._request, **found)
+
+    def require(self, resource: str) -> None:
+        """Refuses a caller who may not do the action of the rpc on a resource.
+
+        Raises:
+            TarnError: DENIED, ACCESS_DENIED.
+        """
+        self._authorizer.require(self.holder, self._rule, resource)
+
+
+class AuthGate:
+    """Checks the rules of auth's rpcs.
+
+    Args:
+        authorizer: finds users and their permissions.
+        callers: decides which services may ask.
+    """
+
+    def __init__(self, authorizer: Authorizer, callers: Callers) -> None:
+        self._authorizer = authorizer
+        self._callers = callers
+
+    def accepts(self, token: str) -> bool:  # noqa: ARG002 - auth keeps no grants
+        """No: each token is verified anew."""
+        return False
+
+    async def permit(self, rule: Rule, request: Message, call: Call) -> ServiceCaller | UserCaller:
+        """Returns the caller; one who may do the action of the rpc, unless the handler decides.
+
+        Raises:
+            TarnError: SERVICE_REQUIRED; UNAUTHENTICATED; DENIED, ACCESS_DENIED; INVALID for an invalid name.
+        """
+        if rule.scope is Scope.SERVICES:
+            return ServiceCaller(self._callers.require(call, rule))
+        holder = await self._authorizer.caller_of(call)
+        caller = UserCaller(holder, self._authorizer, rule, request)
+        if rule.scope is not Scope.HANDLER:
+            caller.require(caller.resource())
+        return caller
