@@ -37,17 +37,17 @@ from tarn.block.rangefile import (
     metarange_path,
     range_path,
 )
+from tarn.collection.block_names import BlockKind, paths_of
+from tarn.collection.marking import CollectionRun, Lake, mark
+from tarn.collection.progress import CollectionProgress
+from tarn.collection.references import RootBatch
+from tarn.collection.root_files import write_roots
 from tarn.config import load
 from tarn.core.entry import VERSION
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.metarange import Metarange
 from tarn.core.listing.run import HEAD
 from tarn.core.listing.run import Run as ListingRun
-from tarn.lifecycle.block_names import BlockKind, paths_of
-from tarn.lifecycle.marking import CollectionRun, Lake, mark
-from tarn.lifecycle.progress import CollectionProgress
-from tarn.lifecycle.references import RootBatch
-from tarn.lifecycle.root_files import write_roots
 from tarn.rpc.process.system import SystemClock
 from tarn_spark.collection.columns import listed_batch
 

@@ -26,14 +26,14 @@ from tarn.block.local import open_local
 from tarn.block.port import BlockKey, BlockStore
 from tarn.block.rangefile import encode_metarange, metarange_path
 from tarn.client.collections import CollectionClient
+from tarn.collection.expiry_preview import preview_expiry
+from tarn.collection.progress import CollectionProgress
 from tarn.core.clock import DAY_US
 from tarn.core.commit import Commit
 from tarn.core.ids import BranchId, CommitId, RangeId, RepositoryId
 from tarn.core.listing.metarange import Metarange, RangeInfo
 from tarn.core.retention import parse_retention
 from tarn.kv.embedded import open_embedded
-from tarn.lifecycle.expiry_preview import preview_expiry
-from tarn.lifecycle.progress import CollectionProgress
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble

@@ -27,13 +27,13 @@ from bench.gc import DAY_US, ListedRoots, addresses, commit
 from tarn.block.opening import BlockPlace
 from tarn.block.port import BlockStore
 from tarn.block.s3 import S3Settings, open_s3
+from tarn.collection.block_names import BlockKind, paths_of
+from tarn.collection.engine import Engine, InProcess
+from tarn.collection.marking import CollectionRun, Lake, mark
+from tarn.collection.outcomes import Outcome
+from tarn.collection.progress import CollectionProgress
+from tarn.collection.sweeping import SweepOptions
 from tarn.config import load
-from tarn.lifecycle.block_names import BlockKind, paths_of
-from tarn.lifecycle.engine import Engine, InProcess
-from tarn.lifecycle.marking import CollectionRun, Lake, mark
-from tarn.lifecycle.outcomes import Outcome
-from tarn.lifecycle.progress import CollectionProgress
-from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.process.system import SystemClock
 from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 

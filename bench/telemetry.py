@@ -29,10 +29,10 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from tarn.block.opening import open_blocks
-from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.config import load
+from tarn.gate.access import Access
 from tarn.kv.opening import open_kv
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.process.defects import new_loop

@@ -3,7 +3,7 @@ that joins a handler to the service (`docs/design/rpcs.md`).
 
 mypy refuses a handler that lacks an rpc, has another request or returns another response; a caller names no rpc by a
 string, and gets the response that the proto promises. What a handler gets beside its request follows from the rule of
-the rpc (`tarn.client.permits`).
+the rpc (`tarn.gate.permits`).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def lines_of(file: FileDescriptorProto) -> Iterator[str]:
     if permits := sorted(given - {"Call", _CALLER}):
         yield ""
         yield "if TYPE_CHECKING:"
-        yield f"    from tarn.client.permits import {', '.join(permits)}"
+        yield f"    from tarn.gate.permits import {', '.join(permits)}"
     yield ""
     yield f"__all__ = {names!r}".replace("'", '"')
     if own:

@@ -22,13 +22,13 @@ from tarn_cli.terminal import write_line
 from tarn_cli.ticking import ticking
 
 if TYPE_CHECKING:  # imported when a command runs
+    from tarn.collection.collector import Collector
+    from tarn.collection.engine import Engine
+    from tarn.collection.outcomes import Report
+    from tarn.collection.progress import CollectionProgress
+    from tarn.collection.quarantine import Manifest
+    from tarn.collection.rounds import Purged, Result, Round
     from tarn.config import Config
-    from tarn.lifecycle.collector import Collector
-    from tarn.lifecycle.engine import Engine
-    from tarn.lifecycle.outcomes import Report
-    from tarn.lifecycle.progress import CollectionProgress
-    from tarn.lifecycle.quarantine import Manifest
-    from tarn.lifecycle.rounds import Purged, Result, Round
     from tarn_cli.connection import Connection
 
 __all__ = [
@@ -121,10 +121,10 @@ def plan_of(
         UsageError: options that do not go together.
         CliError: USAGE, the configuration is invalid.
     """
-    from tarn.lifecycle.collector import Step
-    from tarn.lifecycle.limits import Limits
-    from tarn.lifecycle.rounds import Round
-    from tarn.lifecycle.sweeping import SweepOptions
+    from tarn.collection.collector import Step
+    from tarn.collection.limits import Limits
+    from tarn.collection.rounds import Round
+    from tarn.collection.sweeping import SweepOptions
     from tarn_cli.context import store_config
 
     dry_run, only, confirm = values["dry_run"], values["only"], values["confirm"]
@@ -169,7 +169,7 @@ def collect(
         TarnError: the first error; the other repositories were done.
         Exit: 130 after Ctrl-C, 143 after SIGTERM. The run has ended, or its lease ends within minutes.
     """
-    from tarn.lifecycle.rounds import collect as run_round
+    from tarn.collection.rounds import collect as run_round
 
     folder = temporary or Path(tempfile.gettempdir())
 
@@ -236,8 +236,8 @@ async def opened_collector(
     import random
 
     from tarn.block.opening import open_blocks
-    from tarn.lifecycle.collector import Collector
-    from tarn.lifecycle.progress import CollectionProgress
+    from tarn.collection.collector import Collector
+    from tarn.collection.progress import CollectionProgress
     from tarn.rpc.process.system import SystemClock, SystemIds
 
     clock, progress = SystemClock(), CollectionProgress()
@@ -262,7 +262,7 @@ async def opened_collector(
 
 def shown(result: Result) -> dict[str, object]:
     """What was done in a repository, as names and values."""
-    from tarn.lifecycle.rounds import Failed, Marked, NotDue, Purged, Swept
+    from tarn.collection.rounds import Failed, Marked, NotDue, Purged, Swept
 
     match result:
         case Marked():
@@ -319,7 +319,7 @@ def _purged(result: Purged) -> dict[str, object]:
 
 
 def _marked(manifest: Manifest) -> dict[str, object]:
-    from tarn.lifecycle.block_names import BlockKind
+    from tarn.collection.block_names import BlockKind
 
     shown: dict[str, object] = {"mark": manifest.run_id}
     for kind in BlockKind:
@@ -334,7 +334,7 @@ def _marked(manifest: Manifest) -> dict[str, object]:
 
 
 def _swept(report: Report) -> dict[str, object]:
-    from tarn.lifecycle.outcomes import Outcome
+    from tarn.collection.outcomes import Outcome
 
     shown: dict[str, object] = {"mark": report.mark_run_id}
     for outcome in Outcome:

@@ -14,10 +14,10 @@ from s3_stores import opened
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.block.rangefile import metarange_path
 from tarn.client.erasures import ErasureClient
+from tarn.collection.outcomes import Outcome
+from tarn.collection.progress import CollectionProgress
+from tarn.collection.purging import Purger
 from tarn.core.ids import physical_path
-from tarn.lifecycle.outcomes import Outcome
-from tarn.lifecycle.progress import CollectionProgress
-from tarn.lifecycle.purging import Purger
 from tarn.testing.clock import RestlessClock, SeededIds
 from tarn.testing.faults.http_fault_proxy import FaultProfile
 from tarn.testing.servers.s3_server import S3Server

@@ -20,8 +20,8 @@ from permits import permit_for
 from slowness import scaled
 
 from tarn.block.mem import MemBlockStore
-from tarn.client.permits import RepositoryPermit
 from tarn.core.errors import Kind, TarnError
+from tarn.gate.permits import RepositoryPermit
 from tarn.kv.cassandra import CassandraKv, CassandraLimits, CassandraSettings, open_cassandra
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.records import Repository
@@ -29,8 +29,9 @@ from tarn.rpc.process.system import SystemIds
 from tarn.testing.faults.tcp_proxy import Loss, TcpProxy
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.branches import BranchHandler, TagHandler
+from tarn_graveler.handlers.branches import BranchHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler
+from tarn_graveler.handlers.tags import TagHandler
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb

@@ -16,18 +16,18 @@ from tarn.block.rangefile import (
     metarange_path,
     range_path,
 )
+from tarn.collection.engine import Engine, InProcess
+from tarn.collection.kept_objects import KeptObjects
+from tarn.collection.limits import Limits
+from tarn.collection.marking import CollectionRun, Lake
+from tarn.collection.outcomes import Report
+from tarn.collection.progress import CollectionProgress
+from tarn.collection.quarantine import Manifest
+from tarn.collection.references import RootBatch
+from tarn.collection.sweeping import SweepOptions
 from tarn.core.entry import Entry, pack
 from tarn.core.ids import MetarangeId, physical_path
 from tarn.core.listing.metarange import Metarange
-from tarn.lifecycle.engine import Engine, InProcess
-from tarn.lifecycle.kept_objects import KeptObjects
-from tarn.lifecycle.limits import Limits
-from tarn.lifecycle.marking import CollectionRun, Lake
-from tarn.lifecycle.outcomes import Report
-from tarn.lifecycle.progress import CollectionProgress
-from tarn.lifecycle.quarantine import Manifest
-from tarn.lifecycle.references import RootBatch
-from tarn.lifecycle.sweeping import SweepOptions
 from tarn.testing.clock import RestlessClock, SeededIds
 from tarn.testing.listings import run_of
 
@@ -187,8 +187,8 @@ class CollectedLake:
         return await self.blocks.list_page(self.namespace, prefix, "", 10_000)
 
     async def quarantined(self, manifest: Manifest) -> Iterable[str]:
-        from tarn.lifecycle.block_names import BlockKind, paths_of
-        from tarn.lifecycle.quarantine import read_parts
+        from tarn.collection.block_names import BlockKind, paths_of
+        from tarn.collection.quarantine import read_parts
 
         found: list[str] = []
         for kind in BlockKind:

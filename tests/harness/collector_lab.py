@@ -13,15 +13,15 @@ from graveler_service import Service, running_service
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
 from tarn.client.collections import CollectionClient
+from tarn.collection.collector import Collector
+from tarn.collection.engine import Engine, InProcess
+from tarn.collection.limits import Limits
+from tarn.collection.progress import CollectionProgress
+from tarn.collection.sweeping import SweepOptions
 from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import TarnError
 from tarn.core.ids import physical_path
 from tarn.kv.port import Kv
-from tarn.lifecycle.collector import Collector
-from tarn.lifecycle.engine import Engine, InProcess
-from tarn.lifecycle.limits import Limits
-from tarn.lifecycle.progress import CollectionProgress
-from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.wire.call import Call
 from tarn.testing.clock import ManualClock, SeededIds
 

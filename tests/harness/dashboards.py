@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tarn.telemetry.table import TABLE, Kind
+from tarn.telemetry.metric_table import TABLE, Kind
 
 __all__ = ["alerts", "expressions", "metric_names", "panels"]
 

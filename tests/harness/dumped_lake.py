@@ -11,13 +11,13 @@ from typing import Any
 from graveler_service import Service
 from lake import Replicas
 
-from tarn.client.access import Access
 from tarn.client.collections import CollectionClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import CommitId
 from tarn.dump.files import DumpFile, DumpFolder
 from tarn.dump.transfer import Restored, Transfer
+from tarn.gate.access import Access
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import collection_service_pb2 as collection_pb

@@ -8,7 +8,7 @@ from typing import Any
 from collector_lab import Lab
 
 from tarn.client.erasures import ErasureClient
-from tarn.lifecycle.erasing import Eraser
+from tarn.collection.erasing import Eraser
 
 __all__ = ["erased", "eraser_of", "history", "over", "planned"]
 

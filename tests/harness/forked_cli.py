@@ -38,7 +38,7 @@ _IMPORTED = (
     "tarn_cli.connection",
     "tarn_cli.failures",
     "tarn_cli.objects",
-    "tarn.lifecycle.engine",
+    "tarn.collection.engine",
     "boto3.session",
 )
 """What is imported before the forks, beside all commands."""

@@ -9,7 +9,6 @@ import pytest
 from lake import Replicas, entry
 
 from tarn.block.mem import MemBlockStore
-from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.access.service import Service as ServiceName
@@ -17,6 +16,7 @@ from tarn.core.collection import LIMITS, CollectionLimits
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry import unpack
 from tarn.core.errors import Reason, TarnError
+from tarn.gate.access import Access
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Kv
 from tarn.rpc.client.inprocess import InProcessTransport

@@ -6,9 +6,9 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from tarn.client.permits import RepositoryPermit
 from tarn.core.access.policy import Grant, Statement, compile_policy
 from tarn.core.ids import UserId
+from tarn.gate.permits import RepositoryPermit
 from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule, rules_of
 from tarn.rpc.wire.call import Call

@@ -12,10 +12,10 @@ from graveler_service import Service, running_service
 
 from tarn.block.port import BlockKey, BlockStore
 from tarn.client.erasures import ErasureClient
+from tarn.collection.progress import CollectionProgress
+from tarn.collection.purging import PURGE_FOLDER, Purger, PurgeReport
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
-from tarn.lifecycle.progress import CollectionProgress
-from tarn.lifecycle.purging import PURGE_FOLDER, Purger, PurgeReport
 from tarn.testing.clock import ManualClock
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
 

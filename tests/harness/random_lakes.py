@@ -8,9 +8,9 @@ from collected_lake import DAY_US, CollectedLake
 
 from tarn.block.port import BlockKey
 from tarn.block.rangefile import decode_metarange, decode_range, metarange_path, range_path
+from tarn.collection.references import read_range
 from tarn.core.entry import Entry, unpack
 from tarn.core.ids import MetarangeId, RangeId, physical_path
-from tarn.lifecycle.references import read_range
 
 __all__ = ["live_of", "random_lake", "without_runs"]
 

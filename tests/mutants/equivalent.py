@@ -42,7 +42,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "tarn.kv.mem:MemKv._next_version: constant: 8 -> 9": (
         "versions are opaque; one byte more tells them apart as well"
     ),
-    "tarn_graveler.records.attempts:Attempts.judge: dropped assignment: self._pending = [] -> nothing": (
+    "tarn_graveler.records.settling:Attempts.judge: dropped assignment: self._pending = [] -> nothing": (
         "an attempt was applied, so the record has changed and none before it was found pending"
     ),
     "tarn_graveler.uploads.completion:_Staging._compare: dropped assignment: "

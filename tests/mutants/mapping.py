@@ -39,7 +39,7 @@ _TESTS: Final = (
     "tests/unit/backup",
     "tests/unit/cli/test_audited.py",
     "tests/unit/cli/test_backup.py",
-    "tests/unit/lifecycle/test_erasing.py",
+    "tests/unit/collection/test_erasing.py",
     "tests/contract/test_kv_mem.py",
     "tests/contract/test_kv_embedded.py",
     "tests/contract/test_kv_embedded_crash.py",

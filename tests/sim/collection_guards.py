@@ -14,14 +14,20 @@ from typing import Any
 import numpy as np
 import tests.sim.collectors
 
+import tarn.collection.sweeping
 import tarn.core.address_age
 import tarn.core.collection
-import tarn.lifecycle.sweeping
 import tarn_graveler.collection.roots
 import tarn_graveler.collection.staged_walk
 import tarn_graveler.guards.fences
 from tarn.block.assembling import ListingWriter
 from tarn.block.port import BlockKey, BlockNotFoundError, ReadBlocks
+from tarn.collection.block_names import BlockKind, Listed
+from tarn.collection.collector import Step
+from tarn.collection.deleting import Deleter
+from tarn.collection.graveler_run import GravelerRun
+from tarn.collection.progress import CollectionProgress
+from tarn.collection.references import References, RootBatch, Roots, collect_references
 from tarn.core.branch import Branch
 from tarn.core.collection import (
     Collection,
@@ -35,12 +41,6 @@ from tarn.core.collection import (
 )
 from tarn.core.ids import MetarangeId
 from tarn.kv.records import decode_branch
-from tarn.lifecycle.block_names import BlockKind, Listed
-from tarn.lifecycle.collector import Step
-from tarn.lifecycle.deleting import Deleter
-from tarn.lifecycle.graveler_run import GravelerRun
-from tarn.lifecycle.progress import CollectionProgress
-from tarn.lifecycle.references import References, RootBatch, Roots, collect_references
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn.testing.faults.modes import Mode
 from tarn_graveler.guards.address_age import AddressAge
@@ -122,7 +122,7 @@ async def _look_once(
     return await collect_references(_Nothing(), blocks, namespace, folder, progress)
 
 
-ONE_LOOK = Weakening(tarn.lifecycle.sweeping, "collect_references", _look_once)
+ONE_LOOK = Weakening(tarn.collection.sweeping, "collect_references", _look_once)
 """A sweep does not look at the roots for a second time."""
 
 

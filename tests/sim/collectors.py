@@ -20,13 +20,13 @@ from tests.sim.machine import Machine
 from tests.sim.transport import SimTransport
 
 from tarn.client.collections import CollectionClient
+from tarn.collection.collector import Collector, Step, next_step
+from tarn.collection.engine import InProcess
+from tarn.collection.limits import Limits
+from tarn.collection.outcomes import Outcome, Report
+from tarn.collection.progress import CollectionProgress
+from tarn.collection.sweeping import SweepOptions
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.lifecycle.collector import Collector, Step, next_step
-from tarn.lifecycle.engine import InProcess
-from tarn.lifecycle.limits import Limits
-from tarn.lifecycle.outcomes import Outcome, Report
-from tarn.lifecycle.progress import CollectionProgress
-from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import unavailable_error
 from tarn.testing.sim.swept_blocks import SweptBlockLink

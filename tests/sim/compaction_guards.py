@@ -9,11 +9,11 @@ import tarn_graveler.branch.handle
 import tarn_graveler.branch.head_moves
 import tarn_graveler.compaction.compacting
 from tarn.core.branch import (
-    AfterLostFinish,
+    AfterLostRace,
     Branch,
     Pin,
     Token,
-    after_lost_finish,
+    after_lost_race,
     finish_compaction,
     seal,
 )
@@ -34,9 +34,9 @@ def _without_compacted(record: Branch) -> Branch:
     return replace(record, compacted_metarange_id=None)
 
 
-def _reuse(built_from: Branch, current: Branch, pin: Pin | None) -> AfterLostFinish:
+def _reuse(built_from: Branch, current: Branch, pin: Pin | None) -> AfterLostRace:
     """Publishes its listing after any change."""
-    return AfterLostFinish.REUSE
+    return AfterLostRace.REUSE
 
 
 def _over_any(
@@ -84,22 +84,20 @@ async def _list_over_head(self: Committing, name: BranchName, record: Branch) ->
     return await _list(self, name, _without_compacted(record))
 
 
-def _taken(built_from: Branch, current: Branch, pin: Pin | None = None) -> AfterLostFinish:
+def _taken(built_from: Branch, current: Branch, pin: Pin | None = None) -> AfterLostRace:
     """Takes tokens that have left the record for committed as soon as there is another commit."""
-    after = after_lost_finish(built_from, current, pin)
+    after = after_lost_race(built_from, current, pin)
     is_gone = current.commit_id != built_from.commit_id and not (
         set(built_from.sealed) & set(current.sealed)
     )
     is_reset = current.reset_count != built_from.reset_count
-    return AfterLostFinish.TAKEN if is_gone and not is_reset else after
+    return AfterLostRace.TAKEN if is_gone and not is_reset else after
 
 
-def _on_any_compacted(
-    built_from: Branch, current: Branch, pin: Pin | None = None
-) -> AfterLostFinish:
+def _on_any_compacted(built_from: Branch, current: Branch, pin: Pin | None = None) -> AfterLostRace:
     """Compares the commits only, not the compacted listings, so that the last step clears one that it has not seen."""
     alike = replace(built_from, compacted_metarange_id=current.compacted_metarange_id)
-    return after_lost_finish(alike, current, pin)
+    return after_lost_race(alike, current, pin)
 
 
 def _seal_anew(branch: Branch, token: Token, op_id: bytes) -> Branch:
@@ -155,7 +153,7 @@ COMPACTION_GUARDS: Sequence[Guard] = (
         "I1 I3 I4 I5",
         "a compaction publishes its listing over any other record",
         (
-            Weakening(tarn_graveler.compaction.compacting, "after_lost_finish", _reuse),
+            Weakening(tarn_graveler.compaction.compacting, "after_lost_race", _reuse),
             Weakening(tarn_graveler.compaction.compacting, "finish_compaction", _over_any),
         ),
         runs=200,
@@ -189,7 +187,7 @@ COMPACTION_GUARDS: Sequence[Guard] = (
         "6",
         "I1 I3 I4",
         "a commit takes its tokens for committed although a compaction has folded them",
-        (Weakening(tarn_graveler.branch.committing, "after_lost_finish", _taken),),
+        (Weakening(tarn_graveler.branch.committing, "after_lost_race", _taken),),
         runs=200,
     ),
     Guard(
@@ -198,8 +196,8 @@ COMPACTION_GUARDS: Sequence[Guard] = (
         "I1 I3 I4",
         "a commit or merge that meets a compaction clears the listing of that compaction",
         (
-            Weakening(tarn_graveler.branch.committing, "after_lost_finish", _on_any_compacted),
-            Weakening(tarn_graveler.branch.head_moves, "after_lost_finish", _on_any_compacted),
+            Weakening(tarn_graveler.branch.committing, "after_lost_race", _on_any_compacted),
+            Weakening(tarn_graveler.branch.head_moves, "after_lost_race", _on_any_compacted),
         ),
         runs=200,
     ),

@@ -13,21 +13,21 @@ import pyarrow as pa
 
 import tarn.block.committed
 import tarn.block.replacements
-import tarn.lifecycle.erasing
+import tarn.collection.erasing
 import tarn_graveler.records.erased
 from tarn.block.applying import ChangeApplier
 from tarn.block.port import ReadBlocks
+from tarn.collection.erase_search import HistoryRoots, SearchResult, StagedBatch, find_matching
+from tarn.collection.erasing import Eraser
+from tarn.collection.progress import CollectionProgress
 from tarn.core.collection import CollectionLimits
 from tarn.core.listing.run import Ints, Run
-from tarn.lifecycle.erase_search import HistoryRoots, SearchResult, StagedBatch, find_matching
-from tarn.lifecycle.erasing import Eraser
-from tarn.lifecycle.progress import CollectionProgress
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn.testing.faults.modes import Mode
 
 __all__ = ["ERASE_GUARDS", "RARE_ERASE_GUARDS"]
 
-_ERASING = tarn.lifecycle.erasing
+_ERASING = tarn.collection.erasing
 
 
 async def _note_nothing(self: Eraser, *_: object) -> None:

@@ -13,8 +13,8 @@ from tests.sim.collectors import CollectorProcess
 from tests.sim.versioning import REPOSITORY
 
 from tarn.client.erasures import ErasureClient
+from tarn.collection.erasing import Eraser
 from tarn.core.errors import Reason, TarnError
-from tarn.lifecycle.erasing import Eraser
 from tarn.testing.sim.swept_blocks import SweptBlockLink
 
 if TYPE_CHECKING:

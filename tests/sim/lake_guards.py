@@ -27,11 +27,11 @@ import tarn_graveler.branch.conditional
 import tarn_graveler.branch.staging
 from tarn.aio.batcher import Batcher
 from tarn.core.branch import (
-    AfterLostFinish,
+    AfterLostRace,
     Branch,
     Pin,
     Token,
-    finish_commit,
+    publish_commit,
     seal,
 )
 from tarn.core.entry import is_tombstone
@@ -46,8 +46,8 @@ from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
 from tarn_graveler.branch.staging import Staging
 from tarn_graveler.branch.uncommitted import UncommittedChanges
-from tarn_graveler.records.attempts import Attempts
 from tarn_graveler.records.branches import BranchChange, Branches, BranchName, BranchVersion
+from tarn_graveler.records.settling import Attempts
 
 __all__ = ["GUARDS", "RARE_LAKE_GUARDS"]
 
@@ -187,16 +187,16 @@ def _is_commit(before: Branch, after: Branch) -> bool:
     return after.commit_id != before.commit_id
 
 
-def _overlap(built_from: Branch, current: Branch, pin: Pin | None = None) -> AfterLostFinish:
+def _overlap(built_from: Branch, current: Branch, pin: Pin | None = None) -> AfterLostRace:
     """Applies the "overlapping sealed tokens" rule of the KV proposal (docs/design/departures.md)."""
     if set(built_from.sealed) & set(current.sealed):
-        return AfterLostFinish.REUSE
-    return AfterLostFinish.TAKEN
+        return AfterLostRace.REUSE
+    return AfterLostRace.TAKEN
 
 
 def _finish_overlap(built_from: Branch, current: Branch, commit_id: Any, op_id: bytes) -> Branch:
     kept = tuple(token for token in current.sealed if token not in built_from.sealed)
-    after = finish_commit(built_from, built_from, commit_id, op_id)
+    after = publish_commit(built_from, built_from, commit_id, op_id)
     return replace(after, staging=current.staging, sealed=kept)
 
 
@@ -371,8 +371,8 @@ GUARDS: Sequence[Guard] = (
         "I1 I3 I4",
         "a failed last step is repeated if any sealed token is left (the KV proposal)",
         (
-            Weakening(tarn_graveler.branch.committing, "after_lost_finish", _overlap),
-            Weakening(tarn_graveler.branch.committing, "finish_commit", _finish_overlap),
+            Weakening(tarn_graveler.branch.committing, "after_lost_race", _overlap),
+            Weakening(tarn_graveler.branch.committing, "publish_commit", _finish_overlap),
             Weakening(tarn_graveler.branch.committing, "forget_sealed", _forget_overlap),
         ),
         runs=150,

@@ -11,8 +11,8 @@ from tarn.core.head_change import Cause
 from tarn.core.reflog import note_head_change
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import encode_branch
-from tarn_graveler.records.attempts import Attempts
 from tarn_graveler.records.branches import BranchChange, Branches, BranchName, BranchVersion
+from tarn_graveler.records.settling import Attempts
 
 __all__ = ["overwriting"]
 

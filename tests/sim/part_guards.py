@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import tarn.block.committed
 import tarn_graveler.compaction.part_resets
-from tarn.core.branch import AfterLostFinish, Branch, Pin, Token, reset_part
+from tarn.core.branch import AfterLostRace, Branch, Pin, Token, reset_part
 from tarn.core.listing.spans import PathSpan
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.building import BuildOrder
@@ -40,9 +40,9 @@ async def _fold_nothing(
     return await _remaining(self, name, replace(record, sealed=()), span)
 
 
-def _reuse(built_from: Branch, current: Branch, pin: Pin | None) -> AfterLostFinish:
+def _reuse(built_from: Branch, current: Branch, pin: Pin | None) -> AfterLostRace:
     """Uses its result again after any change."""
-    return AfterLostFinish.REUSE
+    return AfterLostRace.REUSE
 
 
 def _over_any(
@@ -84,7 +84,7 @@ PART_GUARDS: Sequence[Guard] = (
         "I1 I3 I4 I5",
         "a reset of a part uses its result over any other record",
         (
-            Weakening(tarn_graveler.compaction.part_resets, "after_lost_finish", _reuse),
+            Weakening(tarn_graveler.compaction.part_resets, "after_lost_race", _reuse),
             Weakening(tarn_graveler.compaction.part_resets, "reset_part", _over_any),
         ),
         runs=300,

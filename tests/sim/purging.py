@@ -20,11 +20,11 @@ from tests.sim.workload import Client
 
 from tarn.block.port import BlockKey
 from tarn.client.erasures import ErasureClient
+from tarn.collection.progress import CollectionProgress
+from tarn.collection.purging import PURGE_FOLDER, Purger, is_due
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.namespace_records import Namespace, decode_namespace
-from tarn.lifecycle.progress import CollectionProgress
-from tarn.lifecycle.purging import PURGE_FOLDER, Purger, is_due
 from tarn.rpc.wire.call import Call
 from tarn.testing.sim.kv_sqlite import SimSqlite
 from tarn.testing.sim.swept_blocks import SweptBlockLink

@@ -42,7 +42,7 @@ _PAUSES = (
     "tests/unit/graveler/test_collection_pauses.py::test_an_operation_that_pauses_while_a_sweep_reads"
     "_the_roots_publishes_no_deleted_range"
 )
-_COLLECTING = "tests/unit/lifecycle/test_collecting.py"
+_COLLECTING = "tests/unit/collection/test_collecting.py"
 
 DETECTED_BY: Mapping[str, str] = {
     "build-renews": f"{_FENCES}::test_ranges_that_were_found_again_are_young_for_the_sweep",
@@ -74,7 +74,7 @@ DETECTED_BY: Mapping[str, str] = {
     "refs-are-roots": f"{_EXPIRED}::test_refs_and_reflogs_are_roots_whatever_rows_say",
     "only-published-expire": "tests/unit/core/test_expiry_plan.py"
     "::test_detached_commits_expire_only_if_they_were_published",
-    "erase-old-only": "tests/unit/lifecycle/test_erasing.py"
+    "erase-old-only": "tests/unit/collection/test_erasing.py"
     "::test_objects_go_out_of_all_history_and_the_rest_stays",
     "change-holds": "tests/unit/graveler/test_settled_later_record.py"
     "::test_a_compacted_listing_has_its_pin_when_it_is_judged[compaction]",

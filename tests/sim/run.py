@@ -23,15 +23,15 @@ from tests.sim.workload import Client
 from tests.sim.world import SALT, Replica, World
 
 import tarn.aio.deadlines
+import tarn.collection.canary
+import tarn.collection.deleting
+import tarn.collection.graveler_run
+import tarn.collection.marking
+import tarn.collection.references
+import tarn.collection.spill
+import tarn.collection.sweeping
 import tarn.core.expiry_plan
 import tarn.kv.keys
-import tarn.lifecycle.canary
-import tarn.lifecycle.deleting
-import tarn.lifecycle.graveler_run
-import tarn.lifecycle.marking
-import tarn.lifecycle.references
-import tarn.lifecycle.spill
-import tarn.lifecycle.sweeping
 import tarn.rpc.server.inflight
 import tarn_gateway.operations.completing
 import tarn_graveler.compaction.compacting
@@ -65,11 +65,11 @@ _COMPACTORS = 2
 _LINKERS = 2
 _PARTITIONS = 1
 _PARTITIONED = (
-    tarn.lifecycle.canary,
-    tarn.lifecycle.marking,
-    tarn.lifecycle.references,
-    tarn.lifecycle.spill,
-    tarn.lifecycle.sweeping,
+    tarn.collection.canary,
+    tarn.collection.marking,
+    tarn.collection.references,
+    tarn.collection.spill,
+    tarn.collection.sweeping,
 )
 """Who knows the number of files of a join. A run has some hundred blocks, and joins them often."""
 _COMPACTION_EXPIRES_US = 500_000
@@ -179,10 +179,10 @@ async def _no_row(_: object) -> bool:
 
 def _of_collections(plan: Collecting) -> list[tuple[object, str, object]]:
     return [
-        (tarn.lifecycle.graveler_run, "_RENEW_SHARE", 0.25),
-        (tarn.lifecycle.deleting, "_SEND_S", plan.sending_seconds),
-        (tarn.lifecycle.deleting, "_METADATA_DELETE_S", plan.valid_seconds / 2),
-        (tarn.lifecycle.sweeping, "BATCH_IDS_MAX", min(plan.batch_blocks, BATCH_IDS_MAX)),
+        (tarn.collection.graveler_run, "_RENEW_SHARE", 0.25),
+        (tarn.collection.deleting, "_SEND_S", plan.sending_seconds),
+        (tarn.collection.deleting, "_METADATA_DELETE_S", plan.valid_seconds / 2),
+        (tarn.collection.sweeping, "BATCH_IDS_MAX", min(plan.batch_blocks, BATCH_IDS_MAX)),
         *((module, "PARTITIONS", _PARTITIONS) for module in _PARTITIONED),
         (tarn_graveler.guards.fences, "_WAIT_SECONDS", plan.batch_seconds / 8),
         (tarn_graveler.handlers.collections, "_ROWS_DEFAULT", plan.page_rows),

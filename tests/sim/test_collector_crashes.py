@@ -21,8 +21,8 @@ from tests.sim.run import scaled
 from tests.sim.workload import Client
 from tests.sim.world import World
 
+from tarn.collection.collector import Step
 from tarn.core.errors import TarnError
-from tarn.lifecycle.collector import Step
 from tarn.testing.sim.loop import SimLoop, simulate
 
 pytestmark = pytest.mark.timeout(600)

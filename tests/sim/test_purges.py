@@ -12,10 +12,10 @@ from tests.sim.purging import DELETED, RESTORED, play
 from tests.sim.run import scaled
 from tests.sim.world import World
 
-import tarn.lifecycle.purging
+import tarn.collection.purging
 import tarn_graveler.records.repositories
+from tarn.collection.purging import Purger
 from tarn.kv.namespace_records import Namespace, decode_namespace
-from tarn.lifecycle.purging import Purger
 from tarn.testing.faults.guards import Guard, Weakening, switched_off
 from tarn.testing.sim.loop import SimLoop, simulate
 from tarn_graveler.records.purges import Purges
@@ -45,7 +45,7 @@ def _run(seed: int) -> World:
 
     with (
         scaled(plan),
-        mock.patch.object(tarn.lifecycle.purging, "_CONFIRM_S", _CONFIRM_SECONDS),
+        mock.patch.object(tarn.collection.purging, "_CONFIRM_S", _CONFIRM_SECONDS),
     ):
         simulate(main, seed=seed)
     return worlds[0]

@@ -16,11 +16,11 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from tests.sim.lost import LostError
 
-from tarn.client.access import Access
 from tarn.core.access.policy import Grant, Policy, Statement
 from tarn.core.access.service import Service
 from tarn.core.errors import TarnError
 from tarn.core.ids import UserId
+from tarn.gate.access import Access
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.client.peer import Peer
 from tarn.rpc.rules import rules_of

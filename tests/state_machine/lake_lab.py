@@ -12,11 +12,11 @@ from cassandra_lake import ShiftedClock
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
-from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.collection import LIMITS
 from tarn.core.listing.breaks import BreakRule
+from tarn.gate.access import Access
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Kv
 from tarn.rpc.client.inprocess import InProcessTransport

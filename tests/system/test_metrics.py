@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from dashboards import expressions, metric_names
 from running_tarn import RunningTarn
 
-from tarn.telemetry.table import TABLE, Kind
+from tarn.telemetry.metric_table import TABLE, Kind
 
 pytestmark = pytest.mark.every_form
 

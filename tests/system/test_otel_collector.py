@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from running_tarn import running_tarn
 
-from tarn.telemetry.table import LATENCY_SECONDS
+from tarn.telemetry.metric_table import LATENCY_SECONDS
 
 CACHE = Path(os.environ.get("TARN_CACHE") or Path.home() / ".cache" / "tarn")
 COLLECTOR = CACHE / "otelcol" / "otelcol"

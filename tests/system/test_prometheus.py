@@ -24,7 +24,7 @@ import pytest
 from dashboards import FOLDER, metric_names, panels
 from running_tarn import RunningTarn
 
-from tarn.telemetry.table import TABLE, Kind
+from tarn.telemetry.metric_table import TABLE, Kind
 
 CACHE = Path(os.environ.get("TARN_CACHE") or Path.home() / ".cache" / "tarn")
 PROMETHEUS = shutil.which("prometheus") or shutil.which(

@@ -23,14 +23,14 @@ from spark_lakes import local_lake, local_place, spark_session
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.rangefile import metarange_path
+from tarn.collection.block_names import BlockKind, paths_of
+from tarn.collection.engine import Engine, InProcess
+from tarn.collection.outcomes import Outcome
+from tarn.collection.progress import CollectionProgress
+from tarn.collection.quarantine import Manifest, read_manifest, read_parts
+from tarn.collection.root_files import RootParts, write_roots
+from tarn.collection.sweeping import SweepOptions
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.lifecycle.block_names import BlockKind, paths_of
-from tarn.lifecycle.engine import Engine, InProcess
-from tarn.lifecycle.outcomes import Outcome
-from tarn.lifecycle.progress import CollectionProgress
-from tarn.lifecycle.quarantine import Manifest, read_manifest, read_parts
-from tarn.lifecycle.root_files import RootParts, write_roots
-from tarn.lifecycle.sweeping import SweepOptions
 from tarn.testing.clock import ManualClock
 from tarn_spark.collection import frames
 from tarn_spark.collection.actions import SparkActions

@@ -24,10 +24,10 @@ from tarn_cli.session import Group, Session, pass_session
 from tarn_cli.terminal import prompt
 
 if TYPE_CHECKING:  # imported when a command runs
+    from tarn.collection.erasing import Eraser, Erasure
+    from tarn.collection.erasure_files import ErasurePlan
+    from tarn.collection.quarantine import Tally
     from tarn.config import Config
-    from tarn.lifecycle.erasing import Eraser, Erasure
-    from tarn.lifecycle.erasure_files import ErasurePlan
-    from tarn.lifecycle.quarantine import Tally
     from tarn_cli.connection import Connection
 
 __all__ = ["erase"]
@@ -135,7 +135,7 @@ def run(
     found = _done(session, config, lambda each: each.run(name, plan_id))
     session.output.one(_shown_erasure(found))
     if found.certificate is not None and output_file is not None:
-        from tarn.lifecycle.erasure_files import certificate_json
+        from tarn.collection.erasure_files import certificate_json
 
         output_file.write_text(certificate_json(found.certificate), encoding="utf-8")
         session.output.remark(f"wrote {output_file}")
@@ -188,8 +188,8 @@ def _done(session: Session, config: Config, work: Callable[[Eraser], Awaitable[T
     """Does something with an eraser, shows the progress, and lets a signal end it."""
 
     async def connected(tarn: Connection) -> T:
-        from tarn.lifecycle.engine import InProcess
-        from tarn.lifecycle.erasing import Eraser
+        from tarn.collection.engine import InProcess
+        from tarn.collection.erasing import Eraser
 
         user = (await tarn.auth.get_caller(tarn.call())).user.user_id
         with tempfile.TemporaryDirectory(prefix="tarn-erase-") as folder:

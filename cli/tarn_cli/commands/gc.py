@@ -22,10 +22,10 @@ from tarn_cli.output import shown_size, shown_time
 from tarn_cli.session import Group, Session, pass_session
 
 if TYPE_CHECKING:  # imported when a command runs
+    from tarn.collection.engine import Engine
+    from tarn.collection.quarantine import Tally
+    from tarn.collection.run_summary import RunSummary
     from tarn.config import Config
-    from tarn.lifecycle.engine import Engine
-    from tarn.lifecycle.quarantine import Tally
-    from tarn.lifecycle.run_summary import RunSummary
     from tarn_cli.connection import Connection
     from tarn_proto.graveler.v1 import collection_service_pb2 as pb
     from tarn_proto.graveler.v1.erasure_service_pb2 import DoomedNamespace
@@ -113,7 +113,7 @@ def run(
         with _spark_engine(plan.config, master, settings) as engine:
             collect(session, plan, engine, temporary)
         return
-    from tarn.lifecycle.engine import InProcess
+    from tarn.collection.engine import InProcess
 
     collect(session, plan, InProcess(), temporary)
 
@@ -250,7 +250,7 @@ def report(
     Example:
       tarn gc report lake --html gc.html
     """
-    from tarn.lifecycle.report_page import render
+    from tarn.collection.report_page import render
 
     config = read_config(config_file, session.environment, data_dir)
     name = parse_repository(repository)
@@ -263,7 +263,7 @@ def report(
 
 async def _summary(tarn: Connection, config: Config, name: str, run_id: str) -> RunSummary:
     from tarn.block.opening import open_blocks_to_read
-    from tarn.lifecycle.run_summary import summarize
+    from tarn.collection.run_summary import summarize
     from tarn.rpc.process.system import SystemClock
 
     record = await tarn.collections.get(tarn.call(), name)
@@ -275,8 +275,8 @@ async def _summary(tarn: Connection, config: Config, name: str, run_id: str) -> 
 
 
 def _reported(summary: RunSummary, price: float) -> dict[str, object]:
-    from tarn.lifecycle.outcomes import Outcome
-    from tarn.lifecycle.report_page import cost_of
+    from tarn.collection.outcomes import Outcome
+    from tarn.collection.report_page import cost_of
 
     def shown(tally: Tally) -> str:
         return f"{tally.count} ({shown_size(tally.size_bytes)})"

@@ -12,7 +12,7 @@ from tarn_cli.options import not_empty
 from tarn_cli.session import Group, Session, pass_session
 
 if TYPE_CHECKING:  # imported when a command runs
-    from tarn.lifecycle.expiry_preview import ExpiryPreview
+    from tarn.collection.expiry_preview import ExpiryPreview
     from tarn_cli.connection import Connection
 
 __all__ = ["retention"]
@@ -117,10 +117,10 @@ def preview(
     upper bounds: an object that a commit loses may be in another one that keeps it.
     """
     from tarn.block.opening import open_blocks
+    from tarn.collection.expiry_preview import preview_expiry
+    from tarn.collection.progress import CollectionProgress
     from tarn.core.moments import iso_time
     from tarn.core.retention import parse_retention
-    from tarn.lifecycle.expiry_preview import preview_expiry
-    from tarn.lifecycle.progress import CollectionProgress
     from tarn.rpc.process.system import SystemClock
     from tarn_cli.context import store_config
 

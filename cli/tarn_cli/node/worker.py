@@ -13,11 +13,11 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from tarn.block.opening import open_blocks
-from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.config import Config
 from tarn.core.access.service import Service
+from tarn.gate.access import Access
 from tarn.kv.opening import open_kv
 from tarn.kv.replicas import replica_of
 from tarn.rpc.client.inprocess import InProcessTransport

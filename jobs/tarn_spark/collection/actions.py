@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 from pyspark.sql import SparkSession
 
+from tarn.collection.progress import CollectionProgress
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.lifecycle.progress import CollectionProgress
 from tarn_spark.collection.executor import error_in
 
 __all__ = ["SparkActions"]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tarn.lifecycle.block_names import BlockKind, Bytes, Listed
+from tarn.collection.block_names import BlockKind, Bytes, Listed
 
 __all__ = [
     "KEYS",

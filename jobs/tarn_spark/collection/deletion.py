@@ -15,14 +15,14 @@ from typing import Any, Final
 import numpy as np
 
 from tarn.block.port import BlockStore
+from tarn.collection.block_names import BlockKind, Listed
+from tarn.collection.deleting import Deleter, Lease
+from tarn.collection.outcomes import OutcomeLog
+from tarn.collection.progress import CollectionProgress
+from tarn.collection.quarantine import Tally
+from tarn.collection.sweeping import SweepOptions
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.lifecycle.block_names import BlockKind, Listed
-from tarn.lifecycle.deleting import Deleter, Lease
-from tarn.lifecycle.outcomes import OutcomeLog
-from tarn.lifecycle.progress import CollectionProgress
-from tarn.lifecycle.quarantine import Tally
-from tarn.lifecycle.sweeping import SweepOptions
 from tarn.rpc.process.system import SystemClock
 from tarn_spark.collection.actions import SparkActions
 from tarn_spark.collection.executor import StorePlace, call_with_store

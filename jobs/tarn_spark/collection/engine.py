@@ -1,4 +1,4 @@
-"""Mark and sweep with Spark: the same plan, the same files and the same guards as without (`tarn.lifecycle`).
+"""Mark and sweep with Spark: the same plan, the same files and the same guards as without (`tarn.collection`).
 
 The order is a guard: first all roots, which the driver reads and writes as files; then the listing.
 """
@@ -16,20 +16,20 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from tarn.collection.block_names import BlockKind, Listed, listed_of, paths_of
+from tarn.collection.canary import Sample, share_of, taken
+from tarn.collection.deleting import Deleter, Lease
+from tarn.collection.limits import check_limits
+from tarn.collection.marking import CollectionRun, Lake
+from tarn.collection.outcomes import Outcome, OutcomeLog, Report, outcome_files, read_report
+from tarn.collection.progress import CollectionProgress
+from tarn.collection.quarantine import PART_ROWS, Manifest, Part, write_manifest
+from tarn.collection.references import Roots
+from tarn.collection.root_files import RootParts, delete_roots, write_roots
+from tarn.collection.sweeping import SweepOptions, swept_report
 from tarn.core.clock import Clock
 from tarn.core.collection import BATCH_IDS_MAX
 from tarn.core.errors import TarnError
-from tarn.lifecycle.block_names import BlockKind, Listed, listed_of, paths_of
-from tarn.lifecycle.canary import Sample, share_of, taken
-from tarn.lifecycle.deleting import Deleter, Lease
-from tarn.lifecycle.limits import check_limits
-from tarn.lifecycle.marking import CollectionRun, Lake
-from tarn.lifecycle.outcomes import Outcome, OutcomeLog, Report, outcome_files, read_report
-from tarn.lifecycle.progress import CollectionProgress
-from tarn.lifecycle.quarantine import PART_ROWS, Manifest, Part, write_manifest
-from tarn.lifecycle.references import Roots
-from tarn.lifecycle.root_files import RootParts, delete_roots, write_roots
-from tarn.lifecycle.sweeping import SweepOptions, swept_report
 from tarn.rpc.process.system import SystemClock
 from tarn_spark.collection.actions import SparkActions
 from tarn_spark.collection.columns import KEYS, ascending, by_kind, kind_number
@@ -56,7 +56,7 @@ _SAMPLE_MORE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
-    """Implements `tarn.lifecycle.engine.Engine`.
+    """Implements `tarn.collection.engine.Engine`.
 
     Attributes:
         spark: runs the jobs; its settings stay as they are.
@@ -77,7 +77,7 @@ class SparkEngine:
         *,
         dry_run: bool = False,
     ) -> Manifest:
-        """See `tarn.lifecycle.marking.mark`. A dry run writes the roots to the block store, and deletes them again."""
+        """See `tarn.collection.marking.mark`. A dry run writes the roots to the block store, and deletes them again."""
         async with self._work(lake, run, roots, progress) as work:
             references, counts, abandoned = await work.frames.references(work.roots, roots)
             listed, tallies = await work.frames.listed(await _slices_of(lake))
@@ -112,7 +112,7 @@ class SparkEngine:
         rng: random.Random,
         options: SweepOptions,
     ) -> Report:
-        """See `tarn.lifecycle.sweeping.sweep`."""
+        """See `tarn.collection.sweeping.sweep`."""
         ended = await read_report(lake.blocks, lake.namespace, manifest.run_id)
         if ended is not None:  # the sweep ended, and only its last answer was lost
             return ended

@@ -12,13 +12,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tarn.block.rangefile import metarange_path, range_path
+from tarn.collection.block_names import BlockKind
+from tarn.collection.quarantine import PART_ROWS, Part, Tally
+from tarn.collection.references import EMPTY_KEY, MissingFiles, Roots
+from tarn.collection.root_files import RootParts
 from tarn.core.collection import LISTING_IDS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId, RangeId
-from tarn.lifecycle.block_names import BlockKind
-from tarn.lifecycle.quarantine import PART_ROWS, Part, Tally
-from tarn.lifecycle.references import EMPTY_KEY, MissingFiles, Roots
-from tarn.lifecycle.root_files import RootParts
 from tarn_spark.collection.actions import SparkActions
 from tarn_spark.collection.columns import KEYS, KINDS, LISTED, MISSING, kind_number
 from tarn_spark.collection.executor import BatchWork, StorePlace, arrow_task

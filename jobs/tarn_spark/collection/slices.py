@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from tarn.lifecycle.block_names import BlockKind
+from tarn.collection.block_names import BlockKind
 
 __all__ = ["Slice", "data_slices", "metadata_slices"]
 

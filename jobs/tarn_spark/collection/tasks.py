@@ -17,12 +17,12 @@ import pyarrow as pa
 from tarn.aio.parallel import for_each
 from tarn.block.keys import LIST_LIMIT_MAX
 from tarn.block.port import BlockStore
+from tarn.collection.block_names import BlockKind, Bytes, listed_of
+from tarn.collection.outcomes import Outcome, OutcomeLog, read_outcomes
+from tarn.collection.quarantine import Part, QuarantineWriter, read_part
+from tarn.collection.references import find_addresses, find_ranges
+from tarn.collection.root_files import read_root_part
 from tarn.core.ids import MetarangeId, RangeId
-from tarn.lifecycle.block_names import BlockKind, Bytes, listed_of
-from tarn.lifecycle.outcomes import Outcome, OutcomeLog, read_outcomes
-from tarn.lifecycle.quarantine import Part, QuarantineWriter, read_part
-from tarn.lifecycle.references import find_addresses, find_ranges
-from tarn.lifecycle.root_files import read_root_part
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_spark.collection.columns import (
     ascending,
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 PARTS: Final = "path string, kind string, count bigint, size_bytes bigint, sha256 string"
-"""Rows that are `tarn.lifecycle.quarantine.Part`."""
+"""Rows that are `tarn.collection.quarantine.Part`."""
 LACKS: Final = "listing binary, lacks binary"
 """Keys of metaranges, each with that of a range which it names and which is missing."""
 SLICES: Final = "kind string, prefix string, after string"

@@ -1,7 +1,7 @@
 """Metrics of a block store: how long each operation takes, how often it fails, and how many bytes it moves.
 
 `open_blocks` wraps every driver in `MeteredBlocks`. It has the metrics `block.duration`, `block.failed`,
-`block.in_flight`, `block.read` and `block.written` (`tarn.telemetry.table`). Of a streamed read, each chunk is a
+`block.in_flight`, `block.read` and `block.written` (`tarn.telemetry.metric_table`). Of a streamed read, each chunk is a
 call. Of a streamed write, each piece is a call `write`, and its end is a call `finish`.
 """
 

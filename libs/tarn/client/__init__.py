@@ -2,7 +2,7 @@
 
 `AsyncClient` and `Client` are for users: they log in, repeat what may be repeated, and return plain values.
 `tarn.client.errors` has their exceptions. The gateway and the other services use the clients that these two are
-made of: `tarn.client.graveler`, `tarn.client.auth` and `tarn.client.access`.
+made of: `tarn.client.graveler`, `tarn.client.auth` and `tarn.gate.access`.
 
 The names below are imported when they are first used, because gRPC takes a third of a second to import and
 `tarn --help` does without.

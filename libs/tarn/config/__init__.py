@@ -13,7 +13,7 @@ of services and the command line use this package.
 from __future__ import annotations
 
 from tarn.config.errors import ConfigError
-from tarn.config.keys import KEYS, Key, describe
+from tarn.config.key_table import KEYS, Key, describe
 from tarn.config.loading import load, variables_of
 from tarn.config.secret_changes import (
     SecretChanges,

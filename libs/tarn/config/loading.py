@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from tarn.config.errors import ConfigError
-from tarn.config.keys import KEYS, Key, build
+from tarn.config.key_table import KEYS, Key, build
 from tarn.config.sections import Config
 from tarn.config.setting import FromFile
 from tarn.config.values import Secret, described, parse_value, suffix_of

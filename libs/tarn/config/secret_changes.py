@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
-from tarn.config.keys import KEYS
+from tarn.config.key_table import KEYS
 from tarn.config.loading import load, value_of, variables_of
 from tarn.config.sections import Blockstore, Config
 from tarn.config.setting import FromFile

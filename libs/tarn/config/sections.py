@@ -1,7 +1,7 @@
 """The table of every setting: one frozen class for each section, one field for each key.
 
 A key's name, type, default and documentation are defined only here; loading, errors, `tarn config
-reference` and `docs/operate/configuration.md` derive from them (`tarn.config.keys`). A field has the name of
+reference` and `docs/operate/configuration.md` derive from them (`tarn.config.key_table`). A field has the name of
 the last part of its key, followed by the unit of durations (`_ms`) and sizes (`_bytes`). The order of the
 fields is the order of the page.
 

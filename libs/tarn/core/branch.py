@@ -17,17 +17,17 @@ from tarn.core.head_change import HeadChange
 from tarn.core.ids import CommitId, MetarangeId, TokenId
 
 __all__ = [
-    "AfterLostFinish",
+    "AfterLostRace",
     "Branch",
     "Pin",
     "Settled",
     "Token",
     "TokenKind",
-    "after_lost_finish",
+    "after_lost_race",
     "begin_compaction",
     "discard_changes",
     "end_compaction",
-    "finish_commit",
+    "publish_commit",
     "finish_compaction",
     "forget_sealed",
     "move_head",
@@ -174,10 +174,12 @@ def seal(branch: Branch, token: Token, op_id: bytes) -> Branch:
     return _checked(after)
 
 
-def finish_commit(built_from: Branch, current: Branch, commit_id: CommitId, op_id: bytes) -> Branch:
+def publish_commit(
+    built_from: Branch, current: Branch, commit_id: CommitId, op_id: bytes
+) -> Branch:
     """The record after a commit of all of `built_from`'s sealed tokens.
 
-    `current` equals `built_from`, or differs from it only by newer seals (`after_lost_finish`).
+    `current` equals `built_from`, or differs from it only by newer seals (`after_lost_race`).
     """
     kept = _newer(built_from, current)
     return replace(
@@ -208,7 +210,7 @@ def move_head(
 
     Args:
         built_from: the record whose sealed tokens were found to change nothing; these are removed.
-        current: equals `built_from`, or differs from it only by newer seals (`after_lost_finish`).
+        current: equals `built_from`, or differs from it only by newer seals (`after_lost_race`).
         commit_id: the new head.
         token: a new one for each attempt.
         op_id: also new for each attempt.
@@ -266,7 +268,7 @@ def reset_part(
 
     Args:
         built_from: the record whose sealed tokens were folded; these are removed.
-        current: equals `built_from`, or differs from it only by newer seals (`after_lost_finish`).
+        current: equals `built_from`, or differs from it only by newer seals (`after_lost_race`).
         compacted: the listing of all that remains uncommitted of `built_from`, over its commit, pinned in `current`;
             None if nothing remains.
         token: a new one for each attempt.
@@ -354,7 +356,7 @@ def finish_compaction(
 
     Args:
         built_from: the record whose sealed tokens were folded; these are removed.
-        current: equals `built_from`, or differs from it only by newer seals (`after_lost_finish`).
+        current: equals `built_from`, or differs from it only by newer seals (`after_lost_race`).
         compacted: the listing of those tokens over their base, pinned in `current`; None if it is the commit's.
         op_id: a new one for each attempt.
         now_us: the time of the caller.
@@ -399,7 +401,7 @@ def touch(branch: Branch, op_id: bytes) -> Branch:
     return replace(branch, recent_op_ids=_remember(branch, op_id))
 
 
-class AfterLostFinish(enum.Enum):
+class AfterLostRace(enum.Enum):
     """The next step of a commit whose final compare-and-set has found another record."""
 
     REUSE = "reuse"
@@ -413,9 +415,7 @@ class AfterLostFinish(enum.Enum):
     need contain their rows."""
 
 
-def after_lost_finish(
-    built_from: Branch, current: Branch, pin: Pin | None = None
-) -> AfterLostFinish:
+def after_lost_race(built_from: Branch, current: Branch, pin: Pin | None = None) -> AfterLostRace:
     """Decides by comparing the record that a commit was built from with the current record.
 
     A compacted listing is reused only while its pin is in the record: an unpinned one may be deleted.
@@ -438,14 +438,14 @@ def after_lost_finish(
         # The rows of ours that a reset left are still to be committed: those that the reset of a part has folded, and
         # those of tokens that were sealed after the ones that it took.
         is_left = current.compacted_metarange_id is not None or set(ours) & set(current.sealed)
-        return AfterLostFinish.RECOMPUTE if is_left else AfterLostFinish.RESET
+        return AfterLostRace.RECOMPUTE if is_left else AfterLostRace.RESET
     if same_base and tail == ours and (pin is None or pin in current.pins):
-        return AfterLostFinish.REUSE
+        return AfterLostRace.REUSE
     is_gone = current.commit_id != built_from.commit_id and not set(ours) & set(current.sealed)
     # Over a newer commit, a compaction may have folded our tokens: then no commit holds their rows yet.
     if is_gone and current.compacted_metarange_id is None:
-        return AfterLostFinish.TAKEN
-    return AfterLostFinish.RECOMPUTE
+        return AfterLostRace.TAKEN
+    return AfterLostRace.RECOMPUTE
 
 
 def removed_tokens(before: Branch, after: Branch) -> tuple[Token, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
+from tarn.collection.purging import PURGE_FOLDER
 from tarn.core.errors import TarnError
 from tarn.core.ids import parse_repository_id
 from tarn.fsck.finding import Code, Finding
@@ -31,7 +32,6 @@ from tarn.kv.records import (
     decode_repository,
 )
 from tarn.kv.replicas import ReplicaRow
-from tarn.lifecycle.purging import PURGE_FOLDER
 
 __all__ = ["Installation"]
 

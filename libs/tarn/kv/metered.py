@@ -1,6 +1,6 @@
 """Metrics of a store: how long each operation takes, how often it fails, and why.
 
-`open_kv` wraps every driver in `MeteredKv`. It has these metrics (`tarn.telemetry.table`):
+`open_kv` wraps every driver in `MeteredKv`. It has these metrics (`tarn.telemetry.metric_table`):
 
 - `kv.duration`, by operation, in seconds: one value per call, successful or not. `scan_arrow` records one
   value per batch, without the consumer's own time. `set_many` records one value per call, however many

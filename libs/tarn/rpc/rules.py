@@ -57,7 +57,7 @@ _BRANCH: Final = "branch_id"
 
 
 class Scope(enum.Enum):
-    """What is known about a call before its handler runs; `tarn.client.permits` has a class for each."""
+    """What is known about a call before its handler runs; `tarn.gate.permits` has a class for each."""
 
     OPEN = enum.auto()
     """Nothing: the rpc is public."""

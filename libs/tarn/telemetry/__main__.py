@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from tarn.telemetry.table import page
+from tarn.telemetry.metric_table import page
 
 sys.stdout.write(page())

@@ -20,7 +20,7 @@ import structlog
 
 from tarn.core.clock import Clock
 from tarn.telemetry.meters import Exemplar, Family, Histogram, Meters, Series
-from tarn.telemetry.table import Kind, Metric
+from tarn.telemetry.metric_table import Kind, Metric
 from tarn.telemetry.tracing import Tracing
 
 if TYPE_CHECKING:

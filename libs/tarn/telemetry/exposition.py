@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tarn.telemetry.meters import Exemplar, Family, Histogram, Series
-from tarn.telemetry.table import Metric
+from tarn.telemetry.metric_table import Metric
 
 __all__ = ["OPENMETRICS_TYPE", "PROMETHEUS_TYPE", "accepts_openmetrics", "render"]
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from tarn.telemetry.table import LATENCY_SECONDS, TABLE, Kind, Metric
+from tarn.telemetry.metric_table import LATENCY_SECONDS, TABLE, Kind, Metric
 
 __all__ = [
     "Counter",

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Self
 
 from tarn.aio.task_set import TaskSet
-from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.compactions import CompactionClient
-from tarn.client.permits import AccessGate
-from tarn.client.service_calls import ServiceCalls
 from tarn.client.staging_events import StagingEventClient
 from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
+from tarn.gate.access import Access
+from tarn.gate.permits import AccessGate
+from tarn.gate.service_calls import ServiceCalls
 from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.meters import Meters

@@ -20,10 +20,10 @@ import structlog
 from tarn.aio.single_flight import SingleFlight
 from tarn.aio.task_set import TaskSet
 from tarn.client.compactions import CompactionClient
-from tarn.client.service_calls import ServiceCalls
 from tarn.client.staging_events import StagingEventClient
 from tarn.core.clock import Clock
 from tarn.core.errors import Reason, TarnError
+from tarn.gate.service_calls import ServiceCalls
 from tarn.telemetry.meters import Meters
 from tarn_compactor.counts import BranchKey, Counts
 from tarn_compactor.pauses import Pauses

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tarn.client.permits import Permit
 from tarn.core.clock import Clock
+from tarn.gate.permits import Permit
 from tarn.rpc.wire.pagination import page_size
 from tarn_compactor.compactor import Compactor, Work
 from tarn_compactor.counts import BranchKey, Counts

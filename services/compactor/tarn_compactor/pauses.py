@@ -9,9 +9,9 @@ from __future__ import annotations
 import structlog
 
 from tarn.client.compactions import CompactionClient
-from tarn.client.service_calls import ServiceCalls
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
+from tarn.gate.service_calls import ServiceCalls
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
 

@@ -18,10 +18,10 @@ import structlog
 from tarn.aio.backoff import backoff_seconds
 from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.task_set import TaskSet
-from tarn.client.service_calls import ServiceCalls
 from tarn.client.staging_events import StagingEventClient
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, TarnError
+from tarn.gate.service_calls import ServiceCalls
 from tarn.rpc.client.transport import Transport
 from tarn_compactor.counts import BranchKey, Counts
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from tarn.block.opening import open_blocks
-from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.client.service_proofs import service_proofs
 from tarn.config import Config
 from tarn.core.access.service import Service
+from tarn.gate.access import Access
 from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import connect, run
 from tarn_gateway.application import GatewayApplication

@@ -8,11 +8,11 @@ from typing import Self
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.port import BlockStore
-from tarn.client.access import Access
 from tarn.client.graveler import GravelerClient
-from tarn.client.service_calls import ServiceCalls
 from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
+from tarn.gate.access import Access
+from tarn.gate.service_calls import ServiceCalls
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters

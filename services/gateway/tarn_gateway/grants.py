@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from tarn.client.access import Access
 from tarn.client.auth import SigningGrant
 from tarn.core.access.actions import (
     REPOSITORIES,
@@ -23,6 +22,7 @@ from tarn.core.access.actions import (
 )
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.gate.access import Access
 from tarn.rpc.wire.call import Call
 from tarn_gateway.http import Request
 from tarn_gateway.operation import About

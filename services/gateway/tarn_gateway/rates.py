@@ -14,10 +14,10 @@ import structlog
 from tarn.aio.bounded_map import BoundedMap
 from tarn.client.graveler import GravelerClient
 from tarn.client.quotas import limits_of
-from tarn.client.service_calls import ServiceCalls
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.core.quota import NO_LIMITS, Limits, QuotaKind, TokenBucket
+from tarn.gate.service_calls import ServiceCalls
 from tarn_gateway.s3error import S3Error
 
 __all__ = ["RateExceededError", "RateLimits"]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from tarn.block.opening import open_blocks
-from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.service_proofs import service_proofs
 from tarn.config import Config
 from tarn.core.access.service import Service
+from tarn.gate.access import Access
 from tarn.kv.opening import open_kv
 from tarn.kv.replicas import replica_of
 from tarn.rpc.process.serve import Application, Runtime

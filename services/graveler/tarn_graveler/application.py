@@ -10,10 +10,10 @@ from typing import Self
 from tarn.aio.task_set import TaskSet
 from tarn.block.committed import Committed
 from tarn.block.port import BlockStore
-from tarn.client.access import Access
-from tarn.client.permits import AccessGate
 from tarn.core.clock import Clock, IdSource
 from tarn.core.levels import ALL_FEATURES, FeatureGate
+from tarn.gate.access import Access
+from tarn.gate.permits import AccessGate
 from tarn.kv.agreement import agree
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
@@ -23,11 +23,11 @@ from tarn.telemetry.operations import Operations
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.building import Builder
 from tarn_graveler.collection.backlog import CollectionBacklog
-from tarn_graveler.handlers.branches import BranchHandler, TagHandler
+from tarn_graveler.handlers.branches import BranchHandler
 from tarn_graveler.handlers.collections import CollectionHandler
 from tarn_graveler.handlers.commits import CommitHandler
-from tarn_graveler.handlers.compaction import CompactionHandler
-from tarn_graveler.handlers.differences import DiffHandler
+from tarn_graveler.handlers.compactions import CompactionHandler
+from tarn_graveler.handlers.diffs import DiffHandler
 from tarn_graveler.handlers.dumps import DumpHandler
 from tarn_graveler.handlers.entries import EntryHandler
 from tarn_graveler.handlers.erasures import ErasureHandler
@@ -39,6 +39,7 @@ from tarn_graveler.handlers.repositories import RepositoryHandler
 from tarn_graveler.handlers.requests import RepositoryRules
 from tarn_graveler.handlers.settings import SettingsHandler
 from tarn_graveler.handlers.staging_events import StagingEventHandler
+from tarn_graveler.handlers.tags import TagHandler
 from tarn_graveler.handlers.tasks import TaskHandler
 from tarn_graveler.handlers.uploads import UploadHandler
 from tarn_graveler.metrics import register_replica

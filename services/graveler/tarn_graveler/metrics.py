@@ -25,7 +25,7 @@ def register_replica(
     committed: Committed,
     builder: Builder | None,
 ) -> None:
-    """Registers the gauges and counters of a replica; see `tarn.telemetry.table`."""
+    """Registers the gauges and counters of a replica; see `tarn.telemetry.metric_table`."""
     progress, cache = graveler.cleaner.progress, committed.cache
 
     def lag() -> float:

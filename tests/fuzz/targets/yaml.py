@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tarn.config.errors import ConfigError
-from tarn.config.keys import KEYS
+from tarn.config.key_table import KEYS
 from tarn.config.loading import load
 from tarn.testing.fuzz.target import PropertyError, Target
 

@@ -14,9 +14,9 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.credentials import Credentials
 
-from tarn.client.access import Access
 from tarn.core.access.actions import Action
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.gate.access import Access
 from tarn.kv.auth_records import decode_user, encode_user
 from tarn.kv.keys import AuthKeys
 from tarn_auth.authorizer import CACHE_TTL_S, GRANT_TTL_MS, TOKEN_LIFE_US, signing_key

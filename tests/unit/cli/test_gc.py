@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from tarn.lifecycle.block_names import BlockKind
-from tarn.lifecycle.collector import Collector, Replaced
-from tarn.lifecycle.quarantine import Manifest, Tally
-from tarn.lifecycle.rounds import Round, collect_one
-from tarn.lifecycle.sweeping import SweepOptions
+from tarn.collection.block_names import BlockKind
+from tarn.collection.collector import Collector, Replaced
+from tarn.collection.quarantine import Manifest, Tally
+from tarn.collection.rounds import Round, collect_one
+from tarn.collection.sweeping import SweepOptions
 from tarn_cli.collecting import shown
 from tarn_cli.commands.gc import _status
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb

@@ -9,11 +9,11 @@ import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
-from tarn.client.access import Access
 from tarn.client.auth import AuthClient
-from tarn.client.service_calls import ServiceCalls
 from tarn.core.access.service import Service
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.gate.access import Access
+from tarn.gate.service_calls import ServiceCalls
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.meters import Meters
 from tarn.testing.clock import ManualClock, SeededIds

@@ -5,15 +5,15 @@ from typing import cast
 import pytest
 from compactor_lab import LIMITS, Lab, running_mark, simulated
 
-from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
-from tarn.client.service_calls import ServiceCalls
 from tarn.core.access.policy import Grant
 from tarn.core.access.service import Service as ServiceName
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.gate.access import Access
+from tarn.gate.service_calls import ServiceCalls
 from tarn.rpc.wire.call import Call
-from tarn.telemetry.table import TABLE
+from tarn.telemetry.metric_table import TABLE
 from tarn.testing.clock import SeededIds
 from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
 from tarn_proto.graveler.v1 import settings_service_pb2

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from tarn.config import KEYS, Config, Secret, describe, load
-from tarn.config.keys import build, keys_of
+from tarn.config.key_table import build, keys_of
 from tarn.config.setting import kind_of, setting
 from tarn.config.values import Choice, Form, Kind, Number, Sort, Within
 

@@ -6,21 +6,21 @@ import pytest
 
 from tarn.core.branch import (
     PINS_MAX,
-    AfterLostFinish,
+    AfterLostRace,
     Branch,
     Pin,
     Settled,
     Token,
     TokenKind,
-    after_lost_finish,
+    after_lost_race,
     begin_compaction,
     discard_changes,
     end_compaction,
-    finish_commit,
     finish_compaction,
     forget_sealed,
     move_head,
     pin_listing,
+    publish_commit,
     removed_tokens,
     reset_part,
     seal,
@@ -58,7 +58,7 @@ def test_seal_remembers_only_the_last_eight_operations() -> None:
 def test_finish_takes_exactly_the_tokens_that_were_built_from() -> None:
     built_from = branch("a", "b")
     newer = seal(built_from, token("t1"), b"seal")
-    after = finish_commit(built_from, newer, CommitId("c1"), b"finish")
+    after = publish_commit(built_from, newer, CommitId("c1"), b"finish")
     assert [t.token_id for t in after.sealed] == ["t0"]
     assert after.staging == token("t1")
     assert after.commit_id == "c1"
@@ -67,7 +67,7 @@ def test_finish_takes_exactly_the_tokens_that_were_built_from() -> None:
 
 def test_finish_clears_what_compaction_had_made() -> None:
     compacted = replace(branch("a"), compacted_metarange_id=MetarangeId("m"))
-    assert finish_commit(compacted, compacted, CommitId("c1"), b"x").compacted_metarange_id is None
+    assert publish_commit(compacted, compacted, CommitId("c1"), b"x").compacted_metarange_id is None
 
 
 def test_forgetting_sealed_tokens_keeps_the_commit_and_forgets_what_they_undid() -> None:
@@ -81,31 +81,29 @@ def test_forgetting_sealed_tokens_keeps_the_commit_and_forgets_what_they_undid()
 
 def test_a_lost_finish_is_reused_when_only_newer_seals_came() -> None:
     built_from = branch("a", "b")
-    assert after_lost_finish(built_from, branch("n", "a", "b")) is AfterLostFinish.REUSE
+    assert after_lost_race(built_from, branch("n", "a", "b")) is AfterLostRace.REUSE
 
 
 def test_a_lost_finish_is_recomputed_when_the_commit_moved_and_tokens_are_left() -> None:
-    assert (
-        after_lost_finish(branch("a", "b"), branch("a", commit="c1")) is AfterLostFinish.RECOMPUTE
-    )
+    assert after_lost_race(branch("a", "b"), branch("a", commit="c1")) is AfterLostRace.RECOMPUTE
 
 
 def test_a_lost_finish_is_recomputed_when_a_compaction_came_between() -> None:
     current = replace(branch("a"), compacted_metarange_id=MetarangeId("m"))
-    assert after_lost_finish(branch("a"), current) is AfterLostFinish.RECOMPUTE
+    assert after_lost_race(branch("a"), current) is AfterLostRace.RECOMPUTE
 
 
 def test_a_lost_finish_is_taken_when_another_commit_has_all_tokens() -> None:
-    assert after_lost_finish(branch("a"), branch("n", commit="c1")) is AfterLostFinish.TAKEN
+    assert after_lost_race(branch("a"), branch("n", commit="c1")) is AfterLostRace.TAKEN
 
 
 def test_tokens_that_vanished_without_a_commit_are_not_taken_for_committed() -> None:
-    assert after_lost_finish(branch("a"), branch("n")) is AfterLostFinish.RECOMPUTE
+    assert after_lost_race(branch("a"), branch("n")) is AfterLostRace.RECOMPUTE
 
 
 def test_a_branch_of_another_life_is_never_reused() -> None:
     current = replace(branch("n", "a"), incarnation=b"other")
-    assert after_lost_finish(branch("a"), current) is AfterLostFinish.RECOMPUTE
+    assert after_lost_race(branch("a"), current) is AfterLostRace.RECOMPUTE
 
 
 def test_an_operation_in_the_record_was_applied() -> None:
@@ -227,16 +225,16 @@ def test_a_commit_builds_again_on_what_the_reset_of_a_part_left() -> None:
     built_from = branch("a")
     pinned = pin_listing(built_from, PIN, b"pins")
     folded = reset_part(built_from, pinned, PIN, token("t1"), b"r", now_us=9)
-    assert after_lost_finish(built_from, folded) is AfterLostFinish.RECOMPUTE
+    assert after_lost_race(built_from, folded) is AfterLostRace.RECOMPUTE
     emptied = reset_part(built_from, built_from, None, token("t1"), b"r", now_us=9)
-    assert after_lost_finish(built_from, emptied) is AfterLostFinish.RESET
+    assert after_lost_race(built_from, emptied) is AfterLostRace.RESET
 
 
 def test_a_commit_builds_again_on_tokens_that_the_reset_of_a_part_did_not_take() -> None:
     built_from = branch("a")
     ours = seal(built_from, token("t1"), b"seal")
     emptied = reset_part(built_from, ours, None, token("t2"), b"r", now_us=9)
-    assert after_lost_finish(ours, emptied) is AfterLostFinish.RECOMPUTE
+    assert after_lost_race(ours, emptied) is AfterLostRace.RECOMPUTE
 
 
 def test_a_compaction_marks_the_record_and_replaces_only_what_it_folded() -> None:
@@ -249,7 +247,7 @@ def test_a_compaction_marks_the_record_and_replaces_only_what_it_folded() -> Non
     assert (after.commit_id, after.compacted_metarange_id) == ("c0", "m")
     assert (after.compaction_start_time_us, after.compaction_end_time_us) == (0, 9)
     assert (after.reset_count, after.move_time_us) == (0, 0)
-    assert after_lost_finish(begun, after) is AfterLostFinish.RECOMPUTE
+    assert after_lost_race(begun, after) is AfterLostRace.RECOMPUTE
     undone = finish_compaction(begun, newer, None, b"finish", now_us=9)
     assert undone.compacted_metarange_id is None
 
@@ -276,9 +274,9 @@ def test_a_failed_compaction_takes_only_its_own_mark_away() -> None:
 def test_tokens_that_a_compaction_may_have_folded_are_not_taken_for_committed() -> None:
     """Another commit moved the head and left our token; then a compaction folded it."""
     built_from, later = branch("a", "b"), branch(commit="c1")
-    assert after_lost_finish(built_from, later) is AfterLostFinish.TAKEN
+    assert after_lost_race(built_from, later) is AfterLostRace.TAKEN
     compacted = replace(later, compacted_metarange_id=MetarangeId("m"))
-    assert after_lost_finish(built_from, compacted) is AfterLostFinish.RECOMPUTE
+    assert after_lost_race(built_from, compacted) is AfterLostRace.RECOMPUTE
 
 
 def test_only_the_oldest_sealed_tokens_are_those_of_an_operation() -> None:
@@ -297,9 +295,9 @@ def test_a_reset_leaves_one_empty_token_and_the_chosen_commit() -> None:
 def test_a_commit_tells_tokens_that_were_discarded_from_tokens_that_were_committed() -> None:
     built_from = seal(branch(), token("t1"), b"seal")
     hard = discard_changes(built_from, CommitId("c1"), token("t2"), b"reset", now_us=9)
-    committed = finish_commit(built_from, built_from, CommitId("c1"), b"finish")
-    assert after_lost_finish(built_from, hard) is AfterLostFinish.RESET
-    assert after_lost_finish(built_from, committed) is AfterLostFinish.TAKEN
+    committed = publish_commit(built_from, built_from, CommitId("c1"), b"finish")
+    assert after_lost_race(built_from, hard) is AfterLostRace.RESET
+    assert after_lost_race(built_from, committed) is AfterLostRace.TAKEN
 
 
 def test_each_move_of_a_head_has_a_later_time_although_clocks_go_back() -> None:
@@ -314,7 +312,7 @@ def test_a_pin_changes_nothing_but_the_pins() -> None:
     assert (pinned.pins, pinned.recent_op_ids) == ((PIN,), (b"op",))
     assert replace(pinned, pins=(), recent_op_ids=()) == branch("a")
     assert pinned.same_layers(branch("a"))
-    assert after_lost_finish(branch("a"), pinned) is AfterLostFinish.REUSE
+    assert after_lost_race(branch("a"), pinned) is AfterLostRace.REUSE
 
 
 def test_newer_pins_push_the_oldest_out() -> None:
@@ -330,9 +328,9 @@ def test_a_listing_is_reused_only_while_its_own_pin_is_in_the_record() -> None:
     """The same listing under another pin may have been unpinned, and deleted, in between."""
     built_from = branch("a")
     pinned = pin_listing(built_from, PIN, b"op")
-    assert after_lost_finish(built_from, pinned, PIN) is AfterLostFinish.REUSE
+    assert after_lost_race(built_from, pinned, PIN) is AfterLostRace.REUSE
     for other in (built_from, pin_listing(built_from, replace(PIN, pin_id=b"other"), b"op")):
-        assert after_lost_finish(built_from, other, PIN) is AfterLostFinish.RECOMPUTE
+        assert after_lost_race(built_from, other, PIN) is AfterLostRace.RECOMPUTE
         with pytest.raises(AssertionError):
             finish_compaction(built_from, other, PIN, b"op", now_us=9)
         with pytest.raises(AssertionError):
@@ -344,7 +342,7 @@ def test_whatever_is_published_clears_the_pins() -> None:
     at = pin_listing(branch("a"), PIN, b"op")
     c1, t1 = CommitId("c1"), token("t1")
     for after in (
-        finish_commit(at, at, c1, b"op"),
+        publish_commit(at, at, c1, b"op"),
         forget_sealed(at, at, b"op"),
         move_head(at, at, c1, t1, b"op", now_us=9),
         discard_changes(at, at.commit_id, t1, b"op", now_us=9),

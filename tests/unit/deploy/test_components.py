@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from manifests import K8S, allowed, named, objects, pods, selects
 
 from tarn.config import Config, load
-from tarn.telemetry.table import TABLE
+from tarn.telemetry.metric_table import TABLE
 from tarn_cli.app import cli
 
 ROOT = K8S.parents[1]

@@ -26,11 +26,11 @@ from lxml import etree
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
-from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.entry import Entry, unpack
 from tarn.core.ids import physical_path
+from tarn.gate.access import Access
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.log import AuditConfig, AuditLog, auditing

@@ -7,14 +7,14 @@ from typing import cast
 
 import pytest
 
-from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
-from tarn.client.service_calls import ServiceCalls
 from tarn.core.access.policy import Grant, Policy
 from tarn.core.access.service import Service
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId
+from tarn.gate.access import Access
+from tarn.gate.service_calls import ServiceCalls
 from tarn.rpc.wire.call import Call
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_gateway.rates import RateExceededError, RateLimits

@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 from lake import Replicas
 
-from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.config import load
 from tarn.core.errors import Kind, TarnError
+from tarn.gate.access import Access
 from tarn.kv.agreement import read_settings
 from tarn.kv.port import Kv
 from tarn.testing.clock import SeededIds

@@ -7,7 +7,7 @@ from lake import Lake
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import OutcomeUnknownError, Partition, PredicateFailedError, Versioned
-from tarn_graveler.records.attempts import set_settled
+from tarn_graveler.records.settling import set_settled
 
 KEY = Lake.row_key("k")
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from beside_work import World, play
 
+from tarn.collection.expiring import read_history
+from tarn.collection.progress import CollectionProgress
 from tarn.core.errors import Reason, TarnError
 from tarn.core.expiry import Expiry
 from tarn.core.expiry_plan import plan_expiry
@@ -21,8 +23,6 @@ from tarn.core.ids import BranchId, CommitId, TagId, physical_path
 from tarn.core.retention import BranchRule, Retention
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.records import decode_branch, decode_tag
-from tarn.lifecycle.expiring import read_history
-from tarn.lifecycle.progress import CollectionProgress
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.records.branches import BranchName
@@ -119,7 +119,7 @@ class ExpiringWorld(World):
                 return
 
     async def expire(self) -> None:
-        """As `tarn.lifecycle.expiring.expire` does, without a run."""
+        """As `tarn.collection.expiring.expire` does, without a run."""
         keys = self.graveler.repositories.keys_of(self.repository)
         await self.kv.drop_partition(keys.reflog)
         history, _ = await read_history(self, CollectionProgress(), RULES)

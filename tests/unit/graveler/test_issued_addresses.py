@@ -10,12 +10,12 @@ import pytest
 from graveler_service import Service, reason_of, running_service
 from lake_links import BODY, PATH, Bucket, issue, link, written
 
-from tarn.client.access import Access
 from tarn.client.graveler import GravelerClient
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.levels import LEVEL_FIRST, LEVEL_MAX, FeatureGate
+from tarn.gate.access import Access
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.wire.call import Call
 from tarn_graveler.application import endpoints_of

@@ -12,7 +12,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, TokenId
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import decode_branch
-from tarn_graveler.records.attempts import Attempts
+from tarn_graveler.records.settling import Attempts
 
 
 async def record(lake: Lake) -> Branch:

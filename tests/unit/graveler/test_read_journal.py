@@ -14,13 +14,13 @@ from lake import Replicas, Running
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
-from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.core.clock import DAY_US
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId
 from tarn.core.levels import ALL_FEATURES, LEVEL_FIRST, LEVEL_MAX, FeatureGate
+from tarn.gate.access import Access
 from tarn.kv.agreement import forget_settings
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import InstallationKeys, after_prefix

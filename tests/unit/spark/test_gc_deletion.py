@@ -10,10 +10,10 @@ import pytest
 from collected_lake import MARK, CollectedLake
 
 from tarn.block.port import BlockStore
+from tarn.collection.block_names import BlockKind, Listed, listed_of
+from tarn.collection.outcomes import Outcome, outcome_files, read_outcomes
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.lifecycle.block_names import BlockKind, Listed, listed_of
-from tarn.lifecycle.outcomes import Outcome, outcome_files, read_outcomes
 from tarn_spark.collection.deletion import ChunkResult, DeleteChunk
 from tarn_spark.collection.executor import close_stores
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockStore
+from tarn.collection.block_names import BlockKind, Listed
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.lifecycle.block_names import BlockKind, Listed
 from tarn_spark.collection.columns import KINDS, ascending, by_kind, keys_batch, listed_batch
 from tarn_spark.collection.executor import (
     ExecutorError,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tarn.collection.block_names import BlockKind
 from tarn.core.ids import physical_path
-from tarn.lifecycle.block_names import BlockKind
 from tarn_spark.collection.slices import Slice, data_slices, metadata_slices
 
 HOUR_MS = 3_600_000

@@ -7,7 +7,7 @@ import re
 import pytest
 from dashboards import alerts, expressions, metric_names, panels
 
-from tarn.telemetry.table import TABLE, Kind
+from tarn.telemetry.metric_table import TABLE, Kind
 
 METRICS = {metric.prometheus_name: metric for metric in TABLE}
 SCRAPED = {"job", "instance", "le"}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarn.telemetry.meters import OVERFLOW, SAMPLING_SECONDS_MAX, Histogram, Meters
-from tarn.telemetry.table import TABLE, Kind, Metric
+from tarn.telemetry.metric_table import TABLE, Kind, Metric
 
 SMALL = Metric("test.small", Kind.COUNTER, "", "", ("who",), series_max=2)
 EACH = Metric("test.each", Kind.GAUGE, "", "", ("who",), series_max=3)

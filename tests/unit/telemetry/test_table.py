@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from tarn.telemetry.table import TABLE, Kind, page
+from tarn.telemetry.metric_table import TABLE, Kind, page
 
 DOC = Path(__file__).parents[3] / "docs" / "operate" / "metrics.md"
 

@@ -10,7 +10,7 @@ from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from tarn.client.permits import Permit
+    from tarn.gate.permits import Permit
 
 __all__ = ["CompactorService", "CompactorServiceClient", "compactor_service"]
 

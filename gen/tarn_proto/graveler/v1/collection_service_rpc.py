@@ -10,7 +10,7 @@ from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from tarn.client.permits import RepositoryPermit
+    from tarn.gate.permits import RepositoryPermit
 
 __all__ = ["CollectionService", "CollectionServiceClient", "collection_service"]
 

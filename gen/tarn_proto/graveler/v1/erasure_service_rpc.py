@@ -10,7 +10,7 @@ from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from tarn.client.permits import Permit, RepositoryPermit
+    from tarn.gate.permits import Permit, RepositoryPermit
 
 __all__ = ["ErasureService", "ErasureServiceClient", "erasure_service"]
 

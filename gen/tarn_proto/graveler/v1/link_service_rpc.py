@@ -10,7 +10,7 @@ from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import link_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from tarn.client.permits import Caller, RepositoryPermit
+    from tarn.gate.permits import Caller, RepositoryPermit
 
 __all__ = ["LinkService", "LinkServiceClient", "link_service"]
 

@@ -14,7 +14,7 @@ from tarn.testing.check.history import MERGES, NEVER, Op, OpKind, Outcome
 __all__ = ["EFFECTS_MAX", "Effect", "Reading", "Seals"]
 
 EFFECTS_MAX = 8
-"""Attempts of one call: TRIES of `tarn_graveler.records.attempts`."""
+"""Attempts of one call: TRIES of `tarn_graveler.records.settling`."""
 
 _SEALS_OF_A_BUILD = 2
 """Seals by one commit or compaction: one. A second one, with another token, if the answer to the compare-and-set of a

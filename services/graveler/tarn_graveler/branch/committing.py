@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from tarn.block.committed import BuildResult
 from tarn.core.branch import (
-    AfterLostFinish,
+    AfterLostRace,
     Branch,
-    after_lost_finish,
-    finish_commit,
+    after_lost_race,
     forget_sealed,
+    publish_commit,
 )
 from tarn.core.clock import Clock
 from tarn.core.commit import Commit
@@ -123,15 +123,15 @@ class Committing:
             with phase("build"):
                 built = await self._build(name, record.branch, request)
             with phase("publish"):
-                outcome = await self._finish(handle, record, built)
+                outcome = await self._publish(handle, record, built)
             if isinstance(outcome, CommitResult):
                 if not built.changed:
                     raise self._nothing(branch_id, built.commit_id)
                 return outcome
-            now = after_lost_finish(sealed.branch, outcome.branch)
-            if now is AfterLostFinish.RESET:
+            now = after_lost_race(sealed.branch, outcome.branch)
+            if now is AfterLostRace.RESET:
                 raise _was_reset(branch_id, outcome.branch.commit_id)
-            if now is AfterLostFinish.TAKEN and not request.allow_empty:
+            if now is AfterLostRace.TAKEN and not request.allow_empty:
                 raise self._nothing(branch_id, outcome.branch.commit_id)
             record = outcome
         text = f"branch {branch_id} moved {_TRIES} times during one commit; try again"
@@ -203,7 +203,7 @@ class Committing:
             self._path_records.remember(name.repository, {commit_id: result.changed_paths})
         return _Built(record, commit_id, commit, result)
 
-    async def _finish(
+    async def _publish(
         self, handle: BranchHandle, record: BranchVersion, built: _Built
     ) -> CommitResult | BranchVersion:
         """Publishes a built commit; returns the newer record instead if the commit must be built again.
@@ -220,11 +220,11 @@ class Committing:
 
         def after(current: Branch, op_id: bytes) -> Branch:
             if built.changed:
-                return finish_commit(built.record, current, built.commit_id, op_id)
+                return publish_commit(built.record, current, built.commit_id, op_id)
             return forget_sealed(built.record, current, op_id)
 
         def still_holds(current: Branch) -> bool:
-            return after_lost_finish(built.record, current) is AfterLostFinish.REUSE
+            return after_lost_race(built.record, current) is AfterLostRace.REUSE
 
         try:
             outcome = await handle.publish(

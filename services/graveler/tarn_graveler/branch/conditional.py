@@ -47,8 +47,8 @@ from tarn.kv.register import unknown_if
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.guards.address_age import AddressAge
-from tarn_graveler.records.attempts import TRIES, set_settled
 from tarn_graveler.records.branches import Branches, BranchName
+from tarn_graveler.records.settling import TRIES, set_settled
 
 __all__ = ["ConditionalStaging"]
 

@@ -22,11 +22,11 @@ from typing import Any
 
 from tarn.aio.first_error import collapse_error_groups
 from tarn.core.branch import (
-    AfterLostFinish,
+    AfterLostRace,
     Branch,
     Token,
     TokenKind,
-    after_lost_finish,
+    after_lost_race,
     removed_tokens,
     seal,
 )
@@ -34,7 +34,6 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import UNATTRIBUTED, Cause
 from tarn.core.reflog import leave_outbox
 from tarn.kv.register import unknown_if
-from tarn_graveler.records.attempts import Attempts
 from tarn_graveler.records.branches import (
     CAS_TRIES,
     BranchChange,
@@ -44,6 +43,7 @@ from tarn_graveler.records.branches import (
     branch_not_found,
     changed_too_often,
 )
+from tarn_graveler.records.settling import Attempts
 
 __all__ = ["Announce", "BranchHandle", "claims_nothing"]
 
@@ -193,7 +193,7 @@ class BranchHandle:
 
         def holds(now: Branch) -> bool:
             # Else a commit or a reset has taken the tokens: the caller would judge an outcome that is not its own.
-            return made is not None and after_lost_finish(made, now) is AfterLostFinish.REUSE
+            return made is not None and after_lost_race(made, now) is AfterLostRace.REUSE
 
         return (await self.change(decide, holds)).newest
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tarn.core.branch import (
-    AfterLostFinish,
+    AfterLostRace,
     Branch,
     Pin,
     Token,
-    after_lost_finish,
+    after_lost_race,
     discard_changes,
     forget_sealed,
     move_head,
@@ -404,7 +404,7 @@ class HeadMoves:
 
 
 def _still_holds(built_from: Branch, pin: Pin | None, current: Branch) -> bool:
-    return after_lost_finish(built_from, current, pin) is AfterLostFinish.REUSE
+    return after_lost_race(built_from, current, pin) is AfterLostRace.REUSE
 
 
 def _ref_moved(name: BranchName, head: CommitId, expected: CommitId) -> TarnError:

@@ -20,8 +20,8 @@ from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import LayerRow, Layers
 from tarn_graveler.branch.private_rows import PrivateRows
 from tarn_graveler.guards.address_age import AddressAge
-from tarn_graveler.records.attempts import TRIES
 from tarn_graveler.records.branches import Branches, BranchName
+from tarn_graveler.records.settling import TRIES
 
 __all__ = ["Staging"]
 

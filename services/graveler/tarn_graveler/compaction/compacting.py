@@ -19,11 +19,11 @@ import structlog
 
 from tarn.aio.task_set import TaskSet
 from tarn.core.branch import (
-    AfterLostFinish,
+    AfterLostRace,
     Branch,
     Pin,
     Token,
-    after_lost_finish,
+    after_lost_race,
     begin_compaction,
     end_compaction,
     finish_compaction,
@@ -244,7 +244,7 @@ class Compacting:
             return finish_compaction(built_from, current, pin, op_id, now_us=now_us)
 
         def still_holds(current: Branch) -> bool:
-            return after_lost_finish(built_from, current, pin) is AfterLostFinish.REUSE
+            return after_lost_race(built_from, current, pin) is AfterLostRace.REUSE
 
         return await handle.publish(
             record, decide, still_holds=still_holds, announce=self._drops.announce

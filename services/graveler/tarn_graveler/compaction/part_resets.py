@@ -15,10 +15,10 @@ from dataclasses import replace
 
 from tarn.block.committed import Committed
 from tarn.core.branch import (
-    AfterLostFinish,
+    AfterLostRace,
     Branch,
     Pin,
-    after_lost_finish,
+    after_lost_race,
     reset_part,
     with_oldest_of,
 )
@@ -165,7 +165,7 @@ class PartResets:
             return reset_part(built_from, current, pin, token, op_id, now_us=now_us)
 
         def still_holds(current: Branch) -> bool:
-            return after_lost_finish(built_from, current, pin) is AfterLostFinish.REUSE
+            return after_lost_race(built_from, current, pin) is AfterLostRace.REUSE
 
         return await handle.publish(
             record, decide, still_holds=still_holds, announce=self._drops.announce

@@ -1,4 +1,4 @@
-"""BranchService and TagService: names of commits, movable (branches) and fixed (tags)."""
+"""BranchService: the movable names of commits, and their uncommitted changes."""
 
 from __future__ import annotations
 
@@ -7,25 +7,21 @@ from typing import Literal, Protocol
 
 from google.protobuf.duration_pb2 import Duration
 
-from tarn.client.permits import RepositoryPermit
 from tarn.core.branch import Branch, Token
 from tarn.core.branch_expiry import BranchExpiry, ExpiryState, expiry_in
 from tarn.core.change_kind import ChangeKind
-from tarn.core.clock import DAY_US
 from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import (
     BranchId,
     parse_branch_id,
     parse_commit_id,
     parse_new_branch_id,
-    parse_new_tag_id,
     parse_path,
-    parse_tag_id,
 )
 from tarn.core.levels import Feature
 from tarn.core.listing.spans import PathSpan
-from tarn.core.retention import TagRule
-from tarn.kv.records import Repository, Tag
+from tarn.gate.permits import RepositoryPermit
+from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.default_branch import DefaultBranch
@@ -35,7 +31,7 @@ from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
 
-__all__ = ["BranchHandler", "TagHandler"]
+__all__ = ["BranchHandler"]
 
 _TAG_RULES = rules_of(tag_pb.DESCRIPTOR.services_by_name["TagService"])
 
@@ -72,16 +68,6 @@ class _TimeToLive(Protocol):
     def HasField(self, field_name: Literal["time_to_live"]) -> bool:
         """Whether it says one; a branch without one lives for ever."""
         ...
-
-
-def _tag_message(tag_id: str, tag: Tag, rule: TagRule | None = None) -> tag_pb.Tag:
-    message = tag_pb.Tag(
-        tag_id=tag_id, commit_id=tag.commit_id, create_time=timestamp(tag.create_time_us)
-    )
-    if rule is not None:
-        message.expire_time.CopyFrom(timestamp(tag.create_time_us + rule.keep_days * DAY_US))
-        message.expire_rule = str(rule)
-    return message
 
 
 def _span_of(request: branch_pb.ResetBranchRequest) -> PathSpan | None:
@@ -254,71 +240,3 @@ class BranchHandler:
         return branch_pb.MoveBranchResponse(
             branch=_branch_message(branch_id, moved, self._clock.now_us())
         )
-
-
-class TagHandler:
-    """Answers `tarn.graveler.v1.TagService`."""
-
-    def __init__(self, graveler: Graveler) -> None:
-        self._tags = graveler.tags
-        self._settings = graveler.settings
-        self._iterators = graveler.iterators
-        self._refs = graveler.refs
-        self._page_keys = graveler.page_keys
-
-    async def CreateTag(
-        self, request: tag_pb.CreateTagRequest, permit: RepositoryPermit
-    ) -> tag_pb.CreateTagResponse:
-        """Creates a tag at the commit of any ref."""
-        tag_id = parse_new_tag_id(request.tag_id)
-        repository = permit.repository
-        source = request.source_ref or repository.default_branch
-        permit.require_further("source", source_ref=source)
-        commit_id = await self._refs.commit_of(repository, source)
-        tag = await self._tags.create(repository, tag_id, commit_id)
-        return tag_pb.CreateTagResponse(tag=_tag_message(tag_id, tag))
-
-    async def GetTag(
-        self, request: tag_pb.GetTagRequest, permit: RepositoryPermit
-    ) -> tag_pb.GetTagResponse:
-        """Returns one tag."""
-        tag_id = parse_tag_id(request.tag_id)
-        repository = permit.repository
-        tag = await self._tags.get(repository, tag_id)
-        (rule,) = await self._rules_of(repository, [tag_id])
-        return tag_pb.GetTagResponse(tag=_tag_message(tag_id, tag, rule))
-
-    async def ListTags(
-        self, request: tag_pb.ListTagsRequest, permit: RepositoryPermit
-    ) -> tag_pb.ListTagsResponse:
-        """Returns one page of tags."""
-        repository, grant = permit.repository, permit.grant
-        tokens = await self._page_keys.tokens(
-            grant.user_id,
-            "TagService.ListTags",
-            repository=request.repository_id,
-            prefix=request.prefix,
-        )
-        cursor = self._iterators.tags(repository, prefix=request.prefix)
-        found, next_token = await page_of(cursor, request, tokens)
-        rules = await self._rules_of(repository, [name for name, _ in found])
-        lines = [
-            _tag_message(name, tag, rule) for (name, tag), rule in zip(found, rules, strict=True)
-        ]
-        return tag_pb.ListTagsResponse(tags=lines, next_page_token=next_token)
-
-    async def DeleteTag(
-        self, request: tag_pb.DeleteTagRequest, permit: RepositoryPermit
-    ) -> tag_pb.DeleteTagResponse:
-        """Deletes a tag; its commit stays."""
-        tag_id = parse_tag_id(request.tag_id)
-        repository = permit.repository
-        await self._tags.delete(repository, tag_id)
-        return tag_pb.DeleteTagResponse()
-
-    async def _rules_of(
-        self, repository: Repository, tag_ids: Sequence[str]
-    ) -> list[TagRule | None]:
-        """Returns the retention rule of each tag; None: it stays for ever."""
-        retention = (await self._settings.read(repository)).retention
-        return retention.rules_of_tags(tag_ids)

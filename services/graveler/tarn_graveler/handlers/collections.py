@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
-from tarn.client.permits import RepositoryPermit
 from tarn.core import collection as core
 from tarn.core.collection import Collection, Phase, Totals
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.expiry import EXPIRE_MAX, RULE_CHARS_MAX, Expiry
 from tarn.core.ids import MetarangeId, parse_commit_id, parse_tag_id
 from tarn.core.retention import retention_to_json
+from tarn.gate.permits import RepositoryPermit
 from tarn.kv.records import Repository
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.requests import paging, timestamp

@@ -1,12 +1,12 @@
-"""CommitService: commits and history; its differences are in `handlers.differences`."""
+"""CommitService: commits and history; its differences are in `handlers.diffs`."""
 
 from __future__ import annotations
 
-from tarn.client.permits import RepositoryPermit
 from tarn.core.ids import parse_branch_id
+from tarn.gate.permits import RepositoryPermit
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
-from tarn_graveler.handlers.differences import DifferenceMethods
+from tarn_graveler.handlers.diffs import DifferenceMethods
 from tarn_graveler.handlers.log import LogHandler, commit_message
 from tarn_graveler.handlers.requests import checked_metadata
 from tarn_graveler.records.branches import BranchName

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tarn.client.permits import Permit, RepositoryPermit
 from tarn.core.dump import from_line
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id, parse_repository_id
+from tarn.gate.permits import Permit, RepositoryPermit
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.repositories import repository_message
 from tarn_graveler.handlers.requests import paging

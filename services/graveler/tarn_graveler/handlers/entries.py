@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tarn.client.access import Access
-from tarn.client.permits import Caller, RepositoryPermit
 from tarn.core.access.service import Service
 from tarn.core.change_kind import ChangeKind
 from tarn.core.condition import UNCONDITIONAL
@@ -13,6 +11,8 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.levels import Feature
 from tarn.core.listing.pages import PageRequest
+from tarn.gate.access import Access
+from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn.telemetry.audit.note import note_item

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tarn.client.permits import Permit, RepositoryPermit
 from tarn.core import collection as core
 from tarn.core.erasure import ADDRESS_BYTES, ADDRESSES_MAX, check_plan_id
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.levels import Feature
+from tarn.gate.permits import Permit, RepositoryPermit
 from tarn.kv.namespace_records import Namespace
 from tarn.kv.records import Repository
 from tarn_graveler.assembly import Graveler

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from tarn.client.permits import Caller, RepositoryPermit
 from tarn.core.access.policy import Grant
 from tarn.core.change_kind import ChangeKind
 from tarn.core.entry import Entry, pack
 from tarn.core.entry_check import check_template
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
+from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.records import Repository
 from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler

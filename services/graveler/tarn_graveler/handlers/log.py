@@ -7,11 +7,11 @@ import json
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tarn.client.permits import RepositoryPermit
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, parse_path, parse_user_id
 from tarn.core.listing.changed_paths import PathQuery
+from tarn.gate.permits import RepositoryPermit
 from tarn.kv.records import Repository
 from tarn.rpc.wire.pagination import Argument
 from tarn_graveler.assembly import Graveler

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tarn.block.merging import ConflictPage
-from tarn.client.permits import RepositoryPermit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, parse_branch_id, parse_new_branch_id
 from tarn.core.listing.choice import Choice, ChoiceRule, Side
+from tarn.gate.permits import RepositoryPermit
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.handlers.commits import commit_message
-from tarn_graveler.handlers.differences import counts_message
+from tarn_graveler.handlers.diffs import counts_message
 from tarn_graveler.handlers.requests import (
     checked_metadata,
     paging,

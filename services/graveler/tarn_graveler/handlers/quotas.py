@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tarn.client.permits import Permit
 from tarn.client.quotas import limits_of
 from tarn.core.errors import Kind, TarnError
 from tarn.core.listing.sizes import bounded
 from tarn.core.quota import Limits, Quota, QuotaKind, check_quota, parse_kind
+from tarn.gate.permits import Permit
 from tarn.kv.records import Repository
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.requests import paging

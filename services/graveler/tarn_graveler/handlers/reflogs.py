@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tarn.client.permits import RepositoryPermit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadChange, HeadOperation
 from tarn.core.ids import parse_branch_id
+from tarn.gate.permits import RepositoryPermit
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.requests import paging, timestamp
 from tarn_graveler.records.branches import BranchName

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from tarn.client.permits import Permit, RepositoryPermit
 from tarn.core.change_kind import ChangeKind
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import parse_new_branch_id, parse_repository_id
 from tarn.core.levels import Feature
+from tarn.gate.permits import Permit, RepositoryPermit
 from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
 from tarn.kv.records import Repository
 from tarn_graveler.assembly import Graveler

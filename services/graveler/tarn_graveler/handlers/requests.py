@@ -129,7 +129,7 @@ class RepositoryRules:
         self._settings = settings
 
     async def enter(self, rule: Rule, request: Message, grant: Grant) -> Repository:
-        """See `tarn.client.permits.RepositoryGate`."""
+        """See `tarn.gate.permits.RepositoryGate`."""
         repository = await self._repositories.get(rule.repository_of(request))
         if (kind := rule.kind) is not None:
             await self._settings.require(repository, rule.branch_of(request), kind, grant)

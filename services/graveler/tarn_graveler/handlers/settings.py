@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tarn.client.access import Access
-from tarn.client.permits import RepositoryPermit
 from tarn.core.change_kind import ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id
 from tarn.core.levels import Feature
 from tarn.core.retention import KEEP_EVERYTHING, parse_retention, retention_to_json
 from tarn.core.rules import ExemptUser, Protection, Rules, Settings, check_metadata, check_rules
+from tarn.gate.access import Access
+from tarn.gate.permits import RepositoryPermit
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.default_branch import DefaultBranch

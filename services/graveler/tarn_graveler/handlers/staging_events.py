@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tarn.client.permits import Permit, RepositoryPermit
 from tarn.core.ids import parse_branch_id
+from tarn.gate.permits import Permit, RepositoryPermit
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.requests import paging
 from tarn_graveler.records.branches import BranchName

@@ -8,12 +8,12 @@ from typing import Protocol
 import structlog
 from google.protobuf.message import Message
 
-from tarn.client.permits import Caller, RepositoryPermit
 from tarn.core.access.policy import Grant
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import TaskId, parse_branch_id
 from tarn.core.task import Start, Task, TaskKind, TaskState
+from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.records import Repository
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tarn.block.keys import check_part
-from tarn.client.permits import Caller, RepositoryPermit
 from tarn.core.access.policy import Grant
 from tarn.core.branch import Branch
 from tarn.core.change_kind import ChangeKind
@@ -23,6 +22,7 @@ from tarn.core.entry_check import (
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.levels import Feature, FeatureGate
+from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
 from tarn_graveler.assembly import Graveler

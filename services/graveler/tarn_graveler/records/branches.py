@@ -51,11 +51,11 @@ from tarn.kv.records import (
     encode_branch,
     is_pending_branch,
 )
-from tarn_graveler.records.attempts import Attempts
 from tarn_graveler.records.expired import ExpiredCommits
 from tarn_graveler.records.ref_names import RefNames
 from tarn_graveler.records.reflog_rows import ReflogRows
 from tarn_graveler.records.repositories import Repositories
+from tarn_graveler.records.settling import Attempts
 from tarn_graveler.records.staging_events import StagingEvents
 
 __all__ = [

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tarn.block.committed import Committed
 from tarn.block.port import BlockNotFoundError, BlockStore
+from tarn.collection.owners import note_owner
 from tarn.core.commit import Commit, commit_id_of
 from tarn.core.dump import BranchLine, ExpiredLine, Line, NoteLine, ReflogLine, TagLine
 from tarn.core.errors import Kind, Reason, TarnError
@@ -20,7 +21,6 @@ from tarn.core.ids import BranchId, CommitId, RepositoryId
 from tarn.core.rules import Settings
 from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
 from tarn.kv.records import Repository
-from tarn.lifecycle.owners import note_owner
 from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.records.commits import Commits, commit_not_found
 from tarn_graveler.records.expired import ExpiredCommits

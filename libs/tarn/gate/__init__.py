@@ -1,0 +1,1 @@
+"""Who may call: grants of callers (`access`), the gate before each handler (`permits`), and calls of services."""

@@ -1,0 +1,235 @@
+"""Authenticates and authorizes callers for a service, with grants from auth.
+
+Grants are cached for the time that they state, counted from before the request to auth, so a deleted key stops
+working within the documented time (see `services/auth/README.md`). Concurrent requests for one grant share one
+request to auth. Refusals are cached for a second, so that a client that keeps retrying with a wrong key does not
+reach auth each time. They have a cache of their own, so that unauthenticated clients cannot evict the grants of
+users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Generic, TypeVar
+
+from tarn.aio.single_flight import FlightTimeoutError, SingleFlight
+from tarn.aio.ttl_cache import TtlCache
+from tarn.client.auth import AuthClient, SigningGrant
+from tarn.core.access.policy import Grant
+from tarn.core.access.service import Service
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.wire.call import Call
+from tarn.telemetry.audit.note import note_principal
+from tarn.telemetry.meters import Meters
+
+__all__ = ["Access"]
+
+_GRANTS_MAX = 8192
+_REFUSALS_MAX = 8192
+_REFUSAL_TTL_S = 1.0
+# Unauthenticated clients choose these strings and each is cached for a while. Tarn issues none this long.
+_ACCESS_KEY_ID_MAX = 128
+_TOKEN_MAX = 2048
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+class Access:
+    """Grants and decisions for one service.
+
+    Args:
+        auth: issues the grants.
+        clock: its monotonic time decides expiry.
+        grants_max: size of each of the two caches (by key, by token); the least recently used grant is
+            evicted first.
+    """
+
+    def __init__(self, auth: AuthClient, clock: Clock, *, grants_max: int = _GRANTS_MAX) -> None:
+        self._auth = auth
+        self._clock = clock
+        self._by_key: _Answers[tuple[str, str, str, str], SigningGrant] = _Answers(
+            clock, grants_max
+        )
+        self._by_token: _Answers[str, Grant] = _Answers(clock, grants_max)
+        self._by_service: _Answers[Service, Grant] = _Answers(clock, len(Service))
+
+    def register(self, meters: Meters) -> None:
+        """Registers the counts of look-ups in the caches of grants."""
+        self._by_key.register(meters, "signing-key")
+        self._by_token.register(meters, "token")
+
+    async def signing_grant(
+        self, call: Call, access_key_id: str, date: str, region: str, service: str
+    ) -> SigningGrant:
+        """Returns the SigV4 signing key of an access key for one day (`yyyymmdd`), and its user's grant.
+
+        The caller must check region and service first, because each spelling takes a cache entry.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND: the key is unknown. INVALID: the date is more than
+                a day off. Also the transport's errors.
+        """
+        key = (access_key_id, date, region, service)
+        if (found := self._by_key.get(key)) is not None:
+            return found
+        if len(access_key_id) > _ACCESS_KEY_ID_MAX:
+            text = f"access key id of {len(access_key_id)} characters does not exist"
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND, text)
+
+        async def ask() -> tuple[SigningGrant, int]:
+            answer = await self._auth.authorize_key(call, *key)
+            return answer, answer.grant.ttl_ms
+
+        return await self._by_key.load(call, key, ask)
+
+    def signing_grant_cached(
+        self, access_key_id: str, date: str, region: str, service: str
+    ) -> SigningGrant | None:
+        """As `signing_grant`, but never waits; returns None if auth must be asked."""
+        return self._by_key.get((access_key_id, date, region, service))
+
+    async def grant(self, call: Call) -> Grant:
+        """Returns the grant of the call's caller token.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID: the token is missing, false or expired.
+        """
+        token = call.caller_token
+        if not token or len(token) > _TOKEN_MAX:
+            text = (
+                "the call carries no caller token; log in first"
+                if not token
+                else "caller token is too long"
+            )
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
+        found = self._by_token.get(token) or await self._load(call, token)
+        note_principal(found.user_id)
+        return found
+
+    def grant_cached(self, call: Call) -> Grant | None:
+        """As `grant`, but never waits; returns None if auth must be asked."""
+        found = self._by_token.get(call.caller_token)
+        if found is not None:
+            note_principal(found.user_id)
+        return found
+
+    async def _load(self, call: Call, token: str) -> Grant:
+        async def ask() -> tuple[Grant, int]:
+            answer = await self._auth.authorize_token(call, token)
+            return answer, answer.ttl_ms
+
+        return await self._by_token.load(call, token, ask)
+
+    def accepts(self, token: str) -> bool:
+        """Returns whether the grant of a caller token is cached; never waits."""
+        return self._by_token.has(token)
+
+    async def service_token(self, call: Call, service: Service) -> str:
+        """Returns a caller token of this process as a service (`tarn.gate.service_calls`).
+
+        Raises:
+            TarnError: INVALID: auth does not know the service yet. Also the transport's errors.
+        """
+
+        async def ask() -> tuple[Grant, int]:
+            answer = await self._auth.authorize_service(call, service)
+            return answer, answer.ttl_ms
+
+        return (await self._by_service.load(call, service, ask)).caller_token
+
+    def forget_service_token(self, service: Service) -> None:
+        """Asks auth for the next token of a service."""
+        self._by_service.forget(service)
+
+    async def is_service(self, call: Call, token: str, service: Service) -> bool:
+        """Whether a token is a caller token of a service.
+
+        Raises:
+            TarnError: the transport's errors.
+        """
+        if not token or len(token) > _TOKEN_MAX:
+            return False
+        if (found := self._by_token.get(token)) is not None:
+            return found.user_id == service.user_id
+        try:
+            # Not by `grant`: the token proves something about the caller, and is not the caller's.
+            grant = await self._load(replace(call, caller_token=token), token)
+        except TarnError as error:
+            if error.kind is Kind.UNAUTHENTICATED:
+                return False
+            raise
+        return grant.user_id == service.user_id
+
+    async def user_uid(self, call: Call, user_id: str) -> bytes:
+        """Returns the uid of a user, which identifies this life of the user.
+
+        Raises:
+            TarnError: NOT_FOUND, USER_NOT_FOUND; DENIED if the caller may not read that user.
+        """
+        return (await self._auth.get_user(call, user_id)).user_uid
+
+
+class _Answers(Generic[K, T]):
+    """Caches answers and, for a shorter time, refusals; sends one request at a time for each key."""
+
+    def __init__(self, clock: Clock, answers_max: int) -> None:
+        self._clock = clock
+        self._answers: TtlCache[K, T] = TtlCache(clock, answers_max)
+        self._refusals: TtlCache[K, TarnError] = TtlCache(clock, _REFUSALS_MAX)
+        self._questions: SingleFlight[K, T] = SingleFlight(_error_for_waiters)
+        self._hits = self._misses = 0
+
+    def register(self, meters: Meters, cache: str) -> None:
+        meters.sample("cache.lookups", lambda: self._hits, cache=cache, outcome="hit")
+        meters.sample("cache.lookups", lambda: self._misses, cache=cache, outcome="miss")
+
+    def get(self, key: K) -> T | None:
+        found = self._answers.get(key)
+        if found is not None:
+            self._hits += 1
+        return found
+
+    def has(self, key: K) -> bool:
+        return self._answers.get(key) is not None
+
+    def forget(self, key: K) -> None:
+        self._answers.pop(key)
+
+    async def load(self, call: Call, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> T:
+        """The answer for a key: kept, on its way, or asked for now."""
+        if (answer := self.get(key)) is not None:
+            return answer
+        self._misses += 1
+        if (refusal := self._refusals.get(key)) is not None:
+            raise refusal.again()
+        try:
+            return await self._questions.run(
+                key, partial(self._ask, key, ask), timeout_s=call.remaining(self._clock)
+            )
+        except FlightTimeoutError:
+            text = f"request {call.request_id} ran out of time waiting for auth"
+            raise TarnError(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text) from None
+
+    async def _ask(self, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> T:
+        begin = self._clock.monotonic()
+        try:
+            answer, ttl_ms = await ask()
+        except TarnError as error:
+            if error.kind in (Kind.UNAUTHENTICATED, Kind.DENIED, Kind.INVALID):
+                # A copy: the traceback of this one will hold the frames of its caller, and the request in them.
+                self._refusals.put(key, error.again(), self._clock.monotonic() + _REFUSAL_TTL_S)
+            raise
+        self._answers.put(key, answer, begin + ttl_ms / 1000)
+        return answer
+
+
+def _error_for_waiters(error: Exception) -> Exception | None:
+    """Returns the error for other callers of one request. None: each asks again, after a deadline or a defect of the
+    first one."""
+    if isinstance(error, TarnError) and error.kind is not Kind.DEADLINE:
+        return error.again()
+    return None

@@ -1,0 +1,142 @@
+"""What is known about a call before its handler runs: the gate checks the rule of the rpc, the handler gets the result.
+
+So no handler can forget a permission: it is not reached without. `docs/design/rpcs.md` explains the scopes.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from google.protobuf.message import Message
+
+from tarn.core.access.policy import Grant
+from tarn.core.value import hot_value
+from tarn.gate.access import Access
+from tarn.kv.records import Repository
+from tarn.rpc.rules import Rule, Scope
+from tarn.rpc.wire.call import Call
+from tarn.telemetry.audit.note import note_resource
+
+__all__ = ["AccessGate", "Caller", "Permit", "RepositoryPermit"]
+
+
+@hot_value
+class Caller:
+    """An authenticated caller of an rpc whose handler decides (`decided_by_handler` of its rule).
+
+    Attributes:
+        call: the call.
+        grant: what the caller may do.
+    """
+
+    call: Call
+    grant: Grant
+    _rule: Rule
+    _request: Message
+
+    def resource(self, **found: object) -> str:
+        """Returns the resource of the rpc.
+
+        Args:
+            found: values of it that the handler found; see `Resource.of_found`.
+
+        Raises:
+            TarnError: INVALID for an invalid name in the request.
+        """
+        return self._rule.resource.of_found(self._request, **found)
+
+    def require(self, resource: str) -> None:
+        """Refuses a caller who may not do the action of the rpc on a resource.
+
+        Raises:
+            TarnError: DENIED, ACCESS_DENIED.
+        """
+        self.grant.require(self._rule.require_action(), resource)
+        note_resource(resource)
+
+    def require_further(self, name: str, **found: object) -> None:
+        """Refuses a caller who lacks a further access of the rule that is checked when the handler asks.
+
+        Raises:
+            TarnError: as `resource` and `require`.
+        """
+        further = self._rule.also[name]
+        resource = further.resource.of_found(self._request, **found)
+        self.grant.require(further.require_action(), resource)
+
+    def has_further(self, name: str, **found: object) -> bool:
+        """Whether the caller has a further access of the rule.
+
+        Raises:
+            TarnError: as `resource`.
+        """
+        further = self._rule.also[name]
+        resource = further.resource.of_found(self._request, **found)
+        return self.grant.allows(further.require_action(), resource)
+
+
+class Permit(Caller):
+    """The caller may do the action of the rpc on its resource."""
+
+    __slots__ = ()
+
+
+@hot_value
+class RepositoryPermit(Permit):
+    """Likewise, in a repository that exists, whose rules allow the change."""
+
+    repository: Repository
+
+
+class RepositoryGate(Protocol):
+    """What a service knows about repositories."""
+
+    async def enter(self, rule: Rule, request: Message, grant: Grant) -> Repository:
+        """Returns the repository of a request.
+
+        Raises:
+            TarnError: REPOSITORY_NOT_FOUND; DENIED, BRANCH_PROTECTED or REPOSITORY_READ_ONLY: its rules block the
+                change.
+        """
+        ...
+
+
+class AccessGate:
+    """Checks the rules of rpcs with the grants of auth.
+
+    Args:
+        access: knows what callers may do.
+        repositories: finds repositories; None for a service without rpcs about one.
+    """
+
+    def __init__(self, access: Access, repositories: RepositoryGate | None = None) -> None:
+        self._access = access
+        self._repositories = repositories
+
+    def accepts(self, token: str) -> bool:
+        """Tells at once whether the token of a caller was accepted lately."""
+        return self._access.accepts(token)
+
+    async def permit(self, rule: Rule, request: Message, call: Call) -> Caller:
+        """Returns what the scope of a rule promises.
+
+        The caller is checked first: one without permission does not learn whether a repository exists.
+
+        Raises:
+            TarnError: UNAUTHENTICATED; DENIED, ACCESS_DENIED; INVALID for an invalid name in the request; errors of
+                `RepositoryGate.enter`.
+        """
+        grant = self._access.grant_cached(call) or await self._access.grant(call)
+        if rule.scope is Scope.HANDLER:
+            return Caller(call, grant, rule, request)
+        for each in rule.before:
+            if each.is_wanted(request):
+                grant.require(each.require_action(), each.resource.of(request))
+        resource = rule.resource.of(request)
+        grant.require(rule.action or rule.require_action(), resource)
+        note_resource(resource)
+        if rule.scope is not Scope.REPOSITORY:
+            return Permit(call, grant, rule, request)
+        assert self._repositories is not None, "an rpc about a repository is graveler's"
+        repository = await self._repositories.enter(rule, request, grant)
+        return RepositoryPermit(call, grant, rule, request, repository)
