@@ -144,11 +144,11 @@ def test_attempts_that_the_record_has_forgotten_are_unknown() -> None:
 def test_no_refusal_is_told_while_an_attempt_is_pending() -> None:
     attempts = Attempts()
     refused = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "away")
-    with pytest.raises(TarnError) as sure, attempts.told():
+    with pytest.raises(TarnError) as sure, attempts.unknown_if_pending():
         raise refused
     assert sure.value.kind is Kind.UNAVAILABLE
     attempts.add(base(), written(b"mine"))
-    with pytest.raises(OutcomeUnknownError), attempts.told():
+    with pytest.raises(OutcomeUnknownError), attempts.unknown_if_pending():
         raise refused
 
 

@@ -171,7 +171,7 @@ class BranchHandle:
                     return outcome
                 outcome = outcome.newest
             current = outcome
-        with attempts.told():
+        with attempts.unknown_if_pending():
             raise changed_too_often(self.name.branch_id, "one change")
 
     async def seal(self) -> BranchVersion:
@@ -265,7 +265,7 @@ class BranchHandle:
             # 1. Decide on the record to replace.
             after = decide(current.branch, self._branches.new_op_id())
             # 2. Before it is replaced: its removed tokens are on the drop list, its outbox is in the reflog.
-            with attempts.told(), collapse_error_groups():
+            with attempts.unknown_if_pending(), collapse_error_groups():
                 # Beside each other, so that the reflog adds no round trip.
                 async with asyncio.TaskGroup() as both:
                     both.create_task(announce(self.name, removed_tokens(current.branch, after)))
@@ -282,5 +282,5 @@ class BranchHandle:
             f"branch {self.name.branch_id} was sealed {_PUBLISH_TRIES} times during one operation; "
             "try again"
         )
-        with attempts.told():
+        with attempts.unknown_if_pending():
             raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)

@@ -341,11 +341,11 @@ class Branches:
         key = RepositoryKeys.branch(name.branch_id)
         after = note_head_change(before.branch, after, cause, now_us=self._clock.now_us())
         if len(after.outbox) > OUTBOX_MAX:
-            with attempts.told():
+            with attempts.unknown_if_pending():
                 after = leave_outbox(after, await self.write_reflog(name, before.branch))
         value = encode_branch(after)
         try:
-            with attempts.told():
+            with attempts.unknown_if_pending():
                 predicate = await self._kv.set_if(partition, key, value, before.predicate)
         except PredicateFailedError as error:
             return self._told(name, self._judge(attempts, error.current))
@@ -372,7 +372,7 @@ class Branches:
         """Decides an attempt whose answer was lost, as far as a read can."""
         attempts.add(before.branch, after)
         partition = self._repositories.keys_of(name.repository).refs
-        with attempts.told():  # a failed read says nothing about the change
+        with attempts.unknown_if_pending():  # a failed read says nothing about the change
             (found,) = await self._kv.get_many(
                 partition, [RepositoryKeys.branch(name.branch_id)], settle=True
             )

@@ -1,4 +1,8 @@
-"""Attempts whose outcome may be unknown: of a write of a staged row, and of changes of records."""
+"""Attempts whose outcome may be unknown, and what settles them (rule 8).
+
+Branch records: `Attempts`, with `tarn.core.branch.settle`, for `Branches.compare_and_set`. Staged rows: `set_settled`.
+All other records: `tarn.kv.register.Register`, and for a single attempt `tarn_auth.registers`.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +97,7 @@ class Attempts:
         return None
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def unknown_if_pending(self) -> Iterator[None]:
         """Turns every failure into an unknown outcome while an attempt is pending.
 
         A failed predicate passes through: the record that it carries decides the attempts.
