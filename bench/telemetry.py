@@ -46,7 +46,7 @@ from tarn_auth.application import AuthApplication
 from tarn_auth.config import AuthConfig
 from tarn_gateway.application import GatewayApplication
 from tarn_gateway.config import settings_of as gateway_settings
-from tarn_gateway.trace import Traces
+from tarn_gateway.traces import Traces
 from tarn_graveler.application import GravelerApplication
 from tarn_graveler.config import open_committed_of
 from tarn_graveler.config import settings_of as graveler_settings

@@ -26,7 +26,7 @@ from tarn_gateway.http import HttpServer
 from tarn_gateway.rates import RateLimits
 from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.signing.sigv4 import SigV4Policy
-from tarn_gateway.trace import Traces
+from tarn_gateway.traces import Traces
 
 __all__ = ["GatewayApplication"]
 

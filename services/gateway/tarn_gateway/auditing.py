@@ -7,7 +7,7 @@ A request is recorded once, when its answer was sent. DeleteObjects is recorded 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote
 
 from tarn.core.access.actions import REPOSITORIES, Action
@@ -15,9 +15,7 @@ from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.audit.record import AuditRecord, Outcome
 from tarn_gateway.http import Exchange, Request
 from tarn_gateway.operation import COPY_SOURCE
-
-if TYPE_CHECKING:
-    from tarn_gateway.trace import Trace
+from tarn_gateway.trace import Trace
 
 __all__ = ["S3Audit"]
 

@@ -27,7 +27,8 @@ from tarn_gateway.requests.query import parse_query, refuse_version
 from tarn_gateway.router import route
 from tarn_gateway.s3error import HOST_ID, S3Error, error_response, from_tarn_error
 from tarn_gateway.s3request import S3Request
-from tarn_gateway.trace import Trace, Traces
+from tarn_gateway.trace import Trace
+from tarn_gateway.traces import Traces
 
 __all__ = ["S3Handler"]
 

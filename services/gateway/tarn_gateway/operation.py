@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from tarn.core.access.actions import Action
-
-if TYPE_CHECKING:
-    from tarn_gateway.backend import Backend
-    from tarn_gateway.http import Response
-    from tarn_gateway.s3request import S3Request
 
 __all__ = [
     "About",
@@ -21,15 +14,10 @@ __all__ = [
     "MissingRef",
     "NotOffered",
     "Operation",
-    "Perform",
 ]
 
 COPY_SOURCE = "x-amz-copy-source"
 """The one header that selects operations."""
-
-Perform = Callable[["Backend", "S3Request"], Awaitable["Response"]]
-"""Performs an operation. The signature is verified and the caller may access the row's resource. No byte of
-the body has been read."""
 
 
 class Addressed(enum.Enum):
@@ -75,7 +63,7 @@ class MissingRef(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """An operation that Tarn offers.
+    """An operation that Tarn offers; the table adds the function that performs it.
 
     Attributes:
         name: S3's.
@@ -86,7 +74,6 @@ class Operation:
         about: see `About`.
         action: the action that the caller must be allowed.
         missing_ref: see `MissingRef`.
-        perform: performs the operation.
         source: the action that is required on the source of a copy.
         if_match: the action that a request with `If-Match` requires in addition to `action`, because the
             answer shows whether the object exists.
@@ -98,9 +85,8 @@ class Operation:
     about: About
     action: Action
     missing_ref: MissingRef
-    perform: Perform
-    source: Action | None = None
-    if_match: Action | None = None
+    source: Action | None = field(default=None, kw_only=True)
+    if_match: Action | None = field(default=None, kw_only=True)
 
     @property
     def addressed(self) -> Addressed:

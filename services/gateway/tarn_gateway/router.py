@@ -1,7 +1,7 @@
 """Selects the row of the table of S3 operations for a request, by address, method, and the selecting
 parameters and header.
 
-Every request ends in an `Operation`, or in the refusal that S3 gives for it, by name. An operation that is
+Every request ends in an `Row`, or in the refusal that S3 gives for it, by name. An operation that is
 not offered must never be mistaken for an offered one (`PUT ?acl` is not PutObject). So the selecting
 parameters of the whole table count for every request: `PUT /bucket/key?uploads` is not PutObject either.
 """
@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from tarn_gateway.http import Headers
-from tarn_gateway.operation import COPY_SOURCE, Addressed, NotOffered, Operation
+from tarn_gateway.operation import COPY_SOURCE, Addressed, NotOffered
 from tarn_gateway.operations.not_offered import NOT_OFFERED
-from tarn_gateway.operations.table import OPERATIONS
+from tarn_gateway.operations.table import OPERATIONS, Row
 from tarn_gateway.requests.address import Address
 from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
 
 __all__ = ["route"]
 
-Row = Operation | NotOffered
+AnyRow = Row | NotOffered
 Selectors = frozenset[str]
 
 _LIST_TYPE: Final = "list-type"
@@ -37,22 +37,22 @@ _NOTHING: Final[Selectors] = frozenset()
 _COPIES: Final[Selectors] = frozenset({COPY_SOURCE})
 
 
-def _selectors_of(row: Row) -> Selectors:
+def _selectors_of(row: AnyRow) -> Selectors:
     return frozenset(row.selected_by.split())
 
 
-def _rows_of(addressed: Addressed) -> dict[tuple[str, Selectors], Row]:
+def _rows_of(addressed: Addressed) -> dict[tuple[str, Selectors], AnyRow]:
     rows = [row for row in (*OPERATIONS, *NOT_OFFERED) if row.addressed is addressed]
     found = {(row.method, _selectors_of(row)): row for row in rows}
     assert len(found) == len(rows), "two rows of the table match one request"
     return found
 
 
-def _allowed(rows: Mapping[tuple[str, Selectors], Row]) -> dict[Selectors, list[str]]:
+def _allowed(rows: Mapping[tuple[str, Selectors], AnyRow]) -> dict[Selectors, list[str]]:
     """Returns the methods of each set of selectors, for the header `Allow`."""
     methods = defaultdict(list)
     for (method, selectors), row in rows.items():
-        if isinstance(row, Operation):
+        if isinstance(row, Row):
             methods[selectors].append(method)
     return dict(methods)
 
@@ -72,7 +72,7 @@ _PARAMETERS: Final = frozenset(
 _COPYING: Final = frozenset(row.method for row in OPERATIONS if COPY_SOURCE in _selectors_of(row))
 
 
-def route(method: str, address: Address, query: Query, headers: Headers) -> Operation:
+def route(method: str, address: Address, query: Query, headers: Headers) -> Row:
     """Returns the operation of a request.
 
     Raises:
@@ -82,7 +82,7 @@ def route(method: str, address: Address, query: Query, headers: Headers) -> Oper
     plain, rows = _OF_KEY if address.key else _OF_BUCKET if address.bucket else _OF_SERVICE
     parameters = query.values
     copies = method in _COPYING and COPY_SOURCE in headers
-    row: Row | None
+    row: AnyRow | None
     if parameters or copies:
         selectors = _PARAMETERS.intersection(parameters)
         if _LIST_TYPE in selectors:
@@ -93,7 +93,7 @@ def route(method: str, address: Address, query: Query, headers: Headers) -> Oper
     else:
         selectors = _NOTHING
         row = plain.get(method)
-    if row.__class__ is Operation:
+    if row.__class__ is Row:
         return row
     raise _refusal(method, address, selectors, row)
 
@@ -109,7 +109,7 @@ def _with_list_type(selectors: Selectors, value: str) -> Selectors:
     return selectors - {_LIST_TYPE} | _LIST_TYPES[value]
 
 
-def _refusal(method: str, address: Address, selectors: Selectors, row: Row | None) -> S3Error:
+def _refusal(method: str, address: Address, selectors: Selectors, row: AnyRow | None) -> S3Error:
     if isinstance(row, NotOffered):
         text = f"{row.name} is not implemented. {row.why}".rstrip()
         return S3Error("NotImplemented", text, Operation=row.name)

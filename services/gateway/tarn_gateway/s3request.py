@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from tarn.client.auth import SigningGrant
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn.core.refs import is_commit_id, parse_ref
 from tarn_gateway.http import Headers, Request
+from tarn_gateway.operation import Operation
 from tarn_gateway.requests.address import Address, RefPath, split_key
 from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.signing.sigv4 import SignedRequest
-
-if TYPE_CHECKING:
-    from tarn_gateway.operation import Operation
 
 __all__ = ["S3Request", "branch_to_write", "readable_ref"]
 

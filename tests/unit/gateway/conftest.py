@@ -42,7 +42,7 @@ from tarn_gateway.handler import S3Handler
 from tarn_gateway.http import BodyReader, BodyTruncatedError, Exchange, FileSlice, Headers, Request
 from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.signing.sigv4 import SigV4Policy
-from tarn_gateway.trace import Traces
+from tarn_gateway.traces import Traces
 
 
 def _sibling(name: str) -> ModuleType:

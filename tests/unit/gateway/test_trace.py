@@ -17,7 +17,7 @@ from tarn.telemetry.tracing import Tracing, trace_id
 from tarn.testing.clock import ManualClock
 from tarn_gateway.http import BodyReader, Exchange, Headers, Request
 from tarn_gateway.operations.table import OPERATIONS
-from tarn_gateway.trace import Traces
+from tarn_gateway.traces import Traces
 
 
 def exchange(status: int, request_id: str = "") -> Exchange:

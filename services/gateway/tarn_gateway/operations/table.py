@@ -11,11 +11,14 @@ selecting parameters are a key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from tarn.core.access.actions import Action
+from tarn_gateway.backend import Backend
+from tarn_gateway.http import Response
 from tarn_gateway.operation import COPY_SOURCE, About, MissingRef, Operation
 from tarn_gateway.operations import (
     buckets,
@@ -28,8 +31,21 @@ from tarn_gateway.operations import (
     uploads,
     writing,
 )
+from tarn_gateway.s3request import S3Request
 
-__all__ = ["BY_NAME", "OPERATIONS"]
+__all__ = ["BY_NAME", "OPERATIONS", "Row"]
+
+Perform = Callable[[Backend, S3Request], Awaitable[Response]]
+"""Performs an operation. The signature is verified and the caller may access the row's resource. No byte of
+the body has been read."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row(Operation):
+    """A row of the table."""
+
+    perform: Perform
+
 
 _SERVICE, _BUCKET, _REF = About.SERVICE, About.BUCKET, About.REF
 _KEYS, _KEY, _UPLOAD = About.KEYS, About.KEY, About.UPLOAD
@@ -42,31 +58,31 @@ _COPY = COPY_SOURCE
 # fmt: off
 OPERATIONS: Final = (
     # name, method, selected by, about, action, error for a missing ref, implementation
-    Operation("ListBuckets", "GET", "", _SERVICE, _LIST, _OF_READ, buckets.list_buckets),
+    Row("ListBuckets", "GET", "", _SERVICE, _LIST, _OF_READ, buckets.list_buckets),
 
-    Operation("HeadBucket", "HEAD", "", _BUCKET, _READ, _OF_READ, buckets.head_bucket),
-    Operation("GetBucketLocation", "GET", "location", _BUCKET, _READ, _OF_READ, buckets.get_bucket_location),
-    Operation("GetBucketVersioning", "GET", "versioning", _BUCKET, _READ, _OF_READ, buckets.get_bucket_versioning),
+    Row("HeadBucket", "HEAD", "", _BUCKET, _READ, _OF_READ, buckets.head_bucket),
+    Row("GetBucketLocation", "GET", "location", _BUCKET, _READ, _OF_READ, buckets.get_bucket_location),
+    Row("GetBucketVersioning", "GET", "versioning", _BUCKET, _READ, _OF_READ, buckets.get_bucket_versioning),
 
-    Operation("ListObjects", "GET", "", _REF, _READ, _OF_READ, listing.list_objects),
-    Operation("ListObjectsV2", "GET", "list-type=2", _REF, _READ, _OF_READ, listing.list_objects_v2),
-    Operation("ListMultipartUploads", "GET", "uploads", _REF, _READ, _OF_WRITE, uploads.list_multipart_uploads),
+    Row("ListObjects", "GET", "", _REF, _READ, _OF_READ, listing.list_objects),
+    Row("ListObjectsV2", "GET", "list-type=2", _REF, _READ, _OF_READ, listing.list_objects_v2),
+    Row("ListMultipartUploads", "GET", "uploads", _REF, _READ, _OF_WRITE, uploads.list_multipart_uploads),
 
-    Operation("GetObject", "GET", "", _KEY, _READ, _OF_READ, reading.get_object),
-    Operation("HeadObject", "HEAD", "", _KEY, _READ, _OF_READ, reading.head_object),
-    Operation("PutObject", "PUT", "", _KEY, _WRITE, _OF_WRITE, writing.put_object, if_match=_READ),
-    Operation("CopyObject", "PUT", _COPY, _KEY, _WRITE, _OF_WRITE, copying.copy_object, source=_READ, if_match=_READ),
-    Operation("DeleteObject", "DELETE", "", _KEY, _WRITE, _OF_WRITE, deleting.delete_object),
-    Operation("DeleteObjects", "POST", "delete", _KEYS, _WRITE, _OF_WRITE, deleting.delete_objects),
+    Row("GetObject", "GET", "", _KEY, _READ, _OF_READ, reading.get_object),
+    Row("HeadObject", "HEAD", "", _KEY, _READ, _OF_READ, reading.head_object),
+    Row("PutObject", "PUT", "", _KEY, _WRITE, _OF_WRITE, writing.put_object, if_match=_READ),
+    Row("CopyObject", "PUT", _COPY, _KEY, _WRITE, _OF_WRITE, copying.copy_object, source=_READ, if_match=_READ),
+    Row("DeleteObject", "DELETE", "", _KEY, _WRITE, _OF_WRITE, deleting.delete_object),
+    Row("DeleteObjects", "POST", "delete", _KEYS, _WRITE, _OF_WRITE, deleting.delete_objects),
 
-    Operation("CreateMultipartUpload", "POST", "uploads", _KEY, _WRITE, _OF_WRITE, uploads.create_multipart_upload),
-    Operation("UploadPart", "PUT", _PUT_PART, _UPLOAD, _WRITE, _OF_WRITE, parts.upload_part),
-    Operation("UploadPartCopy", "PUT", f"{_PUT_PART} {_COPY}", _UPLOAD, _WRITE, _OF_WRITE, parts.upload_part_copy,
-              source=_READ),
-    Operation("CompleteMultipartUpload", "POST", "uploadId", _UPLOAD, _WRITE, _OF_WRITE,
-              completing.complete_multipart_upload, if_match=_READ),
-    Operation("AbortMultipartUpload", "DELETE", "uploadId", _UPLOAD, _WRITE, _OF_WRITE, uploads.abort_multipart_upload),
-    Operation("ListParts", "GET", "uploadId", _UPLOAD, _READ, _OF_WRITE, uploads.list_parts),
+    Row("CreateMultipartUpload", "POST", "uploads", _KEY, _WRITE, _OF_WRITE, uploads.create_multipart_upload),
+    Row("UploadPart", "PUT", _PUT_PART, _UPLOAD, _WRITE, _OF_WRITE, parts.upload_part),
+    Row("UploadPartCopy", "PUT", f"{_PUT_PART} {_COPY}", _UPLOAD, _WRITE, _OF_WRITE, parts.upload_part_copy,
+        source=_READ),
+    Row("CompleteMultipartUpload", "POST", "uploadId", _UPLOAD, _WRITE, _OF_WRITE,
+        completing.complete_multipart_upload, if_match=_READ),
+    Row("AbortMultipartUpload", "DELETE", "uploadId", _UPLOAD, _WRITE, _OF_WRITE, uploads.abort_multipart_upload),
+    Row("ListParts", "GET", "uploadId", _UPLOAD, _READ, _OF_WRITE, uploads.list_parts),
 )
 # fmt: on
 
