@@ -41,11 +41,14 @@ SERVICE = pb.DESCRIPTOR.services_by_name["EntryService"]
 class Idle:
     """Answers immediately."""
 
-    async def operate(self, operation: pb.Operation, _call: Call) -> pb.OperationResult:
-        if operation.HasField("lookup"):
-            found = pb.LookupResult(entry=ENTRY, storage_namespace="local://lake")
-            return pb.OperationResult(lookup=found)
-        return pb.OperationResult(stage=pb.StageResult())
+    async def lookup(self, _request: pb.Lookup, _call: Call) -> pb.LookupResult:
+        return pb.LookupResult(entry=ENTRY, storage_namespace="local://lake")
+
+    async def stage(self, _request: pb.Stage, _call: Call) -> pb.StageResult:
+        return pb.StageResult()
+
+    async def unstage(self, _request: pb.Unstage, _call: Call) -> pb.UnstageResult:
+        return pb.UnstageResult()
 
     async def ListEntries(  # noqa: N802 - the rpc's name
         self, _request: pb.ListEntriesRequest, _call: Call

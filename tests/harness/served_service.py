@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from tarn.client import AsyncClient, TlsFiles
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.rpc.process.tls import server_credentials
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
-from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
@@ -115,7 +114,8 @@ async def served_service(
         sessions_descriptor = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
         auth = {endpoint.name: endpoint for endpoint in service.auth_endpoints}
         sessions = CountedSessions(auth[sessions_descriptor.full_name].handler)
-        auth[sessions_descriptor.full_name] = Endpoint(sessions_descriptor, sessions)
+        counted = replace(auth[sessions_descriptor.full_name], handler=sessions)
+        auth[sessions_descriptor.full_name] = counted
         # Deadlines are of this clock and compared with the services' clock. So this one must stay ahead of that one
         # when a test advances it, also on a machine that has just started.
         clock = ServiceClock(service.clock)

@@ -15,7 +15,7 @@ from chaos.run import Plan, play
 from chaos.sockets import waiting_for
 from chaos.wire import BrokenError, Wires
 
-HITS = 12
+HITS = 6
 FAULT_SECONDS = 400.0
 """Greatest length: each kill costs the start of a worker, which takes long on a busy machine."""
 

@@ -16,6 +16,7 @@ def last(tmp_path_factory: pytest.TempPathFactory) -> LastRelease:
     return last_release(tmp_path_factory.mktemp("last"))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(420)
 async def test_a_gateway_of_this_release_serves_beside_that_of_the_last_ones_services(
     last: LastRelease, tmp_path: Path

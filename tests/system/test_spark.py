@@ -20,7 +20,7 @@ from running_tarn import BIN, RunningTarn, clean_environment
 from slowness import scaled
 
 ROOT = Path(__file__).parents[2]
-TASKS = int(os.environ.get("SPARK_TASKS", "120"))
+TASKS = int(os.environ.get("SPARK_TASKS", "60"))
 """Tasks of the job that churns; `make spark-churn` runs 10,000."""
 JOB_SECONDS = scaled(max(240, TASKS // 2))
 WORK = ("compactions", "rows_read", "rows_written", "tombstones_removed")

@@ -12,7 +12,7 @@ from mixed_services import judged, other_gateway, separate_node
 
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cassandra, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 async def test_a_gateway_of_this_release_before_services_of_the_last_one(

@@ -20,7 +20,7 @@ from slowness import scaled
 
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cassandra, pytest.mark.long, pytest.mark.timeout(600)]
 
 KEYSPACE = "rollout"
 PATIENCE_SECONDS = scaled(10.0)
