@@ -18,7 +18,7 @@ from tarn.core.errors import TarnError
 from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend, Bounds
 from tarn_gateway.http import BodyReader, Headers, Request, Response
-from tarn_gateway.operation import Operation
+from tarn_gateway.operations.table import Row
 from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.requests.address import Address
 from tarn_gateway.requests.query import Query
@@ -83,7 +83,7 @@ class Gateway(Machine):
 
     async def request(
         self,
-        operation: Operation,
+        operation: Row,
         bucket: str,
         key: str,
         query: dict[str, str],

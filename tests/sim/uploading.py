@@ -17,8 +17,7 @@ from tarn.core.errors import Kind, TarnError
 from tarn.testing.check.history import ABSENT, NEVER, Op, OpKind, Outcome
 from tarn_gateway.bodies.checksums import multipart_md5
 from tarn_gateway.http import Response
-from tarn_gateway.operation import Operation
-from tarn_gateway.operations.table import BY_NAME
+from tarn_gateway.operations.table import BY_NAME, Row
 from tarn_gateway.s3error import S3Error
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 
@@ -153,7 +152,7 @@ class Uploading:
     async def _request(
         self,
         upload: _Upload,
-        operation: Operation,
+        operation: Row,
         query: dict[str, str],
         body: bytes = b"",
         headers: dict[str, str] | None = None,

@@ -86,5 +86,5 @@ OPERATIONS: Final = (
 )
 # fmt: on
 
-BY_NAME: Final[Mapping[str, Operation]] = MappingProxyType({row.name: row for row in OPERATIONS})
+BY_NAME: Final[Mapping[str, Row]] = MappingProxyType({row.name: row for row in OPERATIONS})
 """Rows by operation name."""
