@@ -32,6 +32,7 @@ from tarn.rpc.process.system import SystemClock
 from tarn.rpc.server.grpc_server import ServerConfig
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint
+from tarn.testing.servers.toy_service import OpenGate
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 ENTRY = bytes(180)
@@ -72,7 +73,7 @@ class App:
     """The idle service as an application."""
 
     name = "idle"
-    endpoints = (Endpoint(SERVICE, Idle()),)
+    endpoints = (Endpoint(SERVICE, Idle(), OpenGate()),)
 
     async def __aenter__(self) -> Self:
         return self

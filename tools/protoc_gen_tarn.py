@@ -209,7 +209,7 @@ def _client(name: str, constant: str, methods: Sequence[Method]) -> Iterator[str
 def _joined(name: str, constant: str, methods: Sequence[Method]) -> Iterator[str]:
     own = any(method.given == _CALLER for method in methods)
     yield f"def {_function(name)}("
-    yield f"    handler: {name}{'[Any]' if own else ''}, gate: Gate | None = None"
+    yield f"    handler: {name}{'[Any]' if own else ''}, gate: Gate"
     yield ") -> Endpoint:"
     yield f'    """Joins a handler to `{name}`; see `Endpoint`."""'
     yield f"    return Endpoint({constant}, handler, gate)"

@@ -114,9 +114,12 @@ class BackupRun:
         self.stack.push_async_callback(blocks.close)
         progress = CheckProgress()
 
+        began = progress.phase
+
         def show() -> None:
-            phase, total = f"fsck: {progress.phase}", progress.total or 0
-            self.show(phase, progress.done, total, progress.requests)
+            if progress.phase != began:  # the restore shows its own progress
+                phase, total = f"fsck: {progress.phase}", progress.total or 0
+                self.show(phase, progress.done, total, progress.requests)
 
         async with ticking(show, self.clock):
             return await check_backup(

@@ -55,6 +55,10 @@ class Round:
     options: SweepOptions = field(default_factory=SweepOptions)
     confirm: str = ""
 
+    def __post_init__(self) -> None:
+        if self.phase is Step.WAIT or (self.phase is Step.PURGE and self.names):
+            raise ValueError(f"{self.phase.value} is no phase of a repository")
+
 
 @dataclass(frozen=True, slots=True)
 class Marked:
@@ -161,7 +165,9 @@ async def collect(
             collector.rng,
             collector.progress,
         )
-        failed = await _purge(round_, purger, collector.ids.uuid7().hex, results) or failed
+        failed = (
+            await _purge(round_, purger, lambda: collector.ids.uuid7().hex(), results) or failed
+        )
     return results, failed
 
 

@@ -26,7 +26,7 @@ from google.protobuf.message import Message
 
 from tarn.core.access.actions import Action
 from tarn.core.access.service import Service
-from tarn.core.change_kind import ChangeKind
+from tarn.core.change_kind import PROTECTABLE, ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn_proto.common.v1 import rule_pb2
 
@@ -52,6 +52,7 @@ OPERATION: Final = "operation"
 """Name of the oneof that holds a stream's operations."""
 
 _ASKED: Final = "asked"
+_SHOWN_CHARS: Final = 80
 _REPOSITORY: Final = "repository_id"
 _BRANCH: Final = "branch_id"
 
@@ -119,10 +120,11 @@ class Resource:
 
     def _fill(self, values: list[str]) -> str:
         parts = [self._texts[0]]
-        for value, before, after in zip(values, self._texts, self._texts[1:], strict=False):
+        texts = zip(self.names, values, self._texts, self._texts[1:], strict=False)
+        for name, value, before, after in texts:
             # The path of an object may contain any character.
             if not before.endswith("/object/"):
-                _check_name(value)
+                _check_name(name, value)
             parts += (value, after)
         return "".join(parts)
 
@@ -135,18 +137,19 @@ def _object_of(names: tuple[str, ...], texts: tuple[str, ...]) -> Callable[[obje
     def of(request: object) -> str:
         repository, ref, path = values_of(request)
         if not repository or not ref or "/" in repository or "/" in ref:
-            _check_name(repository)
-            _check_name(ref)
+            _check_name(names[0], repository)
+            _check_name(names[1], ref)
         return f"{before}{repository}{between}{ref}{last}{path}"
 
     return of
 
 
-def _check_name(name: str) -> None:
+def _check_name(field: str, value: str) -> None:
     """Rejects a name with a slash, which would address a different resource, below the intended one."""
-    if "/" in name or not name:
-        text = f"{name!r} is not the name of a resource: names are not empty and contain no slash"
-        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, name=name)
+    if "/" in value or not value:
+        field, shown = field.rpartition(".")[2], value[:_SHOWN_CHARS]
+        text = f"{field} is {shown!r}: names are not empty and contain no slash"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field=field, value=shown)
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,6 +363,9 @@ def _problems(rule: rule_pb2.Rule, request: Descriptor) -> list[str]:
     problems = []
     if rule.change and rule.change not in set(ChangeKind):
         problems.append(f"{rule.change!r} is not a kind of tarn.core.change_kind")
+    branches = [name for name in Resource(rule.resource).names if name.endswith(_BRANCH)]
+    if rule.change in set(PROTECTABLE) and not branches:
+        problems.append(f"{rule.change!r} is about a branch, and the resource names none")
     accesses: list[rule_pb2.Rule | rule_pb2.Access] = [rule, *rule.also]
     for access in accesses:
         if access.action not in set(Action):
@@ -377,6 +383,8 @@ def _problems(rule: rule_pb2.Rule, request: Descriptor) -> list[str]:
         for access in rule.also
         if access.when not in ("", _ASKED) and not _is_field(request, access.when)
     ]
+    if rule.decided_by_handler and any(access.when != _ASKED for access in rule.also):
+        problems.append(f"the handler decides, so further accesses have when: {_ASKED!r}")
     if len({access.name for access in rule.also}) < len(rule.also):
         problems.append("two further accesses have the same name")
     return problems

@@ -1,7 +1,7 @@
 """Selects the row of the table of S3 operations for a request, by address, method, and the selecting
 parameters and header.
 
-Every request ends in an `Row`, or in the refusal that S3 gives for it, by name. An operation that is
+Every request ends in a `Row`, or in the refusal that S3 gives for it, by name. An operation that is
 not offered must never be mistaken for an offered one (`PUT ?acl` is not PutObject). So the selecting
 parameters of the whole table count for every request: `PUT /bucket/key?uploads` is not PutObject either.
 """

@@ -4,7 +4,8 @@ import pytest
 
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.process.system import SystemClock
-from tarn.rpc.wire.methods import Endpoint, operate_method, unary_methods
+from tarn.rpc.wire.methods import Endpoint, check_gate, operate_method, unary_methods
+from tarn.testing.servers.toy_service import OpenGate
 from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, user_service_pb2
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
@@ -87,3 +88,9 @@ def test_handler_that_lacks_an_rpc_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r": lookup, stage, unstage, UnstageEntries, FindErased$"):
         InProcessTransport([Endpoint(ENTRIES, Half())], SystemClock())
+
+
+def test_no_port_serves_an_endpoint_without_a_gate() -> None:
+    with pytest.raises(TypeError, match="has no gate"):
+        check_gate(Endpoint(ENTRIES, object()))
+    check_gate(Endpoint(ENTRIES, object(), OpenGate()))

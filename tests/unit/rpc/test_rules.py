@@ -252,14 +252,23 @@ def service_with(rule: rule_pb2.Rule | None) -> ServiceDescriptor:
     return Default().FindServiceByName(f"{name}.ToyService")
 
 
-def toy_rule(action: str = "ReadRepo", resource: str = "user/{toy_id}") -> rule_pb2.Rule:
-    return rule_pb2.Rule(action=action, resource=resource)
+def toy_rule(
+    action: str = "ReadRepo", resource: str = "user/{toy_id}", change: str = ""
+) -> rule_pb2.Rule:
+    return rule_pb2.Rule(action=action, resource=resource, change=change)
 
 
-def with_access(*names: str, action: str = "ReadRepo", resource: str = "user/*") -> rule_pb2.Rule:
+def with_access(
+    *names: str,
+    action: str = "ReadRepo",
+    resource: str = "user/*",
+    when: str = "",
+    decided_by_handler: bool = False,
+) -> rule_pb2.Rule:
     rule = toy_rule()
+    rule.decided_by_handler = decided_by_handler
     for name in names:
-        rule.also.add(name=name, action=action, resource=resource)
+        rule.also.add(name=name, action=action, resource=resource, when=when)
     return rule
 
 
@@ -296,6 +305,9 @@ def test_a_rule_is_read_as_it_is_written() -> None:
             rule_pb2.Rule(services=["gateway"], action="ReadRepo", resource="user/*"),
             "an rpc for services has no action",
         ),
+        (toy_rule(change="merge"), "'merge' is about a branch, and the resource names none"),
+        (with_access("a", decided_by_handler=True), "further accesses have when: 'asked'"),
+        (with_access("a", when="color"), "'color' is not a field of GetToyRequest"),
     ],
 )
 def test_a_service_whose_rule_makes_no_sense_is_not_served(

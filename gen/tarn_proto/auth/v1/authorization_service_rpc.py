@@ -73,7 +73,7 @@ class AuthorizationServiceClient:
 
 
 def authorization_service(
-    handler: AuthorizationService[Any], gate: Gate | None = None
+    handler: AuthorizationService[Any], gate: Gate
 ) -> Endpoint:
     """Joins a handler to `AuthorizationService`; see `Endpoint`."""
     return Endpoint(_AUTHORIZATION_SERVICE, handler, gate)

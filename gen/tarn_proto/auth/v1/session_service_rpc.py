@@ -86,7 +86,7 @@ class SessionServiceClient:
 
 
 def session_service(
-    handler: SessionService[Any], gate: Gate | None = None
+    handler: SessionService[Any], gate: Gate
 ) -> Endpoint:
     """Joins a handler to `SessionService`; see `Endpoint`."""
     return Endpoint(_SESSION_SERVICE, handler, gate)

@@ -146,7 +146,7 @@ class UserServiceClient:
 
 
 def user_service(
-    handler: UserService[Any], gate: Gate | None = None
+    handler: UserService[Any], gate: Gate
 ) -> Endpoint:
     """Joins a handler to `UserService`; see `Endpoint`."""
     return Endpoint(_USER_SERVICE, handler, gate)

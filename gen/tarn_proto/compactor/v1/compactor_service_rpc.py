@@ -72,7 +72,7 @@ class CompactorServiceClient:
 
 
 def compactor_service(
-    handler: CompactorService, gate: Gate | None = None
+    handler: CompactorService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `CompactorService`; see `Endpoint`."""
     return Endpoint(_COMPACTOR_SERVICE, handler, gate)

@@ -150,7 +150,7 @@ class BranchServiceClient:
 
 
 def branch_service(
-    handler: BranchService, gate: Gate | None = None
+    handler: BranchService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `BranchService`; see `Endpoint`."""
     return Endpoint(_BRANCH_SERVICE, handler, gate)

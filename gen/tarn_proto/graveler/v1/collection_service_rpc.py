@@ -224,7 +224,7 @@ class CollectionServiceClient:
 
 
 def collection_service(
-    handler: CollectionService, gate: Gate | None = None
+    handler: CollectionService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `CollectionService`; see `Endpoint`."""
     return Endpoint(_COLLECTION_SERVICE, handler, gate)

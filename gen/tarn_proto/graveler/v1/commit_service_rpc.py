@@ -129,7 +129,7 @@ class CommitServiceClient:
 
 
 def commit_service(
-    handler: CommitService, gate: Gate | None = None
+    handler: CommitService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `CommitService`; see `Endpoint`."""
     return Endpoint(_COMMIT_SERVICE, handler, gate)

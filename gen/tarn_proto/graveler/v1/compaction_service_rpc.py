@@ -95,7 +95,7 @@ class CompactionServiceClient:
 
 
 def compaction_service(
-    handler: CompactionService, gate: Gate | None = None
+    handler: CompactionService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `CompactionService`; see `Endpoint`."""
     return Endpoint(_COMPACTION_SERVICE, handler, gate)

@@ -69,7 +69,7 @@ class DiffServiceClient:
 
 
 def diff_service(
-    handler: DiffService, gate: Gate | None = None
+    handler: DiffService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `DiffService`; see `Endpoint`."""
     return Endpoint(_DIFF_SERVICE, handler, gate)

@@ -122,7 +122,7 @@ class DumpServiceClient:
 
 
 def dump_service(
-    handler: DumpService, gate: Gate | None = None
+    handler: DumpService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `DumpService`; see `Endpoint`."""
     return Endpoint(_DUMP_SERVICE, handler, gate)

@@ -107,7 +107,7 @@ class EntryServiceClient:
 
 
 def entry_service(
-    handler: EntryService, gate: Gate | None = None
+    handler: EntryService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `EntryService`; see `Endpoint`."""
     return Endpoint(_ENTRY_SERVICE, handler, gate)

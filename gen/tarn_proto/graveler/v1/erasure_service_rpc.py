@@ -153,7 +153,7 @@ class ErasureServiceClient:
 
 
 def erasure_service(
-    handler: ErasureService, gate: Gate | None = None
+    handler: ErasureService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `ErasureService`; see `Endpoint`."""
     return Endpoint(_ERASURE_SERVICE, handler, gate)

@@ -65,7 +65,7 @@ class LinkServiceClient:
 
 
 def link_service(
-    handler: LinkService, gate: Gate | None = None
+    handler: LinkService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `LinkService`; see `Endpoint`."""
     return Endpoint(_LINK_SERVICE, handler, gate)

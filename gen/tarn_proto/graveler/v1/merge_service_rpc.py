@@ -127,7 +127,7 @@ class MergeServiceClient:
 
 
 def merge_service(
-    handler: MergeService, gate: Gate | None = None
+    handler: MergeService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `MergeService`; see `Endpoint`."""
     return Endpoint(_MERGE_SERVICE, handler, gate)

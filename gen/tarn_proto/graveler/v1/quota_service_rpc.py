@@ -75,7 +75,7 @@ class QuotaServiceClient:
 
 
 def quota_service(
-    handler: QuotaService, gate: Gate | None = None
+    handler: QuotaService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `QuotaService`; see `Endpoint`."""
     return Endpoint(_QUOTA_SERVICE, handler, gate)

@@ -85,7 +85,7 @@ class ReflogServiceClient:
 
 
 def reflog_service(
-    handler: ReflogService, gate: Gate | None = None
+    handler: ReflogService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `ReflogService`; see `Endpoint`."""
     return Endpoint(_REFLOG_SERVICE, handler, gate)

@@ -91,7 +91,7 @@ class RepositoryServiceClient:
 
 
 def repository_service(
-    handler: RepositoryService, gate: Gate | None = None
+    handler: RepositoryService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `RepositoryService`; see `Endpoint`."""
     return Endpoint(_REPOSITORY_SERVICE, handler, gate)

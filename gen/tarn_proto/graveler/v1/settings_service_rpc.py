@@ -132,7 +132,7 @@ class SettingsServiceClient:
 
 
 def settings_service(
-    handler: SettingsService, gate: Gate | None = None
+    handler: SettingsService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `SettingsService`; see `Endpoint`."""
     return Endpoint(_SETTINGS_SERVICE, handler, gate)

@@ -84,7 +84,7 @@ class StagingEventServiceClient:
 
 
 def staging_event_service(
-    handler: StagingEventService, gate: Gate | None = None
+    handler: StagingEventService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `StagingEventService`; see `Endpoint`."""
     return Endpoint(_STAGING_EVENT_SERVICE, handler, gate)

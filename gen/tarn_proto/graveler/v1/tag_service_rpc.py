@@ -87,7 +87,7 @@ class TagServiceClient:
 
 
 def tag_service(
-    handler: TagService, gate: Gate | None = None
+    handler: TagService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `TagService`; see `Endpoint`."""
     return Endpoint(_TAG_SERVICE, handler, gate)

@@ -126,7 +126,7 @@ class TaskServiceClient:
 
 
 def task_service(
-    handler: TaskService, gate: Gate | None = None
+    handler: TaskService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `TaskService`; see `Endpoint`."""
     return Endpoint(_TASK_SERVICE, handler, gate)

@@ -156,7 +156,7 @@ class UploadServiceClient:
 
 
 def upload_service(
-    handler: UploadService, gate: Gate | None = None
+    handler: UploadService, gate: Gate
 ) -> Endpoint:
     """Joins a handler to `UploadService`; see `Endpoint`."""
     return Endpoint(_UPLOAD_SERVICE, handler, gate)

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.rules import rules_of
+from tarn.rpc.rules import OPERATE, rules_of
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint, Handle, check_handler, handle_of
@@ -44,18 +44,23 @@ class InProcessTransport:
         self, service: ServiceDescriptor, method: str, request: Message, call: Call
     ) -> Message:
         """Makes one unary call; see `Transport.unary`."""
-        handle, read_only = self._handle(service, method)
-        if TRACEPARENT.get():
-            handle = _traced(handle, f"/{service.full_name}/{method}")
-        if read_only:
-            return await self._in_flight.read(handle, request, call)
-        return await self._in_flight.change(handle, request, call)
+        return await self._run(service, method, method, request, call)
 
     async def operate(
         self, service: ServiceDescriptor, operation: str, request: Message, call: Call
     ) -> Message:
         """Runs one operation of the service's stream; see `Transport.operate`."""
-        return await self.unary(service, operation, request, call)
+        return await self._run(service, operation, OPERATE, request, call)
+
+    async def _run(
+        self, service: ServiceDescriptor, name: str, rpc: str, request: Message, call: Call
+    ) -> Message:
+        handle, read_only = self._handle(service, name)
+        if TRACEPARENT.get():
+            handle = _traced(handle, f"/{service.full_name}/{rpc}")
+        if read_only:
+            return await self._in_flight.read(handle, request, call)
+        return await self._in_flight.change(handle, request, call)
 
     async def drain(self, timeout_s: float) -> bool:
         """Waits for changes that outlived their callers; returns False if that exceeds `timeout_s`."""

@@ -44,6 +44,7 @@ from tarn.rpc.wire.methods import (
     Endpoint,
     Gate,
     UnaryMethod,
+    check_gate,
     check_handler,
     handle_of,
     operate_method,
@@ -112,7 +113,7 @@ class RpcServer:
         audit: records the calls; None: nothing does.
 
     Raises:
-        TypeError: a handler lacks an rpc.
+        TypeError: a handler lacks an rpc; or an endpoint has no gate, and an rpc that is not public.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class RpcServer:
         meters.sample("rpc.work_in_flight", lambda: len(self._in_flight))
         for endpoint in endpoints:
             check_handler(endpoint)
+            check_gate(endpoint)
 
     async def start(self) -> str:
         """Starts to serve; returns the address with the port that was bound.

@@ -26,6 +26,7 @@ __all__ = [
     "Handle",
     "OperateMethod",
     "UnaryMethod",
+    "check_gate",
     "check_handler",
     "handle_of",
     "operate_method",
@@ -167,6 +168,17 @@ def check_handler(endpoint: Endpoint) -> None:
     if missing:
         handler = type(endpoint.handler).__name__
         raise TypeError(f"{handler} for {endpoint.name} lacks async methods: {', '.join(missing)}")
+
+
+def check_gate(endpoint: Endpoint) -> None:
+    """Rejects an endpoint without a gate whose rpcs are not all public: anyone could call its handlers.
+
+    Raises:
+        TypeError: it is such an endpoint.
+    """
+    rules = rules_of(endpoint.descriptor).values()
+    if endpoint.gate is None and any(rule.scope is not Scope.OPEN for rule in rules):
+        raise TypeError(f"{endpoint.name} has no gate, and rpcs that are not public")
 
 
 def handle_of(endpoint: Endpoint, name: str) -> Handle:

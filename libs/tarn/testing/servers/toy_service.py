@@ -24,6 +24,7 @@ from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 __all__ = [
     "SERVICE",
+    "OpenGate",
     "TOKEN",
     "Served",
     "Toy",
@@ -42,13 +43,15 @@ TOKEN = "caller-token"  # noqa: S105 - of no installation
 """The one caller token that the toy has accepted."""
 
 
-class _Gate:
+class OpenGate:
     """Lets everyone in, and hands over the call."""
 
     def accepts(self, token: str) -> bool:
+        """Whether it is the token of the toy's callers."""
         return token == TOKEN
 
     async def permit(self, _rule: Rule, _request: Message, call: Call) -> Call:
+        """Returns the call."""
         return call
 
 
@@ -79,7 +82,7 @@ class Toy:
     @property
     def endpoint(self) -> Endpoint:
         """Returns its endpoint, for a server or a transport."""
-        return Endpoint(SERVICE, self, _Gate())
+        return Endpoint(SERVICE, self, OpenGate())
 
     async def lookup(self, request: pb.Lookup, call: Call) -> pb.LookupResult:
         """Returns the path as the entry."""

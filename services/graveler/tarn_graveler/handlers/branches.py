@@ -22,18 +22,14 @@ from tarn.core.levels import Feature
 from tarn.core.listing.spans import PathSpan
 from tarn.gate.permits import RepositoryPermit
 from tarn.kv.records import Repository
-from tarn.rpc.rules import rules_of
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.default_branch import DefaultBranch
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.handlers.requests import page_of, timestamp
 from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
-from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
 
 __all__ = ["BranchHandler"]
-
-_TAG_RULES = rules_of(tag_pb.DESCRIPTOR.services_by_name["TagService"])
 
 
 _STATES = {

@@ -16,7 +16,6 @@ from tarn.core.listing.sizes import bounded
 from tarn.core.listing.tally import ChangeStats
 from tarn.gate.permits import RepositoryPermit
 from tarn.kv.records import Repository
-from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.requests import paging
@@ -28,7 +27,6 @@ from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
 
 __all__ = ["DiffHandler", "DifferenceMethods", "counts_message"]
 
-_RULES = rules_of(pb.DESCRIPTOR.services_by_name["DiffService"])
 
 _DIFF_PAGE_MAX = 5_000
 """One call costs more than a thousand changes; five thousand block the event loop for 1.3 ms."""
