@@ -370,7 +370,7 @@ _GRAVELER = _ROOT / "services/graveler/tarn_graveler"
 _HANDLERS = (
     "branches",
     "commits",
-    "compaction",
+    "compactions",
     "entries",
     "links",
     "merges",
