@@ -133,7 +133,9 @@ async def test_other_tasks_run_between_the_pieces_of_one_document_at_a_time() ->
         done.set()
         await other
     text = "".join(log)
-    assert text.replace("-", "") == "a" * pieces + "b" * pieces
+    # Each body is hashed by a thread of its own first, so either may be the first one.
+    one_by_one = ("a" * pieces + "b" * pieces, "b" * pieces + "a" * pieces)
+    assert text.replace("-", "") in one_by_one
     assert "aa" not in text
     assert "bb" not in text
 
