@@ -15,7 +15,7 @@ PAGE_SIZE = 1000
 
 
 class Calls:
-    """The base of the groups of operations.
+    """The base of `tarn.client.operations.Operations`.
 
     Attributes:
         graveler: all rpcs of graveler, with messages of the wire; each takes a `call()`.

@@ -1,4 +1,7 @@
-"""The methods that users of `tarn.client` call. They take and return plain values, without messages of the wire."""
+"""The methods that users of `tarn.client` call. They take and return plain values, without messages of the wire.
+
+It is long because it is one list: a method is found in the class that users have, not in one of its bases.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of the clients of nouns, which a client of a whole service combines."""
+"""The base of the clients of nouns, which a client of a whole service combines: the end of their `super().__init__`."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ class RpcClient:
     """Calls over one transport. Each subclass makes the typed clients that it needs, after `super().__init__`."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        """Keeps nothing: the typed clients have the transport."""

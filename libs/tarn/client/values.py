@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.client.calls import several
@@ -72,6 +73,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def time_of(sent: Timestamp) -> datetime:
     """Returns the time of a message, in UTC, to the microsecond."""
     return _EPOCH + timedelta(seconds=sent.seconds, microseconds=sent.nanos // 1000)
+
+
+def _time_in(sent: Message, field: str) -> datetime | None:
+    """Returns the time in a field of a message; None if it is not set."""
+    return time_of(getattr(sent, field)) if sent.HasField(field) else None
 
 
 class Side(enum.Enum):
@@ -385,6 +391,10 @@ class TaskState(enum.Enum):
     CANCELLED = task_service_pb2.TASK_STATE_CANCELLED
     OTHER = -1
 
+    @classmethod
+    def _missing_(cls, value: object) -> TaskState | None:
+        return cls.OTHER if isinstance(value, int) else None
+
     @property
     def is_ended(self) -> bool:
         """Whether the task changes no more."""
@@ -423,18 +433,17 @@ class Task:
     @staticmethod
     def of(sent: task_service_pb2.Task) -> Task:
         """The value of a message."""
-        known = sent.state in {each.value for each in TaskState}
         result = sent.WhichOneof("result")
         about = {"repository": sent.repository_id}
         has_error = sent.HasField("error")
         return Task(
             sent.task_id,
             sent.repository_id,
-            TaskState(sent.state) if known else TaskState.OTHER,
+            TaskState(sent.state),
             sent.user_id,
             sent.subject,
             time_of(sent.create_time),
-            time_of(sent.end_time) if sent.HasField("end_time") else None,
+            _time_in(sent, "end_time"),
             sent.done_count,
             sent.total_count,
             sent.run_count,
@@ -498,7 +507,7 @@ class Compaction:
             sent.tokens_taken,
             sent.duration.ToTimedelta(),
             sent.compacted_metarange_id or None,
-            _time_of(sent, "running_since", sent.running_since),
+            _time_in(sent, "running_since"),
         )
 
 
@@ -543,21 +552,12 @@ class StagingStatistics:
             sent.tombstone_count,
             sent.size_bytes,
             sent.is_truncated,
-            _time_of(sent, "oldest_write_time", sent.oldest_write_time),
+            _time_in(sent, "oldest_write_time"),
             sent.compacted_metarange_id or None,
             sent.compacted_row_count,
-            _time_of(sent, "compaction_start_time", sent.compaction_start_time),
-            _time_of(sent, "last_compaction_time", sent.last_compaction_time),
+            _time_in(sent, "compaction_start_time"),
+            _time_in(sent, "last_compaction_time"),
         )
-
-
-def _time_of(
-    sent: compaction_service_pb2.CompactBranchResponse
-    | compaction_service_pb2.GetStagingStatisticsResponse,
-    field: str,
-    time: Timestamp,
-) -> datetime | None:
-    return time_of(time) if sent.HasField(field) else None
 
 
 class HeadOperation(enum.Enum):

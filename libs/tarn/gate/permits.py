@@ -5,10 +5,12 @@ So no handler can forget a permission: it is not reached without. `docs/design/r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from google.protobuf.message import Message
 
+from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant
 from tarn.core.value import hot_value
 from tarn.gate.access import Access
@@ -60,9 +62,7 @@ class Caller:
         Raises:
             TarnError: as `resource` and `require`.
         """
-        further = self._rule.also[name]
-        resource = further.resource.of_found(self._request, **found)
-        self.grant.require(further.require_action(), resource)
+        self.grant.require(*self._further(name, found))
 
     def has_further(self, name: str, **found: object) -> bool:
         """Whether the caller has a further access of the rule.
@@ -70,9 +70,11 @@ class Caller:
         Raises:
             TarnError: as `resource`.
         """
+        return self.grant.allows(*self._further(name, found))
+
+    def _further(self, name: str, found: Mapping[str, object]) -> tuple[Action, str]:
         further = self._rule.also[name]
-        resource = further.resource.of_found(self._request, **found)
-        return self.grant.allows(further.require_action(), resource)
+        return further.require_action(), further.resource.of_found(self._request, **found)
 
 
 class Permit(Caller):

@@ -58,7 +58,7 @@ _BRANCH: Final = "branch_id"
 
 
 class Scope(enum.Enum):
-    """What is known about a call before its handler runs; `tarn.gate.permits` has a class for each."""
+    """What is known about a call before its handler runs; `tarn.gate.permits` and `tarn_auth.gate` have the classes."""
 
     OPEN = enum.auto()
     """Nothing: the rpc is public."""
@@ -199,8 +199,8 @@ class Rule:
     @cached_property
     def branch_of(self) -> Callable[[object], str]:
         """Returns the name of the branch that a request changes; an empty name if the resource names none."""
-        names = [name for name in self.resource.names if name.rpartition(".")[2] == _BRANCH]
-        return attrgetter(names[0]) if names else _nothing
+        name = _branch_in(self.resource)
+        return attrgetter(name) if name else _nothing
 
     @cached_property
     def kind(self) -> ChangeKind | None:
@@ -329,6 +329,11 @@ def scope_of(rule: rule_pb2.Rule) -> Scope:
     return Scope.RESOURCE
 
 
+def _branch_in(resource: Resource) -> str:
+    """Returns the field of the request that names the branch of a resource; empty if there is none."""
+    return next((name for name in resource.names if name.rpartition(".")[2] == _BRANCH), "")
+
+
 def _wanted(access: rule_pb2.Access) -> Callable[[object], object]:
     if access.when == _ASKED:
         return _never
@@ -363,8 +368,7 @@ def _problems(rule: rule_pb2.Rule, request: Descriptor) -> list[str]:
     problems = []
     if rule.change and rule.change not in set(ChangeKind):
         problems.append(f"{rule.change!r} is not a kind of tarn.core.change_kind")
-    branches = [name for name in Resource(rule.resource).names if name.endswith(_BRANCH)]
-    if rule.change in set(PROTECTABLE) and not branches:
+    if rule.change in set(PROTECTABLE) and not _branch_in(Resource(rule.resource)):
         problems.append(f"{rule.change!r} is about a branch, and the resource names none")
     accesses: list[rule_pb2.Rule | rule_pb2.Access] = [rule, *rule.also]
     for access in accesses:

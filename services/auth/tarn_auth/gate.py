@@ -1,4 +1,4 @@
-"""Decides who may call auth, before a handler runs. Auth asks its own records: there is nobody else who knows."""
+"""Decides who may call auth, before a handler runs: by the records of auth itself, which `tarn.gate` asks auth for."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ from tarn.rpc.client.stream_connection import Pending, StreamConnection
 from tarn.rpc.client.transport import garbled
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import overload_error, unavailable_error
-from tarn.rpc.wire.methods import OperateMethod
+from tarn.rpc.wire.methods import OperateMethod, enveloped
 
 __all__ = ["OUTSTANDING_MAX", "OperationStreams"]
 
@@ -89,9 +89,7 @@ class OperationStreams:
         self, operation: str, request: Message, call: Call, *, read_only: bool
     ) -> Message:
         """Sends one operation; see `Transport.operate`."""
-        envelope = self._method.operation_type()
-        getattr(envelope, operation).CopyFrom(request)
-        getattr(envelope, operation).SetInParent()
+        envelope = enveloped(self._method.operation_type, operation, request)
         result = await self._send(envelope, call, read_only=read_only)
         if not result.HasField(operation):
             raise garbled(f"a result without {operation!r}")

@@ -28,6 +28,7 @@ __all__ = [
     "UnaryMethod",
     "check_gate",
     "check_handler",
+    "enveloped",
     "handle_of",
     "operate_method",
     "operate_of",
@@ -208,12 +209,18 @@ def operate_of(endpoint: Endpoint, method: OperateMethod) -> Handle:
             text = f"this version of {endpoint.name} does not know the operation; upgrade it first"
             raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
         answer = await handles[name](getattr(operation, name), call)
-        result = method.result_type()
-        getattr(result, name).CopyFrom(answer)
-        getattr(result, name).SetInParent()
-        return result
+        return enveloped(method.result_type, name, answer)
 
     return operate
+
+
+def enveloped(envelope: type[Message], name: str, message: Message) -> Message:
+    """Returns an operation, or its result, in its envelope: a message without any field is there, too."""
+    made = envelope()
+    field: Message = getattr(made, name)
+    field.CopyFrom(message)
+    field.SetInParent()
+    return made
 
 
 def _path(method: MethodDescriptor) -> str:
