@@ -91,7 +91,7 @@ async def measure(seconds: float) -> None:
             await compare(plain, kept, seconds, first=False)
             await compare(plain, kept, seconds, first=True)
             graveler = kept.graveler._graveler  # noqa: SLF001
-            repository, _ = await graveler.repositories.read(RepositoryId("lake"), settle=False)
+            repository = await graveler.repositories.read(RepositoryId("lake"), settle=False)
             await notes(journal_of(kept), repository)
 
 

@@ -289,7 +289,7 @@ class RepositoryCase(Case):
     async def is_served(self) -> bool:
         """Whether a replica without a cached record finds the repository."""
         try:
-            found, _ = await self.pair.sound.graveler.repositories.read(RepositoryId(self.name))
+            found = await self.pair.sound.graveler.repositories.read(RepositoryId(self.name))
         except TarnError as error:
             if error.reason is not Reason.REPOSITORY_NOT_FOUND:
                 raise
@@ -300,7 +300,7 @@ class RepositoryCase(Case):
         """Checks that the repository of that name works."""
         sound = self.pair.sound.graveler
         sound.repositories.forget(self.name)
-        self.repository, _ = await sound.repositories.read(RepositoryId(self.name))
+        self.repository = await sound.repositories.read(RepositoryId(self.name))
         await self.put("main", "x", 1)
 
 

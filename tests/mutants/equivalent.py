@@ -92,12 +92,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "except (): pass": (
         "what the queues refuse is not transient, and `read_error` hands it on as it is"
     ),
-    "tarn_graveler.records.repositories:Repositories._keep_namespace: dropped keyword: "
-    "self._kv.get_many(self._keys.graveler, [key], settle=True) -> "
-    "self._kv.get_many(self._keys.graveler, [key])": (
-        "what may be undecided there is another marking of the row: it fails the "
-        "compare-and-set that follows, and the row is read again"
-    ),
     "tarn_graveler.records.repositories:Repositories.abandon: constant: True -> False": (
         "every read sees a namespace that was won, and a takeover that is undecided fails "
         "the deletion"

@@ -186,8 +186,8 @@ GRAVELER: Final[Sequence[Written]] = (
         "another-instance-is-removed",
         "tarn_graveler.records.repositories",
         "A deletion that comes late removes the repository that was made since under the name.",
-        "if current.instance_uid == repository.instance_uid:",
-        "if current.instance_uid:",
+        "return now is None or now.instance_uid != uid",
+        "return now is None",
     ),
     Written(
         "dropped-at-once",
@@ -208,9 +208,9 @@ GRAVELER: Final[Sequence[Written]] = (
         "completion-without-claim",
         "tarn_graveler.uploads.state",
         "A completion records its answer though its claim was taken over.",
-        "                return False\n            require_claim(record, upload_id, claim)\n"
+        "                return\n            require_claim(record, upload_id, claim)\n"
         "            record.state = pb.UPLOAD_STATE_COMPLETED\n",
-        "                return False\n            record.state = pb.UPLOAD_STATE_COMPLETED\n",
+        "                return\n            record.state = pb.UPLOAD_STATE_COMPLETED\n",
     ),
     Written(
         "completion-stages-without-claim",

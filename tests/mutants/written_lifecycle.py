@@ -200,8 +200,8 @@ LIFECYCLE: Final[Sequence[Written]] = (
         "own-change-beneath-another-is-made-again",
         "tarn.kv.register",
         "A change whose answer was lost is made again over a later record.",
-        "if holds is not None and holds(before):",
-        "if holds is not None and not may_be_written and holds(before):",
+        "if may_be_written and holds is not None and holds(before):",
+        "if not may_be_written and holds is not None and holds(before):",
     ),
     Written(
         "unknown-announcement-counts",

@@ -149,7 +149,7 @@ QUOTAS: Final[Sequence[Written]] = (
         "ended-tasks-of-other-days",
         "tarn_graveler.tasks.quotas",
         "Tasks of another day that have ended count as open.",
-        "open_elsewhere += len(ids) - len(await self._ended(keys, other, ids))",
-        "open_elsewhere += len(ids)",
+        "elsewhere += len(ids) - len(await self._ended(keys, other, ids))",
+        "elsewhere += len(ids)",
     ),
 )

@@ -267,9 +267,17 @@ async def _findings(world: MortalWorld, folder: Path) -> Sequence[str]:
         state.close()
 
 
-@pytest.mark.parametrize("store", ["sqlite", "cassandra"])
+@pytest.mark.parametrize(
+    ("store", "step"),
+    [
+        ("sqlite", 2),
+        ("cassandra", 3),
+        pytest.param("sqlite", 1, marks=pytest.mark.long),
+        pytest.param("cassandra", 1, marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("name", STORIES)
-def test_a_process_may_die_at_any_await(name: str, store: str, tmp_path: Path) -> None:
+def test_a_process_may_die_at_any_await(name: str, store: str, step: int, tmp_path: Path) -> None:
     plan = replace(draw(1), store=store, replicas=2, gateways=0, page_rows=2, rows_mean=2)
     deaths = 0
     while True:
@@ -282,7 +290,7 @@ def test_a_process_may_die_at_any_await(name: str, store: str, tmp_path: Path) -
         simulate(main, seed=deaths)
         if worlds[0].moments <= deaths:
             break
-        deaths += 1
+        deaths += step
     assert deaths >= 20, "a process that sends nothing cannot die at an interesting moment"
 
 

@@ -13,11 +13,11 @@ from typing import Final, Generic, TypeVar
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Kv, OutcomeUnknownError, Partition, PredicateFailedError
 
-__all__ = ["Register", "unknown_if"]
+__all__ = ["REGISTER_TRIES", "Register", "unknown_if"]
 
 T = TypeVar("T")
 
-_TRIES: Final = 16
+REGISTER_TRIES: Final = 16
 """Attempts of one change. Each one that fails has lost to a change of another writer, or lost its answer."""
 
 
@@ -76,15 +76,15 @@ class Register(Generic[T]):
         """Changes the record; returns one that holds.
 
         1. A settling read: no earlier write of this process can still land after it.
-        2. A record that holds is returned. After a lost answer this finds the change that was made, also beneath later
-           changes of others.
+        2. After a lost answer: a record that holds is returned. This finds the change that was made, also beneath
+           later changes of others.
         3. `decide` makes the next record. If it is the same one, nothing is written.
         4. A compare-and-set. A newer record, or a lost answer, begins again with 1.
 
         Args:
             decide: returns the next record, or raises a refusal. Called for each attempt.
-            holds: whether a record is what the caller wants; true for each result of `decide`. Without it, `decide`
-                must return its own result unchanged, because it meets it after a lost answer.
+            holds: whether a record shows that an attempt was made; true for each new record of `decide`. Asked after a
+                lost answer only. Without it, `decide` must return its own result unchanged, because it meets it then.
 
         Raises:
             TarnError: as `decide`, `decode` and `encode`, unless an attempt may be written; UNAVAILABLE,
@@ -92,11 +92,11 @@ class Register(Generic[T]):
             OutcomeUnknownError: an attempt may be written, now or later.
         """
         may_be_written = False
-        for _ in range(_TRIES):
+        for _ in range(REGISTER_TRIES):
             with unknown_if(may_be_written):
                 (found,) = await self._kv.get_many(self._partition, [self._key], settle=True)
                 before = self._decode(None if found is None else found.value)
-                if holds is not None and holds(before):
+                if may_be_written and holds is not None and holds(before):
                     return before
                 after = decide(before)
                 if after == before:
@@ -115,6 +115,6 @@ class Register(Generic[T]):
                     may_be_written = True
                     continue
             return after
-        text = f"{self._what} changed {_TRIES} times during one change; try again"
+        text = f"{self._what} changed {REGISTER_TRIES} times during one change; try again"
         with unknown_if(may_be_written):
             raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)

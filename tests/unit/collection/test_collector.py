@@ -292,7 +292,7 @@ async def test_the_files_of_the_mark_that_can_be_swept_outlive_their_year(lab: L
 async def test_a_commit_that_lost_its_listing_matters_only_if_a_ref_leads_to_it(lab: Lab) -> None:
     """Its process paused for days, and no branch was moved to it."""
     async with lab.service.replicas.replica() as graveler:
-        repository, _ = await graveler.repositories.read(RepositoryId("lake"))
+        repository = await graveler.repositories.read(RepositoryId("lake"))
         commit = Commit((), MetarangeId("f" * 64), "ann", "", 0, 0, ())
         commit_id = await graveler.commits.add(repository, commit)
     assert (await lab.collector.mark("lake")).abandoned == (commit.metarange_id,)

@@ -22,6 +22,7 @@ from tarn.core.access.policy import Role, Statement, statements_of
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId, physical_path
 from tarn.core.levels import LEVEL_FIRST, FeatureGate
+from tarn.kv.register import REGISTER_TRIES
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.testing.clock import SeededIds
 from tarn_auth import authorizer
@@ -164,7 +165,7 @@ async def test_only_a_collector_may_purge_or_spare(lab: PurgeLab) -> None:
 async def test_a_repeated_deletion_keeps_the_first_grace_time(lab: PurgeLab) -> None:
     """The first one died between the mark of its namespace and the end of its record."""
     kv = lab.service.replicas.kv
-    kv.lose("delete_if", KEYS.repository("lake"), applied=False)
+    kv.lose("delete_if", KEYS.repository("lake"), applied=False, times=REGISTER_TRIES)
     assert await reason_of(lab.delete(grace_days=1)) is Reason.OUTCOME_UNKNOWN
     first = (await lab.row()).purge_after_us
     lab.service.clock.advance(60)
@@ -173,7 +174,7 @@ async def test_a_repeated_deletion_keeps_the_first_grace_time(lab: PurgeLab) -> 
 
 async def test_a_deletion_that_goes_on_with_data_dooms_them(lab: PurgeLab) -> None:
     kv = lab.service.replicas.kv
-    kv.lose("delete_if", KEYS.repository("lake"), applied=False)
+    kv.lose("delete_if", KEYS.repository("lake"), applied=False, times=REGISTER_TRIES)
     plain = lab.service.graveler.delete_repository(lab.service.admin, "lake")
     assert await reason_of(plain) is Reason.OUTCOME_UNKNOWN
     assert await lab.delete()

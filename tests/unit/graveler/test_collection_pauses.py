@@ -196,7 +196,7 @@ async def scene_of(folder: Path, pause: Pause) -> AsyncIterator[tuple[Scene, Gra
         slow.clock, slow.blocks, slow.tasks = shared.clock, Held(shared.blocks, pause), shared.tasks  # type: ignore[assignment]
         slow.count = 50  # the seed of its ids
         async with shared.replica() as graveler, slow.replica() as held:
-            repository, _ = await graveler.repositories.read(RepositoryId("lake"))
+            repository = await graveler.repositories.read(RepositoryId("lake"))
             scene = Scene(lab, graveler, BranchName(repository, MAIN), BranchName(repository, DEV))
             yield scene, held
 

@@ -35,7 +35,7 @@ async def test_a_forced_move_whose_pin_another_operation_removed_loses_no_object
             50,
         )
         async with shared.replica() as graveler, slow.replica() as moving:
-            repository, _ = await graveler.repositories.read(RepositoryId("lake"))
+            repository = await graveler.repositories.read(RepositoryId("lake"))
             main = BranchName(repository, MAIN)
             lake = Lake(moving, repository, slow.kv, slow.clock)
             new = NewHead(first, await moving.commits.get(repository, first))

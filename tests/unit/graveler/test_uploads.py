@@ -149,6 +149,41 @@ async def test_a_completion_that_was_taken_over_does_not_record_its_answer(
     assert await answer(lake, upload_id) == whole(upload_id, 2)
 
 
+@pytest.mark.parametrize("applied", [True, False], ids=["made", "not made"])
+@pytest.mark.parametrize("step", ["claim", "give up", "complete", "abort"])
+async def test_a_lost_answer_of_a_step_is_settled(lake: Lake, step: str, applied: bool) -> None:
+    """The step was made once, whether or not the lost attempt made it, and its caller is told so."""
+    uploads = lake.graveler.uploads
+    upload_id = await begin(lake)
+    held = b"" if step in ("claim", "abort") else await claim(lake, upload_id)
+    lake.kv.lose("set_if", RepositoryKeys.upload(UploadId(upload_id)), applied=applied)
+    match step:
+        case "claim":
+            await finish(lake, upload_id, await claim(lake, upload_id), 2)
+            assert await answer(lake, upload_id) == whole(upload_id, 2)
+        case "give up":
+            await uploads.reopen(lake.repository, upload_id, held)
+            assert await claim(lake, upload_id) != held
+        case "complete":
+            await finish(lake, upload_id, held, 2)
+            assert await answer(lake, upload_id) == whole(upload_id, 2)
+        case _:
+            await uploads.abort(lake.repository, upload_id)
+            assert await refused(claim(lake, upload_id)) is Reason.UPLOAD_NOT_FOUND
+
+
+@pytest.mark.parametrize("applied", [True, False], ids=["made", "not made"])
+async def test_an_abandoned_upload_whose_abort_lost_its_answer_is_counted(
+    lake: Lake, applied: bool
+) -> None:
+    uploads = lake.graveler.uploads
+    upload_id = await begin(lake)
+    lake.kv.lose("set_if", RepositoryKeys.upload(UploadId(upload_id)), applied=applied)
+    assert await uploads.abort_abandoned(lake.repository, upload_id)
+    assert uploads.abandoned_count == 1
+    assert not await uploads.abort_abandoned(lake.repository, upload_id)
+
+
 async def test_an_aborted_upload_cannot_be_completed_and_aborting_again_is_no_error(
     lake: Lake,
 ) -> None:

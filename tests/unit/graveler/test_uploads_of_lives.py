@@ -18,6 +18,7 @@ from tarn.core.levels import ALL_FEATURES, LEVEL_FIRST, FeatureGate
 from tarn.kv.port import OutcomeUnknownError
 from tarn_graveler.handlers.uploads import UploadHandler
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
+from tarn_proto.store.v1 import graveler_pb2 as store_pb
 
 MANIFEST = bytes(32)
 
@@ -113,11 +114,10 @@ async def bound(lake: Lake, upload: Upload) -> Upload:
     """An upload of the present life of `main`, whose completion has begun."""
     life = (await lake.graveler.branches.fresh(lake.main)).branch.incarnation
 
-    def decide(record: object) -> bool:
-        record.branch_incarnation = life  # type: ignore[attr-defined]
-        return True
+    def bind(record: store_pb.UploadRecord) -> None:
+        record.branch_incarnation = life
 
-    await lake.graveler.uploads._records.change(lake.repository, upload.upload_id, decide)
+    await lake.graveler.uploads._records.change(lake.repository, upload.upload_id, bind)
     return upload
 
 

@@ -102,9 +102,11 @@ class GatedKv:
         self._gates.append(gate)
         return gate
 
-    def lose(self, operation: str, key: bytes | None = None, *, applied: bool) -> None:
-        """Loses the answer of the next call of an operation, with or without applying it."""
-        self._losses.append((_fits(operation, key), applied))
+    def lose(
+        self, operation: str, key: bytes | None = None, *, applied: bool, times: int = 1
+    ) -> None:
+        """Loses the answers of the next calls of an operation, with or without applying them."""
+        self._losses.extend([(_fits(operation, key), applied)] * times)
 
     def delay(self, key: bytes) -> Late:
         """Makes the next compare-and-set of a key late."""

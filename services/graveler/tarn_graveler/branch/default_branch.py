@@ -22,17 +22,14 @@ from dataclasses import replace
 from tarn.core.branch import Branch, touch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
-from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
+from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
-from tarn.kv.register import unknown_if
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.records.repositories import Repositories, repository_not_found
 from tarn_graveler.records.settings import settings_changed
 
 __all__ = ["DefaultBranch"]
-
-_TRIES = 16
 
 
 def _touch(branch: Branch, op_id: bytes) -> Branch:
@@ -52,7 +49,7 @@ class DefaultBranch:
         Raises:
             TarnError: FAILED_PRECONDITION; REPOSITORY_NOT_FOUND.
         """
-        current, _ = await self._repositories.read(name.repository.repository_id)
+        current = await self._repositories.read(name.repository.repository_id)
         if current.default_branch == name.branch_id:
             text = (
                 f"{name.branch_id} is the default branch of {current.repository_id} and cannot be deleted; make "
@@ -101,32 +98,20 @@ class DefaultBranch:
         self, repository: Repository, branch_id: BranchId, expected: str
     ) -> BranchId:
         """Sets the field of the record; returns its former value."""
-        is_doubtful = False
-        former: BranchId | None = None
-        for _ in range(_TRIES):
-            with unknown_if(is_doubtful):
-                current, found = await self._repositories.read(
-                    repository.repository_id, settle=True
-                )
-                if current.instance_uid != repository.instance_uid or not current.is_served:
-                    raise repository_not_found(repository.repository_id)
-                if is_doubtful and current.default_branch == branch_id:
-                    return former or branch_id
-                if expected not in ("", current.default_branch):
-                    raise settings_changed(repository.repository_id, "the default branch")
-                former = current.default_branch
-                try:
-                    await self._repositories.replace(
-                        replace(current, default_branch=branch_id), found
-                    )
-                except PredicateFailedError:
-                    continue
-                except OutcomeUnknownError:
-                    is_doubtful = True
-                    continue
-            return former
-        text = (
-            f"the record of repository {repository.repository_id} changed {_TRIES} times; try again"
-        )
-        with unknown_if(is_doubtful):
-            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+        former = branch_id
+
+        def decide(current: Repository) -> Repository:
+            nonlocal former
+            if current.instance_uid != repository.instance_uid or not current.is_served:
+                raise repository_not_found(repository.repository_id)
+            if expected not in ("", current.default_branch):
+                raise settings_changed(repository.repository_id, "the default branch")
+            former = current.default_branch
+            return replace(current, default_branch=branch_id)
+
+        def holds(now: Repository) -> bool:
+            is_same = now.instance_uid == repository.instance_uid and now.is_served
+            return is_same and now.default_branch == branch_id
+
+        await self._repositories.change(repository.repository_id, decide, holds)
+        return former

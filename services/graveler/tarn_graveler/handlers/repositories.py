@@ -11,12 +11,12 @@ from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import parse_new_branch_id, parse_repository_id
 from tarn.core.levels import Feature
 from tarn.gate.permits import Permit, RepositoryPermit
-from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
+from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.requests import page_of, timestamp
 from tarn_graveler.records.branches import BranchName
-from tarn_graveler.records.repositories import Reservation, repository_not_found
+from tarn_graveler.records.repositories import Reservation
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 
 __all__ = ["RepositoryHandler", "repository_message"]
@@ -136,7 +136,7 @@ class RepositoryHandler:
         """
         repository_id = parse_repository_id(request.repository_id)
         grace_us = self._grace_us(request)
-        current, _ = await self._repositories.read(repository_id)
+        current = await self._repositories.read(repository_id)
         if current.is_served:  # otherwise there is nothing to decide: its deletion has begun
             await self._settings.require(current, "", ChangeKind.OTHER, permit.grant)
         repository = await self._repositories.mark_deleted(repository_id)
@@ -144,8 +144,6 @@ class RepositoryHandler:
             await self._repositories.close(repository)
             await self._empty(repository)
             purge_after_us = await self._repositories.remove(repository, grace_us)
-        except PredicateFailedError as error:
-            raise repository_not_found(repository_id) from error
         except TarnError as error:
             if error.reason is Reason.REPOSITORY_NOT_FOUND:
                 raise  # another deletion has finished

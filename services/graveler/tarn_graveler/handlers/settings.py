@@ -55,7 +55,7 @@ class SettingsHandler:
         """Returns rules, metadata and default branch, as they are now."""
         repository = permit.repository
         found = await self._settings.read(repository)
-        current, _ = await self._repositories.read(repository.repository_id)
+        current = await self._repositories.read(repository.repository_id)
         return pb.GetSettingsResponse(
             protections=map(_protection_message, found.rules.protections),
             hidden_patterns=found.rules.hidden,

@@ -2,8 +2,7 @@
 
 Graveler does not have the installation's secret; only auth does. Its replicas share the store, so the key
 is stored there: random bytes in one register, created by the first replica that needs them and never
-changed. A replica uses only a key that it has *read*. So it does not matter which replica's
-compare-and-set created the row, or whether an answer was lost. Anyone who can read the store can forge
+changed. Anyone who can read the store can forge
 tokens, but can read all metadata anyway.
 """
 
@@ -12,12 +11,11 @@ from __future__ import annotations
 from tarn.core.clock import IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys
-from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError
+from tarn.kv.port import Kv
+from tarn.kv.register import Register
 from tarn.rpc.wire.pagination import PAGE_KEY_BYTES, Argument, PageTokens
 
 __all__ = ["PageKeys"]
-
-_TRIES = 8
 
 
 class PageKeys:
@@ -40,17 +38,20 @@ class PageKeys:
         return PageTokens((self._key,), caller, listing, **arguments)
 
     async def _read(self) -> bytes:
-        place, row = self._keys.graveler, self._keys.PAGE_KEY
-        for _ in range(_TRIES):
-            (found,) = await self._kv.get_many(place, [row], settle=True)
-            if found is not None:
-                if len(found.value) != PAGE_KEY_BYTES:
-                    text = f"the page key has {len(found.value)} bytes, not {PAGE_KEY_BYTES}"
-                    raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
-                return found.value
-            try:
-                await self._kv.set_if(place, row, self._ids.nonce() + self._ids.nonce(), None)
-            except (PredicateFailedError, OutcomeUnknownError):
-                continue  # the next read shows which key is stored
-        text = "the key of page tokens could not be stored; try again"
-        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+        register = Register(
+            self._kv,
+            self._keys.graveler,
+            self._keys.PAGE_KEY,
+            _decoded,
+            bytes,
+            "the key of page tokens",
+        )
+        return await register.change(lambda key: key or self._ids.nonce() + self._ids.nonce())
+
+
+def _decoded(value: bytes | None) -> bytes:
+    """Returns the key; empty if none is stored."""
+    if value is not None and len(value) != PAGE_KEY_BYTES:
+        text = f"the page key has {len(value)} bytes, not {PAGE_KEY_BYTES}"
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+    return value or b""

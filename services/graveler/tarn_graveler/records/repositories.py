@@ -20,6 +20,8 @@ reads its branch record afresh and sees the mark, whatever its cached repository
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tarn.aio.bounded_map import BoundedMap
@@ -29,8 +31,9 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId, parse_repository_id
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
-from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
+from tarn.kv.port import Kv, Versioned
 from tarn.kv.records import Repository, decode_repository, encode_repository
+from tarn.kv.register import Register
 from tarn_graveler.records.claiming import Claim, Claiming, Holder, Plan, Stage, StoredClaim
 
 __all__ = ["Repositories", "Reservation", "repository_not_found"]
@@ -38,7 +41,6 @@ __all__ = ["Repositories", "Reservation", "repository_not_found"]
 _CACHE_SECONDS = 5.0
 _CACHED_MAX = 10_000
 _NAMESPACE_BYTES_MAX = 512
-_NAMESPACE_TRIES = 8
 
 
 def repository_not_found(repository_id: str) -> TarnError:
@@ -129,7 +131,7 @@ class Repositories:
             return found
         self.misses += 1
         begin = self._clock.monotonic()
-        repository, _ = await self.read(parse_repository_id(repository_id))
+        repository = await self.read(parse_repository_id(repository_id))
         if not repository.is_served:
             raise _not_served(repository)
         self._cached.put(repository_id, repository, begin + _CACHE_SECONDS)
@@ -139,16 +141,14 @@ class Repositories:
         """Drops a cached record that a caller found to be stale."""
         self._cached.pop(repository_id)
 
-    async def read(
-        self, repository_id: RepositoryId, *, settle: bool = False
-    ) -> tuple[Repository, Versioned]:
+    async def read(self, repository_id: RepositoryId, *, settle: bool = False) -> Repository:
         """Reads the current record, whether or not it is marked as deleted; `settle` as in `Kv.get_many`."""
         key = self.keys.repository(repository_id)
         (found,) = await self.kv.get_many(self.keys.graveler, [key], settle=settle)
         if found is None:
             self.forget(repository_id)
             raise repository_not_found(repository_id)
-        return decode_repository(found.value), found
+        return decode_repository(found.value)
 
     async def require(self, repository: Repository) -> None:
         """Reads the record afresh and checks that this instance still exists, live, pending or in the same restore.
@@ -156,27 +156,51 @@ class Repositories:
         Raises:
             TarnError: REPOSITORY_NOT_FOUND.
         """
-        current, _ = await self.read(repository.repository_id)
+        current = await self.read(repository.repository_id)
         # A late call of a restore must not write to a repository that users see by now.
         is_other_stage = current.restore_id != repository.restore_id
         if current.instance_uid != repository.instance_uid or current.is_deleted or is_other_stage:
             self.forget(repository.repository_id)
             raise repository_not_found(repository.repository_id)
 
-    async def replace(self, after: Repository, before: Versioned) -> None:
-        """Compare-and-set of a record over the version that was read.
+    async def change(
+        self,
+        repository_id: RepositoryId,
+        decide: Callable[[Repository], Repository],
+        holds: Callable[[Repository], bool] | None = None,
+    ) -> Repository:
+        """Changes the record, also one that users do not see; returns it. Arguments as `Register.change`.
 
         Raises:
-            PredicateFailedError, OutcomeUnknownError: as `Kv.set_if`.
+            TarnError: REPOSITORY_NOT_FOUND; as `Register.change`.
         """
-        self.forget(after.repository_id)
-        key = self.keys.repository(after.repository_id)
+        self.forget(repository_id)
+        register = self._register(repository_id)
+
+        def decided(current: Repository | None) -> Repository:
+            if current is None:
+                raise repository_not_found(repository_id)
+            return decide(current)
+
+        def shows(now: Repository | None) -> bool:
+            return now is not None and holds is not None and holds(now)
+
         try:
-            await self.kv.set_if(
-                self.keys.graveler, key, encode_repository(after), before.predicate
-            )
+            changed = await register.change(decided, None if holds is None else shows)
         finally:
-            self.forget(after.repository_id)  # read again in the meantime
+            self.forget(repository_id)  # read again in the meantime
+        assert changed is not None, "no decision removes the record"
+        return changed
+
+    def _register(self, repository_id: RepositoryId) -> Register[Repository | None]:
+        return Register(
+            self.kv,
+            self.keys.graveler,
+            self.keys.repository(repository_id),
+            lambda value: None if value is None else decode_repository(value),
+            lambda record: None if record is None else encode_repository(record),
+            f"the record of repository {repository_id}",
+        )
 
     async def reserve(
         self,
@@ -284,34 +308,23 @@ class Repositories:
         if not await self._claiming.withdraw(reservation.claim):
             return False
         repository = reservation.repository
-        key = self.keys.namespace(repository.storage_namespace)
         mine = Namespace(repository.repository_id, repository.instance_uid)
-        try:
-            (found,) = await self.kv.get_many(self.keys.graveler, [key], settle=True)
-            if found is not None and decode_namespace(found.value) == mine:
-                await self.kv.delete_if(self.keys.graveler, key, found.predicate)
-        except TarnError:
-            pass  # its holder is dead; the next creation that wants it finds this out
+        # If it fails: its holder is dead, and the next creation that wants it finds this out.
+        with suppress(TarnError):
+            await self._namespace_register(repository).change(
+                lambda held: None if held == mine else held
+            )
         return True
 
     async def mark_deleted(self, repository_id: RepositoryId) -> Repository:
         """First step of a deletion: marks the record; may be repeated."""
-        while True:
-            repository, found = await self.read(repository_id)
-            self.forget(repository_id)
-            if repository.is_pending:
+
+        def mark(current: Repository) -> Repository:
+            if current.is_pending:
                 raise repository_not_found(repository_id)
-            if repository.is_deleted:
-                return repository
-            marked = replace(repository, is_deleted=True)
-            key = self.keys.repository(repository_id)
-            try:
-                await self.kv.set_if(
-                    self.keys.graveler, key, encode_repository(marked), found.predicate
-                )
-            except PredicateFailedError:
-                continue
-            return marked
+            return replace(current, is_deleted=True)
+
+        return await self.change(repository_id, mark)
 
     async def close(self, repository: Repository) -> None:
         """Second step of a deletion: marks the partition of refs; may be repeated.
@@ -321,20 +334,14 @@ class Repositories:
         the same name. Branches have marks of their own.
 
         Raises:
-            TarnError: UNAVAILABLE: not marked.
+            TarnError: UNAVAILABLE, OUTCOME_UNKNOWN: it may be repeated.
         """
         refs = self.keys_of(repository).refs
-        for _ in range(_NAMESPACE_TRIES):
-            (found,) = await self.kv.get_many(refs, [RepositoryKeys.CLOSED], settle=True)
-            if found is not None:
-                return
-            try:
-                await self.kv.set_if(refs, RepositoryKeys.CLOSED, b"closed", None)
-            except (PredicateFailedError, OutcomeUnknownError):
-                continue
-            return
-        text = f"the refs of repository {repository.repository_id} could not be marked; try again"
-        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+        what = f"the mark of the refs of repository {repository.repository_id}"
+        closed = Register(
+            self.kv, refs, RepositoryKeys.CLOSED, lambda value: value or b"", bytes, what
+        )
+        await closed.change(lambda mark: mark or b"closed")
 
     def refuse_closed(self, repository: Repository, row: Versioned | None) -> None:
         """Checks the row `RepositoryKeys.CLOSED`, which the caller has read with the refs that it needs.
@@ -356,35 +363,45 @@ class Repositories:
         Returns:
             From when they may be deleted, Unix microseconds; 0: they stay.
         """
-        current, found = await self.read(repository.repository_id)
-        purge_after_us = 0
-        if current.instance_uid == repository.instance_uid:
-            purge_after_us = await self._keep_namespace(current, grace_us)
-            key = self.keys.repository(repository.repository_id)
-            await self.kv.delete_if(self.keys.graveler, key, found.predicate)
+        current = await self.read(repository.repository_id)
+        uid = repository.instance_uid
+        if current.instance_uid != uid:
+            return 0
+        purge_after_us = await self._keep_namespace(current, grace_us)
+
+        def gone(now: Repository | None) -> bool:
+            return now is None or now.instance_uid != uid
+
+        def removed(now: Repository | None) -> None:
+            if gone(now):
+                raise repository_not_found(repository.repository_id)
+
+        await self._register(repository.repository_id).change(removed, gone)
         return purge_after_us
 
     async def _keep_namespace(self, repository: Repository, grace_us: int | None) -> int:
         """Marks the namespace as final: from now on its holder's record need not exist. With a grace time, dooms it."""
-        key = self.keys.namespace(repository.storage_namespace)
-        for _ in range(_NAMESPACE_TRIES):
-            (found,) = await self.kv.get_many(self.keys.graveler, [key], settle=True)
-            held = None if found is None else decode_namespace(found.value)
+
+        def keep(held: Namespace | None) -> Namespace | None:
             # A row of another holder is damage, which `tarn fsck` reports; it is not overwritten.
-            if found is None or held is None or held.instance_uid != repository.instance_uid:
-                return 0
+            if held is None or held.instance_uid != repository.instance_uid:
+                return held
             final = replace(held, is_final=True)
             if grace_us is not None and not held.doom_time_us:
                 now_us = self._clock.now_us()
                 final = replace(final, doom_time_us=now_us, purge_after_us=now_us + grace_us)
-            if final == held:
-                return held.purge_after_us
-            try:
-                await self.kv.set_if(
-                    self.keys.graveler, key, encode_namespace(final), found.predicate
-                )
-            except (PredicateFailedError, OutcomeUnknownError):
-                continue
-            return final.purge_after_us
-        text = f"namespace {repository.storage_namespace} could not be marked; try again"
-        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+            return final
+
+        kept = await self._namespace_register(repository).change(keep)
+        is_ours = kept is not None and kept.instance_uid == repository.instance_uid
+        return kept.purge_after_us if kept is not None and is_ours else 0
+
+    def _namespace_register(self, repository: Repository) -> Register[Namespace | None]:
+        return Register(
+            self.kv,
+            self.keys.graveler,
+            self.keys.namespace(repository.storage_namespace),
+            lambda value: None if value is None else decode_namespace(value),
+            lambda held: None if held is None else encode_namespace(held),
+            f"the row of storage namespace {repository.storage_namespace}",
+        )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import structlog
@@ -18,13 +17,12 @@ from tarn.core.ids import TaskId, UserId
 from tarn.core.task import Task, day_of_task, is_shown
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.paging import rows_of
-from tarn.kv.port import Kv, OutcomeUnknownError, Partition, PredicateFailedError
+from tarn.kv.port import Kv, Partition
 from tarn.kv.register import Register
 from tarn.kv.task_records import decode_task, encode_task
 
 __all__ = ["TaskPage", "TaskRecords", "task_not_found"]
 
-_TRIES = 16
 _DAYS_SHOWN = 3
 """Days before today that may have tasks to show: a day's run and a day's retention, begun late on a day."""
 _SCAN = 500
@@ -104,14 +102,10 @@ class TaskRecords:
             return body, b""
         digest = hashlib.sha256(body).digest()
         partition, key = self.partition(keys, task_id), keys.task_body(task_id, digest)
-        for _ in range(_TRIES):
-            (found,) = await self._kv.get_many(partition, [key], settle=True)
-            if found is not None:
-                return b"", digest
-            with suppress(PredicateFailedError, OutcomeUnknownError):
-                await self._kv.set_if(partition, key, body, None)
-                return b"", digest
-        raise OutcomeUnknownError(f"a row of task {task_id} may have been written")
+        what = f"a long request or response of task {task_id}"
+        row = Register(self._kv, partition, key, lambda value: value or b"", bytes, what)
+        await row.change(lambda stored: stored or body)
+        return b"", digest
 
     async def filled(self, keys: RepositoryKeys, task: Task) -> Task:
         """Returns a task with its request and its response, also those with rows of their own.

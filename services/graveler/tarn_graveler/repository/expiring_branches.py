@@ -157,7 +157,7 @@ class BranchExpiring:
     async def _name_of(self, owner: BranchOwner) -> BranchName | None:
         """Returns the branch of a look; None if its repository does not exist any more."""
         try:
-            repository, _ = await self._repositories.read(owner.repository_id)
+            repository = await self._repositories.read(owner.repository_id)
         except TarnError as error:
             if error.reason is Reason.REPOSITORY_NOT_FOUND:
                 return None

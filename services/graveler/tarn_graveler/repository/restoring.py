@@ -19,7 +19,6 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadChange, HeadOperation
 from tarn.core.ids import BranchId, CommitId, RepositoryId
 from tarn.core.rules import Settings
-from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
 from tarn.kv.records import Repository
 from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.records.commits import Commits, commit_not_found
@@ -126,7 +125,7 @@ class Restoring:
 
     async def _existing(self, repository_id: RepositoryId) -> Repository | None:
         try:
-            found, _ = await self._repositories.read(repository_id, settle=True)
+            found = await self._repositories.read(repository_id, settle=True)
         except TarnError as error:
             if error.reason is Reason.REPOSITORY_NOT_FOUND:
                 return None
@@ -143,11 +142,7 @@ class Restoring:
         if found is None or found.is_deleted:
             raise repository_not_found(repository_id)
         if not found.restore_id or found.restore_id != restore_id:
-            why = "another restore fills it" if found.restore_id else "it is complete, and in use"
-            text = f"repository {repository_id} cannot be filled by this restore: {why}"
-            raise TarnError(
-                Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text, repository=repository_id
-            )
+            raise _not_of(found)
         return found
 
     # ---- lines
@@ -274,25 +269,24 @@ class Restoring:
             TarnError: REPOSITORY_NOT_FOUND; REPOSITORY_EXISTS: of another restore; BRANCH_NOT_FOUND: its default
                 branch is missing; OUTCOME_UNKNOWN.
         """
-        is_doubtful = False
-        for _ in range(_TRIES):
-            found, version = await self._repositories.read(repository_id, settle=True)
+
+        def finished(found: Repository) -> Repository:
             if found.instance_uid != instance_uid or found.is_deleted or found.is_pending:
                 raise repository_not_found(repository_id)
-            if not found.restore_id:
-                return found
-            bare = await self.bare(repository_id, restore_id)
-            await self._branches.fresh(BranchName(bare, bare.default_branch))
-            whole = replace(found, restore_id="")
-            try:
-                await self._repositories.replace(whole, version)
-            except PredicateFailedError:
-                continue
-            except OutcomeUnknownError:
-                is_doubtful = True
-                continue
-            return whole
-        text = f"the restore of repository {repository_id} could not be finished; try again"
-        if is_doubtful:
-            raise OutcomeUnknownError(text)
-        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+            if found.restore_id not in ("", restore_id):
+                raise _not_of(found)
+            return replace(found, restore_id="")
+
+        found = await self._repositories.read(repository_id, settle=True)
+        if finished(found) == found:
+            return found
+        await self._branches.fresh(BranchName(found, found.default_branch))
+        return await self._repositories.change(repository_id, finished)
+
+
+def _not_of(found: Repository) -> TarnError:
+    """Returns the error for a call of a restore that does not fill this repository."""
+    name = found.repository_id
+    why = "another restore fills it" if found.restore_id else "it is complete, and in use"
+    text = f"repository {name} cannot be filled by this restore: {why}"
+    return TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text, repository=name)

@@ -8,33 +8,36 @@ start that dies before its record exists is counted until the look at it occupie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from tarn.core.clock import Clock
-from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.errors import TarnError
 from tarn.core.ids import TaskId
 from tarn.core.task import Quota, Task, day_of_task, days_of_open_tasks
 from tarn.kv.keys import RepositoryKeys
-from tarn.kv.port import Kv, OutcomeUnknownError, Predicate, PredicateFailedError, Versioned
+from tarn.kv.port import Kv
+from tarn.kv.register import Register
 from tarn.kv.task_records import decode_quota, decode_task, encode_quota
 
-__all__ = ["QuotaChange", "TaskQuotas"]
-
-_TRIES = 32
+__all__ = ["OpenTasks", "TaskQuotas"]
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaChange:
-    """A change of a register that counts a start: none if `after` is `before`."""
+class OpenTasks:
+    """What the records of a user's tasks say before a start.
 
-    predicate: Predicate | None
-    before: Quota
-    after: Quota
+    Attributes:
+        ended: ids in the register of the day whose tasks have ended.
+        elsewhere: how many tasks of other days are open.
+    """
+
+    ended: Collection[TaskId]
+    elsewhere: int
 
 
 class TaskQuotas:
@@ -44,55 +47,46 @@ class TaskQuotas:
         self._kv = kv
         self._clock = clock
 
-    async def check(self, keys: RepositoryKeys, task: Task) -> QuotaChange:
-        """Refuses a start beyond the limits; changes nothing, and returns the change for `take`.
+    async def check(self, keys: RepositoryKeys, task: Task) -> OpenTasks:
+        """Refuses a start beyond the limits; changes nothing, and returns what `take` needs.
 
         Raises:
             TarnError: EXHAUSTED, OVERLOADED; UNAVAILABLE.
         """
-        return await self._change(keys, task, settle=False)
+        day = _day_of(task)
+        before = await self._register(keys, task, day).read()
+        elsewhere = 0
+        for other in days_of_open_tasks(self._clock.now_us()):
+            if other != day:
+                ids = (await self._register(keys, task, other).read()).open_ids
+                elsewhere += len(ids) - len(await self._ended(keys, other, ids))
+        found = OpenTasks(await self._ended(keys, day, before.open_ids), elsewhere)
+        before.with_start(task.task_id, found.ended, found.elsewhere)
+        return found
 
-    async def take(self, keys: RepositoryKeys, task: Task, change: QuotaChange) -> None:
+    async def take(self, keys: RepositoryKeys, task: Task, found: OpenTasks) -> None:
         """Counts a start; one that is counted already is not counted again.
 
         Args:
             keys: those of the repository, with the day's partition registered to be dropped.
             task: the new task; its record does not exist yet.
-            change: the answer of `check`.
+            found: the answer of `check`. A task that has ended since is counted as open.
 
         Raises:
             TarnError: EXHAUSTED, OVERLOADED; UNAVAILABLE. The task must then not be started.
         """
-        key = keys.task_quota(task.user_uid)
-        for _ in range(_TRIES):
-            if change.after is change.before:
-                return
-            value = encode_quota(change.after)
-            try:
-                await self._kv.set_if(keys.tasks(_day_of(task)), key, value, change.predicate)
-            except (PredicateFailedError, OutcomeUnknownError):
-                # If the lost one was made, the register names the task.
-                change = await self._change(keys, task, settle=True)
-                continue
-            return
-        text = f"task {task.task_id} was not started: {_TRIES} other starts of yours came first; try again"
-        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+        await self._register(keys, task, _day_of(task)).change(
+            lambda before: before.with_start(task.task_id, found.ended, found.elsewhere)
+        )
 
-    async def _change(self, keys: RepositoryKeys, task: Task, *, settle: bool) -> QuotaChange:
-        """Returns the change of the register that counts a start. Raises as `check`."""
-        day, key = _day_of(task), keys.task_quota(task.user_uid)
-        (found,) = await self._kv.get_many(keys.tasks(day), [key], settle=settle)
-        before = _quota_of(found)
-        predicate = None if found is None else found.predicate
-        open_elsewhere = 0
-        for other in days_of_open_tasks(self._clock.now_us()):
-            if other != day:
-                (row,) = await self._kv.get_many(keys.tasks(other), [key])
-                ids = _quota_of(row).open_ids
-                open_elsewhere += len(ids) - len(await self._ended(keys, other, ids))
-        ended = await self._ended(keys, day, before.open_ids)
-        return QuotaChange(
-            predicate, before, before.with_start(task.task_id, ended, open_elsewhere)
+    def _register(self, keys: RepositoryKeys, task: Task, day: int) -> Register[Quota]:
+        return Register(
+            self._kv,
+            keys.tasks(day),
+            keys.task_quota(task.user_uid),
+            _decoded,
+            encode_quota,
+            f"the quota of tasks of user {task.user_uid!r}",
         )
 
     async def _ended(
@@ -116,11 +110,11 @@ def _day_of(task: Task) -> int:
     return day
 
 
-def _quota_of(found: Versioned | None) -> Quota:
-    if found is None:
+def _decoded(value: bytes | None) -> Quota:
+    if value is None:
         return Quota()
     try:
-        return decode_quota(found.value)
+        return decode_quota(value)
     except TarnError as error:
         # It must not stop all starts of its user; the next one replaces it.
         _log.error("cannot read the starts of a user", error=error.message)

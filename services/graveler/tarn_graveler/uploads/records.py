@@ -12,6 +12,7 @@ from tarn.core.ids import UploadId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
 from tarn.kv.records import Repository, parse_record, token_from, token_to
+from tarn.kv.register import Register
 from tarn_graveler.uploads.completion import StagingAttempt
 from tarn_graveler.uploads.daily_partitions import DailyUploads, upload_not_found
 from tarn_proto.store.v1 import graveler_pb2 as pb
@@ -20,7 +21,6 @@ __all__ = ["RecordedAttempts", "UploadRecords", "require_claim"]
 
 _log = structlog.get_logger()
 
-_CAS_TRIES = 16
 _ATTEMPTS_MAX = 64
 """Greatest number of attempts to stage one upload; each is a token in its record."""
 
@@ -61,22 +61,35 @@ class UploadRecords:
         self,
         repository: Repository,
         upload_id: str,
-        decide: Callable[[pb.UploadRecord], bool],
+        edit: Callable[[pb.UploadRecord], None],
+        holds: Callable[[pb.UploadRecord], bool] | None = None,
     ) -> pb.UploadRecord:
-        """Changes a record by compare-and-set: `decide` edits it in place, or returns False to leave it
-        unchanged.
+        """Changes a record: `edit` changes it in place, or leaves it. Returns it. See `Register.change`.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND; as `Register.change`.
         """
-        for _ in range(_CAS_TRIES):
-            record, found = await self.read(repository, upload_id)
-            if not decide(record):
-                return record
-            try:
-                await self.replace(repository, upload_id, record, found)
-            except PredicateFailedError:
-                continue
-            return record
-        text = f"upload {upload_id} changed {_CAS_TRIES} times during one change; try again"
-        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+        def decode(value: bytes | None) -> pb.UploadRecord:
+            if value is None:
+                raise upload_not_found(upload_id)
+            return parse_record(pb.UploadRecord(), value)
+
+        def decide(before: pb.UploadRecord) -> pb.UploadRecord:
+            after = pb.UploadRecord()
+            after.CopyFrom(before)
+            edit(after)
+            return after
+
+        register = Register(
+            self._kv,
+            self._days.of(repository, upload_id),
+            RepositoryKeys.upload(UploadId(upload_id)),
+            decode,
+            pb.UploadRecord.SerializeToString,
+            f"upload {upload_id}",
+        )
+        return await register.change(decide, holds)
 
     async def replace(
         self, repository: Repository, upload_id: str, record: pb.UploadRecord, read: Versioned
@@ -143,13 +156,11 @@ class RecordedAttempts:
         assert self._read is not None, "loaded before"
         added = self._read[0].attempts[-1]
 
-        def decide(record: pb.UploadRecord) -> bool:
-            if record.completing_op_id != self._claim or record.attempts[-1:] != [added]:
-                return False
-            del record.attempts[-1]
-            return True
+        def remove(record: pb.UploadRecord) -> None:
+            if record.completing_op_id == self._claim and record.attempts[-1:] == [added]:
+                del record.attempts[-1]
 
         try:
-            await self._records.change(self._repository, self._upload_id, decide)
+            await self._records.change(self._repository, self._upload_id, remove)
         except TarnError as error:
             _log.info("attempt not withdrawn", upload_id=self._upload_id, error=error.message)

@@ -224,11 +224,11 @@ class Uploads:
         """
         op_id = self._ids.nonce()
 
-        def decide(record: pb.UploadRecord) -> bool:
+        def claim(record: pb.UploadRecord) -> None:
             if record.state == pb.UPLOAD_STATE_COMPLETED:
                 if record.manifest_hash != manifest_hash:
                     raise upload_not_found(upload_id)
-                return False
+                return
             if record.state == pb.UPLOAD_STATE_ABORTED:
                 raise upload_not_found(upload_id)
             now = self._clock.now_us()
@@ -240,9 +240,11 @@ class Uploads:
             record.completing_op_id = op_id
             record.completing_time_us = now
             record.manifest_hash = manifest_hash
-            return True
 
-        record = await self._records.change(repository, upload_id, decide)
+        def is_claimed(record: pb.UploadRecord) -> bool:
+            return record.state == pb.UPLOAD_STATE_COMPLETING and record.completing_op_id == op_id
+
+        record = await self._records.change(repository, upload_id, claim, is_claimed)
         if record.state == pb.UPLOAD_STATE_COMPLETED:
             return Claim(b"", record.completed_entry)
         return Claim(op_id, b"")
@@ -286,13 +288,12 @@ class Uploads:
                 raise upload_not_found(upload_id) from error
             raise
 
-        def complete(record: pb.UploadRecord) -> bool:
+        def complete(record: pb.UploadRecord) -> None:
             if record.state == pb.UPLOAD_STATE_COMPLETED:
-                return False
+                return
             require_claim(record, upload_id, claim)
             record.state = pb.UPLOAD_STATE_COMPLETED
             record.completed_entry = entry
-            return True
 
         try:
             record = await self._records.change(repository, upload_id, complete)
@@ -305,12 +306,14 @@ class Uploads:
     async def reopen(self, repository: Repository, upload_id: str, claim: bytes) -> None:
         """Gives up a claim under which nothing was staged."""
 
-        def decide(record: pb.UploadRecord) -> bool:
+        def give_up(record: pb.UploadRecord) -> None:
             require_claim(record, upload_id, claim)
             record.state = pb.UPLOAD_STATE_OPEN
-            return True
 
-        await self._records.change(repository, upload_id, decide)
+        def is_given_up(record: pb.UploadRecord) -> bool:
+            return record.state == pb.UPLOAD_STATE_OPEN and record.completing_op_id == claim
+
+        await self._records.change(repository, upload_id, give_up, is_given_up)
 
     async def abort(self, repository: Repository, upload_id: str) -> pb.UploadRecord:
         """Aborts an upload; may be repeated.
@@ -320,7 +323,7 @@ class Uploads:
                 completed.
         """
 
-        def decide(record: pb.UploadRecord) -> bool:
+        def abort(record: pb.UploadRecord) -> None:
             if record.state == pb.UPLOAD_STATE_COMPLETED:
                 raise upload_not_found(upload_id)
             now = self._clock.now_us()
@@ -330,12 +333,9 @@ class Uploads:
                     f"upload {upload_id} is being completed; abort it when its completion has ended"
                 )
                 raise TarnError(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY, text)
-            if record.state == pb.UPLOAD_STATE_ABORTED:
-                return False
             record.state = pb.UPLOAD_STATE_ABORTED
-            return True
 
-        record = await self._records.change(repository, upload_id, decide)
+        record = await self._records.change(repository, upload_id, abort)
         await self._end(repository, upload_id, record)
         return record
 
@@ -353,16 +353,17 @@ class Uploads:
         """
         is_ours = False
 
-        def decide(record: pb.UploadRecord) -> bool:
+        def abort(record: pb.UploadRecord) -> None:
             nonlocal is_ours
             alive_us = self._clock.now_us() - record.completing_time_us
             is_completing = record.state == pb.UPLOAD_STATE_COMPLETING and alive_us < DAY_US
             is_ours = record.state in LIVE and not is_completing
             if is_ours:
                 record.state = pb.UPLOAD_STATE_ABORTED
-            return is_ours
 
-        record = await self._records.change(repository, upload_id, decide)
+        record = await self._records.change(
+            repository, upload_id, abort, lambda now: now.state == pb.UPLOAD_STATE_ABORTED
+        )
         if is_ours:
             self.abandoned_count += 1
             await self._end(repository, upload_id, record)
@@ -375,13 +376,11 @@ class Uploads:
             TarnError: UPLOAD_NOT_FOUND; UNAVAILABLE; OUTCOME_UNKNOWN.
         """
 
-        def decide(record: pb.UploadRecord) -> bool:
-            if record.state != pb.UPLOAD_STATE_OPEN:
-                return False
-            record.state = pb.UPLOAD_STATE_ABORTED
-            return True
+        def end(record: pb.UploadRecord) -> None:
+            if record.state == pb.UPLOAD_STATE_OPEN:
+                record.state = pb.UPLOAD_STATE_ABORTED
 
-        record = await self._records.change(repository, upload_id, decide)
+        record = await self._records.change(repository, upload_id, end)
         if record.state != pb.UPLOAD_STATE_ABORTED:
             return False
         await self._end(repository, upload_id, record)
