@@ -92,8 +92,4 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "except (): pass": (
         "what the queues refuse is not transient, and `read_error` hands it on as it is"
     ),
-    "tarn_graveler.records.repositories:Repositories.abandon: constant: True -> False": (
-        "every read sees a namespace that was won, and a takeover that is undecided fails "
-        "the deletion"
-    ),
 }

@@ -8,6 +8,7 @@ import pytest
 from tests.mutants.applying import ROOT, module_of, source_files
 from tests.mutants.drawing import WEIGHTS
 from tests.mutants.killers import recorded
+from tests.mutants.mapping import TESTS
 from tests.mutants.written import WRITTEN
 
 _EACH = 8
@@ -25,6 +26,14 @@ def test_a_sample_of_mutations_is_killed() -> None:
 def test_every_written_mutation_was_killed() -> None:
     unseen = {mutation.name for mutation in WRITTEN} - recorded().keys()
     assert unseen == set()
+
+
+def test_the_map_is_made_of_tests_that_exist() -> None:
+    """Without parameters, whose names change. A map of tests that are gone cannot be made."""
+    for test in TESTS:
+        file, _, function = test.partition("::")
+        assert (ROOT / file).exists(), test
+        assert not function or f"def {function}(" in (ROOT / file).read_text(), test
 
 
 def test_every_recorded_killer_is_a_test() -> None:

@@ -190,6 +190,13 @@ GRAVELER: Final[Sequence[Written]] = (
         "return now is None",
     ),
     Written(
+        "lost-mark-is-made-on-the-next-life",
+        "tarn_graveler.records.repositories",
+        "A deletion whose mark lost its answer marks the repository that was made since under the name.",
+        "if current.is_pending or current.instance_uid != repository.instance_uid:",
+        "if current.is_pending:",
+    ),
+    Written(
         "dropped-at-once",
         "tarn_graveler.guards.drops",
         "A token is dropped without the delay that readers count on.",

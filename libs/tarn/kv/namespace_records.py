@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tarn.core.ids import RepositoryId
+from tarn.kv.keys import InstallationKeys
+from tarn.kv.port import Kv
 from tarn.kv.records import parse_record
+from tarn.kv.register import Register
 from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
-__all__ = ["Namespace", "decode_namespace", "encode_namespace"]
+__all__ = ["Namespace", "decode_namespace", "encode_namespace", "namespace_register"]
 
 _PURGE = (
     *("doom_time_us", "purge_after_us", "purge_begin_us", "purge_end_us"),
@@ -46,6 +49,20 @@ class Namespace:
     purged_count: int = 0
     purged_bytes: int = 0
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
+
+
+def namespace_register(
+    kv: Kv, keys: InstallationKeys, storage_namespace: str
+) -> Register[Namespace | None]:
+    """The row of a storage namespace; None if it has no owner."""
+    return Register(
+        kv,
+        keys.graveler,
+        keys.namespace(storage_namespace),
+        lambda value: None if value is None else decode_namespace(value),
+        lambda held: None if held is None else encode_namespace(held),
+        f"the row of storage namespace {storage_namespace}",
+    )
 
 
 def encode_namespace(namespace: Namespace) -> bytes:

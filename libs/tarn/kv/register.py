@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Kv, OutcomeUnknownError, Partition, PredicateFailedError
 
-__all__ = ["REGISTER_TRIES", "Register", "unknown_if"]
+__all__ = ["REGISTER_TRIES", "Register", "unknown_if", "write_once"]
 
 T = TypeVar("T")
 
@@ -63,13 +63,13 @@ class Register(Generic[T]):
         self._encode = encode
         self._what = what
 
-    async def read(self) -> T:
-        """Returns the record, by a read that is sent now.
+    async def read(self, *, settle: bool = False) -> T:
+        """Returns the record, by a read that is sent now; `settle` as in `Kv.get_many`.
 
         Raises:
             TarnError: as `decode`; errors of the store.
         """
-        (found,) = await self._kv.get_many(self._partition, [self._key])
+        (found,) = await self._kv.get_many(self._partition, [self._key], settle=settle)
         return self._decode(None if found is None else found.value)
 
     async def change(self, decide: Callable[[T], T], holds: Callable[[T], bool] | None = None) -> T:
@@ -118,3 +118,24 @@ class Register(Generic[T]):
         text = f"{self._what} changed {REGISTER_TRIES} times during one change; try again"
         with unknown_if(may_be_written):
             raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+
+async def write_once(
+    kv: Kv, partition: Partition, key: bytes, make: Callable[[], bytes], what: str
+) -> bytes:
+    """Writes a row that never changes, unless it is there; returns its value, that of the first writer.
+
+    Args:
+        kv: the store.
+        partition: a register partition.
+        key: of the row.
+        make: returns the value; called for each attempt.
+        what: the row, for errors.
+
+    Raises:
+        TarnError, OutcomeUnknownError: as `Register.change`.
+    """
+    row = Register[bytes | None](kv, partition, key, lambda value: value, lambda value: value, what)
+    stored = await row.change(lambda found: make() if found is None else found)
+    assert stored is not None, "it was there, or was written"
+    return stored

@@ -71,7 +71,7 @@ async def test_a_repository_that_is_gone_gets_no_record(lab: BackupLab) -> None:
 
 async def test_a_repository_whose_deletion_has_begun_gets_no_record(lab: BackupLab) -> None:
     graveler = lab.lake.graveler
-    repository = await graveler.repositories.mark_deleted(lab.lake.repository.repository_id)
+    repository = await graveler.repositories.mark_deleted(lab.lake.repository)
     await graveler.repositories.close(repository)
     async with holding(lab.kv, [lab.keys], lab.lake.clock):
         pass

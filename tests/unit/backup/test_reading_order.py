@@ -280,9 +280,7 @@ async def test_a_commit_comes_with_its_parents(
 
 async def test_a_repository_that_is_deleted_meanwhile_is_left_out(lab: BackupLab) -> None:
     async def delete() -> None:
-        repository = await lab.lake.graveler.repositories.mark_deleted(
-            lab.lake.repository.repository_id
-        )
+        repository = await lab.lake.graveler.repositories.mark_deleted(lab.lake.repository)
         await lab.lake.graveler.repositories.close(repository)
 
     manifest = await lab.back_up(once(is_token, delete))

@@ -135,7 +135,7 @@ async def test_a_stale_cache_does_not_hide_a_re_created_branch(lake: Lake, other
 
 async def test_a_write_meets_the_deletion_of_its_repository(lake: Lake, other: Lake) -> None:
     await other.put("a", 1)
-    await lake.graveler.repositories.mark_deleted(lake.repository.repository_id)
+    await lake.graveler.repositories.mark_deleted(lake.repository)
     await lake.graveler.branches.mark_deleted(lake.main)
     with pytest.raises(OutcomeUnknownError):
         await other.put(

@@ -77,7 +77,7 @@ async def test_a_deleted_repository_is_known_to_be_gone_five_seconds_later(
     lake: Lake, other: Lake
 ) -> None:
     old = await other.graveler.repositories.get("lake")
-    await lake.graveler.repositories.mark_deleted(old.repository_id)
+    await lake.graveler.repositories.mark_deleted(old)
     lake.clock.advance(5)
     with pytest.raises(TarnError) as raised:
         await other.graveler.repositories.get("lake")

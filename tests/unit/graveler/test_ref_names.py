@@ -325,7 +325,7 @@ async def test_a_branch_does_not_go_live_after_its_repository_was_deleted(
     making = running.start(branch(lake))
     await reached(held)
     graveler = other.graveler
-    await graveler.repositories.mark_deleted(lake.repository.repository_id)
+    await graveler.repositories.mark_deleted(lake.repository)
     await graveler.branches.mark_deleted(lake.branch(NAME))
     held.open()
     assert (await refusal(making)).reason is Reason.REPOSITORY_NOT_FOUND

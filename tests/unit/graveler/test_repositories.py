@@ -91,7 +91,7 @@ async def holder(lake: Lake) -> bytes | None:
 async def test_a_record_is_known_for_five_seconds(lake: Lake, other: Lake) -> None:
     repositories = lake.graveler.repositories
     assert await repositories.get("lake") == lake.repository
-    await other.graveler.repositories.mark_deleted(lake.repository.repository_id)
+    await other.graveler.repositories.mark_deleted(lake.repository)
     lake.clock.advance(4.9)
     assert await repositories.get("lake") == lake.repository
     lake.clock.advance(0.2)
@@ -101,7 +101,7 @@ async def test_a_record_is_known_for_five_seconds(lake: Lake, other: Lake) -> No
 async def test_an_unfinished_creation_is_invisible(lake: Lake) -> None:
     reservation = await reserve(lake)
     repositories = lake.graveler.repositories
-    for work in (repositories.get(NEW), repositories.mark_deleted(NEW)):
+    for work in (repositories.get(NEW), repositories.mark_deleted(reservation.repository)):
         assert (await refusal(work)).reason is Reason.REPOSITORY_NOT_FOUND
     await repositories.publish(reservation)
     assert await repositories.get(NEW) == reservation.repository
@@ -157,7 +157,7 @@ async def test_a_slow_creator_does_not_publish_on_a_namespace_that_it_lost(
 async def test_a_namespace_stays_occupied_when_its_repository_is_gone(lake: Lake) -> None:
     made = await create(lake)
     repositories = lake.graveler.repositories
-    await repositories.mark_deleted(NEW)
+    await repositories.mark_deleted(made.repository)
     await repositories.remove(made.repository)
     for name in (NEW, RepositoryId("another")):
         assert (await refusal(reserve(lake, name))).reason is Reason.REPOSITORY_EXISTS
@@ -170,7 +170,7 @@ async def test_a_namespace_stays_occupied_although_an_answer_is_lost(
     lake: Lake, applied: bool
 ) -> None:
     made = await create(lake)
-    await lake.graveler.repositories.mark_deleted(NEW)
+    await lake.graveler.repositories.mark_deleted(made.repository)
     lake.kv.lose("set_if", ROWS["namespace"], applied=applied)
     await lake.graveler.repositories.remove(made.repository)
     again = reserve(lake, RepositoryId("another"))
@@ -233,11 +233,48 @@ async def test_another_life_of_a_repository_is_not_removed(lake: Lake) -> None:
     """A slow deletion ends after the name was given to another repository."""
     repositories = lake.graveler.repositories
     old = lake.repository
-    await repositories.mark_deleted(old.repository_id)
+    await repositories.mark_deleted(old)
     await repositories.remove(old)
     new = await create_repository(lake.graveler)
     await repositories.remove(old)
     assert await repositories.get("lake") == new
+
+
+async def test_a_removal_that_is_overtaken_spares_the_next_repository_of_the_name(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    """It has seen its own life of the name; another deletion ends that before the removal of the record."""
+    repositories = lake.graveler.repositories
+    await repositories.mark_deleted(lake.repository)
+    held = lake.kv.hold("get_many", KEYS.namespace(lake.repository.storage_namespace))
+    slow = running.start(repositories.remove(lake.repository))
+    await reached(held)
+    await other.graveler.repositories.remove(lake.repository)
+    new = await create_repository(lake.graveler)
+    held.open()
+    assert (await refusal(slow)).reason is Reason.REPOSITORY_NOT_FOUND
+    other.graveler.repositories.forget("lake")
+    assert await other.graveler.repositories.get("lake") == new
+
+
+async def test_a_mark_whose_answer_was_lost_spares_the_next_repository_of_the_name(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    """The mark was made. Another deletion has ended the old life before the settling read, and a new one has begun."""
+    key = KEYS.repository(RepositoryId("lake"))
+    sent = lake.kv.hold("set_if", key)
+    lake.kv.lose("set_if", key, applied=True)
+    slow = running.start(lake.graveler.repositories.mark_deleted(lake.repository))
+    await reached(sent)
+    settles = lake.kv.hold("get_many", key)
+    sent.open()
+    await reached(settles)
+    await other.graveler.repositories.remove(lake.repository)
+    new = await create_repository(lake.graveler)
+    settles.open()
+    assert (await refusal(slow)).reason is Reason.OUTCOME_UNKNOWN
+    other.graveler.repositories.forget("lake")
+    assert await other.graveler.repositories.get("lake") == new
 
 
 async def delete(lake: Lake) -> None:
@@ -391,7 +428,8 @@ class Creators:
                 if self.rng.random() < 0.8:
                     await self.create(replica, name)
                 else:
-                    marked = await replica.repositories.mark_deleted(name)
+                    found = await replica.repositories.read(name)
+                    marked = await replica.repositories.mark_deleted(found)
                     await replica.repositories.remove(marked)
 
 

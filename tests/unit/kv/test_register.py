@@ -16,7 +16,7 @@ from tarn.kv.port import (
     PredicateFailedError,
     Versioned,
 )
-from tarn.kv.register import Register
+from tarn.kv.register import Register, write_once
 
 PLACE = Partition("place", PartitionKind.REGISTER)
 KEY = b"numbers"
@@ -153,3 +153,22 @@ async def test_a_record_that_never_rests_ends_the_change(kv: Faulty, is_lost: bo
     assert isinstance(ended.value, OutcomeUnknownError) is is_lost
     assert is_lost or ended.value.reason is Reason.TOO_MANY_RETRIES
     assert "the list of numbers changed 16 times" in ended.value.message
+
+
+@pytest.mark.parametrize("stored", [b"", b"first"])
+async def test_a_row_that_is_written_once_keeps_its_first_value(kv: Faulty, stored: bytes) -> None:
+    """Also an empty one."""
+    assert await write_once(kv, PLACE, KEY, lambda: stored, "the row") == stored
+    assert await write_once(kv, PLACE, KEY, lambda: b"second", "the row") == stored
+
+
+@pytest.mark.parametrize("fault", [lost, never_made])
+async def test_a_row_that_is_written_once_is_there_after_a_lost_answer(
+    kv: Faulty, fault: Callable[[Write], Awaitable[Predicate]]
+) -> None:
+    kv.faults = [fault]
+    values = iter([b"1", b"2"])
+    made = await write_once(kv, PLACE, KEY, lambda: next(values), "the row")
+    (row,) = await kv.get_many(PLACE, [KEY])
+    assert row is not None
+    assert row.value == made == (b"1" if fault is lost else b"2")

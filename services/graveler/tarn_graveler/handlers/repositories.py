@@ -139,7 +139,7 @@ class RepositoryHandler:
         current = await self._repositories.read(repository_id)
         if current.is_served:  # otherwise there is nothing to decide: its deletion has begun
             await self._settings.require(current, "", ChangeKind.OTHER, permit.grant)
-        repository = await self._repositories.mark_deleted(repository_id)
+        repository = await self._repositories.mark_deleted(current)
         try:
             await self._repositories.close(repository)
             await self._empty(repository)

@@ -1,9 +1,8 @@
 """The key with which an installation's graveler replicas sign their page tokens.
 
 Graveler does not have the installation's secret; only auth does. Its replicas share the store, so the key
-is stored there: random bytes in one register, created by the first replica that needs them and never
-changed. Anyone who can read the store can forge
-tokens, but can read all metadata anyway.
+is stored there: random bytes in one row, created by the first replica that needs them and never changed.
+Anyone who can read the store can forge tokens, but can read all metadata anyway.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from tarn.core.clock import IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
-from tarn.kv.register import Register
+from tarn.kv.register import write_once
 from tarn.rpc.wire.pagination import PAGE_KEY_BYTES, Argument, PageTokens
 
 __all__ = ["PageKeys"]
@@ -38,20 +37,12 @@ class PageKeys:
         return PageTokens((self._key,), caller, listing, **arguments)
 
     async def _read(self) -> bytes:
-        register = Register(
-            self._kv,
-            self._keys.graveler,
-            self._keys.PAGE_KEY,
-            _decoded,
-            bytes,
-            "the key of page tokens",
-        )
-        return await register.change(lambda key: key or self._ids.nonce() + self._ids.nonce())
+        place, row = self._keys.graveler, self._keys.PAGE_KEY
+        key = await write_once(self._kv, place, row, self._new_key, "the key of page tokens")
+        if len(key) != PAGE_KEY_BYTES:
+            text = f"the page key has {len(key)} bytes, not {PAGE_KEY_BYTES}"
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+        return key
 
-
-def _decoded(value: bytes | None) -> bytes:
-    """Returns the key; empty if none is stored."""
-    if value is not None and len(value) != PAGE_KEY_BYTES:
-        text = f"the page key has {len(value)} bytes, not {PAGE_KEY_BYTES}"
-        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
-    return value or b""
+    def _new_key(self) -> bytes:
+        return self._ids.nonce() + self._ids.nonce()

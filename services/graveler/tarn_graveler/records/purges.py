@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from tarn.core.clock import Clock
 from tarn.core.collection import CollectionLimits
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys, after_prefix
-from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
+from tarn.kv.namespace_records import Namespace, decode_namespace, namespace_register
 from tarn.kv.port import Kv
 from tarn.kv.records import decode_repository
 from tarn.kv.register import Register
@@ -97,9 +96,7 @@ class Purges:
                 raise TarnError(Kind.FAILED_PRECONDITION, Reason.COLLECTION_TOO_EARLY, text)
             return replace(held, purge_begin_us=now_us)
 
-        key = InstallationKeys.namespace(storage_namespace)
-        (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=True)
-        decide(_held(storage_namespace, None if found is None else found.value))
+        decide(_held(storage_namespace, await self._register(storage_namespace).read(settle=True)))
         await self._refuse_used(storage_namespace)
         return await self._change(storage_namespace, decide)
 
@@ -180,22 +177,20 @@ class Purges:
     async def _change(
         self, storage_namespace: str, decide: Callable[[Namespace], Namespace]
     ) -> Namespace:
-        register = Register(
-            self._kv,
-            self._keys.graveler,
-            InstallationKeys.namespace(storage_namespace),
-            partial(_held, storage_namespace),
-            encode_namespace,
-            f"the row of storage namespace {storage_namespace}",
+        changed = await self._register(storage_namespace).change(
+            lambda held: decide(_held(storage_namespace, held))
         )
-        return await register.change(decide)
+        return _held(storage_namespace, changed)
+
+    def _register(self, storage_namespace: str) -> Register[Namespace | None]:
+        return namespace_register(self._kv, self._keys, storage_namespace)
 
 
-def _held(storage_namespace: str, value: bytes | None) -> Namespace:
-    """Decodes the row of a namespace."""
-    if value is None:
+def _held(storage_namespace: str, held: Namespace | None) -> Namespace:
+    """Returns the owner of a namespace that has one."""
+    if held is None:
         raise _not_doomed(storage_namespace, "it belongs to no repository")
-    return decode_namespace(value)
+    return held
 
 
 def _not_doomed(storage_namespace: str, why: str) -> TarnError:

@@ -30,10 +30,15 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId, parse_repository_id
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
-from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
+from tarn.kv.namespace_records import (
+    Namespace,
+    decode_namespace,
+    encode_namespace,
+    namespace_register,
+)
 from tarn.kv.port import Kv, Versioned
 from tarn.kv.records import Repository, decode_repository, encode_repository
-from tarn.kv.register import Register
+from tarn.kv.register import Register, write_once
 from tarn_graveler.records.claiming import Claim, Claiming, Holder, Plan, Stage, StoredClaim
 
 __all__ = ["Repositories", "Reservation", "repository_not_found"]
@@ -143,12 +148,11 @@ class Repositories:
 
     async def read(self, repository_id: RepositoryId, *, settle: bool = False) -> Repository:
         """Reads the current record, whether or not it is marked as deleted; `settle` as in `Kv.get_many`."""
-        key = self.keys.repository(repository_id)
-        (found,) = await self.kv.get_many(self.keys.graveler, [key], settle=settle)
+        found = await self._register(repository_id).read(settle=settle)
         if found is None:
             self.forget(repository_id)
             raise repository_not_found(repository_id)
-        return decode_repository(found.value)
+        return found
 
     async def require(self, repository: Repository) -> None:
         """Reads the record afresh and checks that this instance still exists, live, pending or in the same restore.
@@ -311,20 +315,27 @@ class Repositories:
         mine = Namespace(repository.repository_id, repository.instance_uid)
         # If it fails: its holder is dead, and the next creation that wants it finds this out.
         with suppress(TarnError):
-            await self._namespace_register(repository).change(
+            await namespace_register(self.kv, self.keys, repository.storage_namespace).change(
                 lambda held: None if held == mine else held
             )
         return True
 
-    async def mark_deleted(self, repository_id: RepositoryId) -> Repository:
-        """First step of a deletion: marks the record; may be repeated."""
+    async def mark_deleted(self, repository: Repository) -> Repository:
+        """First step of a deletion: marks the record; may be repeated.
+
+        The name may have another repository by now, also after an attempt that marked the old one and whose answer was
+        lost: that one stays.
+
+        Raises:
+            TarnError: REPOSITORY_NOT_FOUND; as `change`.
+        """
 
         def mark(current: Repository) -> Repository:
-            if current.is_pending:
-                raise repository_not_found(repository_id)
+            if current.is_pending or current.instance_uid != repository.instance_uid:
+                raise repository_not_found(repository.repository_id)
             return replace(current, is_deleted=True)
 
-        return await self.change(repository_id, mark)
+        return await self.change(repository.repository_id, mark)
 
     async def close(self, repository: Repository) -> None:
         """Second step of a deletion: marks the partition of refs; may be repeated.
@@ -338,10 +349,7 @@ class Repositories:
         """
         refs = self.keys_of(repository).refs
         what = f"the mark of the refs of repository {repository.repository_id}"
-        closed = Register(
-            self.kv, refs, RepositoryKeys.CLOSED, lambda value: value or b"", bytes, what
-        )
-        await closed.change(lambda mark: mark or b"closed")
+        await write_once(self.kv, refs, RepositoryKeys.CLOSED, lambda: b"closed", what)
 
     def refuse_closed(self, repository: Repository, row: Versioned | None) -> None:
         """Checks the row `RepositoryKeys.CLOSED`, which the caller has read with the refs that it needs.
@@ -392,16 +400,8 @@ class Repositories:
                 final = replace(final, doom_time_us=now_us, purge_after_us=now_us + grace_us)
             return final
 
-        kept = await self._namespace_register(repository).change(keep)
-        is_ours = kept is not None and kept.instance_uid == repository.instance_uid
-        return kept.purge_after_us if kept is not None and is_ours else 0
-
-    def _namespace_register(self, repository: Repository) -> Register[Namespace | None]:
-        return Register(
-            self.kv,
-            self.keys.graveler,
-            self.keys.namespace(repository.storage_namespace),
-            lambda value: None if value is None else decode_namespace(value),
-            lambda held: None if held is None else encode_namespace(held),
-            f"the row of storage namespace {repository.storage_namespace}",
-        )
+        register = namespace_register(self.kv, self.keys, repository.storage_namespace)
+        kept = await register.change(keep)
+        if kept is None or kept.instance_uid != repository.instance_uid:
+            return 0
+        return kept.purge_after_us

@@ -18,7 +18,7 @@ from tarn.core.task import Task, day_of_task, is_shown
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Kv, Partition
-from tarn.kv.register import Register
+from tarn.kv.register import Register, write_once
 from tarn.kv.task_records import decode_task, encode_task
 
 __all__ = ["TaskPage", "TaskRecords", "task_not_found"]
@@ -75,9 +75,7 @@ class TaskRecords:
 
     async def get(self, keys: RepositoryKeys, task_id: str, *, settle: bool = False) -> Task | None:
         """Returns a task, by a read that is sent now; None if it does not exist."""
-        partition = self.partition(keys, task_id)
-        (found,) = await self._kv.get_many(partition, [keys.task(task_id)], settle=settle)
-        return None if found is None else decode_task(found.value)
+        return await self._register(keys, task_id).read(settle=settle)
 
     async def create(self, keys: RepositoryKeys, task: Task) -> Task:
         """Stores a new task; returns it, or the one that has its id already.
@@ -103,8 +101,7 @@ class TaskRecords:
         digest = hashlib.sha256(body).digest()
         partition, key = self.partition(keys, task_id), keys.task_body(task_id, digest)
         what = f"a long request or response of task {task_id}"
-        row = Register(self._kv, partition, key, lambda value: value or b"", bytes, what)
-        await row.change(lambda stored: stored or body)
+        await write_once(self._kv, partition, key, lambda: body, what)
         return b"", digest
 
     async def filled(self, keys: RepositoryKeys, task: Task) -> Task:

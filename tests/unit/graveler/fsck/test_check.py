@@ -165,7 +165,7 @@ async def test_a_missing_repository_or_ref_is_reported(lab: Lab) -> None:
 
 async def test_a_deleted_repository_leaves_only_its_namespace(lab: Lab) -> None:
     await fill(lab)
-    await lab.lake.graveler.repositories.mark_deleted(lab.lake.repository.repository_id)
+    await lab.lake.graveler.repositories.mark_deleted(lab.lake.repository)
     assert await lab.check() == []
     await lab.lake.graveler.repositories.remove(lab.lake.repository)
     assert ("namespace-orphan", lab.namespace) in await lab.check()

@@ -309,7 +309,7 @@ async def test_rows_that_a_deletion_drops_are_no_end(lake: Lake, sort: str) -> N
     if sort != "branches_by_commit":  # it has read everything
         cursors.append(lambda: cursor.page(9))
     repository = items.lake.repository
-    await lake.graveler.repositories.mark_deleted(repository.repository_id)
+    await lake.graveler.repositories.mark_deleted(repository)
     keys = lake.graveler.repositories.keys_of(repository)
     for partition in (keys.refs, keys.commits):
         await lake.kv.drop_partition(partition)
