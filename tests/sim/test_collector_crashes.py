@@ -123,6 +123,7 @@ def _moments(plan: Plan, dies_at: int) -> Sequence[str]:
     return worlds[0].moments
 
 
+# Each third await here; `make test-long` plays all.
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
 def test_a_collector_may_die_at_any_await_of_mark_and_sweep(step: int) -> None:
     plan = _plan("sqlite")

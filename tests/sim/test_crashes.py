@@ -267,6 +267,7 @@ async def _findings(world: MortalWorld, folder: Path) -> Sequence[str]:
         state.close()
 
 
+# Each second or third await here; `make test-long` plays all.
 @pytest.mark.parametrize(
     ("store", "step"),
     [

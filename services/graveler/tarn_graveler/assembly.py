@@ -237,7 +237,10 @@ def assemble(
     fences: Fences | None = None,
     expired: ExpiredCommits | None = None,
 ) -> Graveler:
-    """Builds one replica over its ports; owns none. `builder` builds listings; `fences` and `expired` are for tests."""
+    """Builds one replica over its ports; owns none. `builder` builds listings; `fences` and `expired` are for tests.
+
+    One long function: it lists all parts in the order of the floors, and each gets only parts above it in the list.
+    """
     keys, limits = InstallationKeys(settings.installation_id), settings.collection
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     # --- records
