@@ -35,7 +35,11 @@ SECRET = bytes(range(32))
 
 @dataclass(frozen=True)
 class Service:
-    """The services and their callers."""
+    """The services and their callers.
+
+    Attributes:
+        admin: a call of the administrator as a gateway makes it, with the gateway's proof; so are those of `as_user`.
+    """
 
     graveler: GravelerClient
     auth: AuthClient
@@ -57,7 +61,8 @@ class Service:
         session = await self.auth.log_in(
             self.anonymous, *self.admin_key, now_us=now_us, nonce=nonce
         )
-        return replace(self, admin=replace(self.anonymous, caller_token=session.grant.caller_token))
+        admin = replace(self.anonymous, caller_token=session.grant.caller_token)
+        return replace(self, admin=replace(admin, service_token=await self.gateway_token()))
 
     @asynccontextmanager
     async def another_replica(self) -> AsyncIterator["Service"]:
@@ -85,7 +90,7 @@ class Service:
             now_us=1_793_491_200_000_000,
             nonce=user_id.encode().ljust(16, b"0")[:16],
         )
-        return replace(self.anonymous, caller_token=session.grant.caller_token)
+        return replace(self.admin, caller_token=session.grant.caller_token)
 
     async def gateway_token(self, name: str = "gateway") -> str:
         """Returns the token of a service, which lets a gateway stage addresses in the namespace."""
@@ -156,7 +161,8 @@ async def running_service(
             now_us=replicas.clock.now_us(),
             nonce=bytes(16),
         )
-        admin = replace(anonymous, caller_token=session.grant.caller_token)
+        proof = (await client.authorize_service(anonymous, ServiceName.GATEWAY)).caller_token
+        admin = replace(anonymous, caller_token=session.grant.caller_token, service_token=proof)
         made_service = Service(
             GravelerClient(transport),
             client,

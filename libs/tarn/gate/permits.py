@@ -5,13 +5,14 @@ So no handler can forget a permission: it is not reached without. `docs/design/r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from google.protobuf.message import Message
 
 from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
 from tarn.gate.access import Access
 from tarn.kv.records import Repository
@@ -109,11 +110,18 @@ class AccessGate:
     Args:
         access: knows what callers may do.
         repositories: finds repositories; None for a service without rpcs about one.
+        services_prove: whether the services of all releases that may run now prove themselves in calls of users.
     """
 
-    def __init__(self, access: Access, repositories: RepositoryGate | None = None) -> None:
+    def __init__(
+        self,
+        access: Access,
+        repositories: RepositoryGate | None = None,
+        services_prove: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._access = access
         self._repositories = repositories
+        self._services_prove = services_prove
 
     def accepts(self, token: str) -> bool:
         """Tells at once whether the token of a caller was accepted lately."""
@@ -125,10 +133,12 @@ class AccessGate:
         The caller is checked first: one without permission does not learn whether a repository exists.
 
         Raises:
-            TarnError: UNAUTHENTICATED; DENIED, ACCESS_DENIED; INVALID for an invalid name in the request; errors of
-                `RepositoryGate.enter`.
+            TarnError: UNAUTHENTICATED; DENIED, ACCESS_DENIED; DENIED, SERVICE_REQUIRED: a user may not make the call
+                alone; INVALID for an invalid name in the request; errors of `RepositoryGate.enter`.
         """
         grant = self._access.grant_cached(call) or await self._access.grant(call)
+        if rule.through:
+            await self._require_service(rule, call)
         if rule.scope is Scope.HANDLER:
             return Caller(call, grant, rule, request)
         for each in rule.before:
@@ -142,3 +152,17 @@ class AccessGate:
         assert self._repositories is not None, "an rpc about a repository is graveler's"
         repository = await self._repositories.enter(rule, request, grant)
         return RepositoryPermit(call, grant, rule, request, repository)
+
+    async def _require_service(self, rule: Rule, call: Call) -> None:
+        """Refuses a user's call that no service of the rule has made."""
+        if not self._services_prove():
+            return
+        for service in rule.through:
+            if await self._access.is_service(call, call.service_token, service):
+                return
+        names = " or ".join(sorted(rule.through))
+        text = (
+            f"{rule.name} is called by services for their users: the call has no proof of a {names}. Write objects by "
+            "S3, or link what you have written (GetPhysicalAddress, LinkPhysicalAddress)"
+        )
+        raise TarnError(Kind.DENIED, Reason.SERVICE_REQUIRED, text, operation=rule.name)

@@ -169,6 +169,7 @@ class Rule:
         change: the kind of change that the rules of a repository can block; None if the rpc changes no
             repository.
         services: the services that may make the call; empty for an rpc that is not for services only.
+        through: services one of which must have made the call for its user; empty if users may make it themselves.
         issues_credential: the answer holds a credential.
         scope: what is known before the handler runs.
         is_wanted: of a further access: whether a request needs it before the handler runs.
@@ -182,6 +183,7 @@ class Rule:
     public_because: str = ""
     change: ChangeKind | None = None
     services: frozenset[Service] = frozenset()
+    through: frozenset[Service] = frozenset()
     issues_credential: bool = False
     scope: Scope = Scope.OPEN
     is_wanted: Callable[[object], object] = bool
@@ -309,6 +311,7 @@ def _rule(full_name: str, rule: rule_pb2.Rule, *, read_only: bool) -> Rule:
         rule.public_because,
         change,
         frozenset(Service(name) for name in rule.services),
+        frozenset(Service(name) for name in rule.through),
         rule.issues_credential,
         scope_of(rule),
     )
@@ -356,16 +359,17 @@ def _problems(rule: rule_pb2.Rule, request: Descriptor) -> list[str]:
     """Returns the defects of a rule."""
     told = bool(rule.action or rule.resource or rule.also or rule.change)
     if rule.public_because:
-        told = told or bool(rule.services)
+        told = told or bool(rule.services or rule.through)
         return ["a public rpc has no action, resource, further access or service"] if told else []
     if rule.services:
         problems = [
             f"{name!r} is not a service" for name in rule.services if name not in set(Service)
         ]
+        told = told or bool(rule.through)
         return [*problems, "an rpc for services has no action or resource"] if told else problems
     if not rule.action:
         return ["it has no rule: set the option (tarn.common.v1.rule)"]
-    problems = []
+    problems = [f"{name!r} is not a service" for name in rule.through if name not in set(Service)]
     if rule.change and rule.change not in set(ChangeKind):
         problems.append(f"{rule.change!r} is not a kind of tarn.core.change_kind")
     if rule.change in set(PROTECTABLE) and not _branch_in(Resource(rule.resource)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.port import BlockStore
@@ -76,6 +76,15 @@ class Backend:
         bounded, so a request as a whole has no deadline."""
         now = self.clock.monotonic()
         return self._call(request, now + (timeout_s or self.bounds.call_timeout_s))
+
+    async def proven_call(self, request: S3Request, timeout_s: float = 0.0) -> Call:
+        """Returns the context of a call that only a gateway may make for a user (`Rule.through`).
+
+        Raises:
+            TarnError: the errors of auth.
+        """
+        call = self.call(request, timeout_s)
+        return replace(call, service_token=await self.own_token(call))
 
     def opening_call(self, request: S3Request, timeout_s: float = 0.0) -> Call:
         """Returns the context of calls before any byte of a body or a block is moved. Their time began with the

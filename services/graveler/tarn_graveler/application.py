@@ -68,7 +68,8 @@ __all__ = ["GravelerApplication", "endpoints_of"]
 
 def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
     """Returns the services of a replica; `access` knows what their callers may do."""
-    gate = AccessGate(access, RepositoryRules(graveler.repositories, graveler.settings))
+    rules = RepositoryRules(graveler.repositories, graveler.settings)
+    gate = AccessGate(access, rules, graveler.gateways_prove)
     return [
         repository_service(RepositoryHandler(graveler), gate),
         settings_service(SettingsHandler(graveler, access), gate),

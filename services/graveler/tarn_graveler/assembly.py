@@ -13,7 +13,7 @@ from tarn.block.committed import Committed
 from tarn.block.port import BlockStore
 from tarn.core.clock import Clock, IdSource
 from tarn.core.collection import LIMITS, CollectionLimits
-from tarn.core.levels import ALL_FEATURES, FeatureGate
+from tarn.core.levels import ALL_FEATURES, Feature, FeatureGate
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
 from tarn.telemetry.operations import Operations
@@ -221,6 +221,10 @@ class Graveler:
     cleaner: Cleaner
     journal: ReadJournal | None = None
     features: FeatureGate = ALL_FEATURES
+
+    def gateways_prove(self) -> bool:
+        """Whether all gateways that may run prove who they are; those of release 0.9.0 do not."""
+        return self.online is not None or self.features.allows(Feature.ISSUED_ADDRESSES)
 
 
 def assemble(

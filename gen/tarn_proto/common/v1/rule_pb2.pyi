@@ -12,7 +12,7 @@ OPERATION_RULE_FIELD_NUMBER: _ClassVar[int]
 operation_rule: _descriptor.FieldDescriptor
 
 class Rule(_message.Message):
-    __slots__ = ("action", "resource", "also", "public_because", "no_side_effects", "change", "services", "issues_credential", "decided_by_handler", "repository_may_be_missing")
+    __slots__ = ("action", "resource", "also", "public_because", "no_side_effects", "change", "services", "issues_credential", "decided_by_handler", "repository_may_be_missing", "through")
     ACTION_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_FIELD_NUMBER: _ClassVar[int]
     ALSO_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class Rule(_message.Message):
     ISSUES_CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     DECIDED_BY_HANDLER_FIELD_NUMBER: _ClassVar[int]
     REPOSITORY_MAY_BE_MISSING_FIELD_NUMBER: _ClassVar[int]
+    THROUGH_FIELD_NUMBER: _ClassVar[int]
     action: str
     resource: str
     also: _containers.RepeatedCompositeFieldContainer[Access]
@@ -33,7 +34,8 @@ class Rule(_message.Message):
     issues_credential: bool
     decided_by_handler: bool
     repository_may_be_missing: bool
-    def __init__(self, action: _Optional[str] = ..., resource: _Optional[str] = ..., also: _Optional[_Iterable[_Union[Access, _Mapping]]] = ..., public_because: _Optional[str] = ..., no_side_effects: _Optional[bool] = ..., change: _Optional[str] = ..., services: _Optional[_Iterable[str]] = ..., issues_credential: _Optional[bool] = ..., decided_by_handler: _Optional[bool] = ..., repository_may_be_missing: _Optional[bool] = ...) -> None: ...
+    through: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, action: _Optional[str] = ..., resource: _Optional[str] = ..., also: _Optional[_Iterable[_Union[Access, _Mapping]]] = ..., public_because: _Optional[str] = ..., no_side_effects: _Optional[bool] = ..., change: _Optional[str] = ..., services: _Optional[_Iterable[str]] = ..., issues_credential: _Optional[bool] = ..., decided_by_handler: _Optional[bool] = ..., repository_may_be_missing: _Optional[bool] = ..., through: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Access(_message.Message):
     __slots__ = ("name", "action", "resource", "when")

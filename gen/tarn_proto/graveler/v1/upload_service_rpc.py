@@ -19,7 +19,9 @@ _UPLOAD_SERVICE: Final = pb.DESCRIPTOR.services_by_name["UploadService"]
 
 class UploadService(Protocol):
     """Keeps the state of S3 multipart uploads, which survives restarts, a change of replica and commits. Every rpc for
-    an existing upload fails with UPLOAD_NOT_FOUND.
+    an existing upload fails with UPLOAD_NOT_FOUND. Those that change an upload are called by gateways, for users:
+    graveler cannot know which bytes a part has, or whether the object of a completion has its block. They fail with
+    SERVICE_REQUIRED for any other caller.
     """
 
     async def CreateUpload(

@@ -21,6 +21,7 @@ from tarn.rpc.wire.metadata import (
     BEARER,
     CHANNEL_OPTIONS,
     REQUEST_ID_HEADER,
+    SERVICE_HEADER,
     TRACEPARENT_HEADER,
 )
 from tarn.rpc.wire.methods import UnaryMethod
@@ -126,6 +127,8 @@ def _metadata(call: Call) -> list[tuple[str, str]]:
     metadata = [(REQUEST_ID_HEADER, call.request_id)]
     if call.caller_token:
         metadata.append((AUTHORIZATION, BEARER + call.caller_token))
+    if call.service_token:
+        metadata.append((SERVICE_HEADER, call.service_token))
     if traceparent := TRACEPARENT.get():
         metadata.append((TRACEPARENT_HEADER, traceparent))
     return metadata

@@ -38,6 +38,7 @@ from tarn.rpc.wire.metadata import (
     BEARER,
     REQUEST_ID_HEADER,
     SERVER_OPTIONS,
+    SERVICE_HEADER,
     TRACEPARENT_HEADER,
 )
 from tarn.rpc.wire.methods import (
@@ -294,6 +295,7 @@ class RpcServer:
                 caller_token,
                 remaining,
                 certificate_names(context.auth_context()),
+                headers.get(SERVICE_HEADER, ""),
             )
             REQUEST_ID.set(call.request_id)
             recorded = handle
@@ -405,13 +407,19 @@ class RpcServer:
         return reflection.SERVICE_NAME, {"ServerReflectionInfo": handler}
 
     def _call(
-        self, request_id: str, caller_token: str, timeout_s: float, names: frozenset[str]
+        self,
+        request_id: str,
+        caller_token: str,
+        timeout_s: float,
+        names: frozenset[str],
+        service_token: str = "",
     ) -> Call:
         """Returns the call that headers describe; replaces a request id that is not a plain short word."""
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = self._ids.nonce().hex()
         timeout = min(timeout_s or self._config.timeout_default_s, self._config.timeout_max_s)
-        return Call(request_id, caller_token, self._clock.monotonic() + timeout, names)
+        deadline = self._clock.monotonic() + timeout
+        return Call(request_id, caller_token, deadline, names, service_token)
 
 
 class _Handlers(grpc.GenericRpcHandler):

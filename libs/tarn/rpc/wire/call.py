@@ -23,12 +23,15 @@ class Call:
         deadline: on `Clock.monotonic()` of this process, in seconds.
         certificate_names: the DNS names in the client's certificate, which mutual TLS has verified. Empty without TLS,
             and for calls that this process makes.
+        service_token: proof of the service that makes a user's call, its own caller token; empty if a rule does not
+            need it (`Rule.through`).
     """
 
     request_id: str
     caller_token: str = field(repr=False)
     deadline: float
     certificate_names: frozenset[str] = frozenset()
+    service_token: str = field(default="", repr=False)
 
     def remaining(self, clock: Clock) -> float:
         """Returns the seconds until the deadline.

@@ -7,11 +7,14 @@ __all__ = [
     "BEARER",
     "CHANNEL_OPTIONS",
     "REQUEST_ID_HEADER",
+    "SERVICE_HEADER",
     "SERVER_OPTIONS",
     "TRACEPARENT_HEADER",
 ]
 
 REQUEST_ID_HEADER = "x-request-id"
+SERVICE_HEADER = "tarn-service"
+"""Header with the proof of the service that makes a user's call (`Call.service_token`)."""
 AUTHORIZATION = "authorization"
 BEARER = "Bearer "
 TRACEPARENT_HEADER = "traceparent"

@@ -85,7 +85,7 @@ async def complete_multipart_upload(backend: Backend, request: S3Request) -> Res
     user_id = request.granted.grant.user_id
     listed = await backend.documents.read(payload, user_id, COMPLETE_BYTES_MAX, complete_parser)
     begun = await backend.graveler.begin_complete_upload(
-        backend.call(request), request.bucket, upload.upload_id, _manifest_hash(listed)
+        await backend.proven_call(request), request.bucket, upload.upload_id, _manifest_hash(listed)
     )
     if begun.completed_entry:
         entry = unpack(begun.completed_entry)
@@ -228,8 +228,8 @@ async def _finish(
     """Stages the entry under the claim. Safe to repeat under one claim with the same bytes. It is repeated,
     because a claim without a living holder blocks the upload until the claim is old."""
     for attempt in range(1, _FINISH_TRIES + 1):
-        call = backend.call(request, backend.bounds.complete_timeout_s)
         try:
+            call = await backend.proven_call(request, backend.bounds.complete_timeout_s)
             await backend.graveler.finish_complete_upload(
                 call, request.bucket, upload.upload_id, claim, packed, condition
             )
@@ -252,8 +252,8 @@ async def _finish(
 
 
 async def _reopen(backend: Backend, request: S3Request, upload: pb.Upload, claim: bytes) -> None:
-    call = backend.call(request)
     try:
+        call = await backend.proven_call(request)
         await backend.graveler.reopen_upload(call, request.bucket, upload.upload_id, claim)
     except TarnError as error:
         # The claim expires by itself; the client must see the original failure.

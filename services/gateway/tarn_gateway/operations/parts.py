@@ -130,7 +130,7 @@ async def _record(
     """
     try:
         await backend.graveler.record_upload_part(
-            backend.call(request), request.bucket, upload.upload_id, part
+            await backend.proven_call(request), request.bucket, upload.upload_id, part
         )
     except TarnError as error:
         if error.reason is Reason.UPLOAD_NOT_FOUND:

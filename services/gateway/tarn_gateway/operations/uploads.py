@@ -53,7 +53,7 @@ async def create_multipart_upload(backend: Backend, request: S3Request) -> Respo
     template = with_request_headers(_NOTHING, parse_object_headers(headers), headers)
     algorithm, full_object = _checksum_plan(headers)
     upload = await backend.graveler.create_upload(
-        backend.call(request),
+        await backend.proven_call(request),
         request.bucket,
         branch,
         path,
@@ -67,7 +67,7 @@ async def create_multipart_upload(backend: Backend, request: S3Request) -> Respo
     except TarnError:
         # No client will ever use or end the record.
         with suppress(TarnError):
-            call = backend.call(request)
+            call = await backend.proven_call(request)
             await backend.graveler.abort_upload(call, request.bucket, upload.upload_id)
         raise
     answer = []
@@ -134,7 +134,8 @@ async def discard_parts(backend: Backend, upload: pb.Upload) -> None:
 async def abort_multipart_upload(backend: Backend, request: S3Request) -> Response:
     """AbortMultipartUpload: changes the state first, so that no completion can begin, then removes the parts."""
     upload = await find_upload(backend, request, backend.opening_call(request))
-    await backend.graveler.abort_upload(backend.call(request), request.bucket, upload.upload_id)
+    call = await backend.proven_call(request)
+    await backend.graveler.abort_upload(call, request.bucket, upload.upload_id)
     await discard_parts(backend, upload)
     return Response(204)
 

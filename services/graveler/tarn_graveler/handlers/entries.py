@@ -9,7 +9,6 @@ from tarn.core.entry_check import check_entry, invalid_entry
 from tarn.core.erasure import ADDRESS_BYTES
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
-from tarn.core.levels import Feature
 from tarn.core.listing.pages import PageRequest
 from tarn.gate.access import Access
 from tarn.gate.permits import Caller, RepositoryPermit
@@ -46,7 +45,7 @@ class EntryHandler:
         self._conditional = graveler.conditional
         self._tags = graveler.tags
         self._copy_sources = graveler.copy_sources
-        self._is_online = graveler.online is not None
+        self._gateways_prove = graveler.gateways_prove
         self._features = graveler.features
         self._admission = graveler.admission
         self._page_keys = graveler.page_keys
@@ -109,7 +108,7 @@ class EntryHandler:
         """
         if await self._access.is_service(call, request.gateway_token, Service.GATEWAY):
             return request.is_new_address
-        if not self._is_online and not self._features.allows(Feature.ISSUED_ADDRESSES):
+        if not self._gateways_prove():
             return False  # perhaps a gateway of release 0.9.0
         text = (
             f"{request.path}: the entry names an address in the storage namespace, which only gateways may stage; "
