@@ -127,6 +127,10 @@ class AccessGate:
         """Tells at once whether the token of a caller was accepted lately."""
         return self._access.accepts(token)
 
+    async def recognize(self, call: Call) -> None:
+        """Refuses a caller without a valid token. Raises as `Access.grant`."""
+        await self._access.grant(call)
+
     async def permit(self, rule: Rule, request: Message, call: Call) -> Caller:
         """Returns what the scope of a rule promises.
 

@@ -61,6 +61,10 @@ class AuthGate:
         """No: each token is verified anew."""
         return False
 
+    async def recognize(self, call: Call) -> None:
+        """Refuses a caller without a valid token. Raises as `Authorizer.caller_of`."""
+        await self._authorizer.caller_of(call)
+
     async def permit(self, rule: Rule, request: Message, call: Call) -> ServiceCaller | UserCaller:
         """Returns the caller; one who may do the action of the rpc, unless the handler decides.
 

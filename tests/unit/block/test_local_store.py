@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from local_blocks import Clock, files, key, local_store
 
-from tarn.block.local import LocalBlockStore, open_local
+from tarn.block.local import LocalBlockStore, intake, open_local
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.contract.block_samples import data_path, sample
@@ -40,6 +40,30 @@ async def write(store: LocalBlockStore, where: BlockKey, body: bytes) -> None:
 
 def descriptors_open() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+# Memory
+
+
+async def test_all_open_bodies_together_hold_a_bounded_number_of_bytes(
+    store: LocalBlockStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the bound a body goes to its file at once; each is stored as it was sent."""
+    monkeypatch.setattr(intake, "HELD_BYTES_MAX", 300_000)
+    held = store._intake
+    writers = [await store.open_write(key(data_path(each))) for each in range(8)]
+    bodies = [bytes([each]) * 130_000 for each in range(8)]
+    for half in (slice(None, 65_000), slice(65_000, None)):
+        for writer, body in zip(writers, bodies, strict=True):
+            await writer.write(body[half])
+            assert held.held_bytes <= 300_000
+            assert held.held_bytes == sum(len(each._held) for each in held.writers)
+    await writers[0].abort()
+    for writer in writers[1:]:
+        await writer.finish()
+    assert held.held_bytes == 0
+    for each, body in enumerate(bodies[1:], 1):
+        assert await store.read(key(data_path(each))) == body
 
 
 # The places of blocks

@@ -21,7 +21,15 @@ from tarn.rpc.wire.batch import BATCH_OPERATIONS_MAX
 from tarn.rpc.wire.bounds import bounds_of, items_max, unbounded_fields
 from tarn.rpc.wire.errors import error_from_trailers
 from tarn.rpc.wire.methods import Endpoint, check_handler
-from tarn.testing.servers.toy_service import SERVICE, TOKEN, call_in, failure, serving, transport_to
+from tarn.testing.servers.toy_service import (
+    SERVICE,
+    STRANGER,
+    TOKEN,
+    call_in,
+    failure,
+    serving,
+    transport_to,
+)
 from tarn_proto.auth.v1 import session_service_pb2 as session_pb
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
@@ -169,3 +177,25 @@ async def test_a_request_that_is_no_message_is_the_mistake_of_its_client(token: 
     error = error_from_trailers(raised.value.trailing_metadata())
     assert error is not None
     assert "no ListEntriesRequest" in error.message
+
+
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.parametrize(
+    ("token", "size", "code"),
+    [
+        (STRANGER, 100_000, grpc.StatusCode.UNAUTHENTICATED),
+        (STRANGER, 60_000, grpc.StatusCode.INVALID_ARGUMENT),
+        ("known", 100_000, grpc.StatusCode.INVALID_ARGUMENT),
+    ],
+)
+async def test_a_large_request_is_not_parsed_before_its_caller_is_known(
+    token: str, size: int, code: grpc.StatusCode
+) -> None:
+    """To parse millions of empty items takes the loop long: the bound of items is checked on the parsed message."""
+    async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
+        rpc: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            "/tarn.graveler.v1.EntryService/ListEntries"
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await rpc(b"\xff" * size, metadata=(("authorization", f"Bearer {token}"),))
+    assert raised.value.code() is code

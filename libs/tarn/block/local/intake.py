@@ -24,10 +24,14 @@ from tarn.block.local.reserve import DiskReserve
 from tarn.block.local.tree import Tree
 from tarn.block.port import BlockExistsError, BlockKey
 
-__all__ = ["Intake", "LocalWriter"]
+__all__ = ["HELD_BYTES_MAX", "Intake", "LocalWriter"]
 
 _HOLD_BYTES: Final = 256 << 10
 """Bytes that a writer collects before it hands them to a thread; larger writes are handed over uncopied."""
+
+HELD_BYTES_MAX: Final = 64 << 20
+"""Bytes that all writers together collect. Beyond it, each write goes to its draft at once: thousands of slow bodies
+take files, whose number has a bound of its own, and no memory."""
 
 _LINK_ATTEMPTS: Final = 8
 
@@ -52,6 +56,7 @@ class Intake:
         self.files = files
         self.guard = guard
         self.writers: set[LocalWriter] = set()
+        self.held_bytes = 0  # of all writers; at most HELD_BYTES_MAX
         self.small_bytes_max = small_bytes_max
         self.reserve = reserve
         self._group_writer = group_writer
@@ -148,7 +153,7 @@ class Intake:
 
 
 class LocalWriter:
-    """A `BlockWriter`. It holds up to 256 KiB in memory and switches to a draft above that.
+    """A `BlockWriter`. It holds up to 256 KiB in memory and switches to a draft above that, or when all hold too much.
 
     Args:
         intake: the store's.
@@ -183,6 +188,7 @@ class LocalWriter:
         self._keep = keep
         self._place = place
         self._held = bytearray()
+        self._held_bytes = 0  # of them in the sum of all writers
         self._draft: Draft | None = None
         self._counted = False  # whether the draft is in the count of open files
         self._ended = False
@@ -192,12 +198,15 @@ class LocalWriter:
         """See `BlockWriter.write`. After a failure only `abort` is allowed."""
         self._check()
         with memoryview(data).cast("B") as view:
-            if len(self._held) + len(view) <= max(_HOLD_BYTES, self._keep_max):
+            if self._may_hold(len(view)):
                 self._held += view
+                self._intake.held_bytes += len(view)
+                self._held_bytes += len(view)
                 return
             with self._intake.guard, self._faults:
                 self._count()
                 await self._intake.threads.run(lambda: self._spill(view))
+            self._let_go()
 
     async def finish(self) -> None:
         """See `BlockWriter.finish`. A failure has aborted the writer."""
@@ -221,6 +230,7 @@ class LocalWriter:
         """See `BlockWriter.abort`. After a success it only removes the draft's own name."""
         self._ended = True
         self._held = bytearray()
+        self._let_go()
         self._intake.writers.discard(self)
         draft, self._draft = self._draft, None
         try:
@@ -237,6 +247,15 @@ class LocalWriter:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.abort()
+
+    def _may_hold(self, count: int) -> bool:
+        is_full = self._intake.held_bytes + count > HELD_BYTES_MAX
+        return not is_full and len(self._held) + count <= max(_HOLD_BYTES, self._keep_max)
+
+    def _let_go(self) -> None:
+        """Takes the bytes that are not held any more off the sum of all writers."""
+        self._intake.held_bytes -= self._held_bytes
+        self._held_bytes = 0
 
     def _check(self) -> None:
         if self._ended:

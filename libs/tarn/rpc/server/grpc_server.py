@@ -315,6 +315,8 @@ class RpcServer:
                             text = "large requests fill the memory for them; try again later"
                             raise overload_error(text)
                         taken = len(encoded)
+                        if not slot.is_authenticated:
+                            await _allow_large(endpoint, method, call)
                     request = _parsed(method, bounds, encoded)
                     with self._tracing.span(method.path, headers.get(TRACEPARENT_HEADER, "")):
                         response = await answer(recorded, request, call)
@@ -473,6 +475,20 @@ async def _answered(slot: Slot, context: Context, encoded: bytes, message_s: flo
         await slot.wait(context.write(encoded), message_s)
     except TarnError as error:
         await end_with(context, error)
+
+
+async def _allow_large(endpoint: Endpoint, method: UnaryMethod, call: Call) -> None:
+    """Refuses a large request of a caller who has proved nothing: to parse it takes the loop long.
+
+    Raises:
+        TarnError: UNAUTHENTICATED; INVALID: an rpc without a user takes small requests only.
+    """
+    if endpoint.gate is None:
+        return
+    if rules_of(endpoint.descriptor)[method.name].action is None:
+        text = f"{method.path} takes requests of at most {_SMALL_BYTES} bytes"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+    await endpoint.gate.recognize(call)
 
 
 def _parsed(method: UnaryMethod, bounds: ItemBounds | None, encoded: bytes) -> Message:

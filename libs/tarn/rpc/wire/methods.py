@@ -46,6 +46,14 @@ class Gate(Protocol):
         """Tells at once whether the token of a caller was accepted lately."""
         ...
 
+    async def recognize(self, call: Call) -> None:
+        """Refuses a caller without a valid token: before a large request is parsed.
+
+        Raises:
+            TarnError: UNAUTHENTICATED.
+        """
+        ...
+
     async def permit(self, rule: Rule, request: Message, call: Call) -> object:
         """Returns what the handler gets in the place of the call.
 

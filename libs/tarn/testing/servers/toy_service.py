@@ -27,6 +27,7 @@ __all__ = [
     "OpenGate",
     "TOKEN",
     "Served",
+    "STRANGER",
     "Toy",
     "call_in",
     "failure",
@@ -43,12 +44,22 @@ TOKEN = "caller-token"  # noqa: S105 - of no installation
 """The one caller token that the toy has accepted."""
 
 
+STRANGER = "stranger"
+"""A caller token that the toy does not recognize; it recognizes all others."""
+
+
 class OpenGate:
     """Lets everyone in, and hands over the call."""
 
     def accepts(self, token: str) -> bool:
         """Whether it is the token of the toy's callers."""
         return token == TOKEN
+
+    async def recognize(self, call: Call) -> None:
+        """Refuses the stranger."""
+        if call.caller_token == STRANGER:
+            text = "the caller token is false"
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
 
     async def permit(self, _rule: Rule, _request: Message, call: Call) -> Call:
         """Returns the call."""

@@ -17,6 +17,7 @@ from lxml import etree
 
 from tarn.core.entry_check import PARTS_MAX
 from tarn_gateway.bodies.checksums import Algorithm
+from tarn_gateway.requests.address import KEY_BYTES_MAX
 from tarn_gateway.s3error import S3Error
 
 __all__ = [
@@ -235,6 +236,9 @@ class _Delete(_Schema[DeleteRequest]):
     def field(self, name: str, text: str) -> None:
         match name:
             case "Key":
+                # The answer repeats each key that fails.
+                if len(text.encode()) > KEY_BYTES_MAX:
+                    raise S3Error("KeyTooLongError")
                 self._key = text
             case "VersionId":
                 if text not in ("", "null"):

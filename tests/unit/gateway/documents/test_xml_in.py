@@ -53,6 +53,9 @@ def test_delete_limits() -> None:
     assert code(parse_delete, delete()) == "MalformedXML"
     assert code(parse_delete, b" " * (DELETE_BYTES_MAX + 1)) == "MaxMessageLengthExceeded"
     assert code(parse_delete, b"") == "MissingRequestBodyError"
+    assert code(parse_delete, delete(obj("a"), obj("'" * 1154))) == "KeyTooLongError"
+    assert code(parse_delete, delete(obj("é" * 577))) == "KeyTooLongError"
+    assert parse_delete(delete(obj("é" * 576))).keys == ("é" * 576,)
     longest = [obj("&amp;" * 200 + "k" * 800)] * 1000
     assert len(parse_delete(delete(*longest)).keys) == 1000
 
@@ -99,8 +102,8 @@ def test_a_document_of_ten_thousand_equal_parts_ends_at_the_second() -> None:
 
 
 def test_a_long_text_is_no_long_tag() -> None:
-    key = "k" * 500_000
-    assert parse_delete(delete(obj(key))).keys == (key,)
+    assert code(parse_delete, delete(obj("k" * 500_000))) == "KeyTooLongError"
+    assert parse_delete(delete(obj("k"), quiet=f"<Quiet>{' ' * 500_000}</Quiet>")).keys == ("k",)
 
 
 def test_text_around_a_comment_is_one_text() -> None:
