@@ -77,6 +77,8 @@ def _row(rule: Rule) -> str:
     changes = "no" if rule.read_only else "yes"
     if rule.change is not None:
         changes = f"yes: `{rule.change}`"
+    if rule.through:
+        changes += ", through " + " or ".join(f"`{each}`" for each in sorted(rule.through))
     if rule.services:
         return f"| {name} | none: for {', '.join(sorted(rule.services))} only |  | {changes} |"
     if rule.action is None:
