@@ -35,6 +35,8 @@ def main(arguments: Sequence[str]) -> int:
         (FOLDER / name).unlink(missing_ok=True)
     factor = os.environ.get(VARIABLE) or f"{measured():.2f}"
     os.environ[VARIABLE] = factor
+    # Some machines set it. A run starts a thousand processes; without byte code each compiles all that it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     _say(f"time limits of tests are {factor} times those of an idle machine of reference")
     seconds = ("-p", "tests.where_time_goes", "--seconds-to", str(FOLDER / "seconds.txt"))
     status = _pytest("-n", "auto", "--dist", "loadgroup", "--durations=40", *seconds, *arguments)

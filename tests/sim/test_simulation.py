@@ -110,7 +110,7 @@ def test_the_seeds_together_require_a_number_of_each_kind() -> None:
     assert [kind for kind in KINDS if not least[kind]] == []
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [2, 14])  # short ones, on either store
 def test_a_seed_gives_the_same_run_in_any_process(seed: int) -> None:
     here = run_seed(seed, is_traced=True).history.log
     code = (
@@ -129,12 +129,12 @@ def test_a_seed_gives_the_same_run_in_any_process(seed: int) -> None:
 
 
 def test_another_salt_is_another_run_of_the_same_plan() -> None:
-    recorded, other = run_seed(1), run_seed(1, salt="faults")
+    recorded, other = run_seed(18), run_seed(18, salt="faults")
     assert other.plan == recorded.plan
     assert other.history.log != recorded.history.log
     assert other.violations == []
     told = subprocess.run(
-        [sys.executable, "-m", "tests.sim", "--seed", "1", "--salt", "faults"],
+        [sys.executable, "-m", "tests.sim", "--seed", "18", "--salt", "faults"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,

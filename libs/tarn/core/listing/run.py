@@ -113,7 +113,9 @@ class Run:
         return pa.RecordBatch.from_arrays([self.paths, self.values], schema=RUN_SCHEMA)
 
 
-EMPTY_RUN = Run(pa.array([], pa.string()), pa.array([], pa.binary()))
+EMPTY_RUN = Run(
+    pa.nulls(0, pa.string()), pa.nulls(0, pa.binary())
+)  # `pa.array` would import pandas
 
 
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:

@@ -21,6 +21,7 @@ from tarn.rpc.process.log import LogConfig
 from tarn.rpc.process.secret_watch import SecretWatch
 from tarn.rpc.process.serve import AdminPort, Application, Runtime, ServeConfig, serve
 from tarn.rpc.process.tls import ChannelTls, TlsFiles
+from tarn.rpc.process.without_pandas import leave_out_pandas
 from tarn.rpc.server.grpc_server import ServerConfig
 from tarn.rpc.server.slots import SlotLimits
 from tarn.rpc.wire.methods import Endpoint
@@ -114,6 +115,7 @@ def run(
     parser = argparse.ArgumentParser(prog=f"tarn-{name}", description=description)
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML configuration")
     path: Path | None = parser.parse_args().config
+    leave_out_pandas()
     try:
         config = load(path, os.environ)
         process = serve_config(name, config, takes_rpcs_as, reuse_port=reuse_port)

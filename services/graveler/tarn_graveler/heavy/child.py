@@ -27,6 +27,7 @@ from tarn.rpc.process.defects import new_loop, warnings_logged
 from tarn.rpc.process.log import REQUEST_ID, logging_to
 from tarn.rpc.process.standalone import log_config
 from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.rpc.process.without_pandas import leave_out_pandas
 from tarn.rpc.wire.errors import internal_error, unavailable_error
 from tarn_graveler.branch.building import Builder, InlineBuilder
 from tarn_graveler.config import open_committed_of
@@ -46,6 +47,7 @@ _log = structlog.get_logger()
 
 def main(descriptor: int) -> int:
     """Does builds until the parent is gone; returns the exit code."""
+    leave_out_pandas()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     with asyncio.Runner(loop_factory=new_loop) as runner:
