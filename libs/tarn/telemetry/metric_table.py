@@ -154,6 +154,7 @@ TABLE: Final = (
     _gauge("gateway.in_flight", "", "Requests that are being served.", of="gateway"),
     _gauge("gateway.connections", "", "Open connections of S3 clients.", of="gateway"),
     _gauge("gateway.document_memory", "By", "Documents being received.", of="gateway"),
+    _gauge("gateway.unsent_memory", "By", "Answers that clients have not taken.", of="gateway"),
     _counter("gateway.received", "By", "Bytes of bodies of requests.", of="gateway"),
     _counter("gateway.sent", "By", "Bytes of bodies of answers.", of="gateway"),
     Metric(

@@ -139,6 +139,7 @@ class GatewayApplication:
             raise
         self._tasks.spawn(self._rates.run())
         self._meters.sample("gateway.connections", lambda: self._server.connection_count)
+        self._meters.sample("gateway.unsent_memory", lambda: self._server.unsent_bytes)
         if self._listens is not None:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             self._listens("s3", f"{host}:{self._port}")

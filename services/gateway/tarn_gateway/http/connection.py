@@ -24,6 +24,7 @@ from tarn_gateway.http.response_writer import (
     render_head,
 )
 from tarn_gateway.http.sender import close_body, send_body
+from tarn_gateway.http.unsent import Unsent
 
 __all__ = ["Connection"]
 
@@ -458,6 +459,14 @@ class Connection(asyncio.BufferedProtocol):
         """Whether a handler works for the connection now."""
         return self._request is not None
 
+    @property
+    def unsent(self) -> Unsent | None:
+        """The answer that waits for the client; None if none waits."""
+        writer = self._writer
+        if writer is None or writer.waiting_since is None:
+            return None
+        return Unsent(writer.waiting_since, writer.transport.get_write_buffer_size())
+
     def sweep(self, now: float) -> None:
         """Ends waits that exceed their limits; called about once a second."""
         limits = self._context.limits
@@ -470,9 +479,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._next.set_result(error if self._request_begun and self._pending else None)
         elif writer.waiting_since is not None:
             if now - writer.waiting_since > limits.write_stall_timeout_s:
-                writer.transport.abort()
+                self.cut_answer()
         elif self._body is not None:
             self._body.sweep(now, self._last_read, limits.body_stall_timeout_s)
+
+    def cut_answer(self) -> None:
+        """Ends the connection while its client does not take an answer; its sender meets `ConnectionLostError`."""
+        if self._writer is not None:
+            self._writer.transport.abort()
 
     def excuse(self, seconds: float) -> None:
         """Moves the beginnings of all waits: the process itself stood still."""

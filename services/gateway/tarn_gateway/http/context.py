@@ -15,6 +15,7 @@ from tarn_gateway.http.body import BufferPool
 from tarn_gateway.http.limits import HttpLimits
 from tarn_gateway.http.request import Request
 from tarn_gateway.http.response import Response
+from tarn_gateway.http.unsent import Sending
 
 __all__ = ["Exchange", "Handler", "Observer", "OnError", "ServerContext", "Spawn", "Sweepable"]
 
@@ -56,7 +57,7 @@ HEAD_BUFFER_BYTES: Final = 64 * 1024
 IDLE_BUFFERS_MAX: Final = 64
 
 
-class Sweepable(Admitted, Protocol):
+class Sweepable(Admitted, Sending, Protocol):
     """The functions of a connection that the server uses."""
 
     def sweep(self, now: float) -> None:
@@ -65,6 +66,10 @@ class Sweepable(Admitted, Protocol):
 
     def excuse(self, seconds: float) -> None:
         """Takes time in which the process stood still from the present waits."""
+        ...
+
+    def cut_answer(self) -> None:
+        """Ends the connection while its client does not take an answer."""
         ...
 
     def end_idle(self) -> None:
@@ -85,6 +90,7 @@ class ServerContext:
         draining: whether each connection ends with its next answer, and no further one is taken.
         ends_idle: whether idle connections end.
         connections: those whose task has not ended.
+        unsent_bytes: bytes of answers that clients had not taken at the last sweep.
         clock: gives the time of answers and measures exchanges (the loop's own time has only milliseconds).
     """
 
@@ -109,6 +115,7 @@ class ServerContext:
         self.draining = False
         self.ends_idle = False
         self.connections: set[Sweepable] = set()
+        self.unsent_bytes = 0
         self._admission: Admission[Sweepable] = Admission(limits)
         self._empty = asyncio.Event()
         self.clock = clock

@@ -30,6 +30,8 @@ class HttpLimits:
         body_buffers_max: such buffers of the whole server; further bodies get small ones.
         small_body_bytes: bodies up to this length get one buffer of exactly their size instead.
         write_buffer_bytes: unsent bytes of one connection above which its handler waits.
+        unsent_bytes_max: unsent bytes of all connections together, above which those end that have waited longest.
+        unsent_patience_s: without progress of its client, before an answer may be ended for that; see `give_way`.
         drain_bytes_max: an unread rest of a body up to this size is read and discarded to keep the
             connection; with a larger rest the connection closes.
         linger_s: how long a closing connection still discards incoming bytes, so that a reset does not
@@ -53,6 +55,8 @@ class HttpLimits:
     body_buffers_max: int = 512
     small_body_bytes: int = 64 * 1024
     write_buffer_bytes: int = 512 * 1024
+    unsent_bytes_max: int = 256 * 1024 * 1024
+    unsent_patience_s: float = 5.0
     drain_bytes_max: int = 256 * 1024
     linger_s: float = 2.0
     tls_handshake_timeout_s: float = 15.0

@@ -16,6 +16,7 @@ from tarn_gateway.http.limits import HttpLimits
 from tarn_gateway.http.request import Request
 from tarn_gateway.http.response import Response
 from tarn_gateway.http.tls_listener import TlsListener
+from tarn_gateway.http.unsent import give_way
 
 __all__ = ["Exchange", "Handler", "HttpServer", "Observer", "OnError", "bare_error"]
 
@@ -95,6 +96,11 @@ class HttpServer:
         """Connections whose task has not ended, for metrics."""
         return len(self._entered().connections)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that clients had not taken a second ago, for metrics."""
+        return self._entered().unsent_bytes
+
     async def listen(
         self,
         host: str,
@@ -160,6 +166,9 @@ class HttpServer:
                 if late > 0:
                     connection.excuse(late)
                 connection.sweep(now)
+            context.unsent_bytes, ended = give_way(context.connections, limits, now)
+            for connection in ended:
+                connection.cut_answer()
 
     def _stop_listening(self, context: ServerContext) -> None:
         context.draining = True
