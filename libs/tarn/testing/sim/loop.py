@@ -54,6 +54,60 @@ class _SimTask(asyncio.Task[T]):
         return self is other
 
 
+class _Step(asyncio.Handle):
+    """A callback that is ready. A run makes a hundred thousand; so nothing is kept for debugging."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: SimLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        _fill(self, callback, args, loop, context)
+
+
+class _Timer(asyncio.TimerHandle):
+    """A callback that waits for its time."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: SimLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        _fill(self, callback, args, loop, context)
+        self._when = when
+        self._scheduled = False
+
+    def cancel(self) -> None:
+        """See `asyncio.Handle.cancel`."""
+        self._cancelled = True
+        self._callback = self._args = None
+
+
+def _fill(
+    handle: Any,
+    callback: Callable[..., object],
+    args: tuple[Any, ...],
+    loop: SimLoop,
+    context: contextvars.Context | None,
+) -> None:
+    """Does what the constructor of `asyncio.Handle` does in a loop that does not debug."""
+    handle._context = contextvars.copy_context() if context is None else context  # noqa: SLF001
+    handle._loop = loop  # noqa: SLF001
+    handle._callback = callback  # noqa: SLF001
+    handle._args = args  # noqa: SLF001
+    handle._cancelled = False  # noqa: SLF001
+    handle._repr = handle._source_traceback = None  # noqa: SLF001
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """The loop; see the module.
 
@@ -76,6 +130,28 @@ class SimLoop(asyncio.BaseEventLoop):
         """Returns the virtual seconds since the run began."""
         return self._now
 
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """See `asyncio.loop.call_soon`."""
+        self._check_closed()  # type: ignore[attr-defined]
+        handle = _Step(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """See `asyncio.loop.call_later`."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
     def call_at(
         self,
         when: float,
@@ -84,7 +160,7 @@ class SimLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """See `asyncio.loop.call_at`; the seed decides the order of timers of one moment."""
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _Timer(when, callback, args, self, context)
         self._count += 1
         heapq.heappush(self._timers, (when, self._random.random(), self._count, handle))
         return handle
@@ -113,16 +189,17 @@ class SimLoop(asyncio.BaseEventLoop):
             self._advance()
         tick = list(ready)
         ready.clear()
-        self._random.shuffle(tick)
+        if len(tick) > 1:
+            self._random.shuffle(tick)
         for handle in tick:
-            if not handle._cancelled and not self._is_paused(handle):  # noqa: SLF001 - as the base loop
+            if handle._cancelled:  # noqa: SLF001 - as the base loop
+                continue
+            strand: Strand | None = handle._context.get(STRAND)  # noqa: SLF001
+            if strand is None or not self._is_paused(handle, strand):
                 handle._run()  # noqa: SLF001
 
-    def _is_paused(self, handle: asyncio.Handle) -> bool:
+    def _is_paused(self, handle: asyncio.Handle, strand: Strand) -> bool:
         """Postpones a step whose process pauses."""
-        strand: Strand | None = handle._context.get(STRAND)  # type: ignore[attr-defined]  # noqa: SLF001
-        if strand is None:
-            return False
         owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]  # noqa: SLF001
         task = owner if isinstance(owner, asyncio.Task) else None
         until = strand.process.until(task, self._now, may_stop=strand.may_stop)

@@ -20,7 +20,7 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.drop_records import Drop, decode_drop, encode_drop
 from tarn.kv.keys import InstallationKeys
-from tarn.kv.paging import rows_of
+from tarn.kv.paging import pages_of
 from tarn.kv.port import Group, Kv, PredicateFailedError, Versioned
 
 __all__ = ["DropList"]
@@ -130,9 +130,10 @@ class DropListPass:
         end = self._keys.drop(self._now_us + 1, "")
         for hour in range(self.done_before_us // _HOUR_US, self._now_us // _HOUR_US + 1):
             start = self._keys.drop(self.done_before_us, "")
-            async for key, value in rows_of(self._kv, self._keys.drops(hour), start, end, _PAGE):
-                if key not in done:
-                    yield key, decode_drop(value)
+            async for page in pages_of(self._kv, self._keys.drops(hour), start, end, _PAGE):
+                for key, value in page:
+                    if key not in done:
+                        yield key, decode_drop(value)
 
     async def finish(self) -> None:
         """Records that everything due is done: drops the partitions of past hours, and moves the checkpoint.
