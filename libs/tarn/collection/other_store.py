@@ -12,12 +12,11 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tarn.block.port import ReadBlocks
+from tarn.core.commit import COMMITS
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = ["in_this_store", "refuse_other_store"]
 
-_COMMITS: Final = "_tarn/commits/"
-"""Written for every commit, the first one of a repository too, and never deleted."""
 _MISSING: Final = (Kind.CORRUPT, Kind.NOT_FOUND)
 
 
@@ -27,14 +26,14 @@ async def refuse_other_store(blocks: ReadBlocks, namespace: str, repository_id: 
     Raises:
         TarnError: FAILED_PRECONDITION, BLOCK_NOT_FOUND: it holds none.
     """
-    if await blocks.list_page(namespace, _COMMITS, "", 1):
+    if await blocks.list_page(namespace, COMMITS, "", 1):
         return
     text = (
-        f"the block store has no commit of {repository_id} (none below {namespace}/{_COMMITS}): it is probably that of "
+        f"the block store has no commit of {repository_id} (none below {namespace}/{COMMITS}): it is probably that of "
         "another installation; name the right one by --data-dir or --config (`tarn context` shows both). If it "
         "is the right one, all data of this repository are lost"
     )
-    raise TarnError(Kind.FAILED_PRECONDITION, Reason.BLOCK_NOT_FOUND, text, path=_COMMITS)
+    raise TarnError(Kind.FAILED_PRECONDITION, Reason.BLOCK_NOT_FOUND, text, path=COMMITS)
 
 
 @asynccontextmanager

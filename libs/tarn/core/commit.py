@@ -18,9 +18,20 @@ from typing import TypeVar
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, MetarangeId
 
-__all__ = ["VERSION", "Commit", "canonical_bytes", "commit_id_of", "from_json", "to_json"]
+__all__ = [
+    "COMMITS",
+    "VERSION",
+    "Commit",
+    "canonical_bytes",
+    "commit_id_of",
+    "commit_path",
+    "from_json",
+    "to_json",
+]
 
 VERSION = 1
+COMMITS = "_tarn/commits/"
+"""Where a storage namespace holds its commits, one object each. A repository has one from its creation on."""
 
 _T = TypeVar("_T", str, int, list[object])
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -84,8 +95,13 @@ def commit_id_of(commit: Commit) -> CommitId:
     return CommitId(hashlib.sha256(canonical_bytes(commit)).hexdigest())
 
 
+def commit_path(commit_id: CommitId | str) -> str:
+    """Returns the path of a commit's object in its storage namespace."""
+    return f"{COMMITS}{commit_id}.json"
+
+
 def to_json(commit: Commit) -> bytes:
-    """Encodes the object `_tarn/commits/<id>.json`; equal commits give equal bytes."""
+    """Encodes the object at `commit_path`; equal commits give equal bytes."""
     fields = {
         "version": commit.version,
         "commit_id": commit_id_of(commit),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tarn.aio.parallel import for_each
 from tarn.block.port import BlockKey, BlockNotFoundError
-from tarn.core.commit import Commit, commit_id_of, from_json, to_json
+from tarn.core.commit import Commit, commit_id_of, commit_path, from_json, to_json
 from tarn.core.dump import LINE_BYTES_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, MetarangeId
@@ -16,14 +16,9 @@ from tarn.kv.commit_records import decode_commit
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.records import decode_tag
 
-__all__ = ["History", "commit_path"]
+__all__ = ["History"]
 
 _COMMITS = b"commits/"
-
-
-def commit_path(commit_id: str) -> str:
-    """Returns the path of the object of a commit."""
-    return f"_tarn/commits/{commit_id}.json"
 
 
 class History:

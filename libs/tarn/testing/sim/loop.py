@@ -89,11 +89,12 @@ class _Timer(asyncio.TimerHandle):
     def cancel(self) -> None:
         """See `asyncio.Handle.cancel`."""
         self._cancelled = True
-        self._callback = self._args = None
+        self._callback = None  # as the base class: what they hold can go
+        self._args = ()
 
 
 def _fill(
-    handle: Any,
+    handle: Any,  # noqa: ANN401 - typeshed leaves its attributes out
     callback: Callable[..., object],
     args: tuple[Any, ...],
     loop: SimLoop,

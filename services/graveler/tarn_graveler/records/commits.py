@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tarn.aio.bounded_map import BoundedMap
 from tarn.block.port import BlockKey, BlockStore
-from tarn.core.commit import Commit, commit_id_of, to_json
+from tarn.core.commit import Commit, commit_id_of, commit_path, to_json
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId
 from tarn.kv.commit_records import checked_commit, encode_commit
@@ -47,7 +47,7 @@ class Commits:
                 content is the same at any time.
         """
         commit_id = commit_id_of(commit)
-        key = BlockKey(repository.storage_namespace, f"_tarn/commits/{commit_id}.json")
+        key = BlockKey(repository.storage_namespace, commit_path(commit_id))
         await self._blocks.put(key, to_json(commit))
         row = RepositoryKeys.commit(commit_id)
         partition = self._repositories.keys_of(repository).commits

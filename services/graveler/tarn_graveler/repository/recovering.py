@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 
 from tarn.aio.parallel import for_each
 from tarn.block.port import BlockInfo, BlockKey, BlockStore
-from tarn.core.commit import commit_id_of, from_json
+from tarn.core.commit import COMMITS, commit_id_of, from_json
 from tarn.core.dump import LINE_BYTES_MAX, NoteLine, from_line, to_line
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import CommitId, parse_branch_id
 from tarn.kv.records import Repository
 from tarn_graveler.repository.dumping import PAGE_BYTES
-from tarn_graveler.repository.restoring import COMMITS
 
 __all__ = ["NamespacePage", "Recovering"]
 

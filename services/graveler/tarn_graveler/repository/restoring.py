@@ -13,7 +13,7 @@ from dataclasses import replace
 from tarn.block.committed import Committed
 from tarn.block.port import BlockNotFoundError, BlockStore
 from tarn.collection.owners import note_owner
-from tarn.core.commit import Commit, commit_id_of
+from tarn.core.commit import COMMITS, Commit, commit_id_of
 from tarn.core.dump import BranchLine, ExpiredLine, Line, NoteLine, ReflogLine, TagLine
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadChange, HeadOperation
@@ -28,10 +28,7 @@ from tarn_graveler.records.repositories import Repositories, repository_not_foun
 from tarn_graveler.records.settings import RepositorySettings, settings_changed
 from tarn_graveler.records.tags import Tags
 
-__all__ = ["COMMITS", "Restoring"]
-
-COMMITS = "_tarn/commits/"
-"""Prefix of the commit objects in a namespace."""
+__all__ = ["Restoring"]
 
 _RESTORE_ID = re.compile(r"[a-z0-9-]{1,64}")
 _TRIES = 8
