@@ -121,7 +121,7 @@ def test_a_lake_in_memory(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     async def opened() -> Kv:
         return MemKv()
 
-    check(opened, tmp_path, 2000, pytestconfig)
+    check(opened, tmp_path, 3000, pytestconfig)
 
 
 @pytest.mark.timeout(3600)
@@ -146,4 +146,4 @@ def test_a_lake_on_cassandra(
         )
         return await open_cassandra(settings, clock=clock, ids=SystemIds(clock))
 
-    check(opened, tmp_path, 150, pytestconfig)
+    check(opened, tmp_path, 250, pytestconfig)
