@@ -30,6 +30,7 @@ from tarn.rpc.process.standalone import log_config
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_cli.bars import PlainColumn, bar
 from tarn_cli.exits import CliError, Exit
+from tarn_cli.interrupts import run_interruptibly
 from tarn_cli.kv_place import about, secret_of
 from tarn_cli.session import Session
 from tarn_cli.ticking import ticking
@@ -165,7 +166,7 @@ def run_backup(session: Session, config: Config, work: Callable[[BackupRun], Awa
     # Standard output is for the result alone.
     log = replace(log_config(config), output=_STANDARD_ERROR)
     with logging_to(log), _bar(session) as show:
-        return asyncio.run(opened(show))
+        return run_interruptibly(opened(show))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tarn_cli.context import Context, resolve
+from tarn_cli.interrupts import run_interruptibly
 from tarn_cli.output import Output
 from tarn_cli.settings import Settings
 
@@ -93,7 +94,7 @@ class Session:
             finally:
                 remark.cancel()
 
-        return asyncio.run(connected())
+        return run_interruptibly(connected())
 
 
 pass_session = click.make_pass_decorator(Session)

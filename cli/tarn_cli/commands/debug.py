@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +17,7 @@ from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.context import data_folder
 from tarn_cli.doctor import admin_page, look_at_processes
 from tarn_cli.exits import CliError, Exit
+from tarn_cli.interrupts import run_interruptibly
 from tarn_cli.node.data_dir import DataDir
 from tarn_cli.node.plan import read_config
 from tarn_cli.session import Group, Session, pass_session
@@ -68,7 +68,7 @@ def bundle(
     ports = _known(where, admin_ports)
     clock = SystemClock()
     with logging_to(LogConfig(level="error", format="text")):
-        findings = asyncio.run(examined(config))
+        findings = run_interruptibly(examined(config))
         findings += look_at_processes(ports, clock, version("tarn"), config.limits.connections)
     try:
         names = write_bundle(out, config, findings, ports, where.log_file, clock)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.context import store_config
 from tarn_cli.doctor import Finding, Level, examine, look_at_processes
 from tarn_cli.exits import Exit
+from tarn_cli.interrupts import run_interruptibly
 from tarn_cli.node.data_dir import DataDir
 from tarn_cli.node.kv_url import kv_variables
 from tarn_cli.session import Command, Session, pass_session
@@ -63,7 +63,7 @@ def doctor(
     ports |= {address: address for address in admin_ports}
     with logging_to(LogConfig(level="error", format="text")):
         findings = [Finding("configuration", Level.OK, str(config_file or "defaults"))]
-        findings += asyncio.run(examined(config))
+        findings += run_interruptibly(examined(config))
         findings += look_at_processes(
             ports, SystemClock(), version("tarn"), config.limits.connections
         )

@@ -34,6 +34,7 @@ from tarn_cli.bars import PlainColumn, bar
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.context import store_config
 from tarn_cli.exits import Exit
+from tarn_cli.interrupts import run_interruptibly
 from tarn_cli.node.kv_url import kv_variables
 from tarn_cli.output import Output, shown_size
 from tarn_cli.session import Command, Session, pass_session
@@ -130,7 +131,7 @@ def fsck(
         _state_of(config, options, state_file, restart=restart) as state,
     ):
         try:
-            asyncio.run(_run(config, options, state, session.output))
+            run_interruptibly(_run(config, options, state, session.output))
         except (KeyboardInterrupt, asyncio.CancelledError) as stop:
             if state_file is not None:
                 session.output.remark("interrupted; the same command resumes from here")

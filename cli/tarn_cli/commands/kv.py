@@ -40,6 +40,7 @@ from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_cli.audited import audited
 from tarn_cli.bars import PlainColumn, bar
 from tarn_cli.exits import CliError, Exit
+from tarn_cli.interrupts import run_interruptibly
 from tarn_cli.kv_place import about, check_apart, config_of, secret_of
 from tarn_cli.output import Record
 from tarn_cli.session import Group, Session, pass_session
@@ -342,7 +343,7 @@ def _carry_out(
     # Standard output is for the result alone.
     log = replace(log_config(config), output=_STANDARD_ERROR)
     with logging_to(log), _progress(session) as report:
-        record = asyncio.run(opened(report))
+        record = run_interruptibly(opened(report))
     session.output.one(record)  # type: ignore[arg-type]  # every command returns a record
     return record
 

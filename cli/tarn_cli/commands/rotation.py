@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from tarn_cli.audited import audited
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.context import store_config
 from tarn_cli.exits import CliError, Exit
+from tarn_cli.interrupts import run_interruptibly
 from tarn_cli.node.kv_url import kv_variables
 from tarn_cli.session import Command, Session, pass_session
 
@@ -52,7 +52,7 @@ def rotate_master_key(
     )
     try:
         with logging_to(LogConfig(level="error", format="text")):
-            seals = asyncio.run(_work(session, config, _box(config), is_status=is_status))
+            seals = run_interruptibly(_work(session, config, _box(config), is_status=is_status))
     except TarnError as error:
         raise CliError(Exit.FAILURE, error.message) from error
     session.output.one(

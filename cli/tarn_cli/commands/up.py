@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from tarn.rpc.process.standalone import log_config
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_cli.context import data_folder
 from tarn_cli.exits import CliError, Exit
+from tarn_cli.interrupts import run_interruptibly
 from tarn_cli.node.data_dir import DataDir, State
 from tarn_cli.node.plan import NodeFlags, NodePlan, read_config
 from tarn_cli.node.running import run_node
@@ -142,7 +142,7 @@ def check_kv(config: Config) -> None:
         return
     try:
         with logging_to(log_config(config)):
-            asyncio.run(_open_once(config))
+            run_interruptibly(_open_once(config))
     except TarnError as error:
         code = Exit.UNAVAILABLE if error.kind is Kind.UNAVAILABLE else Exit.FAILURE
         raise CliError(code, error.message, _KV_HINT) from error

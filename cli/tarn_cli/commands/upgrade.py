@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +23,7 @@ from tarn_cli.audited import audited
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.context import store_config
 from tarn_cli.exits import CliError, Exit
+from tarn_cli.interrupts import run_interruptibly
 from tarn_cli.node.kv_url import kv_variables
 from tarn_cli.output import Record
 from tarn_cli.session import Command, Group, Session, pass_session
@@ -158,7 +158,7 @@ def _with_store(config: Config, work: Callable[[ListingKv], Awaitable[T]], *, al
 
     try:
         with logging_to(LogConfig(level="error", format="text")):
-            return asyncio.run(run())
+            return run_interruptibly(run())
     except TarnError as error:
         code = Exit.UNAVAILABLE if error.kind is Kind.UNAVAILABLE else Exit.FAILURE
         raise CliError(code, error.message) from error
