@@ -27,7 +27,7 @@ from tarn.testing.crash.loss import rebuild_all
 from tarn.testing.crash.recorder import recording
 from tarn.testing.crash.trace import NodeKind, Trace, Truncate, Write
 
-_ROUNDS = 30
+_ROUNDS = 45
 _NOT_NEEDED = (
     # These sync a file that holds nothing yet; the sync of the first opening's number covers them.
     "sqlite journal < kv.embedded.database:_create_tables",

@@ -12,7 +12,7 @@ from tarn.testing.faults.modes import Mode
 
 pytestmark = pytest.mark.timeout(600)
 
-_SEEDS = range(3)
+_SEEDS = range(6)
 
 
 def test_no_promise_is_broken_while_commits_expire() -> None:

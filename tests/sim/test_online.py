@@ -17,7 +17,7 @@ from tarn.testing.faults.modes import Mode
 
 pytestmark = pytest.mark.timeout(600)
 
-_PLAYED = 2
+_PLAYED = 4
 _FOUND = {51032, 60326}
 """Seeds that found a mistake: one of the checker, and the alarm of a sweep whose lease had ended."""
 _OF_GUARDS = {seed for guard in ONLINE_GUARDS for seed in guard_seeds()[guard.name]}
