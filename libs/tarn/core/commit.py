@@ -20,6 +20,7 @@ from tarn.core.ids import CommitId, MetarangeId
 
 __all__ = [
     "COMMITS",
+    "COMMIT_PATH",
     "VERSION",
     "Commit",
     "canonical_bytes",
@@ -32,6 +33,8 @@ __all__ = [
 VERSION = 1
 COMMITS = "_tarn/commits/"
 """Where a storage namespace holds its commits, one object each. A repository has one from its creation on."""
+COMMIT_PATH = re.compile(rf"{COMMITS}([0-9a-f]{{64}})\.json")
+"""Matches what `commit_path` returns; the group is the commit's id."""
 
 _T = TypeVar("_T", str, int, list[object])
 _ID = re.compile(r"[0-9a-f]{64}")

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tarn.block.port import BlockInfo, BlockKey, BlockNotFoundError
-from tarn.core.commit import COMMITS
+from tarn.core.commit import COMMIT_PATH
 from tarn.core.errors import TarnError
 from tarn.core.ids import physical_path
 from tarn.core.listing.metarange import EMPTY_METARANGE
@@ -50,7 +50,7 @@ _METADATA = (
         "metarange_id",
         Code.METARANGE_ORPHAN,
     ),
-    (re.compile(rf"{COMMITS}([0-9a-f]{{64}})\.json"), "commits", "commit_id", Code.COMMIT_ORPHAN),
+    (COMMIT_PATH, "commits", "commit_id", Code.COMMIT_ORPHAN),
 )
 
 

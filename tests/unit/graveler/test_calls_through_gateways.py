@@ -76,8 +76,8 @@ async def test_the_proof_of_a_gateway_does_not_take_the_place_of_the_user(servic
     assert analyst.service_token == proof
     create = service.graveler.create_upload(analyst, "lake", "main", "a", template=entry(0))
     assert await reason_of(create) is Reason.ACCESS_DENIED
-    nobody = replace(service.anonymous, service_token=proof)
-    create = service.graveler.create_upload(nobody, "lake", "main", "a", template=entry(0))
+    anonymous = replace(service.anonymous, service_token=proof)
+    create = service.graveler.create_upload(anonymous, "lake", "main", "a", template=entry(0))
     assert await reason_of(create) is Reason.CALLER_TOKEN_INVALID
 
 

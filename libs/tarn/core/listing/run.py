@@ -113,9 +113,8 @@ class Run:
         return pa.RecordBatch.from_arrays([self.paths, self.values], schema=RUN_SCHEMA)
 
 
-EMPTY_RUN = Run(
-    pa.nulls(0, pa.string()), pa.nulls(0, pa.binary())
-)  # `pa.array` would import pandas
+# `pa.array` of a list would import pandas.
+EMPTY_RUN = Run(pa.nulls(0, pa.string()), pa.nulls(0, pa.binary()))
 
 
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:

@@ -43,9 +43,10 @@ CONFLICT_SCHEMA = pa.schema(
 )
 """Conflicts in columns, sorted by path: packed entries. A side is null if it does not have the path."""
 
+# `from_pylist` would import pandas.
 NO_CONFLICTS = pa.RecordBatch.from_arrays(
     [pa.nulls(0, field.type) for field in CONFLICT_SCHEMA], schema=CONFLICT_SCHEMA
-)  # `from_pylist` would import pandas
+)
 
 _NO_ENTRY = b""
 """The identity of a path without an entry; none has this one."""

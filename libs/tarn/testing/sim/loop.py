@@ -143,16 +143,6 @@ class SimLoop(asyncio.BaseEventLoop):
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
-    def call_later(
-        self,
-        delay: float,
-        callback: Callable[[*Ts], object],
-        *args: *Ts,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
-        """See `asyncio.loop.call_later`."""
-        return self.call_at(self._now + delay, callback, *args, context=context)
-
     def call_at(
         self,
         when: float,

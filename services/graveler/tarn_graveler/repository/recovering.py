@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tarn.aio.parallel import for_each
 from tarn.block.port import BlockInfo, BlockKey, BlockStore
-from tarn.core.commit import COMMITS, commit_id_of, from_json
+from tarn.core.commit import COMMIT_PATH, COMMITS, commit_id_of, from_json
 from tarn.core.dump import LINE_BYTES_MAX, NoteLine, from_line, to_line
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import CommitId, parse_branch_id
@@ -18,7 +18,6 @@ from tarn_graveler.repository.dumping import PAGE_BYTES
 __all__ = ["NamespacePage", "Recovering"]
 
 _NOTES = "_tarn/refs/"
-_COMMIT = re.compile(re.escape(COMMITS) + r"([0-9a-f]{64})\.json")
 _NOTE = re.compile(re.escape(_NOTES) + r"([^/]+)/([0-9]{20})-([0-9a-f]{64})\.json")
 _READS_AT_ONCE = 16
 
@@ -74,7 +73,7 @@ class Recovering:
         found: dict[str, str] = {}
 
         async def read(info: BlockInfo) -> None:
-            named = _COMMIT.fullmatch(info.path)
+            named = COMMIT_PATH.fullmatch(info.path)
             if named is None or info.size > LINE_BYTES_MAX:
                 return
             data = await self._blocks.read(BlockKey(namespace, info.path), 0, LINE_BYTES_MAX)
