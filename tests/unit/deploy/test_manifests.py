@@ -209,6 +209,18 @@ def test_what_the_starting_scripts_become_ends_on_sigterm() -> None:
             assert text.startswith(begin)
 
 
+def test_up_keeps_its_data_in_a_folder_of_its_own() -> None:
+    """The folder of a volume belongs to root and is open to a group; `tarn up` refuses to keep secrets there."""
+    each = [container for _, _, pod in pod_specs() for container in pod["containers"]]
+    running_up = [container for container in each if "up" in container.get("args", ())]
+    assert running_up
+    for container in running_up:
+        folder = next(each["value"] for each in container["env"] if each["name"] == "TARN_DATA_DIR")
+        mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+        assert folder not in mounts
+        assert any(folder.startswith(f"{mount}/") for mount in mounts)
+
+
 @every_container
 def test_containers_have_limits(pod: dict[str, Any], container: dict[str, Any]) -> None:
     resources = container["resources"]
