@@ -59,6 +59,8 @@ def _sample_of(
             break
         keys = references.partition(kind, number)
         share = min(len(keys), count - len(paths), max(1, count // 8))
+        if not share:
+            continue
         rows = np.array(sorted(rng.sample(range(len(keys)), share)), np.intp)
         found: pa.StringArray = paths_of(kind, keys[rows])
         paths += found.to_pylist()

@@ -137,6 +137,8 @@ class References:
 
 
 def _unique(kind: BlockKind, records: Listed) -> Bytes:
+    if not len(records):  # most partitions of a small repository
+        return np.zeros((0, kind.key_bytes), np.uint8)
     # `S` compares as bytes do, if all have the same width: it ignores only zeros at the end.
     unique = np.unique(np.ascontiguousarray(records["key"]).view(f"S{kind.key_bytes}"))
     return unique.view(np.uint8).reshape(-1, kind.key_bytes)

@@ -1,8 +1,12 @@
-"""`python -m tarn.rpc.reference` prints the rules of all rpcs as Markdown, for `docs/design/rpcs.md`."""
+"""The rules of all rpcs as Markdown, at the end of `docs/design/rpcs.md`.
+
+`make proto` writes them there: `python -m tarn.rpc.reference docs/design/rpcs.md`.
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from google.protobuf.descriptor import ServiceDescriptor
 
@@ -30,7 +34,7 @@ from tarn_proto.graveler.v1 import (
     upload_service_pb2,
 )
 
-__all__ = ["describe"]
+__all__ = ["describe", "write_into"]
 
 _FILES = (
     repository_service_pb2,
@@ -64,6 +68,15 @@ def describe() -> str:
     return "\n".join(line for service in services for line in _table(service)) + "\n"
 
 
+def write_into(document: Path) -> None:
+    """Replaces the tables of a document, which begin with the first heading of a service and go on to its end."""
+    text = document.read_text()
+    before, heading, _ = text.partition("### tarn.")
+    if not heading:
+        raise ValueError(f"{document} has no table of a service: no line begins with '### tarn.'")
+    document.write_text(before + describe().rstrip("\n") + "\n")
+
+
 def _table(service: ServiceDescriptor) -> list[str]:
     lines = [f"### {service.full_name}", ""]
     lines += ["| rpc | action | resource | changes something |", "| --- | --- | --- | --- |"]
@@ -87,4 +100,4 @@ def _row(rule: Rule) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(describe())
+    write_into(Path(sys.argv[1]))

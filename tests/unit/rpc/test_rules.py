@@ -29,7 +29,7 @@ from tarn.core.change_kind import PROTECTABLE, ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.process.system import SystemClock
-from tarn.rpc.reference import describe
+from tarn.rpc.reference import describe, write_into
 from tarn.rpc.rules import Resource, Rule, _problems, rules_of
 from tarn.rpc.wire.methods import Endpoint
 from tarn_proto.common.v1 import rule_pb2
@@ -155,9 +155,17 @@ def test_asking_for_the_permission_of_a_public_rpc_is_denied() -> None:
 
 
 def test_the_document_has_the_table() -> None:
-    assert describe() in DOCUMENT.read_text(), (
-        "put the output of `python -m tarn.rpc.reference` into docs/design/rpcs.md"
-    )
+    assert DOCUMENT.read_text().endswith(describe().rstrip("\n") + "\n"), "run `make proto`"
+
+
+def test_the_tables_of_a_document_are_replaced(tmp_path: Path) -> None:
+    document = tmp_path / "rpcs.md"
+    document.write_text("Words.\n\n### tarn.graveler.v1.OldService\n\n| old |\n")
+    write_into(document)
+    assert document.read_text() == "Words.\n\n" + describe().rstrip("\n") + "\n"
+    document.write_text("Words.\n")
+    with pytest.raises(ValueError, match="no table of a service"):
+        write_into(document)
 
 
 def test_the_table_leaves_no_service_out() -> None:
