@@ -112,11 +112,10 @@ class Service:
         repository: str = "lake",
     ) -> bool:
         """Stages an entry as a gateway does, for a call of the admin or another one; returns whether it is a repeat."""
-        call = call or self.admin
+        call = replace(call or self.admin, service_token=await self.gateway_token())
         found = await self.replicas.made[0].repositories.get(repository)
         place = (repository, found.instance_uid, branch, path, packed)
-        token = await self.gateway_token()
-        return await self.graveler.stage(call, *place, condition, gateway_token=token)
+        return await self.graveler.stage(call, *place, condition)
 
     async def put(self, path: str, size: int, branch: str = "main") -> None:
         await self.stage(path, self.entry(size), branch)

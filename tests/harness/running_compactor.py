@@ -97,9 +97,9 @@ class Admin:
         for start in range(0, len(names), _AT_ONCE):
             async with asyncio.TaskGroup() as group:
                 for name in names[start : start + _AT_ONCE]:
-                    call = self.client.call()
+                    call = replace(self.client.call(), service_token=proof)
                     place = (repository, uid, "main", name, packed)
-                    group.create_task(graveler.stage(call, *place, gateway_token=proof))
+                    group.create_task(graveler.stage(call, *place))
 
     async def until_compacting(self, repository: str) -> bool:
         """Returns True as soon as the branch record says that a compaction runs; False if it has ended before."""

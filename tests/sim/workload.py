@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable
+from dataclasses import replace
 
 from tests.sim.least import DIFFERENCE
 from tests.sim.objects import Objects
@@ -104,10 +105,9 @@ class Client:
         place = (repository_id, instance_uid, branch_id, key, packed)
         token, is_new = self._objects.proof_of(packed)
         return await self.graveler.stage(
-            self.call(),
+            replace(self.call(), service_token=token),
             *place,
             condition or WriteCondition(),
-            gateway_token=token,
             is_new_address=is_new,
         )
 

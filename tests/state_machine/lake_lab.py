@@ -62,15 +62,16 @@ class Lab:
     _anonymous: Call
 
     async def log_in(self) -> Call:
-        """Returns the context of an administrator's calls, for some hours of the lab's clock."""
+        """Returns the context of an administrator's calls by a gateway, for some hours of the lab's clock."""
         session = await self._auth.log_in(
             self._anonymous, *self._key, now_us=self.clock.now_us(), nonce=os.urandom(16)
         )
-        return replace(self._anonymous, caller_token=session.grant.caller_token)
-
-    async def gateway_token(self) -> str:
-        """Returns the token of a gateway, for some hours of the lab's clock."""
-        return (await self._auth.authorize_service(self._anonymous, "gateway")).caller_token
+        gateway = await self._auth.authorize_service(self._anonymous, "gateway")
+        return replace(
+            self._anonymous,
+            caller_token=session.grant.caller_token,
+            service_token=gateway.caller_token,
+        )
 
     def let_rules_settle(self) -> None:
         """Lets the time pass after which every replica refuses writes by the newest rules."""

@@ -125,7 +125,6 @@ class MachineBase(RuleBasedStateMachine):
 
     def log_in(self) -> None:
         self.call = self.run(self.lab.log_in())
-        self.gateway_token = self.run(self.lab.gateway_token())
 
     def new_commit(
         self, name: str, expected: Callable[[], int], work: Coroutine[Any, Any, Any]

@@ -35,7 +35,7 @@ class Writes(MachineBase):
     ) -> Coroutine[Any, Any, bool]:
         """Stages an entry as a gateway does."""
         place = (self.call, self.repository, self.uid, branch, path, entry, condition)
-        return self.client(by).stage(*place, gateway_token=self.gateway_token)
+        return self.client(by).stage(*place)
 
     @rule(at=numbers, path=paths, version=st.integers(1, 4), address=st.integers(1, 2), by=numbers)
     def put(self, at: int, path: str, version: int, address: int, by: int) -> None:

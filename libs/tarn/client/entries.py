@@ -97,12 +97,11 @@ class EntryClient(RpcClient):
         entry: bytes,
         condition: WriteCondition = UNCONDITIONAL,
         *,
-        gateway_token: str = "",
         is_new_address: bool = False,
     ) -> bool:
         """Writes `entry` (packed) to a path of a branch. After it returns, the write is durable and visible.
 
-        Only gateways stage addresses in the namespace (`Stage.gateway_token` of the proto); `is_new_address`: the
+        Only gateways stage addresses in the namespace (`Call.service_token`); `is_new_address`: the
         gateway made the address for this call, and stages it nowhere else.
 
         With a condition, the entry must carry an operation id, the same in all attempts of the client's request.
@@ -121,7 +120,6 @@ class EntryClient(RpcClient):
             path=path,
             entry=entry,
             condition=condition_message(condition),
-            gateway_token=gateway_token,
             is_new_address=is_new_address,
         )
         return (await self._entry_service.stage(request, call)).is_repeat

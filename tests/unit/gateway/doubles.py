@@ -94,6 +94,8 @@ class FakeGraveler:
         self.fail: dict[str, list[TarnError | None]] = {}
         self.calls: list[str] = []
         self.staged: list[entry_pb.Stage] = []
+        self.staged_by: list[str] = []
+        """The proofs of gateways, in the order of `staged`."""
         self.is_old_version = False
         self.page_max = 1000
         self.erased: dict[bytes, str] = {}
@@ -146,6 +148,7 @@ class FakeGraveler:
             raise error_of(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND)
         branch = self._branch(request.repository_id, request.branch_id)
         self.staged.append(request)
+        self.staged_by.append(call.service_token)
         is_repeat = _judge(request.condition, request.path, branch, request.entry)
         if not is_repeat:
             branch[request.path] = request.entry

@@ -56,7 +56,7 @@ OTHERS = {
     "start_id", "after_sequence", "wait_ms", "after_repository_id", "after_branch_id",
     "run_id", "mark_run_id", "phase", "block_ids", "is_complete", "totals", "hold", "metarange_ids", "commits", "tags",
     "part_count", "token", "size_bytes", "etag", "kind", "name", "limits", "is_copy_source",
-    "gateway_token", "is_new_address", "with_data", "grace", "purged_count", "purged_bytes", "time_to_live",
+    "is_new_address", "with_data", "grace", "purged_count", "purged_bytes", "time_to_live",
     "plan_id", "addresses", "address", "resume", "duration_s", *NESTED,
 }  # fmt: skip
 """Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""

@@ -36,11 +36,18 @@ def made_now(service: Service, number: int = 1, external: str = "") -> bytes:
 
 
 async def stage(
-    service: Service, packed: bytes, path: str = "a", call: Call | None = None, **proof: object
+    service: Service,
+    packed: bytes,
+    path: str = "a",
+    call: Call | None = None,
+    *,
+    gateway_token: str = "",
+    is_new_address: bool = False,
 ) -> None:
-    call = call or service.admin
+    call = replace(call or service.admin, service_token=gateway_token)
     uid = (await service.graveler.get_repository(call, "lake")).instance_uid
-    await service.graveler.stage(call, "lake", uid, "main", path, packed, **proof)  # type: ignore[arg-type]
+    place = ("lake", uid, "main", path, packed)
+    await service.graveler.stage(call, *place, is_new_address=is_new_address)
 
 
 async def test_a_gateway_stages_addresses_that_it_made(online: Service) -> None:
@@ -119,7 +126,8 @@ async def test_a_client_does_not_stage_an_address_that_it_invented(bucket: Servi
     uid = (await bucket.graveler.get_repository(ann, "lake")).instance_uid
     named = pack(replace(unpack(made_now(bucket)), operation_id="op"))
     place = ("lake", uid, "main", "a", named)
-    assert await reason_of(bucket.graveler.stage(ann, *place, condition)) == "ADDRESS_NOT_ISSUED"
+    alone = replace(ann, service_token="")
+    assert await reason_of(bucket.graveler.stage(alone, *place, condition)) == "ADDRESS_NOT_ISSUED"
     assert await reason_of(bucket.graveler.lookup(ann, "lake", "main", "a")) == "ENTRY_NOT_FOUND"
 
 

@@ -9,6 +9,7 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,9 @@ async def test_changes_and_refusals_of_graveler_are_recorded_and_reads_are_not(
         reader = call_as((await service.as_user("ada", "Analyst")).caller_token)
         uid = (await graveler.get_repository(admin, "lake")).instance_uid
         await graveler.create_branch(admin, "lake", "dev", "main")
-        token = await service.gateway_token()
         place = ("lake", uid, "dev", "a/b", service.entry(1))
-        await graveler.stage(admin, *place, gateway_token=token)
+        proven = replace(admin, service_token=await service.gateway_token())
+        await graveler.stage(proven, *place)
         await graveler.unstage_many(admin, "lake", "dev", ["a/b", "c"])
         await refused(graveler.create_branch(reader, "lake", "mine", "main"))
         await refused(graveler.create_branch(call_as("forged"), "lake", "mine", "main"))

@@ -320,11 +320,11 @@ def test_stop_while_starting_is_obeyed(start: Start) -> None:
     assert "stopped while starting" in process.events()
 
 
-def test_application_may_end_the_process(start: Start) -> None:
-    process = start(
-        enter='asyncio.get_running_loop().call_later(0.1, self.runtime.stop, "disk is full")'
-    )
-    process.ready()
+@pytest.mark.parametrize("after", [0, 0.1])
+def test_application_may_end_the_process(start: Start, after: float) -> None:
+    """Whether it serves by then or not."""
+    stop = f'asyncio.get_running_loop().call_later({after}, self.runtime.stop, "disk is full")'
+    process = start(enter=stop)
 
     assert process.end()[0] == 1
     assert "stopped by itself" in process.events()

@@ -28,7 +28,7 @@ from tarn_proto.common.v1 import operation_pb2 as tarn__proto_dot_common_dot_v1_
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*tarn_proto/graveler/v1/entry_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a tarn_proto/common/v1/bound.proto\x1a$tarn_proto/common/v1/operation.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"H\n\x0eOperateRequest\x12\x36\n\noperations\x18\x01 \x03(\x0b\x32\x1b.tarn.graveler.v1.OperationB\x05\xa8\xbb\x18\x80\x02\"E\n\x0fOperateResponse\x12\x32\n\x07results\x18\x01 \x03(\x0b\x32!.tarn.graveler.v1.OperationResult\"\xa5\x04\n\tOperation\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1f.tarn.common.v1.OperationHeader\x12p\n\x06lookup\x18\x02 \x01(\x0b\x32\x18.tarn.graveler.v1.LookupBD\xa2\xbb\x18@\n\x08ReadRepo\x12\x32repository/{repository_id}/ref/{ref}/object/{path}(\x01H\x00\x12\xe3\x01\n\x05stage\x18\x03 \x01(\x0b\x32\x17.tarn.graveler.v1.StageB\xb8\x01\xa2\xbb\x18\xb3\x01\n\tWriteRepo\x12;repository/{repository_id}/branch/{branch_id}/object/{path}\x1a\x62\n\x08if_match\x12\x08ReadRepo\x1a\x38repository/{repository_id}/ref/{branch_id}/object/{path}\"\x12\x63ondition.if_match2\x05writeH\x00\x12\x81\x01\n\x07unstage\x18\x04 \x01(\x0b\x32\x19.tarn.graveler.v1.UnstageBS\xa2\xbb\x18O\n\tWriteRepo\x12;repository/{repository_id}/branch/{branch_id}/object/{path}2\x05writeH\x00\x42\x0b\n\toperation\"\xf6\x01\n\x0fOperationResult\x12\x14\n\x0coperation_id\x18\x01 \x01(\x04\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1e.tarn.common.v1.OperationError\x12\x30\n\x06lookup\x18\x03 \x01(\x0b\x32\x1e.tarn.graveler.v1.LookupResultH\x00\x12.\n\x05stage\x18\x04 \x01(\x0b\x32\x1d.tarn.graveler.v1.StageResultH\x00\x12\x32\n\x07unstage\x18\x05 \x01(\x0b\x32\x1f.tarn.graveler.v1.UnstageResultH\x00\x42\x08\n\x06result\"R\n\x06Lookup\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x16\n\x0eis_copy_source\x18\x04 \x01(\x08\"O\n\x0cLookupResult\x12\r\n\x05\x65ntry\x18\x01 \x01(\x0c\x12\x19\n\x11storage_namespace\x18\x02 \x01(\t\x12\x15\n\rmay_be_shared\x18\x03 \x01(\x08\"\xc8\x01\n\x05Stage\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x11\n\tbranch_id\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\r\n\x05\x65ntry\x18\x05 \x01(\x0c\x12\x33\n\tcondition\x18\x06 \x01(\x0b\x32 .tarn.graveler.v1.WriteCondition\x12\x15\n\rgateway_token\x18\x07 \x01(\t\x12\x16\n\x0eis_new_address\x18\x08 \x01(\x08\"J\n\x0eWriteCondition\x12\x17\n\rif_none_match\x18\x01 \x01(\x08H\x00\x12\x12\n\x08if_match\x18\x02 \x01(\tH\x00\x42\x0b\n\tcondition\" \n\x0bStageResult\x12\x11\n\tis_repeat\x18\x01 \x01(\x08\"A\n\x07Unstage\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\"\x0f\n\rUnstageResult\"\x91\x01\n\x12ListEntriesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\x11\n\tdelimiter\x18\x04 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\t\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\"\x7f\n\x13ListEntriesResponse\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x19\n\x11storage_namespace\x18\x03 \x01(\t\x12\r\n\x05paths\x18\x04 \x03(\t\x12\x16\n\x0epacked_entries\x18\x05 \x03(\x0cJ\x04\x08\x01\x10\x02R\x07\x65ntries\"W\n\x15UnstageEntriesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x14\n\x05paths\x18\x03 \x03(\tB\x05\xa8\xbb\x18\xe8\x07\"L\n\x16UnstageEntriesResponse\x12\x32\n\x08outcomes\x18\x01 \x03(\x0b\x32 .tarn.graveler.v1.UnstageOutcome\"?\n\x0eUnstageOutcome\x12-\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x1e.tarn.common.v1.OperationError\"V\n\x11\x46indErasedRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\x0c\"U\n\x12\x46indErasedResponse\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12.\n\nerase_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xe7\x04\n\x0c\x45ntryService\x12R\n\x07Operate\x12 .tarn.graveler.v1.OperateRequest\x1a!.tarn.graveler.v1.OperateResponse(\x01\x30\x01\x12\xa3\x01\n\x0bListEntries\x12$.tarn.graveler.v1.ListEntriesRequest\x1a%.tarn.graveler.v1.ListEntriesResponse\"G\x90\x02\x01\xa2\xbb\x18@\n\x08ReadRepo\x12\x34repository/{repository_id}/ref/{ref}/object/{prefix}\x12\xbb\x01\n\x0eUnstageEntries\x12\'.tarn.graveler.v1.UnstageEntriesRequest\x1a(.tarn.graveler.v1.UnstageEntriesResponse\"V\xa2\xbb\x18R\n\tWriteRepo\x12<repository/{repository_id}/branch/{branch_id}/object/{paths}2\x05writeH\x01\x12\x9e\x01\n\nFindErased\x12#.tarn.graveler.v1.FindErasedRequest\x1a$.tarn.graveler.v1.FindErasedResponse\"E\x90\x02\x01\xa2\xbb\x18>\n\x08ReadRepo\x12\x32repository/{repository_id}/ref/{ref}/object/{path}b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*tarn_proto/graveler/v1/entry_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a tarn_proto/common/v1/bound.proto\x1a$tarn_proto/common/v1/operation.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"H\n\x0eOperateRequest\x12\x36\n\noperations\x18\x01 \x03(\x0b\x32\x1b.tarn.graveler.v1.OperationB\x05\xa8\xbb\x18\x80\x02\"E\n\x0fOperateResponse\x12\x32\n\x07results\x18\x01 \x03(\x0b\x32!.tarn.graveler.v1.OperationResult\"\xa5\x04\n\tOperation\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1f.tarn.common.v1.OperationHeader\x12p\n\x06lookup\x18\x02 \x01(\x0b\x32\x18.tarn.graveler.v1.LookupBD\xa2\xbb\x18@\n\x08ReadRepo\x12\x32repository/{repository_id}/ref/{ref}/object/{path}(\x01H\x00\x12\xe3\x01\n\x05stage\x18\x03 \x01(\x0b\x32\x17.tarn.graveler.v1.StageB\xb8\x01\xa2\xbb\x18\xb3\x01\n\tWriteRepo\x12;repository/{repository_id}/branch/{branch_id}/object/{path}\x1a\x62\n\x08if_match\x12\x08ReadRepo\x1a\x38repository/{repository_id}/ref/{branch_id}/object/{path}\"\x12\x63ondition.if_match2\x05writeH\x00\x12\x81\x01\n\x07unstage\x18\x04 \x01(\x0b\x32\x19.tarn.graveler.v1.UnstageBS\xa2\xbb\x18O\n\tWriteRepo\x12;repository/{repository_id}/branch/{branch_id}/object/{path}2\x05writeH\x00\x42\x0b\n\toperation\"\xf6\x01\n\x0fOperationResult\x12\x14\n\x0coperation_id\x18\x01 \x01(\x04\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1e.tarn.common.v1.OperationError\x12\x30\n\x06lookup\x18\x03 \x01(\x0b\x32\x1e.tarn.graveler.v1.LookupResultH\x00\x12.\n\x05stage\x18\x04 \x01(\x0b\x32\x1d.tarn.graveler.v1.StageResultH\x00\x12\x32\n\x07unstage\x18\x05 \x01(\x0b\x32\x1f.tarn.graveler.v1.UnstageResultH\x00\x42\x08\n\x06result\"R\n\x06Lookup\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x16\n\x0eis_copy_source\x18\x04 \x01(\x08\"O\n\x0cLookupResult\x12\r\n\x05\x65ntry\x18\x01 \x01(\x0c\x12\x19\n\x11storage_namespace\x18\x02 \x01(\t\x12\x15\n\rmay_be_shared\x18\x03 \x01(\x08\"\xc6\x01\n\x05Stage\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x11\n\tbranch_id\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\r\n\x05\x65ntry\x18\x05 \x01(\x0c\x12\x33\n\tcondition\x18\x06 \x01(\x0b\x32 .tarn.graveler.v1.WriteCondition\x12\x16\n\x0eis_new_address\x18\x08 \x01(\x08J\x04\x08\x07\x10\x08R\rgateway_token\"J\n\x0eWriteCondition\x12\x17\n\rif_none_match\x18\x01 \x01(\x08H\x00\x12\x12\n\x08if_match\x18\x02 \x01(\tH\x00\x42\x0b\n\tcondition\" \n\x0bStageResult\x12\x11\n\tis_repeat\x18\x01 \x01(\x08\"A\n\x07Unstage\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\"\x0f\n\rUnstageResult\"\x91\x01\n\x12ListEntriesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\x11\n\tdelimiter\x18\x04 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\t\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\"\x7f\n\x13ListEntriesResponse\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x19\n\x11storage_namespace\x18\x03 \x01(\t\x12\r\n\x05paths\x18\x04 \x03(\t\x12\x16\n\x0epacked_entries\x18\x05 \x03(\x0cJ\x04\x08\x01\x10\x02R\x07\x65ntries\"W\n\x15UnstageEntriesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x14\n\x05paths\x18\x03 \x03(\tB\x05\xa8\xbb\x18\xe8\x07\"L\n\x16UnstageEntriesResponse\x12\x32\n\x08outcomes\x18\x01 \x03(\x0b\x32 .tarn.graveler.v1.UnstageOutcome\"?\n\x0eUnstageOutcome\x12-\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x1e.tarn.common.v1.OperationError\"V\n\x11\x46indErasedRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\x0c\"U\n\x12\x46indErasedResponse\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12.\n\nerase_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xe7\x04\n\x0c\x45ntryService\x12R\n\x07Operate\x12 .tarn.graveler.v1.OperateRequest\x1a!.tarn.graveler.v1.OperateResponse(\x01\x30\x01\x12\xa3\x01\n\x0bListEntries\x12$.tarn.graveler.v1.ListEntriesRequest\x1a%.tarn.graveler.v1.ListEntriesResponse\"G\x90\x02\x01\xa2\xbb\x18@\n\x08ReadRepo\x12\x34repository/{repository_id}/ref/{ref}/object/{prefix}\x12\xbb\x01\n\x0eUnstageEntries\x12\'.tarn.graveler.v1.UnstageEntriesRequest\x1a(.tarn.graveler.v1.UnstageEntriesResponse\"V\xa2\xbb\x18R\n\tWriteRepo\x12<repository/{repository_id}/branch/{branch_id}/object/{paths}2\x05writeH\x01\x12\x9e\x01\n\nFindErased\x12#.tarn.graveler.v1.FindErasedRequest\x1a$.tarn.graveler.v1.FindErasedResponse\"E\x90\x02\x01\xa2\xbb\x18>\n\x08ReadRepo\x12\x32repository/{repository_id}/ref/{ref}/object/{path}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -64,29 +64,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOOKUPRESULT']._serialized_start=1232
   _globals['_LOOKUPRESULT']._serialized_end=1311
   _globals['_STAGE']._serialized_start=1314
-  _globals['_STAGE']._serialized_end=1514
-  _globals['_WRITECONDITION']._serialized_start=1516
-  _globals['_WRITECONDITION']._serialized_end=1590
-  _globals['_STAGERESULT']._serialized_start=1592
-  _globals['_STAGERESULT']._serialized_end=1624
-  _globals['_UNSTAGE']._serialized_start=1626
-  _globals['_UNSTAGE']._serialized_end=1691
-  _globals['_UNSTAGERESULT']._serialized_start=1693
-  _globals['_UNSTAGERESULT']._serialized_end=1708
-  _globals['_LISTENTRIESREQUEST']._serialized_start=1711
-  _globals['_LISTENTRIESREQUEST']._serialized_end=1856
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=1858
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=1985
-  _globals['_UNSTAGEENTRIESREQUEST']._serialized_start=1987
-  _globals['_UNSTAGEENTRIESREQUEST']._serialized_end=2074
-  _globals['_UNSTAGEENTRIESRESPONSE']._serialized_start=2076
-  _globals['_UNSTAGEENTRIESRESPONSE']._serialized_end=2152
-  _globals['_UNSTAGEOUTCOME']._serialized_start=2154
-  _globals['_UNSTAGEOUTCOME']._serialized_end=2217
-  _globals['_FINDERASEDREQUEST']._serialized_start=2219
-  _globals['_FINDERASEDREQUEST']._serialized_end=2305
-  _globals['_FINDERASEDRESPONSE']._serialized_start=2307
-  _globals['_FINDERASEDRESPONSE']._serialized_end=2392
-  _globals['_ENTRYSERVICE']._serialized_start=2395
-  _globals['_ENTRYSERVICE']._serialized_end=3010
+  _globals['_STAGE']._serialized_end=1512
+  _globals['_WRITECONDITION']._serialized_start=1514
+  _globals['_WRITECONDITION']._serialized_end=1588
+  _globals['_STAGERESULT']._serialized_start=1590
+  _globals['_STAGERESULT']._serialized_end=1622
+  _globals['_UNSTAGE']._serialized_start=1624
+  _globals['_UNSTAGE']._serialized_end=1689
+  _globals['_UNSTAGERESULT']._serialized_start=1691
+  _globals['_UNSTAGERESULT']._serialized_end=1706
+  _globals['_LISTENTRIESREQUEST']._serialized_start=1709
+  _globals['_LISTENTRIESREQUEST']._serialized_end=1854
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=1856
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=1983
+  _globals['_UNSTAGEENTRIESREQUEST']._serialized_start=1985
+  _globals['_UNSTAGEENTRIESREQUEST']._serialized_end=2072
+  _globals['_UNSTAGEENTRIESRESPONSE']._serialized_start=2074
+  _globals['_UNSTAGEENTRIESRESPONSE']._serialized_end=2150
+  _globals['_UNSTAGEOUTCOME']._serialized_start=2152
+  _globals['_UNSTAGEOUTCOME']._serialized_end=2215
+  _globals['_FINDERASEDREQUEST']._serialized_start=2217
+  _globals['_FINDERASEDREQUEST']._serialized_end=2303
+  _globals['_FINDERASEDRESPONSE']._serialized_start=2305
+  _globals['_FINDERASEDRESPONSE']._serialized_end=2390
+  _globals['_ENTRYSERVICE']._serialized_start=2393
+  _globals['_ENTRYSERVICE']._serialized_end=3008
 # @@protoc_insertion_point(module_scope)

@@ -73,14 +73,13 @@ class LookupResult(_message.Message):
     def __init__(self, entry: _Optional[bytes] = ..., storage_namespace: _Optional[str] = ..., may_be_shared: _Optional[bool] = ...) -> None: ...
 
 class Stage(_message.Message):
-    __slots__ = ("repository_id", "instance_uid", "branch_id", "path", "entry", "condition", "gateway_token", "is_new_address")
+    __slots__ = ("repository_id", "instance_uid", "branch_id", "path", "entry", "condition", "is_new_address")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
-    GATEWAY_TOKEN_FIELD_NUMBER: _ClassVar[int]
     IS_NEW_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     instance_uid: str
@@ -88,9 +87,8 @@ class Stage(_message.Message):
     path: str
     entry: bytes
     condition: WriteCondition
-    gateway_token: str
     is_new_address: bool
-    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., entry: _Optional[bytes] = ..., condition: _Optional[_Union[WriteCondition, _Mapping]] = ..., gateway_token: _Optional[str] = ..., is_new_address: _Optional[bool] = ...) -> None: ...
+    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., entry: _Optional[bytes] = ..., condition: _Optional[_Union[WriteCondition, _Mapping]] = ..., is_new_address: _Optional[bool] = ...) -> None: ...
 
 class WriteCondition(_message.Message):
     __slots__ = ("if_none_match", "if_match")

@@ -116,6 +116,8 @@ class Pending:
         # Set here so that an invalid string fails this caller, not the shared stream.
         self.operation.header.request_id = call.request_id
         self.operation.header.caller_token = call.caller_token
+        if call.service_token:
+            self.operation.header.service_token = call.service_token
         if traceparent := TRACEPARENT.get():
             self.operation.header.traceparent = traceparent
         self.operation_id = operation_id

@@ -414,7 +414,7 @@ class RpcServer:
         caller_token: str,
         timeout_s: float,
         names: frozenset[str],
-        service_token: str = "",
+        service_token: str,
     ) -> Call:
         """Returns the call that headers describe; replaces a request id that is not a plain short word."""
         if not _REQUEST_ID.fullmatch(request_id):

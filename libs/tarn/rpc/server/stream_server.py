@@ -61,7 +61,12 @@ class CallMaker(Protocol):
     """Makes the call of an operation from its header, within the server's limits."""
 
     def __call__(
-        self, request_id: str, caller_token: str, timeout_s: float, names: frozenset[str]
+        self,
+        request_id: str,
+        caller_token: str,
+        timeout_s: float,
+        names: frozenset[str],
+        service_token: str,
     ) -> Call:
         """Makes a call; a time of 0 means the default."""
         ...
@@ -296,7 +301,11 @@ class _Stream:
         operation_id = header.operation_id
         started = server.clock.monotonic()
         call = server.make_call(
-            header.request_id, header.caller_token, header.timeout_ms / 1000, self._names
+            header.request_id,
+            header.caller_token,
+            header.timeout_ms / 1000,
+            self._names,
+            header.service_token,
         )
         request = cast("Message", operation)
         self._open_count += 1

@@ -24,7 +24,7 @@ class Call:
         certificate_names: the DNS names in the client's certificate, which mutual TLS has verified. Empty without TLS,
             and for calls that this process makes.
         service_token: proof of the service that makes a user's call, its own caller token; empty if a rule does not
-            need it (`Rule.through`).
+            need it (`Rule.through`) and its handler does not ask for it.
     """
 
     request_id: str

@@ -235,16 +235,14 @@ async def stage(
     """
     branch, path = request.branch, request.path
     try:
-        call = backend.call(request)
         is_repeat = await backend.graveler.stage(
-            call,
+            await backend.proven_call(request),
             request.bucket,
             repository.instance_uid,
             branch,
             path,
             pack(entry),
             condition,
-            gateway_token=await backend.own_token(call),
             is_new_address=block is not None,
         )
     except TarnError as error:
