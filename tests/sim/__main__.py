@@ -15,6 +15,7 @@ python -m tests.sim --mutate [--guard NAME]     searches and records seeds that 
 # ruff: noqa: T201 - it is a command
 
 import argparse
+import gc
 import multiprocessing
 import shlex
 import sys
@@ -51,7 +52,7 @@ def play_many(first: int, count: int, *, mode: Mode, salt: str, processes: int) 
     args = f" ARGS={shlex.quote(' '.join(words))}" if words else ""
     began, broken, total = time.perf_counter(), 0, Counter[str]()
     told = began
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, gc.freeze) as pool:
         seeds = range(first, first + count)
         results = pool.imap_unordered(partial(play, mode=mode, salt=salt), seeds, 4)
         for played, (seed, stories, statistics) in enumerate(results, 1):
@@ -94,7 +95,7 @@ def mutate(names: list[str]) -> int:
     rare = [guard for guard in RARE_GUARDS if guard.name in names]
     guards = [*(guard for guard in GUARDS if not names or guard.name in names), *rare]
     found: dict[str, list[int]] = {}
-    with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:
+    with multiprocessing.get_context("spawn").Pool(_PROCESSES, gc.freeze) as pool:
         for name, seeds, broken in pool.imap_unordered(detect, [g.name for g in guards]):
             found[name] = seeds
             told = f"broken by seeds {seeds}: {broken}" if seeds else "NOT DETECTED"
