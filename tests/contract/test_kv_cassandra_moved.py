@@ -18,7 +18,12 @@ from tarn.testing.contract.cassandra_store import open_store
 from tarn.testing.contract.kv_fixtures import get, put
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.cassandra,
+    pytest.mark.long,
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+]
 
 clock = SystemClock()
 NAME = "cassandra.example"

@@ -13,22 +13,22 @@ CORPUS = ROOT / "tests/fuzz/corpus"
 FINDINGS = ROOT / ".fuzz"
 
 INPUTS = {
-    "sigv4": 4_320,
-    "chunked": 1_800,
-    "xml": 4_320,
-    "entry": 900,
-    "ranges": 540,
-    "metaranges": 720,
-    "parts": 540,
-    "archives": 1_080,
-    "pages": 21_600,
-    "yaml": 360,
+    "sigv4": 2_160,
+    "chunked": 900,
+    "xml": 2_160,
+    "entry": 450,
+    "ranges": 270,
+    "metaranges": 360,
+    "parts": 270,
+    "archives": 540,
+    "pages": 10_800,
+    "yaml": 180,
     # Small parsers, and parsers that targets above also cover.
-    "head": 6_480,
-    "client": 3_600,
-    "commit": 1_080,
-    "refs": 6_480,
-    "records": 5_040,
+    "head": 3_240,
+    "client": 1_800,
+    "commit": 540,
+    "refs": 3_240,
+    "records": 2_520,
 }
 """Number of inputs that the tests generate for each target: seconds of an idle processor. `make fuzz` tries more."""
 

@@ -133,6 +133,7 @@ def test_a_lake_on_the_embedded_store(tmp_path: Path, pytestconfig: pytest.Confi
 
 
 @pytest.mark.cassandra
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_lake_on_cassandra(

@@ -193,6 +193,7 @@ def test_the_job_of_the_quickstart_can_be_run_again(
     assert [len(each["parents"]) for each in commits] == [2, 1, 2, 1, 0]
 
 
+@pytest.mark.long
 def test_the_temporary_objects_of_a_job_go(tmp_path: Path, jars: Path) -> None:
     """The classic committer makes folders and renames files. Renamed files are left to the garbage collection."""
     with online_tarn(tmp_path, "single") as tarn:

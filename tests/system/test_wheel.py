@@ -137,6 +137,7 @@ def test_one_command_serves(bin_folder: Path, tmp_path: Path) -> None:
     serves(bin_folder, tmp_path)
 
 
+@pytest.mark.long  # a minute of downloads, as `make setup` has them
 def test_pip_installs_all_that_it_needs(wheel: Path, tmp_path: Path) -> None:
     """In an empty environment, with the packages of the lock: the commands start, and Tarn serves."""
     folder = tmp_path / "empty"
