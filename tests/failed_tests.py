@@ -18,15 +18,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _FailedTests:
-    """Collects the tests that failed, also in their set-up or end."""
+    """Writes down each test that failed, also in its set-up or end, as soon as it has: a run takes half an hour."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._failed: dict[str, None] = {}
+        self._failed: set[str] = set()
+        path.write_text("")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self._failed[report.nodeid] = None
-
-    def pytest_sessionfinish(self) -> None:
-        self._path.write_text("".join(f"{each}\n" for each in self._failed))
+        if report.failed and report.nodeid not in self._failed:
+            self._failed.add(report.nodeid)
+            with self._path.open("a") as file:
+                file.write(f"{report.nodeid}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
@@ -167,13 +168,13 @@ class SessionTransport:
         if self._log_in is None or call.caller_token:
             return "", call
         token = await self._log_in.token(call)
-        return token, Call(call.request_id, token, call.deadline)
+        return token, replace(call, caller_token=token)
 
     async def _with_new_token(self, call: Call, token: str, error: TarnError) -> Call:
         """Returns the call with a new token; raises the error unless it refused this session's token."""
         if self._log_in is None or not token or error.reason is not Reason.CALLER_TOKEN_INVALID:
             raise error
-        return Call(call.request_id, await self._log_in.token(call, token), call.deadline)
+        return replace(call, caller_token=await self._log_in.token(call, token))
 
 
 def _error_for_waiters(error: Exception) -> Exception | None:
