@@ -9,7 +9,6 @@ signals or about start-up run the executable itself.
 from __future__ import annotations
 
 import atexit
-import gc
 import json
 import os
 import pkgutil
@@ -181,9 +180,6 @@ def _forked(connection: socket.socket) -> list[str] | None:
 
 def _main() -> None:
     _import_everything()
-    # Otherwise each process goes through all modules once more, and copies them, when it ends: half a second.
-    gc.collect()
-    gc.freeze()
     arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
     sys.argv = ["tarn", *arguments]
     import_module("tarn_cli.__main__").main(arguments)

@@ -176,7 +176,7 @@ def _is_meant(peer: Mapping[str, Any], namespace: str, pod: Peer) -> bool:
     if "ipBlock" in peer:
         return False
     if "namespaceSelector" in peer:
-        # Kubernetes gives every namespace this label, and nobody can change it. The policies use no other.
+        # Kubernetes gives every namespace this label, and it cannot be changed. The policies use no other.
         own = {"kubernetes.io/metadata.name": pod.namespace}
         is_inside = selects(peer["namespaceSelector"], own)
     else:

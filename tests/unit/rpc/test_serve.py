@@ -320,11 +320,18 @@ def test_stop_while_starting_is_obeyed(start: Start) -> None:
     assert "stopped while starting" in process.events()
 
 
-@pytest.mark.parametrize("after", [0, 0.1])
-def test_application_may_end_the_process(start: Start, after: float) -> None:
-    """Whether it serves by then or not."""
-    stop = f'asyncio.get_running_loop().call_later({after}, self.runtime.stop, "disk is full")'
-    process = start(enter=stop)
+def test_application_may_end_the_process_while_it_serves(start: Start) -> None:
+    stop = 'add_signal_handler(signal.SIGUSR2, self.runtime.stop, "disk is full")'
+    process = start(enter=f"import signal; asyncio.get_running_loop().{stop}")
+    process.ready()
+    process.tell(signal.SIGUSR2)
+
+    assert process.end()[0] == 1
+    assert "stopped by itself" in process.events()
+
+
+def test_application_may_end_the_process_before_it_serves(start: Start) -> None:
+    process = start(enter='asyncio.get_running_loop().call_soon(self.runtime.stop, "disk is full")')
 
     assert process.end()[0] == 1
     assert "stopped by itself" in process.events()
