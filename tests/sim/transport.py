@@ -57,8 +57,8 @@ class _OpenAccess:
     async def grant(self, call: Call) -> Grant:
         return EVERYTHING
 
-    async def is_service(self, call: Call, token: str, service: Service) -> bool:
-        return (token, service) == (GATEWAY_TOKEN, Service.GATEWAY)
+    async def is_service(self, call: Call, service: Service) -> bool:
+        return (call.service_token, service) == (GATEWAY_TOKEN, Service.GATEWAY)
 
 
 OPEN = cast("Access", _OpenAccess())

@@ -145,12 +145,13 @@ class Access:
         """Asks auth for the next token of a service."""
         self._by_service.forget(service)
 
-    async def is_service(self, call: Call, token: str, service: Service) -> bool:
-        """Whether a token is a caller token of a service.
+    async def is_service(self, call: Call, service: Service) -> bool:
+        """Whether a call carries the proof of a service (`Call.service_token`): its caller token.
 
         Raises:
             TarnError: the transport's errors.
         """
+        token = call.service_token
         if not token or len(token) > _TOKEN_MAX:
             return False
         if (found := self._by_token.get(token)) is not None:

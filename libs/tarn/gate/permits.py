@@ -162,7 +162,7 @@ class AccessGate:
         if not self._services_prove():
             return
         for service in rule.through:
-            if await self._access.is_service(call, call.service_token, service):
+            if await self._access.is_service(call, service):
                 return
         names = " or ".join(sorted(rule.through))
         text = (

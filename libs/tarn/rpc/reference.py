@@ -65,7 +65,7 @@ _FILES = (
 def describe() -> str:
     """Returns one table for each service; ends with a line break."""
     services = [each for file in _FILES for each in file.DESCRIPTOR.services_by_name.values()]
-    return "\n".join(line for service in services for line in _table(service)) + "\n"
+    return "\n\n".join(map(_table, services)) + "\n"
 
 
 def write_into(document: Path) -> None:
@@ -74,15 +74,15 @@ def write_into(document: Path) -> None:
     before, heading, _ = text.partition("### tarn.")
     if not heading:
         raise ValueError(f"{document} has no table of a service: no line begins with '### tarn.'")
-    document.write_text(before + describe().rstrip("\n") + "\n")
+    document.write_text(before + describe())
 
 
-def _table(service: ServiceDescriptor) -> list[str]:
+def _table(service: ServiceDescriptor) -> str:
     lines = [f"### {service.full_name}", ""]
     lines += ["| rpc | action | resource | changes something |", "| --- | --- | --- | --- |"]
     for rule in rules_of(service).values():
         lines += [_row(rule), *map(_row, rule.also.values())]
-    return [*lines, ""]
+    return "\n".join(lines)
 
 
 def _row(rule: Rule) -> str:

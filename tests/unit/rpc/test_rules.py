@@ -155,14 +155,14 @@ def test_asking_for_the_permission_of_a_public_rpc_is_denied() -> None:
 
 
 def test_the_document_has_the_table() -> None:
-    assert DOCUMENT.read_text().endswith(describe().rstrip("\n") + "\n"), "run `make proto`"
+    assert DOCUMENT.read_text().endswith(describe()), "run `make proto`"
 
 
 def test_the_tables_of_a_document_are_replaced(tmp_path: Path) -> None:
     document = tmp_path / "rpcs.md"
     document.write_text("Words.\n\n### tarn.graveler.v1.OldService\n\n| old |\n")
     write_into(document)
-    assert document.read_text() == "Words.\n\n" + describe().rstrip("\n") + "\n"
+    assert document.read_text() == "Words.\n\n" + describe()
     document.write_text("Words.\n")
     with pytest.raises(ValueError, match="no table of a service"):
         write_into(document)

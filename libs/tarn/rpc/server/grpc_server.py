@@ -8,7 +8,6 @@ long a handler runs and what stops it.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
@@ -23,6 +22,7 @@ from tarn.rpc.process.log import REQUEST_ID
 from tarn.rpc.rules import rules_of
 from tarn.rpc.server import health
 from tarn.rpc.server.auditing import RpcAudit, peer_address
+from tarn.rpc.server.call_maker import CallMaker
 from tarn.rpc.server.certificates import certificate_names
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.server.observer import Observer
@@ -58,8 +58,6 @@ from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
 
 __all__ = ["RpcServer", "ServerConfig"]
-
-_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 _FLUSH_SECONDS = 1.0
 
@@ -132,7 +130,7 @@ class RpcServer:
         self._endpoints = endpoints
         self._config = config
         self._clock = clock
-        self._ids = ids
+        self._maker = CallMaker(clock, ids, config.timeout_default_s, config.timeout_max_s)
         self._meters = meters
         self._tracing = tracing
         self._credentials = credentials
@@ -221,7 +219,7 @@ class RpcServer:
                 self._in_flight,
                 self._slots,
                 self._rooms,
-                self._call,
+                self._maker,
                 self._clock,
                 Observer(operate.path, self._meters, self._clock).operation,
                 self._tracing,
@@ -290,7 +288,7 @@ class RpcServer:
             started = self._clock.monotonic()
             caller_token = _bearer(headers.get(AUTHORIZATION, ""))
             remaining = context.time_remaining() or 0.0
-            call = self._call(
+            call = self._maker.make(
                 headers.get(REQUEST_ID_HEADER, ""),
                 caller_token,
                 remaining,
@@ -407,21 +405,6 @@ class RpcServer:
             response_serializer=ServerReflectionResponse.SerializeToString,
         )
         return reflection.SERVICE_NAME, {"ServerReflectionInfo": handler}
-
-    def _call(
-        self,
-        request_id: str,
-        caller_token: str,
-        timeout_s: float,
-        names: frozenset[str],
-        service_token: str,
-    ) -> Call:
-        """Returns the call that headers describe; replaces a request id that is not a plain short word."""
-        if not _REQUEST_ID.fullmatch(request_id):
-            request_id = self._ids.nonce().hex()
-        timeout = min(timeout_s or self._config.timeout_default_s, self._config.timeout_max_s)
-        deadline = self._clock.monotonic() + timeout
-        return Call(request_id, caller_token, deadline, names, service_token)
 
 
 class _Handlers(grpc.GenericRpcHandler):

@@ -15,6 +15,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.stream_connection import OperationMessage, ResultMessage
 from tarn.rpc.rules import OPERATION
 from tarn.rpc.server.auditing import RpcAudit, peer_address
+from tarn.rpc.server.call_maker import CallMaker
 from tarn.rpc.server.certificates import certificate_names
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.server.slots import Slot, Slots, proves_caller
@@ -57,21 +58,6 @@ class OperationBatch(Protocol):
         ...
 
 
-class CallMaker(Protocol):
-    """Makes the call of an operation from its header, within the server's limits."""
-
-    def __call__(
-        self,
-        request_id: str,
-        caller_token: str,
-        timeout_s: float,
-        names: frozenset[str],
-        service_token: str,
-    ) -> Call:
-        """Makes a call; a time of 0 means the default."""
-        ...
-
-
 class OperationServer:
     """Answers the streams of one service.
 
@@ -87,7 +73,7 @@ class OperationServer:
         in_flight: InFlight,
         slots: Slots,
         rooms: WorkRooms,
-        make_call: CallMaker,
+        maker: CallMaker,
         clock: Clock,
         finished: Finished,
         tracing: Tracing,
@@ -99,7 +85,7 @@ class OperationServer:
         self.in_flight = in_flight
         self.slots = slots
         self.rooms = rooms
-        self.make_call = make_call
+        self.maker = maker
         self.clock = clock
         self.finished = finished
         self.tracing = tracing
@@ -300,7 +286,7 @@ class _Stream:
         header = operation.header
         operation_id = header.operation_id
         started = server.clock.monotonic()
-        call = server.make_call(
+        call = server.maker.make(
             header.request_id,
             header.caller_token,
             header.timeout_ms / 1000,

@@ -106,7 +106,7 @@ class EntryHandler:
         Raises:
             TarnError: DENIED, ADDRESS_NOT_ISSUED.
         """
-        if await self._access.is_service(call, call.service_token, Service.GATEWAY):
+        if await self._access.is_service(call, Service.GATEWAY):
             return request.is_new_address
         if not self._gateways_prove():
             return False  # perhaps a gateway of release 0.9.0
