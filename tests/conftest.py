@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -81,9 +81,43 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupSch
     return Scheduling(config, log)
 
 
+_OF_A_GROUP = ("tarn", "cassandra_nodes", "cassandra_cluster")
+"""Fixtures of servers that the tests of a group share."""
+_started: list[tuple[pytest.FixtureDef[Any], pytest.FixtureRequest]] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """Remembers a group's servers in the order in which they were started."""
+    value = yield
+    if fixturedef.argname in _OF_A_GROUP:
+        _started.append((fixturedef, request))
+    return value
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, None, None]:
+    """Stops a group's servers after its last test; they would slow all later tests of the run.
+
+    Only workers of xdist run the groups one after another. To pytest these fixtures belong to the session, so that the
+    tests of a group are ordered by their parameters.
+    """
+    yield
+    if nextitem is None or not hasattr(item.config, "workerinput"):
+        return
+    if group_of(item.nodeid) != group_of(nextitem.nodeid):
+        while _started:
+            fixturedef, request = _started.pop()
+            fixturedef.finish(request)
+
+
 @pytest.fixture(scope="session")
 def cassandra_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CassandraNodes]:
-    """One real node for the whole run; its log stays in the run's temporary folder.
+    """One real node for the tests of a group; its log stays in the run's temporary folder.
 
     It warns of a 33rd of the tombstones that others warn of: tests have fewer rows than users.
     """
@@ -96,7 +130,7 @@ def cassandra_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassan
 
 @pytest.fixture(scope="session")
 def cassandra_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three real nodes for the whole run."""
+    """Three real nodes for the tests of a group."""
     three = CassandraNodes(tmp_path_factory.mktemp("cassandra-three"), 3, behind_proxies=True)
     with three, proxied(three) as proxies:
         yield Cluster(three, proxies)
