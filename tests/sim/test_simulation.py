@@ -58,20 +58,19 @@ def test_no_promise_is_broken(seeds: Sequence[int]) -> None:
     assert shortfalls(counts, map(draw, seeds)) == []
 
 
-_READS_AND_WRITES = (3, 9, 11)
 _HEAD_MOVES = (20, 52, 116)
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "kind", "seeds"),
     [
-        (Staging, "stage", "put", _READS_AND_WRITES),
-        (Staging, "unstage", "delete", _READS_AND_WRITES),
-        (Reading, "lookup", "get", _READS_AND_WRITES),
-        (Reading, "page", "list", _READS_AND_WRITES),
+        (Staging, "stage", "put", (3,)),
+        (Staging, "unstage", "delete", (9,)),
+        (Reading, "lookup", "get", (3,)),
+        (Reading, "page", "list", (2,)),
         (ConditionalStaging, "stage", "conditional put", (5, 9, 21)),
-        (Committing, "commit", "commit", _READS_AND_WRITES),
-        (Uploads, "finish_complete", "upload", _READS_AND_WRITES),
+        (Committing, "commit", "commit", (9,)),
+        (Uploads, "finish_complete", "upload", (3, 9, 11)),
         (Merges, "merge", "merge", (4,)),
         (HeadMoves, "reset", "reset", _HEAD_MOVES),
         (HeadMoves, "move_to", "move", _HEAD_MOVES),

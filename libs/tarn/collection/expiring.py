@@ -10,17 +10,17 @@ that has not moved its branch yet (docs/design/retention.md).
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Protocol
+from typing import Protocol
 
 from tarn.block.keys import LIST_LIMIT_MAX
 from tarn.block.port import BlockStore
 from tarn.collection.marking import Lake
 from tarn.collection.progress import CollectionProgress
+from tarn.core.commit import NOTE_PATH, NOTES
 from tarn.core.expiry import EXPIRE_MAX
 from tarn.core.expiry_plan import History, HistoryCommit, HistoryTag, plan_expiry, plan_tags
 from tarn.core.ids import CommitId
@@ -35,9 +35,6 @@ __all__ = [
     "published_commits",
     "read_history",
 ]
-
-_NOTES: Final = "_tarn/refs/"
-_NOTE: Final = re.compile(r"_tarn/refs/[^/]+/[0-9]{20}-([0-9a-f]{64})\.json")
 
 
 class HistoryPages(Protocol):
@@ -120,9 +117,9 @@ async def published_commits(
     """Returns the commits that were the head of a branch, as far as the notes in the bucket tell."""
     found: set[CommitId] = set()
     after = ""
-    while page := await blocks.list_page(namespace, _NOTES, after, LIST_LIMIT_MAX):
-        names = (_NOTE.fullmatch(info.path) for info in page)
-        found.update(CommitId(match[1]) for match in names if match)
+    while page := await blocks.list_page(namespace, NOTES, after, LIST_LIMIT_MAX):
+        names = (NOTE_PATH.fullmatch(info.path) for info in page)
+        found.update(CommitId(match[3]) for match in names if match)
         after = page[-1].path
         progress.done += len(page)
     return found

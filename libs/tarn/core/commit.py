@@ -16,17 +16,20 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import CommitId, MetarangeId
+from tarn.core.ids import BranchId, CommitId, MetarangeId
 
 __all__ = [
     "COMMITS",
     "COMMIT_PATH",
+    "NOTES",
+    "NOTE_PATH",
     "VERSION",
     "Commit",
     "canonical_bytes",
     "commit_id_of",
     "commit_path",
     "from_json",
+    "note_path",
     "to_json",
 ]
 
@@ -35,6 +38,10 @@ COMMITS = "_tarn/commits/"
 """Where a storage namespace holds its commits, one object each. A repository has one from its creation on."""
 COMMIT_PATH = re.compile(rf"{COMMITS}([0-9a-f]{{64}})\.json")
 """Matches what `commit_path` returns; the group is the commit's id."""
+NOTES = "_tarn/refs/"
+"""Where a storage namespace holds its notes: which commit became the head of which branch, and when."""
+NOTE_PATH = re.compile(rf"{NOTES}([^/]+)/([0-9]{{20}})-([0-9a-f]{{64}})\.json")
+"""Matches what `note_path` returns; the groups are the branch, the time and the commit's id."""
 
 _T = TypeVar("_T", str, int, list[object])
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -101,6 +108,11 @@ def commit_id_of(commit: Commit) -> CommitId:
 def commit_path(commit_id: CommitId | str) -> str:
     """Returns the path of a commit's object in its storage namespace."""
     return f"{COMMITS}{commit_id}.json"
+
+
+def note_path(branch_id: BranchId, time_us: int, commit_id: CommitId) -> str:
+    """Returns the path of a note; a branch's notes sort by their time, in microseconds since the Unix epoch."""
+    return f"{NOTES}{branch_id}/{time_us:020d}-{commit_id}.json"
 
 
 def to_json(commit: Commit) -> bytes:

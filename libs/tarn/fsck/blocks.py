@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tarn.block.port import BlockInfo, BlockKey, BlockNotFoundError
-from tarn.core.commit import COMMIT_PATH
+from tarn.core.commit import COMMIT_PATH, NOTE_PATH
 from tarn.core.errors import TarnError
 from tarn.core.ids import physical_path
 from tarn.core.listing.metarange import EMPTY_METARANGE
@@ -40,7 +40,6 @@ _COLLECTION = re.compile(
 )
 """Files of collections and erasures (`docs/formats/`), notes of restores, and the journal of reads; data does not
 depend on them."""
-_NOTE = re.compile(r"_tarn/refs/([^/]+)/([0-9]{20})-([0-9a-f]{64})\.json")
 _NOTE_BYTES_MAX = 64 << 10
 _METADATA = (
     (re.compile(r"_tarn/ranges/([0-9a-f]{64})\.parquet"), "ranges", "range_id", Code.RANGE_ORPHAN),
@@ -193,7 +192,7 @@ class Blocks:
                     values = (self._lake.uid, info.path, info.size)
                     self._state.change("INSERT OR IGNORE INTO orphans VALUES (?, ?, ?)", *values)
                 return
-        if match := _NOTE.fullmatch(info.path):
+        if match := NOTE_PATH.fullmatch(info.path):
             await self._note(info, match[1], match[3])
         elif not _COLLECTION.fullmatch(info.path):
             self._foreign([info])

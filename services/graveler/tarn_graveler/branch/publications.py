@@ -8,6 +8,7 @@ import structlog
 
 from tarn.block.port import BlockKey, BlockStore
 from tarn.core.clock import Clock
+from tarn.core.commit import note_path
 from tarn.core.errors import TarnError
 from tarn.core.ids import CommitId
 from tarn_graveler.records.branches import Branches, BranchName
@@ -58,7 +59,7 @@ class Publications:
         """
         now = self._clock.now_us()
         note = {"branch": name.branch_id, "commit_id": commit_id, "time_us": now}
-        path = f"_tarn/refs/{name.branch_id}/{now:020d}-{commit_id}.json"
+        path = note_path(name.branch_id, now, commit_id)
         try:
             await self._blocks.put(
                 BlockKey(name.repository.storage_namespace, path), json.dumps(note).encode()

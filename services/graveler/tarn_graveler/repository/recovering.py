@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tarn.aio.parallel import for_each
 from tarn.block.port import BlockInfo, BlockKey, BlockStore
-from tarn.core.commit import COMMIT_PATH, COMMITS, commit_id_of, from_json
+from tarn.core.commit import COMMIT_PATH, COMMITS, NOTE_PATH, NOTES, commit_id_of, from_json
 from tarn.core.dump import LINE_BYTES_MAX, NoteLine, from_line, to_line
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import CommitId, parse_branch_id
@@ -17,8 +16,6 @@ from tarn_graveler.repository.dumping import PAGE_BYTES
 
 __all__ = ["NamespacePage", "Recovering"]
 
-_NOTES = "_tarn/refs/"
-_NOTE = re.compile(re.escape(_NOTES) + r"([^/]+)/([0-9]{20})-([0-9a-f]{64})\.json")
 _READS_AT_ONCE = 16
 
 
@@ -64,7 +61,7 @@ class Recovering:
         if len(taken) < len(files) or len(files) == limit:
             page.cursor = f"{section}:{taken[-1].path[len(section) :]}"
         elif section == COMMITS:
-            page.cursor = f"{_NOTES}:"
+            page.cursor = f"{NOTES}:"
         return page
 
     async def _read_commits(
@@ -107,7 +104,7 @@ def _first(files: Sequence[BlockInfo]) -> Sequence[BlockInfo]:
 
 def _add_note(path: str, page: NamespacePage) -> None:
     """Adds a note from its path, which holds all of its content."""
-    named = _NOTE.fullmatch(path)
+    named = NOTE_PATH.fullmatch(path)
     try:
         if named is None:
             raise ValueError(path)
