@@ -17,6 +17,7 @@ from tests.groups import group_of
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 if TYPE_CHECKING:
+    from _pytest.fixtures import SubRequest
     from xdist.scheduler import LoadGroupScheduling
 
 # Random examples find new bugs; under `make test` (ci) a failure must come back the same.
@@ -83,12 +84,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupSch
 
 _OF_A_GROUP = ("tarn", "cassandra_nodes", "cassandra_cluster")
 """Fixtures of servers that the tests of a group share."""
-_started: list[tuple[pytest.FixtureDef[Any], pytest.FixtureRequest]] = []
+_started: list[tuple[pytest.FixtureDef[Any], SubRequest]] = []
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(
-    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    fixturedef: pytest.FixtureDef[Any], request: SubRequest
 ) -> Generator[None, Any, Any]:
     """Remembers a group's servers in the order in which they were started."""
     value = yield
