@@ -82,7 +82,7 @@ otlp: setup  ## Have a real OpenTelemetry Collector receive the traces and metri
 
 spark-churn: setup  ## Run a Spark job of many tasks with the classic committer beside the compactor (TASKS=10000)
 	@SPARK_TASKS=$(or $(TASKS),10000) $(BIN)/python -m pytest -q \
-		-rP tests/system/test_spark.py -k many_tasks $(ARGS)
+		-rP tests/system/test_spark.py -k many_tasks --long $(ARGS)
 
 sim:  ## Play 200 seeds of the simulated installation (SEED=n: one, with its log)
 	@tools/setup python

@@ -106,7 +106,7 @@ def puts_of_versions(log: Path, repository: str) -> list[Put]:
     return puts
 
 
-@pytest.mark.on_cassandra("three")
+@pytest.mark.on_cassandra("three", long=True)
 def test_several_writers_append_to_one_table_on_a_branch(
     tarn: RunningTarn, repository: str
 ) -> None:

@@ -110,6 +110,7 @@ def test_spark_round_trip(
     assert not s3.list_multipart_uploads(Bucket=repository, Prefix="main/").get("Uploads")
 
 
+@pytest.mark.long
 @pytest.mark.in_form("separate")
 @pytest.mark.on_cassandra("one", long=True)
 def test_a_job_of_many_tasks_leaves_a_branch_that_lists_reads_and_commits_as_before(
