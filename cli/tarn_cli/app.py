@@ -37,6 +37,10 @@ _COMMANDS = {
     "erase": ("tarn_cli.commands.erase:erase", "Erase objects out of all history, by paths."),
     # Versions.
     "repo": ("tarn_cli.commands.repo:repo", "Repositories."),
+    "bucket": (
+        "tarn_cli.commands.bucket:bucket",
+        "Bucket names that show a branch, tag or commit.",
+    ),
     "branch": ("tarn_cli.commands.branch:branch", "Branches."),
     "tag": ("tarn_cli.commands.tag:tag", "Tags."),
     "refs": ("tarn_cli.commands.refs:refs", "List refs, and show the commit that a ref names."),

@@ -17,6 +17,7 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.errors import TarnError
 from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend, Bounds
+from tarn_gateway.bucket_cache import BucketCache, Place
 from tarn_gateway.http import BodyReader, Headers, Request, Response
 from tarn_gateway.operations.table import Row
 from tarn_gateway.repository_cache import RepositoryCache
@@ -70,6 +71,7 @@ class Gateway(Machine):
             graveler,
             self.blocks,
             RepositoryCache(graveler, self.clock),
+            BucketCache(graveler, self.clock),
             self.clock,
             self.ids,
             Bounds(
@@ -118,6 +120,7 @@ class Gateway(Machine):
             self.clock.monotonic(),
             operation,
             Address(bucket, key),
+            Place(bucket),
             Query(query),
             signed,
             SigningGrant(b"", EVERYTHING),

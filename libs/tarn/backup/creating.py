@@ -27,7 +27,7 @@ from tarn.core.levels import LEVEL_FIRST
 from tarn.kv.fence import read_level
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import ListingKv
-from tarn.kv.records import decode_repository
+from tarn.kv.records import Repository, decode_bucket
 
 __all__ = ["create"]
 
@@ -91,8 +91,12 @@ async def _repositories(kv: ListingKv, installation_id: str) -> list[RepositoryK
     keys = InstallationKeys(installation_id)
     names = await served_repositories(kv, keys)
     found = await kv.get_many(keys.graveler, [keys.repository(name) for name in names])
-    records = [decode_repository(each.value) for each in found if each is not None]
-    return [keys.of_repository(each.repository_id, each.instance_uid) for each in records]
+    records = [decode_bucket(each.value) for each in found if each is not None]
+    return [
+        keys.of_repository(each.repository_id, each.instance_uid)
+        for each in records
+        if isinstance(each, Repository)
+    ]
 
 
 async def _write_index(target: Target, backup_id: str, saved: SavedInstallation) -> list[IndexFile]:

@@ -23,7 +23,7 @@ from tarn.kv.keys import AuthKeys, InstallationKeys, after_prefix
 from tarn.kv.namespace_records import decode_namespace, encode_namespace
 from tarn.kv.paging import rows_of
 from tarn.kv.port import ListingKv, Row
-from tarn.kv.records import decode_repository
+from tarn.kv.records import BucketView, Repository, decode_bucket
 
 __all__ = ["SavedInstallation", "save_installation", "served_repositories"]
 
@@ -89,7 +89,9 @@ async def save_installation(
             saved.lines += rows.lines
             saved.repositories.append(rows.about)
         progress.done += 1
-    shared += await _namespaces(kv, keys)
+    # A name that a view took meanwhile is saved as the repository that it was.
+    taken = {key for key, _ in shared}
+    shared += [row for row in await _namespaces(kv, keys) if row[0] not in taken]
     saved.lines += await writer.save(keys.graveler, shared)
     saved.lines += await save_looks(writer, kv, keys, looks, checkpoint_us)
     return saved
@@ -120,7 +122,7 @@ async def served_repositories(kv: ListingKv, keys: InstallationKeys) -> list[str
         async for _, value in rows_of(
             kv, keys.graveler, _REPOSITORIES, after_prefix(_REPOSITORIES), _PAGE
         )
-        if (record := decode_repository(value)).is_served
+        if isinstance(record := decode_bucket(value), Repository) and record.is_served
     ]
 
 
@@ -153,14 +155,21 @@ async def _require_known(kv: ListingKv, keys: InstallationKeys) -> None:
 
 
 async def _namespaces(kv: ListingKv, keys: InstallationKeys) -> list[Row]:
-    """The namespaces that are taken now, and rows that this version does not know.
+    """The namespaces that are taken now, bucket views, and rows that this version does not know.
 
-    Read last: the namespace of a repository that is newer than its part of the backup holds data, too.
+    Read last: the namespace of a repository that is newer than its part of the backup holds data, too. A view may show
+    a repository that the backup lacks, as one may whose repository was deleted.
     """
     rows = [
         row async for row in rows_of(kv, keys.graveler, b"", None, _PAGE) if row[0] != keys.PAGE_KEY
     ]
-    return [_at_rest(row) for row in rows if not row[0].startswith(_REPOSITORIES)]
+    return [_at_rest(row) for row in rows if not row[0].startswith(_REPOSITORIES) or _is_view(row)]
+
+
+def _is_view(row: Row) -> bool:
+    """Whether a row is that of a bucket view; one that is being created may still fail."""
+    found = decode_bucket(row[1])
+    return isinstance(found, BucketView) and not found.is_pending
 
 
 def _at_rest(row: Row) -> Row:

@@ -33,8 +33,8 @@ from tarn.kv.records import (
     RefKind,
     RefName,
     Repository,
+    decode_bucket,
     decode_ref_name,
-    decode_repository,
     decode_tag,
     encode_ref_name,
     encode_repository,
@@ -104,8 +104,8 @@ async def _record(
 ) -> Repository | None:
     """The record of a repository that is in use."""
     (found,) = await writer.kv.get_many(keys.graveler, [keys.repository(repository_id)])
-    record = None if found is None else decode_repository(found.value)
-    return record if record is not None and record.is_served else None
+    record = None if found is None else decode_bucket(found.value)
+    return record if isinstance(record, Repository) and record.is_served else None
 
 
 @dataclass(slots=True)

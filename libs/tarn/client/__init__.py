@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tarn.client.values import (
         Annotation,
         Branch,
+        BucketView,
         Change,
         ChangeSummary,
         Commit,
@@ -54,6 +55,7 @@ __all__ = [
     "Client",
     "Annotation",
     "Branch",
+    "BucketView",
     "Change",
     "ChangeKind",
     "ChangeSummary",

@@ -48,6 +48,9 @@ __all__ = [
     "InternalError",
     "RepositoryNotFoundError",
     "RepositoryExistsError",
+    "BucketNotFoundError",
+    "BucketExistsError",
+    "BucketMovedError",
     "RepositoryDeletedError",
     "BranchNotFoundError",
     "BranchExistsError",
@@ -129,6 +132,24 @@ class RepositoryDeletedError(NotFoundError):
     """The repository was deleted during the call."""
 
     REASON = Reason.REPOSITORY_DELETED
+
+
+class BucketNotFoundError(NotFoundError):
+    """The bucket view does not exist, or the repository that it shows does not."""
+
+    REASON = Reason.BUCKET_NOT_FOUND
+
+
+class BucketExistsError(AlreadyExistsError):
+    """The name belongs to a bucket view or a repository."""
+
+    REASON = Reason.BUCKET_EXISTS
+
+
+class BucketMovedError(LostRaceError):
+    """The bucket view is not the expected one: look at it again."""
+
+    REASON = Reason.BUCKET_MOVED
 
 
 class BranchNotFoundError(NotFoundError):

@@ -18,6 +18,7 @@ from tarn.client.raising import call_error
 from tarn.client.values import (
     Annotation,
     Branch,
+    BucketView,
     Change,
     ChangeSummary,
     Choice,
@@ -118,6 +119,65 @@ class Operations(Calls):
     async def delete_repository(self, repository_id: str) -> None:
         """Deletes a repository's metadata: all its branches, tags and uncommitted changes."""
         await self.graveler.delete_repository(self.call(), repository_id)
+
+    # ---- bucket views
+
+    async def create_bucket_view(
+        self, bucket_id: str, repository_id: str, ref: str = ""
+    ) -> BucketView:
+        """Creates a bucket name that shows a ref of a repository: a branch, a tag or a commit.
+
+        Args:
+            bucket_id: 3 to 63 characters of `a-z 0-9 -`.
+            repository_id: the repository.
+            ref: empty: its default branch.
+
+        Raises:
+            BucketExistsError: the name belongs to a view or a repository.
+        """
+        return BucketView.of(
+            await self.graveler.create_bucket_view(self.call(), bucket_id, repository_id, ref)
+        )
+
+    async def get_bucket_view(self, bucket_id: str) -> BucketView:
+        """Returns one view, or raises `BucketNotFoundError`."""
+        return BucketView.of(await self.graveler.get_bucket_view(self.call(), bucket_id))
+
+    def list_bucket_views(
+        self, *, prefix: str = "", page_size: int = PAGE_SIZE
+    ) -> Listing[BucketView]:
+        """Lists the views of repositories that the caller may read, in byte order of their names."""
+        return listing(
+            lambda token: self.graveler.list_buckets(
+                self.call(), prefix=prefix, views_only=True, page_size=page_size, page_token=token
+            ),
+            lambda page: (BucketView.of(each.view) for each in page.buckets),
+        )
+
+    async def point_bucket_view(
+        self, bucket_id: str, repository_id: str, ref: str = "", *, etag: str = ""
+    ) -> BucketView:
+        """Has a view show something else: for each request that begins after this has returned.
+
+        Args:
+            bucket_id: the view.
+            repository_id: the repository that it will show.
+            ref: empty: its default branch.
+            etag: the version that the caller has seen; empty: whichever there is.
+
+        Raises:
+            BucketNotFoundError: the view does not exist.
+            BucketMovedError: it has another version.
+        """
+        return BucketView.of(
+            await self.graveler.point_bucket_view(
+                self.call(), bucket_id, repository_id, ref, etag=etag
+            )
+        )
+
+    async def delete_bucket_view(self, bucket_id: str, *, etag: str = "") -> None:
+        """Deletes a view; what it shows stays. Arguments and errors as `point_bucket_view`."""
+        await self.graveler.delete_bucket_view(self.call(), bucket_id, etag=etag)
 
     # ---- branches
 

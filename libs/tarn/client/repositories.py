@@ -1,4 +1,4 @@
-"""Client of graveler's operations on repositories."""
+"""Client of graveler's operations on repositories and bucket views, which share their names."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from google.protobuf.duration_pb2 import Duration
 from tarn.client.rpc_client import RpcClient
 from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
+from tarn_proto.graveler.v1 import bucket_service_pb2
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
+from tarn_proto.graveler.v1.bucket_service_rpc import BucketServiceClient
 from tarn_proto.graveler.v1.repository_service_rpc import RepositoryServiceClient
 
 __all__ = ["RepositoryClient"]
 
 
 class RepositoryClient(RpcClient):
-    """Creates, reads and deletes repositories. Methods raise the `TarnError` that graveler raised."""
+    """Creates, reads and deletes repositories and bucket views. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport)
         self._repository_service = RepositoryServiceClient(transport)
+        self._bucket_service = BucketServiceClient(transport)
 
     async def create_repository(
         self,
@@ -85,3 +88,64 @@ class RepositoryClient(RpcClient):
         )
         answer = await self._repository_service.DeleteRepository(request, call)
         return answer.purge_not_before_time.ToMicroseconds()
+
+    async def create_bucket_view(
+        self, call: Call, bucket_id: str, repository_id: str, ref: str = ""
+    ) -> bucket_service_pb2.BucketView:
+        """Creates a bucket name that shows a ref of a repository.
+
+        Args:
+            call: the request that this rpc belongs to.
+            bucket_id: 3 to 63 characters of `a-z 0-9 -`, that no repository and no other view has.
+            repository_id: the repository.
+            ref: a branch, a tag or a commit; empty: the default branch.
+        """
+        request = bucket_service_pb2.CreateBucketViewRequest(
+            bucket_id=bucket_id, repository_id=repository_id, ref=ref
+        )
+        answer = await self._bucket_service.CreateBucketView(request, call)
+        return answer.view
+
+    async def get_bucket_view(self, call: Call, bucket_id: str) -> bucket_service_pb2.BucketView:
+        """Returns one view, as it is now."""
+        request = bucket_service_pb2.GetBucketViewRequest(bucket_id=bucket_id)
+        answer = await self._bucket_service.GetBucketView(request, call)
+        return answer.view
+
+    async def list_buckets(
+        self,
+        call: Call,
+        *,
+        prefix: str = "",
+        views_only: bool = False,
+        page_size: int = 0,
+        page_token: str = "",
+    ) -> bucket_service_pb2.ListBucketsResponse:
+        """Returns a page of the bucket names of repositories that the caller may read: `buckets`, `next_page_token`."""
+        request = bucket_service_pb2.ListBucketsRequest(
+            prefix=prefix, views_only=views_only, page_size=page_size, page_token=page_token
+        )
+        return await self._bucket_service.ListBuckets(request, call)
+
+    async def point_bucket_view(
+        self, call: Call, bucket_id: str, repository_id: str, ref: str = "", *, etag: str = ""
+    ) -> bucket_service_pb2.BucketView:
+        """Has a view show something else: for each request that begins after this has returned.
+
+        Args:
+            call: the request that this rpc belongs to.
+            bucket_id: the view.
+            repository_id: the repository that it will show.
+            ref: as in `create_bucket_view`.
+            etag: the version that the caller has seen; empty: whichever there is.
+        """
+        request = bucket_service_pb2.PointBucketViewRequest(
+            bucket_id=bucket_id, repository_id=repository_id, ref=ref, etag=etag
+        )
+        answer = await self._bucket_service.PointBucketView(request, call)
+        return answer.view
+
+    async def delete_bucket_view(self, call: Call, bucket_id: str, *, etag: str = "") -> None:
+        """Deletes a view; what it shows stays. `etag` as in `point_bucket_view`."""
+        request = bucket_service_pb2.DeleteBucketViewRequest(bucket_id=bucket_id, etag=etag)
+        await self._bucket_service.DeleteBucketView(request, call)

@@ -243,6 +243,12 @@ class Client:
     list_repositories = BlockingListing(Operations.list_repositories)
     delete_repository = Blocking(Operations.delete_repository)
 
+    create_bucket_view = Blocking(Operations.create_bucket_view)
+    get_bucket_view = Blocking(Operations.get_bucket_view)
+    list_bucket_views = BlockingListing(Operations.list_bucket_views)
+    point_bucket_view = Blocking(Operations.point_bucket_view)
+    delete_bucket_view = Blocking(Operations.delete_bucket_view)
+
     create_branch = Blocking(Operations.create_branch)
     set_branch_expiry = Blocking(Operations.set_branch_expiry)
     get_branch = Blocking(Operations.get_branch)

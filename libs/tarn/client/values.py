@@ -23,6 +23,7 @@ from tarn.rpc.wire.errors import error_from_operation
 from tarn_proto.auth.v1 import user_pb2
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
+    bucket_service_pb2,
     commit_service_pb2,
     compaction_service_pb2,
     merge_service_pb2,
@@ -37,6 +38,7 @@ __all__ = [
     "Choice",
     "Annotation",
     "Branch",
+    "BucketView",
     "Change",
     "ChangeCounts",
     "ChangeSummary",
@@ -118,6 +120,32 @@ class Repository:
             sent.default_branch_id,
             time_of(sent.create_time),
             sent.instance_uid,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BucketView:
+    """A bucket name of the S3 endpoint that shows a ref of a repository.
+
+    Attributes:
+        bucket_id: the name of the bucket.
+        repository_id: the repository that it shows.
+        ref: the branch, tag or commit that it shows.
+        etag: names this version of the view; each change makes another.
+        create_time: in UTC.
+    """
+
+    bucket_id: str
+    repository_id: str
+    ref: str
+    etag: str
+    create_time: datetime
+
+    @staticmethod
+    def of(sent: bucket_service_pb2.BucketView) -> BucketView:
+        """The value of a message."""
+        return BucketView(
+            sent.bucket_id, sent.repository_id, sent.ref, sent.etag, time_of(sent.create_time)
         )
 
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from tarn.collection.purging import PURGE_FOLDER
 from tarn.core.errors import TarnError
 from tarn.core.ids import parse_repository_id
+from tarn.core.refs import parse_ref
 from tarn.fsck.finding import Code, Finding
 from tarn.fsck.session import FsckSession, or_corrupt, shown, uuid_time_us
 from tarn.fsck.uploads import upload_partitions
@@ -27,9 +28,10 @@ from tarn.kv.port import Partition, Row
 from tarn.kv.quota_records import decode_quota
 from tarn.kv.read_records import check_row, decode_on
 from tarn.kv.records import (
+    BucketView,
     Repository,
     decode_branch,
-    decode_repository,
+    decode_bucket,
 )
 from tarn.kv.replicas import ReplicaRow
 
@@ -75,13 +77,13 @@ class Installation:
     # ---- repositories
 
     async def repositories(self) -> AsyncIterator[Repository]:
-        """Yields the repositories in use, by name; reports damaged records."""
+        """Yields the repositories in use, by name; reports damaged records, those of bucket views, too."""
         partition = self._keys.graveler
         async for row in self._reads.rows(partition, _REPOS, after_prefix(_REPOS)):
             if await self._decodes(partition, row, _check_repository):
-                repository = decode_repository(row[1])
-                if repository.is_served:
-                    yield repository
+                found = decode_bucket(row[1])
+                if isinstance(found, Repository) and found.is_served:
+                    yield found
 
     async def check_namespaces(self) -> None:
         """Checks that every repository has a namespace of its own, and reports unknown keys.
@@ -103,19 +105,22 @@ class Installation:
                 await self._decodes(partition, row, _check_pause)
             elif not key.startswith(_REPOS) and key != self._keys.PAGE_KEY:
                 self._find(Code.KEY_UNKNOWN, f"{partition.name} {shown(key)}", "unknown key layout")
-        async for repository in self._records():
-            held.pop(repository.instance_uid, None)
-            if repository.is_pending:
-                await self._check_pending(repository)
-                continue
-            holder = await self._holder(repository)
-            if holder == repository.instance_uid:
-                continue
-            if await self._session.is_alive(repository):
-                text = f"it holds blocks of repository {repository.repository_id}, but is reserved for {holder}"
-                self._find(Code.NAMESPACE_TAKEN, repository.storage_namespace, text)
+        async for found in self._holders():
+            if found.is_pending:
+                await self._check_pending(found)
+            if isinstance(found, Repository):
+                held.pop(found.instance_uid, None)
+                if not found.is_pending:
+                    await self._check_holder(found)
         for name, namespace in held.values():
             await self._check_unused(name, namespace)
+
+    async def _check_holder(self, repository: Repository) -> None:
+        """Reports a repository whose namespace is reserved for another one."""
+        holder = await self._holder(repository)
+        if holder != repository.instance_uid and await self._session.is_alive(repository):
+            text = f"it holds blocks of repository {repository.repository_id}, but is reserved for {holder}"
+            self._find(Code.NAMESPACE_TAKEN, repository.storage_namespace, text)
 
     async def _check_unused(self, name: str, namespace: Namespace) -> None:
         """Reports a namespace whose repository does not exist, unless a collection is to delete its data.
@@ -151,22 +156,28 @@ class Installation:
         except TarnError as error:
             return or_corrupt(error)
 
-    async def _check_pending(self, repository: Repository) -> None:
+    async def _check_pending(self, repository: Repository | BucketView) -> None:
         """Reports a creation that has been pending for long; the next creation may take its namespace and
         partitions.
         """
         if repository.create_time_us >= self._session.oldest_us:
             return
-        key = self._keys.repository(repository.repository_id)
-        found = await self._reads.get(self._keys.graveler, key)
-        if found is not None and decode_repository(found.value) == repository:
-            subject = f"repository {repository.repository_id}"
+        name, _ = _name_and_uid(repository)
+        found = await self._reads.get(self._keys.graveler, self._keys.repository(name))
+        if found is not None and decode_bucket(found.value) == repository:
+            what = "bucket view" if isinstance(repository, BucketView) else "repository"
+            subject = f"{what} {name}"
             self._find(Code.CREATION_ORPHAN, subject, "its creation never ended")
 
     async def _records(self) -> AsyncIterator[Repository]:
+        async for found in self._holders():
+            if isinstance(found, Repository):
+                yield found
+
+    async def _holders(self) -> AsyncIterator[Repository | BucketView]:
         async for _, value in self._reads.rows(self._keys.graveler, _REPOS, after_prefix(_REPOS)):
             try:
-                yield decode_repository(value)
+                yield decode_bucket(value)
             except TarnError:
                 continue
 
@@ -319,10 +330,20 @@ def _uuids_in(name: str) -> list[str]:
 
 
 def _check_repository(key: bytes, value: bytes) -> None:
-    repository = decode_repository(value)
-    parse_repository_id(repository.repository_id)
-    if key != _REPOS + repository.repository_id.encode() or not repository.instance_uid:
-        raise ValueError(f"the record belongs to repository {repository.repository_id!r}")
+    found = decode_bucket(value)
+    name, uid = _name_and_uid(found)
+    parse_repository_id(name)
+    if key != _REPOS + name.encode() or not uid:
+        raise ValueError(f"the record belongs to {name!r}")
+    if isinstance(found, BucketView):
+        parse_repository_id(found.repository_id)
+        parse_ref(found.ref)
+
+
+def _name_and_uid(found: Repository | BucketView) -> tuple[str, str]:
+    if isinstance(found, BucketView):
+        return found.bucket_id, found.uid
+    return found.repository_id, found.instance_uid
 
 
 def _check_namespace(key: bytes, value: bytes) -> None:

@@ -12,7 +12,7 @@ from tarn.fsck.progress import CheckProgress
 from tarn.fsck.reads import Reads
 from tarn.fsck.state import State
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
-from tarn.kv.records import Repository, decode_repository
+from tarn.kv.records import Repository, decode_bucket
 
 __all__ = [
     "CONCURRENCY",
@@ -120,7 +120,9 @@ class FsckSession:
         found = await self.reads.get(self.keys.graveler, key)
         if found is None:
             return False
-        now = decode_repository(found.value)
+        now = decode_bucket(found.value)
+        if not isinstance(now, Repository):
+            return False
         return now.instance_uid == repository.instance_uid and now.is_served
 
     def lake(self, repository: Repository) -> Lake:

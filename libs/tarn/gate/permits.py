@@ -103,6 +103,14 @@ class RepositoryGate(Protocol):
         """
         ...
 
+    async def confirm(self, bucket: str, repository_id: str) -> None:
+        """Confirms the bucket view through which a call was made (`Call.bucket`), by a read that is sent now.
+
+        Raises:
+            TarnError: BUCKET_MOVED, BUCKET_NOT_FOUND: the view shows something else; INVALID.
+        """
+        ...
+
 
 class AccessGate:
     """Checks the rules of rpcs with the grants of auth.
@@ -144,6 +152,8 @@ class AccessGate:
         if rule.through:
             await self._require_service(rule, call)
         if rule.scope is Scope.HANDLER:
+            if call.bucket:
+                await self._confirm(rule, request, call)
             return Caller(call, grant, rule, request)
         for each in rule.before:
             if each.is_wanted(request):
@@ -151,11 +161,20 @@ class AccessGate:
         resource = rule.resource.of(request)
         grant.require(rule.action or rule.require_action(), resource)
         note_resource(resource)
+        if call.bucket:
+            await self._confirm(rule, request, call)
         if rule.scope is not Scope.REPOSITORY:
             return Permit(call, grant, rule, request)
         assert self._repositories is not None, "an rpc about a repository is graveler's"
         repository = await self._repositories.enter(rule, request, grant)
         return RepositoryPermit(call, grant, rule, request, repository)
+
+    async def _confirm(self, rule: Rule, request: Message, call: Call) -> None:
+        """Confirms the bucket view of a call: whatever it does, it does to what the view shows during the call."""
+        if self._repositories is None or rule.resource.names[:1] != ("repository_id",):
+            text = f"{rule.name} is not called through a bucket view"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
+        await self._repositories.confirm(call.bucket, rule.repository_of(request))
 
     async def _require_service(self, rule: Rule, call: Call) -> None:
         """Refuses a user's call that no service of the rule has made."""

@@ -22,16 +22,19 @@ from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = [
     "ENDED_UPLOAD",
+    "BucketView",
     "RefKind",
     "RefName",
     "Repository",
     "Tag",
     "decode_branch",
+    "decode_bucket",
     "decode_head_change",
     "decode_ref_name",
     "decode_repository",
     "decode_tag",
     "encode_branch",
+    "encode_bucket_view",
     "encode_head_change",
     "encode_ref_name",
     "encode_repository",
@@ -74,6 +77,32 @@ class Repository:
     def is_served(self) -> bool:
         """Whether users see the repository."""
         return not (self.is_deleted or self.is_pending or self.restore_id)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketView:
+    """A bucket name that shows a ref of a repository (docs/design/bucket-views.md).
+
+    Attributes:
+        bucket_id: its name, which no repository has.
+        uid: of this life of the name; a view that is deleted and made again has another.
+        repository_id, repository_uid: the repository that it shows, and its instance.
+        ref: the branch, tag or commit that it shows.
+        generation: grows by one with each change.
+        change_id: of the last change.
+        is_pending: creation has begun; every operation except creation treats the view as absent.
+    """
+
+    bucket_id: RepositoryId
+    uid: str
+    repository_id: RepositoryId
+    repository_uid: str
+    ref: str
+    generation: int
+    create_time_us: int
+    change_id: bytes = b""
+    is_pending: bool = False
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +308,58 @@ def encode_repository(repository: Repository) -> bytes:
     return with_unknown(record, repository.unknown_fields).SerializeToString()
 
 
+def encode_bucket_view(view: BucketView) -> bytes:
+    """Encodes a bucket view as a KV value."""
+    record = pb.RepositoryRecord(
+        repository_id=view.bucket_id,
+        instance_uid=view.uid,
+        create_time_us=view.create_time_us,
+        is_pending=view.is_pending,
+        view_repository_id=view.repository_id,
+        view_instance_uid=view.repository_uid,
+        view_ref=view.ref,
+        view_generation=view.generation,
+        view_change_id=view.change_id,
+    )
+    return with_unknown(record, view.unknown_fields).SerializeToString()
+
+
 def decode_repository(value: bytes) -> Repository:
-    """Decodes a repository from a KV value."""
+    """Decodes a repository from a KV value.
+
+    Raises:
+        TarnError: CORRUPT, also for a bucket view.
+    """
+    found = decode_bucket(value)
+    if isinstance(found, BucketView):
+        text = f"the record of {found.bucket_id!r} is that of a bucket view, not of a repository"
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+    return found
+
+
+def decode_bucket(value: bytes) -> Repository | BucketView:
+    """Decodes the holder of a bucket name from a KV value.
+
+    Raises:
+        TarnError: CORRUPT.
+    """
     record = parse_record(pb.RepositoryRecord(), value)
+    if record.view_repository_id:
+        if record.storage_namespace or record.default_branch or record.is_deleted:
+            text = f"the record of {record.repository_id!r} is that of a view and of a repository"
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+        return BucketView(
+            RepositoryId(record.repository_id),
+            record.instance_uid,
+            RepositoryId(record.view_repository_id),
+            record.view_instance_uid,
+            record.view_ref,
+            record.view_generation,
+            record.create_time_us,
+            record.view_change_id,
+            record.is_pending,
+            unknown_of(record),
+        )
     return Repository(
         RepositoryId(record.repository_id),
         record.instance_uid,

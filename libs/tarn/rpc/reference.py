@@ -15,6 +15,7 @@ from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, u
 from tarn_proto.compactor.v1 import compactor_service_pb2
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
+    bucket_service_pb2,
     collection_service_pb2,
     commit_service_pb2,
     compaction_service_pb2,
@@ -38,6 +39,7 @@ __all__ = ["describe", "write_into"]
 
 _FILES = (
     repository_service_pb2,
+    bucket_service_pb2,
     dump_service_pb2,
     settings_service_pb2,
     quota_service_pb2,

@@ -18,6 +18,7 @@ from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
 from tarn_gateway.backend import Backend
+from tarn_gateway.bucket_cache import BucketCache
 from tarn_gateway.config import GatewaySettings
 from tarn_gateway.documents.reading import DocumentReader
 from tarn_gateway.grants import Authenticator
@@ -75,12 +76,15 @@ class GatewayApplication:
         bounds = settings.bounds
         repositories = RepositoryCache(graveler, clock)
         repositories.register(meters)
+        buckets = BucketCache(graveler, clock)
+        buckets.register(meters)
         access.register(meters)
         calls = ServiceCalls(access, Service.GATEWAY, clock, ids)
         backend = self._backend = Backend(
             graveler,
             blocks,
             repositories,
+            buckets,
             clock,
             ids,
             bounds,

@@ -49,6 +49,8 @@ class S3Audit:
             "status": exchange.status,
             "bytes_in": exchange.received_bytes,
         }
+        if trace.view:
+            details["bucket"] = trace.view
         if operation is None:
             details["method"] = request.method
             details["path"] = unquote(request.raw_path.decode("latin-1"), errors="replace")

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.port import BlockStore
+from tarn.client.auth import SigningGrant
 from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import TarnError
+from tarn.core.ids import parse_repository_id
 from tarn.rpc.wire.call import Call
 from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.bodies.payload import Payload, PayloadPolicy, open_payload
+from tarn_gateway.bucket_cache import BucketCache, Place
 from tarn_gateway.documents.reading import DOCUMENT_MEMORY_BYTES, DocumentReader
 from tarn_gateway.http import Request
 from tarn_gateway.key_locks import KeyLocks
 from tarn_gateway.repository_cache import RepositoryCache
+from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
 __all__ = ["Backend", "Bounds"]
+
+_NO_NAMES: Final[frozenset[str]] = frozenset()
+_SERVICE: Final = Place("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,7 @@ class Backend:
     """The shared resources of all operations, which keep no state of their own.
 
     Attributes:
+        buckets: what bucket names stand for.
         own_token: returns the caller token of this gateway as a service, which proves that it made an address.
         locks: locks of keys that are written conditionally.
         documents: reads the documents of requests, within their bounds.
@@ -62,6 +72,7 @@ class Backend:
     graveler: GravelerClient
     blocks: BlockStore
     repositories: RepositoryCache
+    buckets: BucketCache
     clock: Clock
     ids: IdSource
     bounds: Bounds
@@ -93,7 +104,55 @@ class Backend:
 
     @staticmethod
     def _call(request: S3Request, deadline: float) -> Call:
-        return Call(request.http.request_id, request.granted.grant.caller_token, deadline)
+        token = request.granted.grant.caller_token
+        return Call(request.http.request_id, token, deadline, _NO_NAMES, "", request.place.version)
+
+    async def place(self, request: S3Request, bucket: str, *, is_fresh: bool = False) -> Place:
+        """Returns what the bucket of a request's copy source stands for; `is_fresh`: not according to the cache.
+
+        Raises:
+            S3Error: InvalidBucketName.
+            TarnError: errors of graveler.
+        """
+        if is_fresh:
+            self.buckets.forget(bucket)
+        return await self.resolve(request.http, request.granted, bucket, request.began)
+
+    async def resolve(
+        self,
+        http: Request,
+        granted: SigningGrant,
+        bucket: str,
+        began: float,
+        *,
+        is_fresh: bool = False,
+    ) -> Place:
+        """Returns what a bucket name stands for, perhaps what it did some seconds ago.
+
+        Args:
+            http: the request.
+            granted: its caller.
+            bucket: the name.
+            began: when the request was received.
+            is_fresh: ask graveler, unless the name is known as that of a repository.
+
+        Raises:
+            S3Error: InvalidBucketName for a name that nothing can have.
+            TarnError: errors of graveler.
+        """
+        if not bucket:
+            return _SERVICE
+        place = self.buckets.cached(bucket)
+        if place is not None and not (is_fresh and place.ref):
+            return place
+        try:
+            parse_repository_id(bucket)
+        except TarnError as error:
+            raise S3Error("InvalidBucketName", error.message, BucketName=bucket[:80]) from None
+        deadline = began + self.bounds.call_timeout_s
+        call = Call(http.request_id, granted.grant.caller_token, deadline)
+        proven = replace(call, service_token=await self.own_token(call))
+        return await self.buckets.fresh(proven, bucket)
 
     def payload(
         self,
@@ -112,5 +171,6 @@ class Backend:
         Raises:
             S3Error: as `open_payload`.
         """
+        request.is_body_taken = True
         key = request.granted.signing_key
         return open_payload(head or request.http, request.signed, key, self.bounds.payload, wanted)

@@ -77,23 +77,23 @@ def _service(_: S3Request) -> str:
 
 
 def _bucket(request: S3Request) -> str:
-    return repository_resource(request.bucket)
+    return repository_resource(request.repository)
 
 
 def _listed(request: S3Request) -> str:
     """Returns the resource of a prefix: paths of a ref, or the refs of the repository."""
-    ref, slash, path = request.query.text("prefix").partition("/")
+    ref, slash, path = (request.place.root + request.query.text("prefix")).partition("/")
     if not (ref and slash):
-        return repository_resource(request.bucket)
-    return ref_object_resource(request.bucket, readable_ref(ref), path)
+        return repository_resource(request.repository)
+    return ref_object_resource(request.repository, readable_ref(ref), path)
 
 
 def _key(request: S3Request) -> str:
     """A write names a branch; a read names the ref as the client spelled it (`tarn.core.access.actions`)."""
     target = request.target
     if request.operation.action is _WRITE:
-        return object_resource(request.bucket, request.branch, target.path)
-    return ref_object_resource(request.bucket, readable_ref(target.ref), target.path)
+        return object_resource(request.repository, request.branch, target.path)
+    return ref_object_resource(request.repository, readable_ref(target.ref), target.path)
 
 
 _RESOURCES: Mapping[About, Callable[[S3Request], str] | None] = MappingProxyType(
@@ -141,4 +141,4 @@ def authorize(request: S3Request) -> None:
         grant.require(operation.action, resource_of(request))
     else:
         # The body names the keys, and `deleting` checks each. A caller who may write none of them need not send it.
-        grant.require_any(operation.action, branches_resource(request.bucket))
+        grant.require_any(operation.action, branches_resource(request.repository))

@@ -1,4 +1,4 @@
-"""The life of a request: address → signature → operation → permission → answer.
+"""The life of a request: address → signature → operation → bucket → permission → answer.
 
 The order is part of the security. A caller learns nothing before the signature is verified. Operations that
 are not offered are refused before any effect. No operation runs unless the caller may perform its action.
@@ -12,16 +12,17 @@ from typing import Final
 import structlog
 
 from tarn.core.errors import Kind, TarnError
-from tarn.core.ids import parse_repository_id
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.telemetry.tracing import child_span
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import LostBlockError
+from tarn_gateway.bucket_cache import MAY_HAVE_MOVED
 from tarn_gateway.grants import Authenticator, authorize
 from tarn_gateway.http import Request, Response
 from tarn_gateway.operation import MissingRef
+from tarn_gateway.operations.table import Perform
 from tarn_gateway.rates import RateExceededError, RateLimits
-from tarn_gateway.requests.address import Address, parse_address
+from tarn_gateway.requests.address import parse_address
 from tarn_gateway.requests.header_table import check_headers
 from tarn_gateway.requests.query import parse_query, refuse_version
 from tarn_gateway.router import route
@@ -33,6 +34,8 @@ from tarn_gateway.traces import Traces
 __all__ = ["S3Handler"]
 
 _ID_2: Final = ("x-amz-id-2", HOST_ID)
+_PLACES_TRIED: Final = 4
+"""How often an operation is tried; each time but the first one, what its bucket stands for has changed."""
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 
 _log = structlog.get_logger()
@@ -85,21 +88,68 @@ class S3Handler:
         query = parse_query(request.raw_query)
         refuse_version(query)
         operation = trace.operation = route(request.method, address, query, request.headers)
-        _check_bucket(address)
-        s3_request = S3Request(request, began, operation, address, query, signed, granted)
-        _note(trace, s3_request)
-        check_headers(operation.name, request.headers, trace.user)
-        authorize(s3_request)
-        if self._rates is not None:
-            self._rates.admit(trace.user, trace.repository)
+        place = await self._backend.resolve(
+            request, granted, address.bucket, began, is_fresh=_has_body(request)
+        )
         try:
-            response = await operation.perform(self._backend, s3_request)
+            s3_request = S3Request(
+                request, began, operation, address, place, query, signed, granted
+            )
+            _note(trace, s3_request)
+            check_headers(operation.name, request.headers, trace.user)
+            response = await self._perform(operation.perform, s3_request, trace)
         finally:
             trace.perform_s = self._now() - authenticated
         response.headers.append(_ID_2)
         if trace.span is not None:
             response.headers.append(("traceresponse", trace.span.traceresponse))
         return response
+
+    async def _perform(self, perform: Perform, s3_request: S3Request, trace: Trace) -> Response:
+        """Performs an operation: where the cache says, or, after a refusal which shows that it is old, where graveler
+        says. What the caller may do is checked for each place.
+
+        Raises:
+            S3Error: ServiceUnavailable: the body was read for another place than the bucket stands for by now.
+            TarnError, S3Error: as the operation.
+        """
+        for left in reversed(range(_PLACES_TRIED)):
+            _note(trace, s3_request)
+            authorize(s3_request)
+            if self._rates is not None and left == _PLACES_TRIED - 1:
+                self._rates.admit(trace.user, trace.repository)
+            try:
+                return await perform(self._backend, s3_request)
+            except TarnError as error:
+                if error.reason not in MAY_HAVE_MOVED or not left:
+                    raise
+                s3_request = await self._again(s3_request, error)
+        raise AssertionError("the last try returns or raises")
+
+    async def _again(self, refused: S3Request, error: TarnError) -> S3Request:
+        """Returns a refused request with what its bucket stands for now; raises the error if that is the same."""
+        bucket = refused.address.bucket
+        moved = error.metadata.get("bucket", bucket)
+        self._backend.buckets.forget(moved)
+        self._backend.buckets.forget(bucket)
+        place = await self._backend.resolve(
+            refused.http, refused.granted, bucket, self._now(), is_fresh=True
+        )
+        if place == refused.place and moved == bucket:
+            raise error
+        if refused.is_body_taken:
+            text = "The bucket was pointed elsewhere during the request; nothing was done. Please try again."
+            raise S3Error("ServiceUnavailable", text) from error
+        return S3Request(
+            refused.http,
+            refused.began,
+            refused.operation,
+            refused.address,
+            place,
+            refused.query,
+            refused.signed,
+            refused.granted,
+        )
 
     def refuse(self, request: Request, error: Exception) -> Response:
         """Returns the answer for an exception. Server errors are logged with their traceback."""
@@ -140,24 +190,22 @@ class S3Handler:
 
 
 def _writes(request: Request, trace: Trace) -> bool:
-    """Returns whether a missing ref is reported as a missing bucket; see `from_tarn_error`."""
+    """Returns whether a missing ref is reported as a missing bucket; see `from_tarn_error`. In a view it is one."""
+    if trace.view:
+        return True
     if trace.operation is not None:
         return trace.operation.missing_ref is MissingRef.OF_WRITE
     return request.method not in ("GET", "HEAD")
 
 
-def _check_bucket(address: Address) -> None:
-    """Raises S3Error InvalidBucketName for a name that no repository can have."""
-    if not address.bucket:
-        return
-    try:
-        parse_repository_id(address.bucket)
-    except TarnError as error:
-        raise S3Error("InvalidBucketName", error.message, BucketName=address.bucket[:80]) from None
+def _has_body(request: Request) -> bool:
+    """Whether a request has a body, which can be read only once."""
+    return request.body.length != 0
 
 
 def _note(trace: Trace, s3_request: S3Request) -> None:
-    trace.repository = s3_request.bucket
+    trace.repository = s3_request.repository
+    trace.view = s3_request.address.bucket if s3_request.place.ref else ""
     trace.outcomes = s3_request.outcomes
     if s3_request.ref_path is not None:
         trace.ref, trace.path = s3_request.ref_path.ref, s3_request.ref_path.path

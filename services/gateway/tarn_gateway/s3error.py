@@ -183,6 +183,8 @@ _REASONS: Final[Mapping[Reason, S3Code]] = {
     Reason.REPOSITORY_NOT_FOUND: "NoSuchBucket",
     Reason.REPOSITORY_DELETED: "NoSuchBucket",
     Reason.REPOSITORY_EXISTS: "BucketAlreadyExists",
+    Reason.BUCKET_NOT_FOUND: "NoSuchBucket",
+    Reason.BUCKET_EXISTS: "BucketAlreadyExists",
     # A tag, commit or relative ref refuses every write for ever. 405 says so without looking like a
     # missing permission (403 makes users check their policies), and no SDK retries it.
     Reason.REF_NOT_WRITABLE: "MethodNotAllowed",

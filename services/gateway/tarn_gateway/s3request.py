@@ -8,6 +8,7 @@ from tarn.client.auth import SigningGrant
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn.core.refs import is_commit_id, parse_ref
+from tarn_gateway.bucket_cache import Place
 from tarn_gateway.http import Headers, Request
 from tarn_gateway.operation import Operation
 from tarn_gateway.requests.address import Address, RefPath, split_key
@@ -15,7 +16,7 @@ from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.signing.sigv4 import SignedRequest
 
-__all__ = ["S3Request", "branch_to_write", "readable_ref"]
+__all__ = ["S3Request", "branch_to_write", "readable_ref", "ref_path_of"]
 
 
 class S3Request:
@@ -28,11 +29,13 @@ class S3Request:
         http: as received; its body is not read yet.
         began: when the gateway received it, on the monotonic clock in seconds.
         operation: the selected row of the table.
-        address: bucket and key.
-        ref_path: the key, split into ref and path; None if the request names no key.
+        address: bucket and key, as sent.
+        place: what the bucket stands for.
+        ref_path: the ref and the path of the key; None if the request names no key.
         query: decoded.
         signed: its verified signature.
         granted: the signing key and the caller's permissions.
+        is_body_taken: whether the operation has begun to read the body; then it cannot be performed again.
         outcomes: of an operation on several resources: each resource and its error code, empty if it succeeded;
             for the audit log.
     """
@@ -42,8 +45,10 @@ class S3Request:
         "began",
         "granted",
         "http",
+        "is_body_taken",
         "operation",
         "outcomes",
+        "place",
         "query",
         "ref_path",
         "signed",
@@ -55,6 +60,7 @@ class S3Request:
         began: float,
         operation: Operation,
         address: Address,
+        place: Place,
         query: Query,
         signed: SignedRequest,
         granted: SigningGrant,
@@ -63,11 +69,17 @@ class S3Request:
         self.began = began
         self.operation = operation
         self.address = address
-        self.ref_path: RefPath | None = split_key(address.key) if address.key else None
+        self.place = place
+        self.is_body_taken = False
+        self.ref_path: RefPath | None = self.ref_path_of(address.key) if address.key else None
         self.query = query
         self.signed = signed
         self.granted = granted
         self.outcomes: list[tuple[str, str]] = []
+
+    def ref_path_of(self, key: str) -> RefPath:
+        """Returns the ref and the path of a key of the request's bucket. Raises as `ref_path_of`."""
+        return ref_path_of(self.place, key)
 
     @property
     def headers(self) -> Headers:
@@ -75,9 +87,9 @@ class S3Request:
         return self.http.headers
 
     @property
-    def bucket(self) -> str:
-        """The bucket, which is the repository."""
-        return self.address.bucket
+    def repository(self) -> str:
+        """The repository of the bucket; empty for the service itself."""
+        return self.place.repository
 
     @property
     def target(self) -> RefPath:
@@ -104,6 +116,15 @@ class S3Request:
         """
         path = self.target.path
         return parse_path(path) if path else path
+
+
+def ref_path_of(place: Place, key: str) -> RefPath:
+    """Returns the ref and the path of a key: in a view the whole key is the path.
+
+    Raises:
+        S3Error: as `split_key`.
+    """
+    return RefPath(place.ref, key, True) if place.ref else split_key(key)
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,8 @@ __all__ = ["Trace"]
 class Trace:
     """Facts about a request, each recorded as soon as the handler knows it.
 
-    `outcomes` is the list of the same name of the `S3Request`. `throttled_by` is the limit of the rate that refused it.
+    `view` is the name of the bucket view, as it was sent; empty if the bucket is a repository. `outcomes` is the list
+    of the same name of the `S3Request`. `throttled_by` is the limit of the rate that refused it.
     """
 
     __slots__ = (
@@ -28,11 +29,13 @@ class Trace:
         "span",
         "throttled_by",
         "user",
+        "view",
     )
 
     def __init__(self) -> None:
         self.operation: Operation | None = None
         self.repository = ""
+        self.view = ""
         self.ref = ""
         self.path = ""
         self.user = ""

@@ -24,6 +24,7 @@ from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.building import Builder
 from tarn_graveler.collection.backlog import CollectionBacklog
 from tarn_graveler.handlers.branches import BranchHandler
+from tarn_graveler.handlers.buckets import BucketHandler
 from tarn_graveler.handlers.collections import CollectionHandler
 from tarn_graveler.handlers.commits import CommitHandler
 from tarn_graveler.handlers.compactions import CompactionHandler
@@ -45,6 +46,7 @@ from tarn_graveler.handlers.uploads import UploadHandler
 from tarn_graveler.metrics import register_replica
 from tarn_graveler.reads.journal import ReadJournal, end_journal
 from tarn_proto.graveler.v1.branch_service_rpc import branch_service
+from tarn_proto.graveler.v1.bucket_service_rpc import bucket_service
 from tarn_proto.graveler.v1.collection_service_rpc import collection_service
 from tarn_proto.graveler.v1.commit_service_rpc import commit_service
 from tarn_proto.graveler.v1.compaction_service_rpc import compaction_service
@@ -68,10 +70,11 @@ __all__ = ["GravelerApplication", "endpoints_of"]
 
 def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
     """Returns the services of a replica; `access` knows what their callers may do."""
-    rules = RepositoryRules(graveler.repositories, graveler.settings)
+    rules = RepositoryRules(graveler.repositories, graveler.settings, graveler.bucket_views)
     gate = AccessGate(access, rules, graveler.gateways_prove)
     return [
         repository_service(RepositoryHandler(graveler), gate),
+        bucket_service(BucketHandler(graveler, access), gate),
         settings_service(SettingsHandler(graveler, access), gate),
         quota_service(QuotaHandler(graveler), gate),
         branch_service(BranchHandler(graveler), gate),

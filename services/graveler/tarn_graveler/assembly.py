@@ -50,6 +50,7 @@ from tarn_graveler.iterators.opening import Iterators
 from tarn_graveler.reads.coverage import ReadObjects
 from tarn_graveler.reads.journal import ReadJournal
 from tarn_graveler.records.branches import Branches
+from tarn_graveler.records.bucket_views import BucketViews
 from tarn_graveler.records.collections import CollectionRecords
 from tarn_graveler.records.commits import Commits
 from tarn_graveler.records.drop_list import DropList
@@ -164,6 +165,7 @@ class Graveler:
     collection_limits: CollectionLimits
     # --- records
     repositories: Repositories
+    bucket_views: BucketViews
     settings: RepositorySettings
     names: RefNames
     branches: Branches
@@ -325,6 +327,7 @@ def assemble(
         committed=committed,
         collection_limits=limits,
         repositories=repositories,
+        bucket_views=BucketViews(kv, keys, repositories, clock, ids, tasks),
         settings=repository_settings,
         names=names,
         branches=branches,

@@ -14,9 +14,16 @@ from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
 
+
+def _encode_bucket(found: records.Repository | records.BucketView) -> bytes:
+    if isinstance(found, records.BucketView):
+        return records.encode_bucket_view(found)
+    return records.encode_repository(found)
+
+
 _CODECS: tuple[tuple[str, Callable[[bytes], object], Callable[..., bytes]], ...] = (
     ("branch", records.decode_branch, records.encode_branch),
-    ("repository", records.decode_repository, records.encode_repository),
+    ("bucket", records.decode_bucket, _encode_bucket),
     ("tag", records.decode_tag, records.encode_tag),
     ("ref name", records.decode_ref_name, records.encode_ref_name),
     ("namespace", decode_namespace, encode_namespace),

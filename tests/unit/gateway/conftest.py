@@ -37,6 +37,7 @@ from tarn.telemetry.audit.log import AuditConfig, AuditLog, auditing
 from tarn.telemetry.meters import Meters
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_gateway.backend import Backend, Bounds
+from tarn_gateway.bucket_cache import BucketCache
 from tarn_gateway.grants import Authenticator
 from tarn_gateway.handler import S3Handler
 from tarn_gateway.http import BodyReader, BodyTruncatedError, Exchange, FileSlice, Headers, Request
@@ -130,6 +131,7 @@ class Lake:
             self.client,
             self.blocks,
             self.repositories,
+            BucketCache(self.client, self.clock),
             self.clock,
             ids,
             Bounds(),

@@ -24,6 +24,7 @@ from tarn.testing.clock import ManualClock, SeededIds
 from tarn_proto.auth.v1 import authorization_service_pb2 as auth_pb
 from tarn_proto.auth.v1 import caller_pb2
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
+from tarn_proto.graveler.v1 import bucket_service_pb2 as bucket_pb
 from tarn_proto.graveler.v1 import entry_service_pb2 as entry_pb
 from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
@@ -44,8 +45,8 @@ ALLOWED = {
 RESOURCES = {"AKIAPARTIAL": ("repository/lake/branch/dev/*",)}
 
 
-def error_of(kind: Kind, reason: Reason, text: str = "as told") -> TarnError:
-    return TarnError(kind, reason, text)
+def error_of(kind: Kind, reason: Reason, text: str = "as told", **metadata: str) -> TarnError:
+    return TarnError(kind, reason, text, **metadata)
 
 
 @dataclass
@@ -90,6 +91,8 @@ class FakeGraveler:
     def __init__(self, clock: ManualClock, ids: SeededIds) -> None:
         self._clock, self._ids = clock, ids
         self.repos: dict[str, Repo] = {}
+        self.views: dict[str, bucket_pb.BucketView] = {}
+        self._generation = 0
         self.uploads: dict[str, Upload] = {}
         self.fail: dict[str, list[TarnError | None]] = {}
         self.calls: list[str] = []
@@ -106,6 +109,20 @@ class FakeGraveler:
         queue = self.fail.get(name)
         if queue and (error := queue.pop(0)) is not None:
             raise error
+        if call.bucket:
+            bucket_id, _, etag = call.bucket.partition(":")
+            if (view := self.views.get(bucket_id)) is None:
+                raise error_of(Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND, bucket=bucket_id)
+            if view.etag != etag:
+                raise error_of(Kind.CONFLICT, Reason.BUCKET_MOVED, bucket=bucket_id)
+
+    def point(self, bucket_id: str, repository_id: str, ref: str) -> None:
+        """Makes a view, or points it elsewhere."""
+        self._generation += 1
+        etag = f"{0:032x}:{self._generation}"
+        self.views[bucket_id] = bucket_pb.BucketView(
+            bucket_id=bucket_id, repository_id=repository_id, ref=ref, etag=etag
+        )
 
     def _repo(self, repository_id: str) -> Repo:
         repo = self.repos.get(repository_id)
@@ -217,15 +234,30 @@ class FakeGraveler:
         message.create_time.FromMicroseconds(self._clock.now_us())
         return message
 
-    async def ListRepositories(
-        self, request: repository_pb.ListRepositoriesRequest, call: Call
-    ) -> repository_pb.ListRepositoriesResponse:
-        self._enter("ListRepositories", call)
-        names = [name for name in sorted(self.repos) if name.startswith(request.prefix)]
+    async def GetBucketView(
+        self, request: bucket_pb.GetBucketViewRequest, call: Call
+    ) -> bucket_pb.GetBucketViewResponse:
+        """It is not noted as a call: it comes before all others of a request whose bucket is not cached."""
+        assert call.service_token == "t1.gateway"
+        if (view := self.views.get(request.bucket_id)) is None:
+            raise error_of(Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND)
+        return bucket_pb.GetBucketViewResponse(view=view)
+
+    async def ListBuckets(
+        self, request: bucket_pb.ListBucketsRequest, call: Call
+    ) -> bucket_pb.ListBucketsResponse:
+        self._enter("ListBuckets", call)
+        names = sorted({*self.repos, *self.views})
+        names = [name for name in names if name.startswith(request.prefix)]
         names = [name for name in names if name > request.page_token]
         shown = names[: request.page_size]
-        return repository_pb.ListRepositoriesResponse(
-            repositories=[self._message(name) for name in shown],
+        return bucket_pb.ListBucketsResponse(
+            buckets=[
+                bucket_pb.Bucket(bucket_id=name, view=self.views[name])
+                if name in self.views
+                else bucket_pb.Bucket(bucket_id=name, create_time=self._message(name).create_time)
+                for name in shown
+            ],
             next_page_token=shown[-1] if len(shown) < len(names) else "",
         )
 
@@ -392,6 +424,7 @@ class FakeGraveler:
     async def _never(self, request: Any, call: Call) -> Any:
         raise AssertionError("the gateway never asks this")
 
+    ListRepositories = CreateBucketView = PointBucketView = DeleteBucketView = _never
     CreateRepository = DeleteRepository = CreateBranch = DeleteBranch = ResetBranch = MoveBranch = (
         _never
     )
@@ -454,6 +487,7 @@ def endpoints(graveler: FakeGraveler) -> list[Endpoint]:
     services = {
         entry_pb: "EntryService",
         repository_pb: "RepositoryService",
+        bucket_pb: "BucketService",
         branch_pb: "BranchService",
         tag_pb: "TagService",
         upload_pb: "UploadService",

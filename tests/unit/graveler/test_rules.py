@@ -147,7 +147,7 @@ async def test_an_rpc_without_a_kind_of_change_is_blocked_by_a_read_only_reposit
 ) -> None:
     async with replicas.replica() as graveler:
         repository = await create_repository(graveler, "pond")
-        rules = RepositoryRules(graveler.repositories, graveler.settings)
+        rules = RepositoryRules(graveler.repositories, graveler.settings, graveler.bucket_views)
         resource = Resource("repository/{repository_id}")
         rule = Rule("tarn.graveler.v1.S.New", Action.WRITE_REPO, resource, False, {})
         grant = Grant(UserId("ann"), Policy(()), "", 1000)

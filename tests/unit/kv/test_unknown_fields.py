@@ -1,6 +1,6 @@
 """Fields that only a newer replica knows survive a change by this one: for every record of the store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import cast
 
 import pytest
@@ -44,6 +44,7 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
         collection_records.decode_collection(value)
     ),
     "RepositoryRecord": lambda value: records.encode_repository(records.decode_repository(value)),
+    "BucketView": lambda value: records.encode_bucket_view(_view(value)),
     "NamespaceRecord": lambda value: namespace_records.encode_namespace(
         namespace_records.decode_namespace(value)
     ),
@@ -62,6 +63,20 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
 }
 """How a replica reads a record and writes it back."""
 
+SHAPES = {
+    "RepositoryRecord": {
+        *(
+            "view_repository_id",
+            "view_instance_uid",
+            "view_ref",
+            "view_generation",
+            "view_change_id",
+        ),
+    },
+    "BucketView": {"storage_namespace", "default_branch", "is_deleted", "restore_id"},
+}
+"""Two values of one message: the fields that each of them has not."""
+
 EDITED_IN_PLACE = {"UploadRecord", "UploadPartRecord"}
 """Their messages are changed as they were parsed, so protobuf itself keeps what it does not know."""
 
@@ -77,6 +92,12 @@ TEXTS |= {"SettingsRecord.retention": RETENTION}
 TEXTS |= {"TaskErrorRecord.kind": "conflict", "TaskErrorRecord.reason": "MERGE_CONFLICT"}
 BYTES = {"CollectionRecord.batch": b"b" * 16, "TaskQuotaRecord.open_task_ids": b"q" * 16}
 NUMBERS = {"RefNameRecord.kind": 1}
+
+
+def _view(value: bytes) -> records.BucketView:
+    found = records.decode_bucket(value)
+    assert isinstance(found, records.BucketView)
+    return found
 
 
 def _declared() -> dict[str, Descriptor]:
@@ -131,10 +152,12 @@ def _value(field: FieldDescriptor) -> object:
     return NUMBERS.get(name, field.number)
 
 
-def _filled(kind: type[Message]) -> Message:
+def _filled(kind: type[Message], without: Collection[str] = frozenset()) -> Message:
     """A message of the next release with a value in every field, at every depth."""
     message = kind()
     for field in cast("list[FieldDescriptor]", kind.DESCRIPTOR.fields):
+        if field.name in without:
+            continue
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             getattr(message, field.name)["a name"] = "a value"
         elif field.message_type is not None:
@@ -156,7 +179,7 @@ NEWER = _newer()
 
 
 def test_every_record_of_the_store_is_covered() -> None:
-    covered = {*CODECS, *EDITED_IN_PLACE, *IMMUTABLE}
+    covered = {*CODECS, *EDITED_IN_PLACE, *IMMUTABLE} - {"BucketView"}
     assert covered.isdisjoint(_embedded() - {"HeadChangeRecord"})
     assert covered | _embedded() == set(_declared())
 
@@ -164,8 +187,9 @@ def test_every_record_of_the_store_is_covered() -> None:
 @pytest.mark.parametrize("name", CODECS)
 def test_a_record_of_the_next_release_survives_a_change_by_this_one(name: str) -> None:
     """The record is decoded to a value of the core and encoded again, as every change does."""
-    written = _filled(NEWER[name])
-    back = NEWER[name].FromString(CODECS[name](written.SerializeToString()))
+    kind = NEWER["RepositoryRecord" if name == "BucketView" else name]
+    written = _filled(kind, SHAPES.get(name, frozenset()))
+    back = kind.FromString(CODECS[name](written.SerializeToString()))
     assert back == written
 
 

@@ -104,6 +104,7 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         Action.CREATE_REPO,
         Action.DELETE_REPO,
         Action.WRITE_REPO,
+        Action.WRITE_BUCKETS,
         Action.COMPACT_REPO,
         Action.WRITE_RULES,
         Action.ATTACH_NAMESPACE,

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$tarn_proto/common/v1/operation.proto\x12\x0etarn.common.v1\"\x91\x01\n\x0fOperationHeader\x12\x14\n\x0coperation_id\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x14\n\x0c\x63\x61ller_token\x18\x04 \x01(\t\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x15\n\rservice_token\x18\x06 \x01(\t\"\xb0\x01\n\x0eOperationError\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12>\n\x08metadata\x18\x04 \x03(\x0b\x32,.tarn.common.v1.OperationError.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$tarn_proto/common/v1/operation.proto\x12\x0etarn.common.v1\"\xa1\x01\n\x0fOperationHeader\x12\x14\n\x0coperation_id\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x14\n\x0c\x63\x61ller_token\x18\x04 \x01(\t\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x15\n\rservice_token\x18\x06 \x01(\t\x12\x0e\n\x06\x62ucket\x18\x07 \x01(\t\"\xb0\x01\n\x0eOperationError\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12>\n\x08metadata\x18\x04 \x03(\x0b\x32,.tarn.common.v1.OperationError.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,9 +34,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPERATIONERROR_METADATAENTRY']._loaded_options = None
   _globals['_OPERATIONERROR_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_OPERATIONHEADER']._serialized_start=57
-  _globals['_OPERATIONHEADER']._serialized_end=202
-  _globals['_OPERATIONERROR']._serialized_start=205
-  _globals['_OPERATIONERROR']._serialized_end=381
-  _globals['_OPERATIONERROR_METADATAENTRY']._serialized_start=334
-  _globals['_OPERATIONERROR_METADATAENTRY']._serialized_end=381
+  _globals['_OPERATIONHEADER']._serialized_end=218
+  _globals['_OPERATIONERROR']._serialized_start=221
+  _globals['_OPERATIONERROR']._serialized_end=397
+  _globals['_OPERATIONERROR_METADATAENTRY']._serialized_start=350
+  _globals['_OPERATIONERROR_METADATAENTRY']._serialized_end=397
 # @@protoc_insertion_point(module_scope)

@@ -51,6 +51,8 @@ class Action(enum.StrEnum):
     LIST_REPOS = "ListRepos"
     READ_REPO = "ReadRepo"
     """Objects, listings, commits, branches and tags of a repository."""
+    WRITE_BUCKETS = "WriteBuckets"
+    """Bucket views: which repository and ref a bucket name shows. A view grants nothing that it shows."""
     WRITE_REPO = "WriteRepo"
     """Objects and uploads of a branch, and the branches, tags and commits themselves."""
     COMPACT_REPO = "CompactRepo"

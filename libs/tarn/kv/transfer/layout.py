@@ -19,7 +19,7 @@ from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys, after_prefi
 from tarn.kv.limits import kinds_mixed_error
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Kv, ListingKv, Partition, PartitionInfo, Row
-from tarn.kv.records import decode_branch, decode_repository
+from tarn.kv.records import BucketView, decode_branch, decode_bucket
 
 __all__ = ["Inventory", "is_empty", "take_inventory"]
 
@@ -96,7 +96,9 @@ async def _declared(
         async for _, value in _rows(kv, drops, b""):
             yield decode_drop(value).partition
     async for _, value in _rows(kv, keys.graveler, _REPOSITORIES):
-        record = decode_repository(value)
+        record = decode_bucket(value)
+        if isinstance(record, BucketView):
+            continue  # a view has no partitions
         repository = keys.of_repository(record.repository_id, record.instance_uid)
         yield repository.refs
         yield repository.commits

@@ -19,6 +19,7 @@ from tarn.rpc.wire.errors import (
 from tarn.rpc.wire.metadata import (
     AUTHORIZATION,
     BEARER,
+    BUCKET_HEADER,
     CHANNEL_OPTIONS,
     REQUEST_ID_HEADER,
     SERVICE_HEADER,
@@ -129,6 +130,8 @@ def _metadata(call: Call) -> list[tuple[str, str]]:
         metadata.append((AUTHORIZATION, BEARER + call.caller_token))
     if call.service_token:
         metadata.append((SERVICE_HEADER, call.service_token))
+    if call.bucket:
+        metadata.append((BUCKET_HEADER, call.bucket))
     if traceparent := TRACEPARENT.get():
         metadata.append((TRACEPARENT_HEADER, traceparent))
     return metadata

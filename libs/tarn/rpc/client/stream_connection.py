@@ -118,6 +118,8 @@ class Pending:
         self.operation.header.caller_token = call.caller_token
         if call.service_token:
             self.operation.header.service_token = call.service_token
+        if call.bucket:
+            self.operation.header.bucket = call.bucket
         if traceparent := TRACEPARENT.get():
             self.operation.header.traceparent = traceparent
         self.operation_id = operation_id

@@ -37,10 +37,11 @@ class CallMaker:
         timeout_s: float,
         names: frozenset[str],
         service_token: str,
+        bucket: str,
     ) -> Call:
         """Returns a call; replaces a request id that is not a plain short word. A time of 0 means the default."""
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = self._ids.nonce().hex()
         timeout = min(timeout_s or self._timeout_default_s, self._timeout_max_s)
         deadline = self._clock.monotonic() + timeout
-        return Call(request_id, caller_token, deadline, names, service_token)
+        return Call(request_id, caller_token, deadline, names, service_token, bucket)

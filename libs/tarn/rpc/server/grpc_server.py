@@ -36,6 +36,7 @@ from tarn.rpc.wire.errors import code_of, overload_error
 from tarn.rpc.wire.metadata import (
     AUTHORIZATION,
     BEARER,
+    BUCKET_HEADER,
     REQUEST_ID_HEADER,
     SERVER_OPTIONS,
     SERVICE_HEADER,
@@ -294,6 +295,7 @@ class RpcServer:
                 remaining,
                 certificate_names(context.auth_context()),
                 headers.get(SERVICE_HEADER, ""),
+                headers.get(BUCKET_HEADER, ""),
             )
             REQUEST_ID.set(call.request_id)
             recorded = handle

@@ -292,6 +292,7 @@ class _Stream:
             header.timeout_ms / 1000,
             self._names,
             header.service_token,
+            header.bucket,
         )
         request = cast("Message", operation)
         self._open_count += 1

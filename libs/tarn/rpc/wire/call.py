@@ -25,6 +25,8 @@ class Call:
             and for calls that this process makes.
         service_token: proof of the service that makes a user's call, its own caller token; empty if a rule does not
             need it (`Rule.through`) and its handler does not ask for it.
+        bucket: the bucket view through which the request was made, and the version that its caller resolved:
+            `<bucket>:<uid>:<generation>`. Graveler confirms it. Empty for a request that names a repository.
     """
 
     request_id: str
@@ -32,6 +34,7 @@ class Call:
     deadline: float
     certificate_names: frozenset[str] = frozenset()
     service_token: str = field(default="", repr=False)
+    bucket: str = ""
 
     def remaining(self, clock: Clock) -> float:
         """Returns the seconds until the deadline.

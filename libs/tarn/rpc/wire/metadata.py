@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "AUTHORIZATION",
     "BEARER",
+    "BUCKET_HEADER",
     "CHANNEL_OPTIONS",
     "REQUEST_ID_HEADER",
     "SERVICE_HEADER",
@@ -15,6 +16,8 @@ __all__ = [
 REQUEST_ID_HEADER = "x-request-id"
 SERVICE_HEADER = "tarn-service"
 """Header with the proof of the service that makes a user's call (`Call.service_token`)."""
+BUCKET_HEADER = "tarn-bucket"
+"""Header with the bucket view through which a call was made (`Call.bucket`)."""
 AUTHORIZATION = "authorization"
 BEARER = "Bearer "
 TRACEPARENT_HEADER = "traceparent"

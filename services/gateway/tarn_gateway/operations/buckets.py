@@ -1,4 +1,4 @@
-"""Operations on buckets. A bucket is a repository."""
+"""Operations on buckets. A bucket is a repository, or a view of one of its refs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAGE = 1000
 
 
 async def list_buckets(backend: Backend, request: S3Request) -> Response:
-    """ListBuckets: the repositories that the caller may read, at most 1,000 per page.
+    """ListBuckets: the repositories that the caller may read, and the views of them, at most 1,000 per page.
 
     Graveler filters. Its page token is the continuation token, which is also opaque in S3. A client
     that sends neither `max-buckets` nor a token expects all buckets (S3 before 2024 had no pages). It
@@ -25,12 +25,12 @@ async def list_buckets(backend: Backend, request: S3Request) -> Response:
     size = query.integer("max-buckets", _PAGE, least=1, most=_PAGE)
     buckets: list[xml_out.ListedBucket] = []
     while True:
-        page = await backend.graveler.list_repositories(
+        page = await backend.graveler.list_buckets(
             backend.call(request), prefix=prefix, page_size=size, page_token=token
         )
         buckets += [
-            xml_out.ListedBucket(found.repository_id, found.create_time.ToMicroseconds())
-            for found in page.repositories
+            xml_out.ListedBucket(found.bucket_id, found.create_time.ToMicroseconds())
+            for found in page.buckets
         ]
         token = page.next_page_token
         if paged or not token or len(buckets) >= 10 * _PAGE:
@@ -42,19 +42,23 @@ async def list_buckets(backend: Backend, request: S3Request) -> Response:
 
 
 async def head_bucket(backend: Backend, request: S3Request) -> Response:
-    """HeadBucket: whether the repository exists, according to graveler and not to the cache."""
-    await backend.repositories.fresh(backend.call(request), request.bucket)
+    """HeadBucket: whether the repository exists, and the ref that a view shows; not according to a cache."""
+    await backend.repositories.fresh(backend.call(request), request.repository)
+    if request.place.ref:
+        await backend.graveler.get_commit(
+            backend.call(request), request.repository, request.place.ref
+        )
     return Response(200, [("x-amz-bucket-region", backend.region)])
 
 
 async def get_bucket_location(backend: Backend, request: S3Request) -> Response:
     """GetBucketLocation: the configured region; S3 returns an empty element for us-east-1."""
-    await backend.repositories.get(backend.call(request), request.bucket)
+    await backend.repositories.get(backend.call(request), request.repository)
     region = "" if backend.region == "us-east-1" else backend.region
     return xml_out.answer(xml_out.location_constraint(region))
 
 
 async def get_bucket_versioning(backend: Backend, request: S3Request) -> Response:
     """GetBucketVersioning: never enabled; commits are versions."""
-    await backend.repositories.get(backend.call(request), request.bucket)
+    await backend.repositories.get(backend.call(request), request.repository)
     return xml_out.answer(xml_out.versioning_configuration())

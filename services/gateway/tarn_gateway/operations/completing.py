@@ -85,16 +85,19 @@ async def complete_multipart_upload(backend: Backend, request: S3Request) -> Res
     user_id = request.granted.grant.user_id
     listed = await backend.documents.read(payload, user_id, COMPLETE_BYTES_MAX, complete_parser)
     begun = await backend.graveler.begin_complete_upload(
-        await backend.proven_call(request), request.bucket, upload.upload_id, _manifest_hash(listed)
+        await backend.proven_call(request),
+        request.repository,
+        upload.upload_id,
+        _manifest_hash(listed),
     )
     if begun.completed_entry:
         entry = unpack(begun.completed_entry)
     else:
         entry = await _complete(backend, request, upload, listed, expected, begun.claim, condition)
         await discard_parts(backend, upload)
-    location = f"/{request.bucket}/{quote(request.address.key)}"
+    location = f"/{request.address.bucket}/{quote(request.address.key)}"
     document = xml_out.complete_result(
-        location, request.bucket, request.address.key, entry.etag, entry.checksums
+        location, request.address.bucket, request.address.key, entry.etag, entry.checksums
     )
     return xml_out.answer(document)
 
@@ -231,7 +234,7 @@ async def _finish(
         try:
             call = await backend.proven_call(request, backend.bounds.complete_timeout_s)
             await backend.graveler.finish_complete_upload(
-                call, request.bucket, upload.upload_id, claim, packed, condition
+                call, request.repository, upload.upload_id, claim, packed, condition
             )
         except TarnError as error:
             denied = error.kind in (Kind.DENIED, Kind.UNAUTHENTICATED)
@@ -254,7 +257,7 @@ async def _finish(
 async def _reopen(backend: Backend, request: S3Request, upload: pb.Upload, claim: bytes) -> None:
     try:
         call = await backend.proven_call(request)
-        await backend.graveler.reopen_upload(call, request.bucket, upload.upload_id, claim)
+        await backend.graveler.reopen_upload(call, request.repository, upload.upload_id, claim)
     except TarnError as error:
         # The claim expires by itself; the client must see the original failure.
         _log.warning("upload not reopened", upload_id=upload.upload_id, error=error.message)
@@ -268,7 +271,7 @@ async def _recorded_parts(
     while True:
         page = await backend.graveler.list_upload_parts(
             backend.call(request),
-            request.bucket,
+            request.repository,
             upload.upload_id,
             after_part_number=after,
             page_size=_PARTS_PAGE,

@@ -31,7 +31,7 @@ def requested_condition(request: S3Request) -> WriteCondition:
     condition = write_condition(request.headers)
     if condition.if_match:
         target = request.target
-        resource = ref_object_resource(request.bucket, target.ref, target.path)
+        resource = ref_object_resource(request.repository, target.ref, target.path)
         require(request, request.operation.if_match, resource)
     return condition
 

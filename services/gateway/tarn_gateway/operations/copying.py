@@ -10,10 +10,11 @@ are also copied between repositories, because each repository owns the blocks of
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tarn.block.port import BlockKey
+from tarn.client.graveler import Located
 from tarn.core.access.actions import ref_object_resource
 from tarn.core.address_age import is_young
 from tarn.core.collection import LIMITS
@@ -23,6 +24,7 @@ from tarn.core.ids import physical_path
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import copy_block, digest_block
 from tarn_gateway.bodies.checksums import Algorithm, known_checksums, parse_algorithm
+from tarn_gateway.bucket_cache import MAY_HAVE_MOVED, Place
 from tarn_gateway.documents import xml_out
 from tarn_gateway.grants import require
 from tarn_gateway.http import Response
@@ -32,11 +34,11 @@ from tarn_gateway.operations.erased import told_if_erased
 from tarn_gateway.operations.reading import block_key, refuse_external
 from tarn_gateway.operations.writing import check_branch, lineage_of, stage, with_request_headers
 from tarn_gateway.repository_cache import CachedRepository
-from tarn_gateway.requests.address import parse_copy_source, split_key
+from tarn_gateway.requests.address import RefPath, parse_copy_source
 from tarn_gateway.requests.conditions import copy_source_conditions
 from tarn_gateway.requests.object_headers import parse_object_headers
 from tarn_gateway.s3error import S3Error, from_tarn_error
-from tarn_gateway.s3request import S3Request, readable_ref
+from tarn_gateway.s3request import S3Request, readable_ref, ref_path_of
 
 __all__ = ["YOUNG", "Source", "copy_object", "find_source"]
 
@@ -51,15 +53,15 @@ class Source:
     """The object to be copied.
 
     Attributes:
-        bucket: its repository.
-        key: its whole key.
+        repository: its repository.
+        target: its ref and path.
         entry: its current entry.
         namespace: of its block.
         may_be_shared: whether an entry may be staged that refers to the same block.
     """
 
-    bucket: str
-    key: str
+    repository: str
+    target: RefPath
     entry: Entry
     namespace: str
     may_be_shared: bool
@@ -83,28 +85,44 @@ async def find_source(
         TarnError: DENIED if the caller may not read it; any error of `lookup`.
     """
     address = parse_copy_source(request.headers.text(COPY_SOURCE))
-    target = split_key(address.key)
-    is_shared = by_reference and address.bucket == request.bucket
-    if not target.path:
-        raise S3Error("NoSuchKey", f"The copy source {target.ref!r} names no object.")
-    resource = ref_object_resource(address.bucket, readable_ref(target.ref), target.path)
-    require(request, request.operation.source, resource)
+    is_own = address.bucket == request.address.bucket
+    place = request.place if is_own else await backend.place(request, address.bucket)
     try:
-        call = backend.opening_call(request)
-        found = await backend.graveler.lookup(
-            call, address.bucket, target.ref, target.path, is_copy_source=is_shared
-        )
+        found, target = await _looked_up(backend, request, place, address.key, by_reference)
     except TarnError as error:
-        if error.kind is not Kind.NOT_FOUND:
+        if is_own or error.reason not in MAY_HAVE_MOVED:
             raise
-        # The source is read: its missing ref is NoSuchKey, although the request as a whole writes.
-        raise from_tarn_error(error) from error
+        place = await backend.place(request, address.bucket, is_fresh=True)
+        found, target = await _looked_up(backend, request, place, address.key, by_reference)
     entry = unpack(found.entry)
     if entry.checksums:
         entry = dataclasses.replace(entry, checksums=known_checksums(entry.checksums))
     copy_source_conditions(request.headers).check_copy_source(entry.etag, entry.mtime_us)
     namespace, may_be_shared = found.storage_namespace, found.may_be_shared
-    return Source(address.bucket, address.key, entry, namespace, may_be_shared)
+    return Source(place.repository, target, entry, namespace, may_be_shared)
+
+
+async def _looked_up(
+    backend: Backend, request: S3Request, place: Place, key: str, by_reference: bool
+) -> tuple[Located, RefPath]:
+    """Returns what a place has at a key, and the key's ref and path. Raises as `find_source`."""
+    target = ref_path_of(place, key)
+    if not target.path:
+        raise S3Error("NoSuchKey", f"The copy source {target.ref!r} names no object.")
+    resource = ref_object_resource(place.repository, readable_ref(target.ref), target.path)
+    require(request, request.operation.source, resource)
+    is_shared = by_reference and place.repository == request.repository
+    call = replace(backend.opening_call(request), bucket=place.version)
+    try:
+        found = await backend.graveler.lookup(
+            call, place.repository, target.ref, target.path, is_copy_source=is_shared
+        )
+    except TarnError as error:
+        if error.kind is not Kind.NOT_FOUND or error.reason in MAY_HAVE_MOVED:
+            raise
+        # The source is read: its missing ref is NoSuchKey, although the request as a whole writes.
+        raise from_tarn_error(error) from error
+    return found, target
 
 
 async def copy_object(backend: Backend, request: S3Request) -> Response:
@@ -114,19 +132,20 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     branch, path = request.branch, request.path
     if not path:
         raise S3Error("InvalidArgument", "The key must name an object on a branch.")
-    replace = _replaces(request)
+    replaces = _replaces(request)
     about = parse_object_headers(headers)
     named = headers.get("x-amz-checksum-algorithm")
     algorithm = parse_algorithm(named) if named else None
     # The repository first: if the repository is re-created after this, staging is refused.
     opening = backend.opening_call(request)
-    repository = await backend.repositories.get(opening, request.bucket)
+    repository = await backend.repositories.get(opening, request.repository)
     source = await find_source(backend, request, by_reference=True)
-    if (source.bucket, source.key) == (request.bucket, request.address.key) and not replace:
+    is_same = (source.repository, source.target) == (request.repository, request.target)
+    if is_same and not replaces:
         text = "A copy of an object onto itself must change its metadata (REPLACE)."
         raise S3Error("InvalidRequest", text)
     refuse_external(source.entry)
-    is_here = source.bucket == request.bucket
+    is_here = source.repository == request.repository
     if is_here and source.namespace != repository.namespace:
         # A replica read the source in a deleted repository of this name; its blocks are not here.
         text = "The repository was deleted and created again; please try again."
@@ -137,7 +156,7 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
         entry = await _by_reference(backend, source, algorithm)
     else:
         await check_branch(backend, request, branch, opening)
-        async with told_if_erased(backend, request, source.bucket, split_key(source.key)):
+        async with told_if_erased(backend, request, source.repository, source.target):
             entry = await _by_bytes(backend, source, repository, algorithm)
         block = BlockKey(repository.namespace, physical_path(entry.address))
     operation = operation_id(backend, request) if condition else ""
@@ -148,7 +167,7 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
         judged_move_us=0,
         replaced_address=b"",
     )
-    if replace:
+    if replaces:
         entry = with_request_headers(entry, about, headers)
     await stage(backend, request, repository, entry, block=block, condition=condition)
     return xml_out.answer(xml_out.copy_object_result(entry.etag, entry.mtime_us, entry.checksums))

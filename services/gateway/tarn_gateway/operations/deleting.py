@@ -14,7 +14,6 @@ from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.xml_in import DELETE_BYTES_MAX, delete_parser
 from tarn_gateway.grants import require
 from tarn_gateway.http import Response
-from tarn_gateway.requests.address import split_key
 from tarn_gateway.s3error import S3Error, from_tarn_error
 from tarn_gateway.s3request import S3Request, branch_to_write
 
@@ -33,7 +32,7 @@ async def delete_object(backend: Backend, request: S3Request) -> Response:
     """DeleteObject."""
     branch, path = request.branch, request.path
     if path:
-        await backend.graveler.unstage(backend.call(request), request.bucket, branch, path)
+        await backend.graveler.unstage(backend.call(request), request.repository, branch, path)
     # Otherwise the root of a branch, a directory that is never stored (see `reading`): nothing to delete.
     return Response(204)
 
@@ -71,15 +70,15 @@ async def delete_objects(backend: Backend, request: S3Request) -> Response:
 
 def _resource(request: S3Request, key: str) -> str:
     """Returns the resource of a key as the client spelled it, which may be invalid."""
-    ref, _, path = key.partition("/")
-    return f"repository/{request.bucket}/branch/{ref}/object/{path}"
+    ref, _, path = (request.place.root + key).partition("/")
+    return f"repository/{request.repository}/branch/{ref}/object/{path}"
 
 
 def _target(request: S3Request, key: str) -> tuple[BranchId, str]:
     """Returns branch and path of a key, after checking that the caller may delete it."""
-    target = split_key(key)
+    target = request.ref_path_of(key)
     branch = branch_to_write(target.ref)
-    resource = object_resource(request.bucket, branch, target.path)
+    resource = object_resource(request.repository, branch, target.path)
     require(request, request.operation.action, resource)
     return branch, parse_path(target.path) if target.path else ""
 
@@ -96,7 +95,7 @@ async def _unstage(
     async with slots:
         try:
             outcomes = await backend.graveler.unstage_many(
-                backend.call(request), request.bucket, branch, list(paths.values())
+                backend.call(request), request.repository, branch, list(paths.values())
             )
         except TarnError as error:
             failures.update(dict.fromkeys(paths, error))

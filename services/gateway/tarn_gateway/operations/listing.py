@@ -11,6 +11,8 @@ Keys are `<ref>/<path>`, so the prefix decides the content of the listing:
 A ref that does not exist is 404 NoSuchKey, not an empty listing, which would make a misspelled branch look
 like an empty table. S3A takes the 404 for an absent path; NoSuchBucket would end its job.
 A page continues after the last returned key or common prefix; the gateway keeps no state for it.
+
+In a bucket view keys are paths. It is listed as the prefix `<ref>/` of the repository, which the answer leaves out.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from tarn.core.entry import listed_of
 from tarn.core.errors import Reason, TarnError
 from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend
+from tarn_gateway.bucket_cache import Place
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Response
 from tarn_gateway.operations.refs import branch_roots, ref_roots, within
@@ -38,11 +41,12 @@ __all__ = ["list_objects", "list_objects_v2"]
 
 KEYS_MAX: Final = 1000
 _TOKEN_VERSION: Final = "1"  # noqa: S105 - of a page token
+_TOKEN_VERSION_OF_VIEWS: Final = "2"  # noqa: S105 - likewise, of a listing of a bucket view
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The request: keys and common prefixes greater than `after`."""
+    """The request, in keys of the repository: keys and common prefixes greater than `after`."""
 
     prefix: str
     delimiter: str
@@ -81,7 +85,7 @@ async def list_objects(backend: Backend, request: S3Request) -> Response:
     wanted = _wanted(request, marker)
     page = await _list(backend, request, wanted)
     listing = _document(request, wanted, page, owner=request.granted.grant.user_id)
-    following = page.last if page.truncated else ""
+    following = page.last[len(request.place.root) :] if page.truncated else ""
     return xml_out.answer(xml_out.list_objects_v1(listing, marker=marker, next_marker=following))
 
 
@@ -89,13 +93,13 @@ async def list_objects_v2(backend: Backend, request: S3Request) -> Response:
     """ListObjectsV2."""
     query = request.query
     token, start_after = query.text("continuation-token"), query.text("start-after")
-    wanted = _wanted(request, _decode_token(token) if token else start_after)
+    wanted = _wanted(request, _decode_token(request.place, token) if token else start_after)
     page = await _list(backend, request, wanted)
     owner = request.granted.grant.user_id if query.text("fetch-owner") == "true" else ""
     document = xml_out.list_objects_v2(
         _document(request, wanted, page, owner=owner),
         continuation_token=token,
-        next_continuation_token=_encode_token(page.last) if page.truncated else "",
+        next_continuation_token=_encode_token(request.place, page.last) if page.truncated else "",
         start_after=start_after,
     )
     return xml_out.answer(document)
@@ -104,16 +108,19 @@ async def list_objects_v2(backend: Backend, request: S3Request) -> Response:
 def _wanted(request: S3Request, after: str) -> _Wanted:
     query = request.query
     max_keys = query.integer("max-keys", KEYS_MAX, least=0, most=KEYS_MAX)
-    return _Wanted(query.text("prefix"), query.text("delimiter"), after, max_keys)
+    root = request.place.root
+    prefix = root + query.text("prefix")
+    return _Wanted(prefix, query.text("delimiter"), root + after if after else "", max_keys)
 
 
 def _document(request: S3Request, wanted: _Wanted, page: _Page, *, owner: str) -> xml_out.Listing:
+    root = len(request.place.root)
     return xml_out.Listing(
-        request.bucket,
-        page.keys,
+        request.address.bucket,
+        [key[root:] for key in page.keys] if root else page.keys,
         page.shown,
-        page.prefixes,
-        prefix=wanted.prefix,
+        [prefix[root:] for prefix in page.prefixes] if root else page.prefixes,
+        prefix=wanted.prefix[root:],
         delimiter=wanted.delimiter,
         max_keys=wanted.max_keys,
         truncated=page.truncated,
@@ -122,22 +129,33 @@ def _document(request: S3Request, wanted: _Wanted, page: _Page, *, owner: str) -
     )
 
 
-def _encode_token(last: str) -> str:
-    return base64.urlsafe_b64encode(f"{_TOKEN_VERSION}{last}".encode()).decode("ascii")
+def _token_head(place: Place) -> str:
+    """What a token begins with. That of a view names its version, because a listing must not go on with the second half
+    of another ref."""
+    return f"{_TOKEN_VERSION_OF_VIEWS}{place.version}/" if place.ref else _TOKEN_VERSION
 
 
-def _decode_token(token: str) -> str:
+def _encode_token(place: Place, last: str) -> str:
+    text = _token_head(place) + last[len(place.root) :]
+    return base64.urlsafe_b64encode(text.encode()).decode("ascii")
+
+
+def _decode_token(place: Place, token: str) -> str:
     try:
         text = base64.b64decode(token.encode("ascii"), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
         text = ""
-    if not text.startswith(_TOKEN_VERSION):
+    head = _token_head(place)
+    if not text.startswith(head):
+        was_view = text.startswith(_TOKEN_VERSION_OF_VIEWS)
         raise S3Error(
             "InvalidArgument",
-            "The continuation token was not issued by this endpoint; list from the beginning.",
+            "The bucket shows something else than when the listing began; list from the beginning."
+            if was_view
+            else "The continuation token was not issued by this endpoint; list from the beginning.",
             ArgumentName="continuation-token",
         )
-    return text[len(_TOKEN_VERSION) :]
+    return text[len(head) :]
 
 
 async def _list(backend: Backend, request: S3Request, wanted: _Wanted) -> _Page:
@@ -145,7 +163,7 @@ async def _list(backend: Backend, request: S3Request, wanted: _Wanted) -> _Page:
     ref, slash, _ = wanted.prefix.partition("/")
     if wanted.max_keys == 0 or (slash and not ref):
         # Zero keys were requested, or no key begins with the prefix; the bucket must exist all the same.
-        await backend.repositories.get(call, request.bucket)
+        await backend.repositories.get(call, request.repository)
         return _Page()
     if slash:
         return await _list_ref(backend, request, wanted, call)
@@ -211,7 +229,7 @@ async def _fill(
     while True:
         found = await backend.graveler.list_entries(
             call,
-            request.bucket,
+            request.repository,
             root[:-1],
             prefix=prefix,
             delimiter=wanted.delimiter,

@@ -21,7 +21,6 @@ from tarn_gateway.operations.uploads import (
     find_upload,
     upload_block,
 )
-from tarn_gateway.requests.address import split_key
 from tarn_gateway.requests.byterange import parse_copy_range
 from tarn_gateway.requests.conditions import quoted
 from tarn_gateway.s3error import S3Error
@@ -55,7 +54,7 @@ async def upload_part_copy(backend: Backend, request: S3Request) -> Response:
         raise S3Error("EntityTooLarge", "The range to copy is larger than a part may be.")
     attempt = backend.ids.nonce().hex()
     async with await _open(backend, upload, number, attempt) as writer:
-        async with told_if_erased(backend, request, source.bucket, split_key(source.key)):
+        async with told_if_erased(backend, request, source.repository, source.target):
             sums = await copy_block(
                 backend.blocks, source.block, start, length, writer, _wanted(upload)
             )
@@ -130,7 +129,7 @@ async def _record(
     """
     try:
         await backend.graveler.record_upload_part(
-            await backend.proven_call(request), request.bucket, upload.upload_id, part
+            await backend.proven_call(request), request.repository, upload.upload_id, part
         )
     except TarnError as error:
         if error.reason is Reason.UPLOAD_NOT_FOUND:

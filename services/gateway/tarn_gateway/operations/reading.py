@@ -61,7 +61,7 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
     if not target.path:
         return await _root(backend, request)
     found = await backend.graveler.lookup(
-        backend.call(request), request.bucket, target.ref, target.path
+        backend.call(request), request.repository, target.ref, target.path
     )
     entry = unpack(found.entry)
     bare_etag = entry.etag
@@ -94,7 +94,7 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
         return Response(status, headers, length=length)
     small = backend.bounds.small_body_bytes
     key = block_key(found.storage_namespace, entry)
-    async with told_if_erased(backend, request, request.bucket, target):
+    async with told_if_erased(backend, request, request.repository, target):
         body = await open_body(backend.blocks, key, start, length, small)
     return Response(status, headers, body, length)
 
@@ -104,9 +104,11 @@ async def _root(backend: Backend, request: S3Request) -> Response:
     directories before they write (S3A, pyarrow) find the marker. `main` itself is not a key."""
     target = request.target
     if not target.slash:
+        # If the name belongs to a view by now, the key is a path.
+        await backend.repositories.fresh(backend.call(request), request.repository)
         raise S3Error("NoSuchKey", f"{target.ref!r} names a branch, tag or commit, not an object.")
     await backend.graveler.list_entries(
-        backend.call(request), request.bucket, target.ref, page_size=1
+        backend.call(request), request.repository, target.ref, page_size=1
     )
     headers = [("Content-Type", DIRECTORY), ("ETag", quoted(EMPTY_MD5.hex())), _SANDBOX]
     return Response(200, headers, length=0)

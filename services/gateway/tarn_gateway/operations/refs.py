@@ -27,7 +27,7 @@ async def branch_roots(backend: Backend, request: S3Request, call: Call, prefix:
 
     async def page(token: str) -> tuple[list[str], str]:
         found = await backend.graveler.list_branches(
-            call, request.bucket, prefix=prefix, page_size=_PAGE, page_token=token
+            call, request.repository, prefix=prefix, page_size=_PAGE, page_token=token
         )
         return [branch.branch_id for branch in found.branches], found.next_page_token
 
@@ -44,7 +44,7 @@ async def ref_roots(backend: Backend, request: S3Request, call: Call, prefix: st
 
     async def page(token: str) -> tuple[list[str], str]:
         found = await backend.graveler.list_tags(
-            call, request.bucket, prefix=prefix, page_size=_PAGE, page_token=token
+            call, request.repository, prefix=prefix, page_size=_PAGE, page_token=token
         )
         return [tag.tag_id for tag in found.tags], found.next_page_token
 

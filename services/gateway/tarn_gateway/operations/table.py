@@ -33,7 +33,7 @@ from tarn_gateway.operations import (
 )
 from tarn_gateway.s3request import S3Request
 
-__all__ = ["BY_NAME", "OPERATIONS", "Row"]
+__all__ = ["BY_NAME", "OPERATIONS", "Perform", "Row"]
 
 Perform = Callable[[Backend, S3Request], Awaitable[Response]]
 """Performs an operation. The signature is verified and the caller may access the row's resource. No byte of

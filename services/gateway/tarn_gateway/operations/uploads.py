@@ -54,7 +54,7 @@ async def create_multipart_upload(backend: Backend, request: S3Request) -> Respo
     algorithm, full_object = _checksum_plan(headers)
     upload = await backend.graveler.create_upload(
         await backend.proven_call(request),
-        request.bucket,
+        request.repository,
         branch,
         path,
         template=pack(template),
@@ -68,14 +68,15 @@ async def create_multipart_upload(backend: Backend, request: S3Request) -> Respo
         # No client will ever use or end the record.
         with suppress(TarnError):
             call = await backend.proven_call(request)
-            await backend.graveler.abort_upload(call, request.bucket, upload.upload_id)
+            await backend.graveler.abort_upload(call, request.repository, upload.upload_id)
         raise
     answer = []
     if algorithm is not None:
         answer.append(("x-amz-checksum-algorithm", str(algorithm)))
         answer.append(("x-amz-checksum-type", "FULL_OBJECT" if full_object else "COMPOSITE"))
     return xml_out.answer(
-        xml_out.initiate_result(request.bucket, request.address.key, upload.upload_id), answer
+        xml_out.initiate_result(request.address.bucket, request.address.key, upload.upload_id),
+        answer,
     )
 
 
@@ -114,7 +115,7 @@ async def find_upload(backend: Backend, request: S3Request, call: Call) -> pb.Up
     if not _UPLOAD_ID.fullmatch(upload_id):
         raise S3Error("NoSuchUpload")
     return await backend.graveler.get_upload(
-        call, request.bucket, request.branch, request.path, upload_id
+        call, request.repository, request.branch, request.path, upload_id
     )
 
 
@@ -135,7 +136,7 @@ async def abort_multipart_upload(backend: Backend, request: S3Request) -> Respon
     """AbortMultipartUpload: changes the state first, so that no completion can begin, then removes the parts."""
     upload = await find_upload(backend, request, backend.opening_call(request))
     call = await backend.proven_call(request)
-    await backend.graveler.abort_upload(call, request.bucket, upload.upload_id)
+    await backend.graveler.abort_upload(call, request.repository, upload.upload_id)
     await discard_parts(backend, upload)
     return Response(204)
 
@@ -152,7 +153,7 @@ async def list_parts(backend: Backend, request: S3Request) -> Response:
     if max_parts:
         page = await backend.graveler.list_upload_parts(
             opening,
-            request.bucket,
+            request.repository,
             upload.upload_id,
             after_part_number=marker,
             page_size=max_parts,
@@ -160,7 +161,7 @@ async def list_parts(backend: Backend, request: S3Request) -> Response:
         parts = [_listed_part(upload, part) for part in page.parts]
         truncated = page.is_truncated
     document = xml_out.list_parts(
-        request.bucket,
+        request.address.bucket,
         request.address.key,
         upload.upload_id,
         parts,
@@ -232,7 +233,10 @@ async def list_multipart_uploads(backend: Backend, request: S3Request) -> Respon
     Common prefixes are computed here, because open uploads are few: a page reads each of them.
     """
     query = request.query
+    shown = len(request.place.root)  # what a view leaves out of each key
     prefix, key_marker = query.text("prefix"), query.text("key-marker")
+    prefix = request.place.root + prefix
+    key_marker = request.place.root + key_marker if key_marker else ""
     id_marker = query.text("upload-id-marker") if key_marker else ""
     most = query.integer("max-uploads", PAGE_MAX, least=0, most=PAGE_MAX)
     page = _Uploads(prefix, query.text("delimiter"), key_marker, most)
@@ -247,17 +251,17 @@ async def list_multipart_uploads(backend: Backend, request: S3Request) -> Respon
                 break
     next_key, next_id = page.last if page.truncated else ("", "")
     listing = xml_out.UploadListing(
-        request.bucket,
-        page.uploads,
-        page.prefixes,
-        prefix=prefix,
+        request.address.bucket,
+        [upload._replace(key=upload.key[shown:]) for upload in page.uploads],
+        [each[shown:] for each in page.prefixes],
+        prefix=prefix[shown:],
         delimiter=page.delimiter,
         max_uploads=most,
         truncated=page.truncated,
         url_encoded=url_encoding(query),
-        key_marker=key_marker,
+        key_marker=key_marker[shown:],
         upload_id_marker=id_marker,
-        next_key_marker=next_key,
+        next_key_marker=next_key[shown:],
         next_upload_id_marker=next_id,
     )
     return xml_out.answer(xml_out.list_uploads(listing))
@@ -292,7 +296,7 @@ async def _add_branch(
     while True:
         found = await backend.graveler.list_uploads(
             call,
-            request.bucket,
+            request.repository,
             BranchId(root[:-1]),
             prefix=prefix,
             after_path=after[0],

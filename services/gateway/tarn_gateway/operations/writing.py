@@ -67,7 +67,7 @@ async def put_object(backend: Backend, request: S3Request) -> Response:
     if not path:
         return await _put_root(backend, request, branch, payload, condition)
     opening = backend.opening_call(request)
-    repository = await backend.repositories.get(opening, request.bucket)
+    repository = await backend.repositories.get(opening, request.repository)
     small = backend.bounds.small_body_bytes
     is_large = payload.size is None or payload.size > small
     if is_large:
@@ -157,14 +157,14 @@ async def check_branch(backend: Backend, request: S3Request, branch: BranchId, c
         TarnError: BRANCH_NOT_FOUND if there is no such branch; REF_NOT_WRITABLE for a tag.
     """
     try:
-        await backend.graveler.get_branch(call, request.bucket, branch)
+        await backend.graveler.get_branch(call, request.repository, branch)
     except TarnError as error:
         if error.kind is Kind.DENIED:
             return
         if error.reason is not Reason.BRANCH_NOT_FOUND:
             raise
         try:
-            await backend.graveler.get_tag(call, request.bucket, branch)
+            await backend.graveler.get_tag(call, request.repository, branch)
         except TarnError:
             raise error from None
         text = f"{branch} is a tag; only branches take writes"
@@ -194,7 +194,7 @@ async def refuse_early(
     """
     try:
         newest = (
-            await backend.graveler.lookup(call, request.bucket, request.branch, request.path)
+            await backend.graveler.lookup(call, request.repository, request.branch, request.path)
         ).entry
     except TarnError as error:
         if error.reason is not Reason.ENTRY_NOT_FOUND:
@@ -237,7 +237,7 @@ async def stage(
     try:
         is_repeat = await backend.graveler.stage(
             await backend.proven_call(request),
-            request.bucket,
+            request.repository,
             repository.instance_uid,
             branch,
             path,
@@ -269,7 +269,7 @@ async def _remove(backend: Backend, block: BlockKey) -> None:
 async def _look_again(backend: Backend, request: S3Request, repository: CachedRepository) -> None:
     """Distinguishes a repository that was deleted (REPOSITORY_NOT_FOUND) from one that was re-created,
     where a new attempt can succeed."""
-    now = await backend.repositories.fresh(backend.call(request), request.bucket)
+    now = await backend.repositories.fresh(backend.call(request), request.repository)
     if now.instance_uid != repository.instance_uid:
         text = "The repository was deleted and created again; please try again."
         raise S3Error("ServiceUnavailable", text)

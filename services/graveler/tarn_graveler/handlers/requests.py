@@ -15,6 +15,7 @@ from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule
 from tarn.rpc.wire.pagination import PageTokens, page_size
 from tarn_graveler.cursors.cursor import Cursor
+from tarn_graveler.records.bucket_views import BucketViews
 from tarn_graveler.records.repositories import Repositories
 from tarn_graveler.records.settings import RepositorySettings
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
@@ -124,9 +125,12 @@ class RepositoryRequest(Protocol):
 class RepositoryRules:
     """Finds the repository of a request, and judges changes by its rules (docs/user/rules.md)."""
 
-    def __init__(self, repositories: Repositories, settings: RepositorySettings) -> None:
+    def __init__(
+        self, repositories: Repositories, settings: RepositorySettings, views: BucketViews
+    ) -> None:
         self._repositories = repositories
         self._settings = settings
+        self.confirm = views.confirm
 
     async def enter(self, rule: Rule, request: Message, grant: Grant) -> Repository:
         """See `tarn.gate.permits.RepositoryGate`."""

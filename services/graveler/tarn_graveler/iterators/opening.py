@@ -10,7 +10,14 @@ from tarn.core.ids import BranchId, CommitId, RepositoryId, TagId
 from tarn.kv.commit_records import checked_commit
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import Kv
-from tarn.kv.records import Repository, Tag, decode_branch, decode_repository, decode_tag
+from tarn.kv.records import (
+    BucketView,
+    Repository,
+    Tag,
+    decode_branch,
+    decode_bucket,
+    decode_tag,
+)
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.reading import Reading
 from tarn_graveler.cursors.cursor import Cursor
@@ -58,8 +65,27 @@ class Iterators:
         """Repositories by id; not those that are being created or deleted."""
 
         def decode(_: str, value: bytes) -> tuple[RepositoryId, Repository] | None:
-            found = decode_repository(value)
-            return (found.repository_id, found) if found.is_served else None
+            found = decode_bucket(value)
+            if isinstance(found, BucketView) or not found.is_served:
+                return None
+            return found.repository_id, found
+
+        root = self._keys.repository("")
+        source = RowSource(self._kv, self._keys.graveler, root, decode, prefix=prefix)
+        return Cursor(source, limit=limit)
+
+    def buckets(
+        self, *, prefix: str = "", limit: int | None = None, views_only: bool = False
+    ) -> Cursor[RepositoryId, Repository | BucketView]:
+        """Bucket names by name, with what they belong to; not those of what is being created or deleted."""
+
+        def decode(name: str, value: bytes) -> tuple[RepositoryId, Repository | BucketView] | None:
+            found = decode_bucket(value)
+            if found.is_pending or (views_only and not isinstance(found, BucketView)):
+                return None
+            if isinstance(found, Repository) and not found.is_served:
+                return None
+            return RepositoryId(name), found
 
         root = self._keys.repository("")
         source = RowSource(self._kv, self._keys.graveler, root, decode, prefix=prefix)

@@ -79,7 +79,7 @@ class Plan:
         new_nonce: returns a nonce that no other attempt has.
         encode: returns the record for a nonce; its second argument says whether the record is pending.
         look: decodes any record that may be stored at `key`.
-        exists: returns the error for an existing live record.
+        exists: returns the error for an existing live record, given its value.
     """
 
     partition: Partition
@@ -88,7 +88,7 @@ class Plan:
     new_nonce: Callable[[], bytes]
     encode: Callable[[bytes, bool], bytes]
     look: Look
-    exists: Callable[[], TarnError]
+    exists: Callable[[bytes], TarnError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Claiming:
             if found is not None:
                 seen = plan.look(found.value)
                 if seen.stage is Stage.LIVE:
-                    raise plan.exists()
+                    raise plan.exists(found.value)
                 if seen.nonce in sent:
                     return Claim(plan, seen.nonce, found.predicate)
                 if not await patience.is_over(found.value):
@@ -260,8 +260,8 @@ class Claiming:
                 continue
             if is_doubtful:
                 raise self._unknown(plan, "its record was replaced or removed since")
-            if seen is not None and seen.stage is Stage.LIVE:
-                raise plan.exists()
+            if found is not None and seen is not None and seen.stage is Stage.LIVE:
+                raise plan.exists(found.value)
             raise _busy(plan.what)
         raise self._unknown(plan, f"{_FINISH_TRIES} answers were lost")
 

@@ -23,7 +23,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys, after_prefix
 from tarn.kv.namespace_records import Namespace, decode_namespace, namespace_register
 from tarn.kv.port import Kv
-from tarn.kv.records import decode_repository
+from tarn.kv.records import BucketView, decode_bucket
 from tarn.kv.register import Register
 
 __all__ = ["GRACE_DEFAULT_S", "GRACE_MAX_S", "Purges"]
@@ -164,7 +164,9 @@ class Purges:
             self._keys.graveler, start, after_prefix(_REPOSITORIES), _SCAN_ROWS
         ):
             for _, value in rows:
-                found = decode_repository(value)
+                found = decode_bucket(value)
+                if isinstance(found, BucketView):
+                    continue
                 is_used = not (found.is_deleted or found.is_pending)
                 if is_used and found.storage_namespace == storage_namespace:
                     text = (

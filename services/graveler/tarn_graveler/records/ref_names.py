@@ -106,7 +106,7 @@ class RefNames:
             new_nonce=self._ids.nonce,
             encode=encode,
             look=_LOOKS[kind],
-            exists=exists,
+            exists=lambda _: exists(),
         )
         await self._refuse_other(refs, kind, name, exists)
         claim = await self._claiming.place(plan)

@@ -37,11 +37,11 @@ from tarn.kv.namespace_records import (
     namespace_register,
 )
 from tarn.kv.port import Kv, Versioned
-from tarn.kv.records import Repository, decode_repository, encode_repository
+from tarn.kv.records import BucketView, Repository, decode_bucket, encode_repository
 from tarn.kv.register import Register, write_once
 from tarn_graveler.records.claiming import Claim, Claiming, Holder, Plan, Stage, StoredClaim
 
-__all__ = ["Repositories", "Reservation", "repository_not_found"]
+__all__ = ["Repositories", "Reservation", "repository_not_found", "stored_claim"]
 
 _CACHE_SECONDS = 5.0
 _CACHED_MAX = 10_000
@@ -62,8 +62,10 @@ def _not_served(repository: Repository) -> TarnError:
     return TarnError(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND, text, repository=name)
 
 
-def _exists(repository_id: str) -> TarnError:
+def _exists(repository_id: str, value: bytes) -> TarnError:
     text = f"repository {repository_id} already exists"
+    if isinstance(decode_bucket(value), BucketView):
+        text = f"the name {repository_id} belongs to a bucket view (tarn bucket list)"
     return TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text, repository=repository_id)
 
 
@@ -75,10 +77,11 @@ def _purged(namespace: str) -> TarnError:
     return TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text, namespace=namespace)
 
 
-def _look(value: bytes) -> StoredClaim:
-    repository = decode_repository(value)
-    stage = Stage.PENDING if repository.is_pending else Stage.LIVE
-    return StoredClaim(repository.instance_uid.encode(), stage)
+def stored_claim(value: bytes) -> StoredClaim:
+    """Decodes the holder of a bucket name, a repository or a view, for the creation of another one."""
+    found = decode_bucket(value)
+    uid = found.uid if isinstance(found, BucketView) else found.instance_uid
+    return StoredClaim(uid.encode(), Stage.PENDING if found.is_pending else Stage.LIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +204,16 @@ class Repositories:
             self.kv,
             self.keys.graveler,
             self.keys.repository(repository_id),
-            lambda value: None if value is None else decode_repository(value),
+            self._decoded,
             lambda record: None if record is None else encode_repository(record),
             f"the record of repository {repository_id}",
         )
+
+    @staticmethod
+    def _decoded(value: bytes | None) -> Repository | None:
+        """The repository of a row; None also for a bucket view, which is no repository."""
+        found = None if value is None else decode_bucket(value)
+        return None if isinstance(found, BucketView) else found
 
     async def reserve(
         self,
@@ -245,8 +254,8 @@ class Repositories:
                 what=f"repository {repository_id}",
                 new_nonce=lambda: self._ids.uuid7().hex().encode(),
                 encode=encode,
-                look=_look,
-                exists=lambda: _exists(repository_id),
+                look=stored_claim,
+                exists=lambda value: _exists(repository_id, value),
             )
         )
         reservation = Reservation(made[claim.nonce], claim)
@@ -277,7 +286,7 @@ class Repositories:
             if held.is_final and not repository.restore_id:
                 raise taken
             key = self.keys.repository(held.repository_id)
-            return Holder(self.keys.graveler, key, held.instance_uid.encode(), _look, taken)
+            return Holder(self.keys.graveler, key, held.instance_uid.encode(), stored_claim, taken)
 
         await self._claiming.win(
             reservation.claim,

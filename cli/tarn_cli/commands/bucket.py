@@ -1,0 +1,122 @@
+"""`tarn bucket`: bucket names of the S3 endpoint that show a branch, a tag or a commit of a repository."""
+
+from __future__ import annotations
+
+import click
+
+from tarn_cli.objects.uri import parse_ref, parse_repository
+from tarn_cli.output import Record, shown_time
+from tarn_cli.session import Group, Session, pass_session
+from tarn_proto.graveler.v1.bucket_service_pb2 import BucketView
+
+__all__ = ["bucket"]
+
+_COLUMNS = ("bucket", "shows", "created", "etag")
+
+
+def _record(view: BucketView) -> Record:
+    return {
+        "bucket": view.bucket_id,
+        "shows": f"{view.repository_id}/{view.ref}",
+        "created": shown_time(view.create_time),
+        "etag": view.etag,
+    }
+
+
+_name = click.argument("bucket_id", metavar="BUCKET")
+_target = click.option(
+    "--to", "target", required=True, metavar="REPOSITORY/REF", help="What the bucket shows."
+)
+_if_match = click.option(
+    "--if-match",
+    "etag",
+    default="",
+    help="Do it only if the view has this ETag (`tarn bucket show`).",
+)
+
+
+@click.group(cls=Group)
+def bucket() -> None:
+    """Bucket views: bucket names whose keys are plain paths of one branch, tag or commit.
+
+    \b
+    Examples:
+      tarn bucket create sales --to lake/main
+      aws s3 cp report.csv s3://sales/2026/report.csv
+      tarn bucket point sales --to lake/experiment
+    """
+
+
+@bucket.command()
+@_name
+@_target
+@pass_session
+def create(session: Session, bucket_id: str, target: str) -> None:
+    """Create a bucket that shows a branch, a tag or a commit.
+
+    One that shows a branch takes writes; the others are read-only.
+    """
+    name, uri = parse_repository(bucket_id), parse_ref(target)
+    view = session.run(
+        lambda tarn: tarn.graveler.create_bucket_view(tarn.call(), name, uri.repository, uri.ref)
+    )
+    session.output.one(_record(view))
+
+
+@bucket.command(name="list")
+@click.option("--prefix", default="", help="Only names with this prefix.")
+@pass_session
+def list_(session: Session, prefix: str) -> None:
+    """List the bucket views of repositories that you may read."""
+    from tarn_cli.connection import collect
+
+    found = session.run(
+        lambda tarn: collect(
+            lambda size, token: tarn.graveler.list_buckets(
+                tarn.call(), prefix=prefix, views_only=True, page_size=size, page_token=token
+            ),
+            lambda page: [each.view for each in page.buckets],
+        )
+    )
+    session.output.many(map(_record, found), _COLUMNS, empty="no bucket views")
+
+
+@bucket.command()
+@_name
+@pass_session
+def show(session: Session, bucket_id: str) -> None:
+    """Show what one bucket view shows."""
+    name = parse_repository(bucket_id)
+    view = session.run(lambda tarn: tarn.graveler.get_bucket_view(tarn.call(), name))
+    session.output.one(_record(view))
+
+
+@bucket.command()
+@_name
+@_target
+@_if_match
+@pass_session
+def point(session: Session, bucket_id: str, target: str, etag: str) -> None:
+    """Have a bucket show something else, from now on.
+
+    Requests that begin after this command has ended use the new target, in every gateway. One that runs beside it uses
+    either, as a whole, or is refused with 503 and to be repeated.
+    """
+    name, uri = parse_repository(bucket_id), parse_ref(target)
+    view = session.run(
+        lambda tarn: tarn.graveler.point_bucket_view(
+            tarn.call(), name, uri.repository, uri.ref, etag=etag
+        )
+    )
+    session.output.one(_record(view))
+
+
+@bucket.command()
+@_name
+@_if_match
+@pass_session
+def delete(session: Session, bucket_id: str, etag: str) -> None:
+    """Delete a bucket view. The repository and the ref that it shows stay."""
+    name = parse_repository(bucket_id)
+    session.run(lambda tarn: tarn.graveler.delete_bucket_view(tarn.call(), name, etag=etag))
+    session.output.remark(f"deleted bucket view {name}; what it showed is untouched")

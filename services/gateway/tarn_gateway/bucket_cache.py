@@ -1,0 +1,99 @@
+"""Resolves bucket names: a name belongs to a repository, whose keys begin with a ref, or to a view of one ref
+(docs/design/bucket-views.md).
+
+What is cached here is a guess. Every call to graveler for a request through a view carries the version of the view
+(`Call.bucket`), which graveler confirms by a read that is sent during the request. A name that is cached as that of a
+repository is confirmed by the repository itself: graveler does not know it if a view has the name by now.
+"""
+
+from __future__ import annotations
+
+from tarn.aio.ttl_cache import TtlCache
+from tarn.client.graveler import GravelerClient
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.value import hot_value
+from tarn.rpc.wire.call import Call
+from tarn.telemetry.meters import Meters
+
+__all__ = ["MAY_HAVE_MOVED", "BucketCache", "Place"]
+
+_TTL_S = 5.0
+_PLACES_MAX = 4096
+
+MAY_HAVE_MOVED = frozenset(
+    {Reason.BUCKET_MOVED, Reason.BUCKET_NOT_FOUND, Reason.REPOSITORY_NOT_FOUND}
+)
+"""Reasons of refusals after which a name may belong to something else than the cache says. Nothing was done."""
+
+
+@hot_value
+class Place:
+    """What a bucket name stands for in one request.
+
+    Attributes:
+        repository: the repository of its objects.
+        ref: the ref that a view shows; empty for the name of a repository, where each key begins with a ref.
+        version: names the view and its version, for `Call.bucket`; empty for the name of a repository.
+    """
+
+    repository: str
+    ref: str = ""
+    version: str = ""
+
+    @property
+    def root(self) -> str:
+        """What a key of the bucket lacks that a key of the repository has: `<ref>/`, or nothing."""
+        return f"{self.ref}/" if self.ref else ""
+
+
+class BucketCache:
+    """A small cache over `GravelerClient.get_bucket_view`."""
+
+    def __init__(self, graveler: GravelerClient, clock: Clock, *, ttl_s: float = _TTL_S) -> None:
+        self._graveler = graveler
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._places: TtlCache[str, Place] = TtlCache(clock, _PLACES_MAX)
+        self._hits = self._misses = 0
+
+    def register(self, meters: Meters) -> None:
+        """Registers the counts of look-ups."""
+        meters.sample("cache.lookups", lambda: self._hits, cache="bucket", outcome="hit")
+        meters.sample("cache.lookups", lambda: self._misses, cache="bucket", outcome="miss")
+
+    def cached(self, name: str) -> Place | None:
+        """Returns what a name stood for some seconds ago, if it is known."""
+        kept = self._places.get(name)
+        if kept is not None:
+            self._hits += 1
+        return kept
+
+    async def fresh(self, call: Call, name: str) -> Place:
+        """Returns what a name stands for, by a read that is sent now. A name of nothing is taken for a repository's.
+
+        Args:
+            call: of the request's caller, with the proof of this gateway.
+            name: a valid bucket name.
+
+        Raises:
+            TarnError: errors of the call.
+        """
+        self._misses += 1
+        self.forget(name)
+        begin = self._clock.monotonic()
+        place = Place(name)
+        try:
+            view = await self._graveler.get_bucket_view(call, name)
+        except TarnError as error:
+            # A replica of the last release has no views.
+            if error.reason is not Reason.BUCKET_NOT_FOUND and error.kind is not Kind.UNIMPLEMENTED:
+                raise
+        else:
+            place = Place(view.repository_id, view.ref, f"{view.bucket_id}:{view.etag}")
+        self._places.put(name, place, begin + self._ttl_s)
+        return place
+
+    def forget(self, name: str) -> None:
+        """Drops what a refusal showed to be old."""
+        self._places.pop(name)

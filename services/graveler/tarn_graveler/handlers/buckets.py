@@ -1,0 +1,112 @@
+"""BucketService: bucket views, the bucket names of the S3 endpoint that show a ref of a repository."""
+
+from __future__ import annotations
+
+from tarn.core.access.service import Service
+from tarn.core.ids import parse_repository_id
+from tarn.core.levels import Feature
+from tarn.gate.access import Access
+from tarn.gate.permits import Caller, Permit
+from tarn.kv.records import BucketView, Repository
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.handlers.requests import page_of, timestamp
+from tarn_graveler.records.bucket_views import etag_of
+from tarn_proto.graveler.v1 import bucket_service_pb2 as pb
+
+__all__ = ["BucketHandler"]
+
+
+def _message(view: BucketView) -> pb.BucketView:
+    return pb.BucketView(
+        bucket_id=view.bucket_id,
+        repository_id=view.repository_id,
+        ref=view.ref,
+        etag=etag_of(view),
+        create_time=timestamp(view.create_time_us),
+    )
+
+
+class BucketHandler:
+    """Answers `tarn.graveler.v1.BucketService`."""
+
+    def __init__(self, graveler: Graveler, access: Access) -> None:
+        self._access = access
+        self._views = graveler.bucket_views
+        self._repositories = graveler.repositories
+        self._refs = graveler.refs
+        self._iterators = graveler.iterators
+        self._page_keys = graveler.page_keys
+        self._features = graveler.features
+
+    async def CreateBucketView(
+        self, request: pb.CreateBucketViewRequest, permit: Permit
+    ) -> pb.CreateBucketViewResponse:
+        """Creates a view of a ref that exists."""
+        del permit
+        self._features.require(Feature.BUCKET_VIEWS)
+        bucket_id = parse_repository_id(request.bucket_id)
+        repository, ref = await self._target(request.repository_id, request.ref)
+        view = await self._views.create(bucket_id, repository, ref)
+        return pb.CreateBucketViewResponse(view=_message(view))
+
+    async def _target(self, repository_id: str, ref: str) -> tuple[Repository, str]:
+        """Returns what a view will show; it exists now.
+
+        Raises:
+            TarnError: REPOSITORY_NOT_FOUND, REF_NOT_FOUND, REF_AMBIGUOUS; INVALID.
+        """
+        repository = await self._repositories.read(parse_repository_id(repository_id))
+        repository = await self._repositories.get(repository.repository_id)
+        ref = ref or repository.default_branch
+        await self._refs.commit_of(repository, ref)
+        return repository, ref
+
+    async def GetBucketView(
+        self, request: pb.GetBucketViewRequest, permit: Caller
+    ) -> pb.GetBucketViewResponse:
+        """Returns one view, to gateways that of any caller: they check what a request does to what the view shows."""
+        view = await self._views.get(parse_repository_id(request.bucket_id))
+        if not await self._access.is_service(permit.call, Service.GATEWAY):
+            permit.require(permit.resource(view=view))
+        return pb.GetBucketViewResponse(view=_message(view))
+
+    async def ListBuckets(
+        self, request: pb.ListBucketsRequest, permit: Permit
+    ) -> pb.ListBucketsResponse:
+        """Returns one page of the names of what the caller may read; a page may be short although more follow."""
+        tokens = await self._page_keys.tokens(
+            permit.grant.user_id,
+            "BucketService.ListBuckets",
+            prefix=request.prefix,
+            views_only=str(request.views_only),
+        )
+        cursor = self._iterators.buckets(prefix=request.prefix, views_only=request.views_only)
+        found, next_token = await page_of(cursor, request, tokens)
+        visible = [
+            pb.Bucket(
+                bucket_id=name,
+                create_time=timestamp(shown.create_time_us),
+                view=_message(shown) if isinstance(shown, BucketView) else None,
+            )
+            for name, shown in found
+            if permit.has_further("each", shown=shown)
+        ]
+        return pb.ListBucketsResponse(buckets=visible, next_page_token=next_token)
+
+    async def PointBucketView(
+        self, request: pb.PointBucketViewRequest, permit: Permit
+    ) -> pb.PointBucketViewResponse:
+        """Has a view show another ref, which exists."""
+        del permit
+        bucket_id = parse_repository_id(request.bucket_id)
+        repository, ref = await self._target(request.repository_id, request.ref)
+        view = await self._views.point(bucket_id, repository, ref, request.etag)
+        return pb.PointBucketViewResponse(view=_message(view))
+
+    async def DeleteBucketView(
+        self, request: pb.DeleteBucketViewRequest, permit: Permit
+    ) -> pb.DeleteBucketViewResponse:
+        """Deletes a view."""
+        del permit
+        await self._views.delete(parse_repository_id(request.bucket_id), request.etag)
+        return pb.DeleteBucketViewResponse()

@@ -1,0 +1,277 @@
+"""Bucket views: bucket names that show a ref of a repository (docs/design/bucket-views.md).
+
+A view has the row that a repository of its name would have, and is created in the same way, so a name belongs to one of
+them. Whoever uses a view names the version that it read, and `confirm` confirms it by a read that is sent after that
+request began. So a request that begins after `point` has answered never uses the old target, whatever is cached.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tarn.aio.batcher import Batcher
+from tarn.aio.bounded_map import BoundedMap
+from tarn.aio.task_set import TaskSet
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import RepositoryId
+from tarn.kv.keys import InstallationKeys
+from tarn.kv.port import Kv, Partition, Versioned
+from tarn.kv.records import BucketView, Repository, decode_bucket, encode_bucket_view
+from tarn.kv.register import Register
+from tarn_graveler.records.claiming import Claiming, Plan
+from tarn_graveler.records.repositories import Repositories, stored_claim
+
+__all__ = ["BucketViews", "etag_of"]
+
+_KNOWN_MAX = 10_000
+_USE = re.compile(r"([a-z0-9-]{1,64}):([0-9a-f]{32}:[0-9]{1,18})")
+"""How a call names the view that its caller resolved (`Call.bucket`): the bucket and the ETag of its version."""
+
+
+def etag_of(view: BucketView) -> str:
+    """Names one version of a view: its life and its generation. A generation alone would mean two targets once the name
+    is deleted and made again."""
+    return f"{view.uid}:{view.generation}"
+
+
+def bucket_not_found(bucket_id: str, why: str = "does not exist") -> TarnError:
+    """Returns the error for a bucket view that does not exist, or shows nothing."""
+    text = f"bucket view {bucket_id} {why}"
+    return TarnError(Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND, text, bucket=bucket_id)
+
+
+def _moved(bucket_id: str) -> TarnError:
+    text = (
+        f"bucket view {bucket_id} was changed meanwhile; nothing was done: look at it and try again"
+    )
+    return TarnError(Kind.CONFLICT, Reason.BUCKET_MOVED, text, bucket=bucket_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A decoded row."""
+
+    value: bytes
+    holder: Repository | BucketView
+
+
+class BucketViews:
+    """Creates, changes, resolves and confirms bucket views."""
+
+    def __init__(
+        self,
+        kv: Kv,
+        keys: InstallationKeys,
+        repositories: Repositories,
+        clock: Clock,
+        ids: IdSource,
+        tasks: TaskSet,
+    ) -> None:
+        self._kv = kv
+        self._keys = keys
+        self._repositories = repositories
+        self._clock = clock
+        self._ids = ids
+        self._claiming = Claiming(kv, clock)
+        self._known: BoundedMap[str, _Known] = BoundedMap(_KNOWN_MAX)
+        self._reads = Batcher[Partition, bytes, Versioned | None](self._read_together, tasks)
+
+    async def _read_together(
+        self, partition: Partition, keys: Sequence[bytes]
+    ) -> Sequence[Versioned | None]:
+        wanted = list(dict.fromkeys(keys))
+        found = dict(zip(wanted, await self._kv.get_many(partition, wanted), strict=True))
+        return [found[key] for key in keys]
+
+    async def holder(self, bucket_id: str) -> Repository | BucketView | None:
+        """Returns what a bucket name belongs to, by a read that is sent now: a repository, a view, or nothing.
+
+        Those that are being created or deleted are nothing.
+
+        Raises:
+            TarnError: CORRUPT; errors of the store.
+        """
+        key = self._keys.repository(bucket_id)
+        found = await self._reads.submit(self._keys.graveler, key)
+        if found is None:
+            return None
+        known = self._known.get(bucket_id)
+        if known is None or known.value != found.value:
+            known = _Known(found.value, decode_bucket(found.value))
+            self._known.put(bucket_id, known)
+        holder = known.holder
+        is_there = not holder.is_pending if isinstance(holder, BucketView) else holder.is_served
+        return holder if is_there else None
+
+    async def get(self, bucket_id: str) -> BucketView:
+        """Returns a view, by a read that is sent now.
+
+        Raises:
+            TarnError: BUCKET_NOT_FOUND, also for a repository.
+        """
+        found = await self.holder(bucket_id)
+        if not isinstance(found, BucketView):
+            raise bucket_not_found(bucket_id)
+        return found
+
+    async def confirm(self, bucket: str, repository_id: str) -> None:
+        """Confirms the bucket view through which a call was made.
+
+        `repository_id` then names the very repository that the view shows, not a later one of its name.
+
+        Args:
+            bucket: `Call.bucket`.
+            repository_id: the repository that the call names.
+
+        Raises:
+            TarnError: BUCKET_MOVED: the view shows something else, or the name belongs to something else by now;
+                BUCKET_NOT_FOUND: it is deleted, or its repository is; INVALID.
+        """
+        use = _USE.fullmatch(bucket)
+        if use is None:
+            text = f"{bucket[:80]!r} names no version of a bucket view"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
+        view = await self.holder(use[1])
+        if view is None:
+            raise bucket_not_found(use[1])
+        if not isinstance(view, BucketView) or etag_of(view) != use[2]:
+            raise _moved(use[1])
+        if view.repository_id != repository_id:
+            text = (
+                f"bucket view {use[1]} shows repository {view.repository_id}, not {repository_id}"
+            )
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
+        for _ in range(2):
+            try:
+                repository = await self._repositories.get(repository_id)
+            except TarnError as error:
+                if error.reason is not Reason.REPOSITORY_NOT_FOUND:
+                    raise
+                break
+            if repository.instance_uid == view.repository_uid:
+                return
+            self._repositories.forget(repository_id)  # perhaps an older one than that of the view
+        raise bucket_not_found(use[1], f"shows repository {repository_id}, which was deleted")
+
+    async def create(self, bucket_id: RepositoryId, repository: Repository, ref: str) -> BucketView:
+        """Creates a view.
+
+        Raises:
+            TarnError: BUCKET_EXISTS: the name belongs to a view or a repository; UNAVAILABLE: not created.
+            OutcomeUnknownError: it cannot be determined whether it was created.
+        """
+        made: dict[bytes, BucketView] = {}
+
+        def view_of(uid: bytes) -> BucketView:
+            return BucketView(
+                bucket_id,
+                uid.decode(),
+                repository.repository_id,
+                repository.instance_uid,
+                ref,
+                1,
+                self._clock.now_us(),
+                self._ids.nonce(),
+            )
+
+        def encode(uid: bytes, is_pending: bool) -> bytes:
+            view = made.get(uid) or made.setdefault(uid, view_of(uid))
+            return encode_bucket_view(replace(view, is_pending=is_pending))
+
+        def exists(value: bytes) -> TarnError:
+            what = "bucket view" if isinstance(decode_bucket(value), BucketView) else "repository"
+            text = f"the name {bucket_id} belongs to a {what}"
+            return TarnError(Kind.ALREADY_EXISTS, Reason.BUCKET_EXISTS, text, bucket=bucket_id)
+
+        claim = await self._claiming.place(
+            Plan(
+                partition=self._keys.graveler,
+                key=self._keys.repository(bucket_id),
+                what=f"bucket view {bucket_id}",
+                new_nonce=lambda: self._ids.uuid7().hex().encode(),
+                encode=encode,
+                look=stored_claim,
+                exists=exists,
+            )
+        )
+        try:
+            await self._claiming.finish(claim)
+        except TarnError as error:
+            if error.kind is not Kind.UNKNOWN_OUTCOME:
+                await self._claiming.withdraw(claim)
+            raise
+        self._repositories.forget(bucket_id)
+        return made[claim.nonce]
+
+    async def point(
+        self, bucket_id: RepositoryId, repository: Repository, ref: str, etag: str = ""
+    ) -> BucketView:
+        """Has a view show something else, from the answer on for every request that begins after it.
+
+        Args:
+            bucket_id: the view.
+            repository: what it will show.
+            ref: likewise.
+            etag: the version that the caller has seen; empty: whichever there is.
+
+        Raises:
+            TarnError: BUCKET_NOT_FOUND; BUCKET_MOVED: it has another version; UNAVAILABLE: not changed.
+            OutcomeUnknownError: it cannot be determined whether it was changed.
+        """
+        change_id = self._ids.nonce()
+
+        def decide(now: BucketView | None) -> BucketView:
+            view = _expected(bucket_id, now, etag)
+            return replace(
+                view,
+                repository_id=repository.repository_id,
+                repository_uid=repository.instance_uid,
+                ref=ref,
+                generation=view.generation + 1,
+                change_id=change_id,
+            )
+
+        def is_ours(now: BucketView | None) -> bool:
+            return now is not None and now.change_id == change_id
+
+        pointed = await self._register(bucket_id).change(decide, is_ours)
+        assert pointed is not None, "no decision removes the view"
+        return pointed
+
+    async def delete(self, bucket_id: RepositoryId, etag: str = "") -> None:
+        """Deletes a view; what it shows stays. Arguments and errors as `point`."""
+        doomed: set[str] = set()
+
+        def decide(now: BucketView | None) -> None:
+            doomed.add(_expected(bucket_id, now, etag).uid)
+
+        def is_gone(now: BucketView | None) -> bool:
+            return now is None or now.uid not in doomed
+
+        await self._register(bucket_id).change(decide, is_gone)
+
+    def _register(self, bucket_id: RepositoryId) -> Register[BucketView | None]:
+        def decode(value: bytes | None) -> BucketView | None:
+            found = None if value is None else decode_bucket(value)
+            return found if isinstance(found, BucketView) and not found.is_pending else None
+
+        return Register(
+            self._kv,
+            self._keys.graveler,
+            self._keys.repository(bucket_id),
+            decode,
+            lambda view: None if view is None else encode_bucket_view(view),
+            f"bucket view {bucket_id}",
+        )
+
+
+def _expected(bucket_id: str, now: BucketView | None, etag: str) -> BucketView:
+    """Returns the view that a change is about."""
+    if now is None:
+        raise bucket_not_found(bucket_id)
+    if etag and etag_of(now) != etag:
+        raise _moved(bucket_id)
+    return now
