@@ -5,16 +5,19 @@ So no handler can forget a permission: it is not reached without. `docs/design/r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from google.protobuf.message import Message
 
+from tarn.aio.futures import ignore_outcome
 from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
 from tarn.gate.access import Access
+from tarn.kv.port import Versioned
 from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule, Scope
 from tarn.rpc.wire.call import Call
@@ -103,8 +106,16 @@ class RepositoryGate(Protocol):
         """
         ...
 
-    async def confirm(self, bucket: str, repository_id: str) -> None:
-        """Confirms the bucket view through which a call was made (`Call.bucket`), by a read that is sent now.
+    def read_view(self, bucket: str) -> asyncio.Future[Versioned | None]:
+        """Reads the row of the bucket view of a call (`Call.bucket`), by a read that is sent now.
+
+        Raises:
+            TarnError: INVALID: it names none.
+        """
+        ...
+
+    async def confirm(self, bucket: str, repository_id: str, found: Versioned | None) -> Repository:
+        """Returns the repository of a call, if the row of its view is that of the view that the call names.
 
         Raises:
             TarnError: BUCKET_MOVED, BUCKET_NOT_FOUND: the view shows something else; INVALID.
@@ -152,8 +163,6 @@ class AccessGate:
         if rule.through:
             await self._require_service(rule, call)
         if rule.scope is Scope.HANDLER:
-            if call.bucket:
-                await self._confirm(rule, request, call)
             return Caller(call, grant, rule, request)
         for each in rule.before:
             if each.is_wanted(request):
@@ -161,20 +170,55 @@ class AccessGate:
         resource = rule.resource.of(request)
         grant.require(rule.action or rule.require_action(), resource)
         note_resource(resource)
-        if call.bucket:
-            await self._confirm(rule, request, call)
         if rule.scope is not Scope.REPOSITORY:
             return Permit(call, grant, rule, request)
         assert self._repositories is not None, "an rpc about a repository is graveler's"
         repository = await self._repositories.enter(rule, request, grant)
         return RepositoryPermit(call, grant, rule, request, repository)
 
-    async def _confirm(self, rule: Rule, request: Message, call: Call) -> None:
-        """Confirms the bucket view of a call: whatever it does, it does to what the view shows during the call."""
-        if self._repositories is None or rule.resource.names[:1] != ("repository_id",):
+    async def through_view(
+        self,
+        rule: Rule,
+        request: Message,
+        call: Call,
+        handle: Callable[[Message, Caller], Awaitable[Message]],
+    ) -> Message:
+        """Answers a call that was made through a bucket view: all that it does, it does to what the view shows at a
+        moment of the call.
+
+        The view is read by a read that is sent now: before a change begins, beside the work of a read. An answer, or a
+        failure, by another view is dropped.
+
+        Raises:
+            TarnError: BUCKET_MOVED, BUCKET_NOT_FOUND; INVALID: the rpc is not called through a view; errors of `permit`
+                and of the handler.
+        """
+        repositories = self._repositories
+        if repositories is None or rule.resource.names[:1] != ("repository_id",):
             text = f"{rule.name} is not called through a bucket view"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
-        await self._repositories.confirm(call.bucket, rule.repository_of(request))
+        permit = await self.permit(rule, request, call)
+        view = repositories.read_view(call.bucket)
+        if rule.read_only and isinstance(permit, RepositoryPermit):
+            answer: Message | TarnError
+            try:
+                answer = await handle(request, permit)
+            except TarnError as error:
+                answer = error
+            except BaseException:
+                ignore_outcome(view)  # cancelled
+                raise
+            repository = await repositories.confirm(
+                call.bucket, permit.repository.repository_id, await view
+            )
+            if repository.instance_uid == permit.repository.instance_uid:
+                if isinstance(answer, TarnError):
+                    raise answer
+                return answer
+        else:
+            await repositories.confirm(call.bucket, rule.repository_of(request), await view)
+        # By now the repository that the view shows is known; before, it was perhaps an older one of its name.
+        return await handle(request, await self.permit(rule, request, call))
 
     async def _require_service(self, rule: Rule, call: Call) -> None:
         """Refuses a user's call that no service of the rule has made."""

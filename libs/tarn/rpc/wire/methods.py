@@ -62,6 +62,20 @@ class Gate(Protocol):
         """
         ...
 
+    async def through_view(
+        self,
+        rule: Rule,
+        request: Message,
+        call: Call,
+        handle: Callable[[Message, Any], Awaitable[Message]],
+    ) -> Message:
+        """Answers a call that was made through a bucket view (`Call.bucket`), by a handler that takes a permit.
+
+        Raises:
+            TarnError: INVALID: the service has none; as `permit` and the handler.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -196,9 +210,11 @@ def handle_of(endpoint: Endpoint, name: str) -> Handle:
     rule = rules_of(endpoint.descriptor)[name]
     if endpoint.gate is None or rule.scope is Scope.OPEN:
         return handle
-    permit = endpoint.gate.permit
+    permit, through_view = endpoint.gate.permit, endpoint.gate.through_view
 
     async def permitted(request: Message, call: Call) -> Message:
+        if call.bucket:
+            return await through_view(rule, request, call, handle)
         return await handle(request, await permit(rule, request, call))
 
     return permitted

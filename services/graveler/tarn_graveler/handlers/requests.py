@@ -130,6 +130,7 @@ class RepositoryRules:
     ) -> None:
         self._repositories = repositories
         self._settings = settings
+        self.read_view = views.read_view
         self.confirm = views.confirm
 
     async def enter(self, rule: Rule, request: Message, grant: Grant) -> Repository:

@@ -7,6 +7,7 @@ request began. So a request that begins after `point` has answered never uses th
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -94,8 +95,12 @@ class BucketViews:
         Raises:
             TarnError: CORRUPT; errors of the store.
         """
-        key = self._keys.repository(bucket_id)
-        found = await self._reads.submit(self._keys.graveler, key)
+        return self._decoded(bucket_id, await self._begin_read(bucket_id))
+
+    def _begin_read(self, bucket_id: str) -> asyncio.Future[Versioned | None]:
+        return self._reads.submit(self._keys.graveler, self._keys.repository(bucket_id))
+
+    def _decoded(self, bucket_id: str, found: Versioned | None) -> Repository | BucketView | None:
         if found is None:
             return None
         known = self._known.get(bucket_id)
@@ -117,32 +122,36 @@ class BucketViews:
             raise bucket_not_found(bucket_id)
         return found
 
-    async def confirm(self, bucket: str, repository_id: str) -> None:
-        """Confirms the bucket view through which a call was made.
+    def read_view(self, bucket: str) -> asyncio.Future[Versioned | None]:
+        """Reads the row of the bucket view of a call (`Call.bucket`), by a read that is sent now.
 
-        `repository_id` then names the very repository that the view shows, not a later one of its name.
+        Raises:
+            TarnError: INVALID: it names none.
+        """
+        return self._begin_read(_used(bucket)[0])
+
+    async def confirm(self, bucket: str, repository_id: str, found: Versioned | None) -> Repository:
+        """Returns the repository of a call, if the row of its view is that of the view that the call names.
+
+        From then on `Repositories.get` returns that repository, not an older one of its name.
 
         Args:
             bucket: `Call.bucket`.
             repository_id: the repository that the call names.
+            found: what `read_view` returned.
 
         Raises:
             TarnError: BUCKET_MOVED: the view shows something else, or the name belongs to something else by now;
                 BUCKET_NOT_FOUND: it is deleted, or its repository is; INVALID.
         """
-        use = _USE.fullmatch(bucket)
-        if use is None:
-            text = f"{bucket[:80]!r} names no version of a bucket view"
-            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
-        view = await self.holder(use[1])
+        bucket_id, etag = _used(bucket)
+        view = self._decoded(bucket_id, found)
         if view is None:
-            raise bucket_not_found(use[1])
-        if not isinstance(view, BucketView) or etag_of(view) != use[2]:
-            raise _moved(use[1])
+            raise bucket_not_found(bucket_id)
+        if not isinstance(view, BucketView) or etag_of(view) != etag:
+            raise _moved(bucket_id)
         if view.repository_id != repository_id:
-            text = (
-                f"bucket view {use[1]} shows repository {view.repository_id}, not {repository_id}"
-            )
+            text = f"bucket view {bucket_id} shows repository {view.repository_id}, not {repository_id}"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
         for _ in range(2):
             try:
@@ -152,9 +161,9 @@ class BucketViews:
                     raise
                 break
             if repository.instance_uid == view.repository_uid:
-                return
+                return repository
             self._repositories.forget(repository_id)  # perhaps an older one than that of the view
-        raise bucket_not_found(use[1], f"shows repository {repository_id}, which was deleted")
+        raise bucket_not_found(bucket_id, f"shows repository {repository_id}, which was deleted")
 
     async def create(self, bucket_id: RepositoryId, repository: Repository, ref: str) -> BucketView:
         """Creates a view.
@@ -266,6 +275,15 @@ class BucketViews:
             lambda view: None if view is None else encode_bucket_view(view),
             f"bucket view {bucket_id}",
         )
+
+
+def _used(bucket: str) -> tuple[str, str]:
+    """Returns the name and the ETag in `Call.bucket`."""
+    use = _USE.fullmatch(bucket)
+    if use is None:
+        text = f"{bucket[:80]!r} names no version of a bucket view"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
+    return use[1], use[2]
 
 
 def _expected(bucket_id: str, now: BucketView | None, etag: str) -> BucketView:
