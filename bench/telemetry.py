@@ -75,6 +75,9 @@ class Gateway:
     graveler: GravelerApplication
     kv: object
     blocks: object
+    signer: Signer
+    client: GravelerClient
+    admin: Call
 
     async def ask(self, request: bytes) -> None:
         self.writer.write(request)
@@ -155,10 +158,13 @@ async def gateway(
     stack.callback(writer.close)
     get = signer.request("GET", "/lake/main/a").head
     put = signer.request("PUT", "/lake/main/a", body=BODY).head
-    found = Gateway(reader, writer, get, put, application, graveler, kv, blocks)
     session = await client.log_in(anonymous, *key, now_us=clock.now_us(), nonce=ids.nonce()[:16])
     admin = Call("bench", session.grant.caller_token, anonymous.deadline)
-    await GravelerClient(calls).create_repository(admin, "lake")
+    metadata = GravelerClient(calls)
+    found = Gateway(
+        reader, writer, get, put, application, graveler, kv, blocks, signer, metadata, admin
+    )
+    await metadata.create_repository(admin, "lake")
     await found.ask(put)
     return found
 

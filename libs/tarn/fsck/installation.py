@@ -332,12 +332,19 @@ def _uuids_in(name: str) -> list[str]:
 def _check_repository(key: bytes, value: bytes) -> None:
     found = decode_bucket(value)
     name, uid = _name_and_uid(found)
-    parse_repository_id(name)
+    _check_names(found, name)
     if key != _REPOS + name.encode() or not uid:
         raise ValueError(f"the record belongs to {name!r}")
-    if isinstance(found, BucketView):
-        parse_repository_id(found.repository_id)
-        parse_ref(found.ref)
+
+
+def _check_names(found: Repository | BucketView, name: str) -> None:
+    try:
+        parse_repository_id(name)
+        if isinstance(found, BucketView):
+            parse_repository_id(found.repository_id)
+            parse_ref(found.ref)
+    except TarnError as error:  # INVALID, as if a caller had named it
+        raise ValueError(error.message) from None
 
 
 def _name_and_uid(found: Repository | BucketView) -> tuple[str, str]:

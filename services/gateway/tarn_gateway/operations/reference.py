@@ -16,7 +16,7 @@ __all__ = ["REMARKS", "describe"]
 _CONDITIONS: Final = "`If-Match`, `If-None-Match: *`"
 
 REMARKS: Final[Mapping[str, str]] = {
-    "ListBuckets": "the repositories that the caller may read",
+    "ListBuckets": "the repositories that the caller may read, and the bucket views of them",
     "GetBucketVersioning": "never enabled: versions are commits",
     "ListObjects": "as ListObjectsV2",
     "ListObjectsV2": "any delimiter; at most 1,000 keys a page; without a ref in the prefix and with "

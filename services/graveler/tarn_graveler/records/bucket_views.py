@@ -11,6 +11,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tarn.aio.batcher import Batcher
 from tarn.aio.bounded_map import BoundedMap
@@ -277,6 +278,7 @@ class BucketViews:
         )
 
 
+@lru_cache(maxsize=1024)
 def _used(bucket: str) -> tuple[str, str]:
     """Returns the name and the ETag in `Call.bucket`."""
     use = _USE.fullmatch(bucket)

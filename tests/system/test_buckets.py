@@ -1,0 +1,102 @@
+"""Bucket views on running services: the page about them, and views that are pointed to and fro under clients."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from running_tarn import RunningTarn, clean_environment
+
+PAGE = Path(__file__).parents[2] / "docs" / "user" / "buckets.md"
+ROUNDS = 8
+REQUESTS = 15
+"""After each change; the connections go to all workers."""
+
+
+def test_the_page_about_bucket_views_works_as_written(tarn: RunningTarn, tmp_path: Path) -> None:
+    script = "".join(re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL))
+    name = f"shop-{tmp_path.name[-20:].replace('_', '-')}".rstrip("-")
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script.replace("shop", name)],
+        cwd=tmp_path,
+        env=clean_environment(TARN_SETTINGS=str(tarn.settings)),
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2026/report.csv" in done.stdout
+
+
+def test_requests_after_a_change_use_the_new_target(
+    tarn: RunningTarn, repository: str, s3: Any
+) -> None:
+    """Reads, writes and listings, by new connections and kept ones, in every process of the endpoint."""
+    view = f"{repository[:50]}-view"
+    tarn.ok("branch", "create", f"{repository}/dev", "--from", "main")
+    tarn.ok("bucket", "create", view, "--to", f"{repository}/main")
+    for branch in ("main", "dev"):
+        s3.put_object(Bucket=repository, Key=f"{branch}/which", Body=branch.encode())
+    assert view in {each["Name"] for each in s3.list_buckets(Prefix=view)["Buckets"]}
+    for number in range(ROUNDS):
+        branch = ("dev", "main")[number % 2]
+        tarn.ok("bucket", "point", view, "--to", f"{repository}/{branch}")
+        for request in range(REQUESTS):
+            client = s3 if request % 2 else tarn.s3()
+            assert client.get_object(Bucket=view, Key="which")["Body"].read() == branch.encode()
+            client.put_object(Bucket=view, Key=f"written/{branch}/{number}/{request}", Body=b"x")
+            if client is not s3:
+                client.close()
+        keys = {each["Key"] for each in s3.list_objects_v2(Bucket=view)["Contents"]}
+        assert {key.split("/")[1] for key in keys if key.startswith("written/")} == {branch}
+    tarn.ok("bucket", "delete", view)
+    with pytest.raises(ClientError) as gone:
+        s3.get_object(Bucket=view, Key="some/thing")
+    assert gone.value.response["Error"]["Code"] == "NoSuchBucket"
+
+
+def test_writers_beside_changes_write_each_object_once(tarn: RunningTarn, repository: str) -> None:
+    """A write beside a change lands on one branch, whatever the SDK had to repeat; none is lost."""
+    view = f"{repository[:50]}-busy"
+    tarn.ok("branch", "create", f"{repository}/dev", "--from", "main")
+    tarn.ok("bucket", "create", view, "--to", f"{repository}/main")
+    stop = threading.Event()
+    written: list[list[str]] = [[], []]
+    failures: list[Exception] = []
+
+    def write(own: list[str], name: int) -> None:
+        client = tarn.s3(retries={"mode": "standard", "max_attempts": 8})
+        try:
+            while not stop.is_set():
+                key = f"{name}/{len(own)}"
+                client.put_object(Bucket=view, Key=key, Body=key.encode())
+                own.append(key)
+        except Exception as error:  # noqa: BLE001 - told below
+            failures.append(error)
+        finally:
+            client.close()
+
+    writers = [threading.Thread(target=write, args=(own, name)) for name, own in enumerate(written)]
+    for each in writers:
+        each.start()
+    for number in range(ROUNDS):
+        tarn.ok("bucket", "point", view, "--to", f"{repository}/{('dev', 'main')[number % 2]}")
+    stop.set()
+    for each in writers:
+        each.join(60)
+    assert failures == []
+    found: dict[str, set[str]] = {}
+    s3 = tarn.s3()
+    for branch in ("main", "dev"):
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=repository, Prefix=f"{branch}/")
+        keys = (each["Key"] for page in pages for each in page.get("Contents", []))
+        found[branch] = {key.partition("/")[2] for key in keys}
+    assert found["main"] | found["dev"] == {key for own in written for key in own}
+    assert found["main"] & found["dev"] == set()
+    assert all(found.values())
