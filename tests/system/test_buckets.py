@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from running_tarn import RunningTarn, clean_environment
+from running_tarn import BIN, RunningTarn, clean_environment
 
 PAGE = Path(__file__).parents[2] / "docs" / "user" / "buckets.md"
 ROUNDS = 8
@@ -20,9 +20,11 @@ REQUESTS = 15
 
 def test_the_page_about_bucket_views_works_as_written(tarn: RunningTarn, tmp_path: Path) -> None:
     script = "".join(re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL))
+    script = script.replace("$PWD/.venv/bin", str(BIN))
     name = f"shop-{tmp_path.name[-20:].replace('_', '-')}".rstrip("-")
+    script = script.replace("shop", name)
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script.replace("shop", name)],
+        ["bash", "-euo", "pipefail", "-c", script],
         cwd=tmp_path,
         env=clean_environment(TARN_SETTINGS=str(tarn.settings)),
         capture_output=True,

@@ -12,6 +12,7 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import AccessKeyId, UserId
 from tarn.rpc.wire.pagination import Argument, PageTokens
 from tarn.testing.fuzz.target import PropertyError, Target
+from tarn_gateway.bucket_cache import Place
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.operations import listing
 from tarn_gateway.s3error import S3Error
@@ -20,6 +21,7 @@ __all__ = ["TARGET"]
 
 _REQUEST = Request("GET", b"/lake", b"", Headers([]), BodyReader(0))
 _KEY = bytes(range(32))
+_PLACE, _VIEW = Place("lake"), Place("lake", "main", f"sales:{0:032x}:7")
 _ARGUMENTS: dict[str, Argument] = {
     "repository": "lake",
     "prefix": "a/",
@@ -69,10 +71,18 @@ def _of_rpc(token: str) -> str:
 
 
 def _of_s3(token: str) -> str:
-    key = gateway(_REQUEST, lambda: listing._decode_token(token))
-    if listing._decode_token(listing._encode_token(key)) != key:
+    """The place decides by itself which tokens are its own: no token is good for a repository and for a view."""
+    is_of_view = token.startswith("M")  # of the version 2, in base64
+    place, other = (_VIEW, _PLACE) if is_of_view else (_PLACE, _VIEW)
+    key = gateway(_REQUEST, lambda: listing._decode_token(place, token))
+    again = listing._encode_token(place, place.root + key)
+    if listing._decode_token(place, again) != key:
         raise PropertyError(f"another key comes back than {key!r}")
-    return "page"
+    try:
+        listing._decode_token(other, token)
+    except S3Error:
+        return "page of a view" if is_of_view else "page"
+    raise PropertyError("a token of a repository is good for a view, or the other way round")
 
 
 def _of_caller(token: str) -> str:
@@ -104,7 +114,7 @@ def _of_any_key(rng: random.Random, data: bytes) -> bytes:
 
 def _continued(rng: random.Random, data: bytes) -> bytes:
     text = data.decode("utf-8", "replace")[:3000]
-    version = rng.choice(("1", "1", "1", "2", ""))
+    version = rng.choice(("1", "1", "1", f"2{_VIEW.version}/", f"2{_VIEW.version}/", "2", ""))
     return base64.urlsafe_b64encode((version + text).encode())
 
 
