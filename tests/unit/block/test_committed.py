@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
+from examples import FEWER
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,6 +132,7 @@ def changes_of(page: DiffPage) -> list[Change]:
 # --- properties -------------------------------------------------------------------------------------
 
 
+@FEWER
 @given(
     RULES,
     st.lists(st.lists(change_sets(), min_size=1, max_size=3), min_size=1, max_size=4),
@@ -162,6 +164,7 @@ async def test_a_history_of_commits_is_a_history_of_dicts(
             base, model = result.metarange_id, after
 
 
+@FEWER
 @given(
     RULES,
     listings(),
@@ -182,6 +185,7 @@ async def test_a_page_is_a_slice_of_the_sorted_dict(
         assert await lake.committed.lookup(SPACE, built, start) == listing.get(start)
 
 
+@FEWER
 @given(RULES, listings(), listings(), paths(), st.sampled_from(["", "k", "k0"]), st.integers(1, 9))
 async def test_a_page_of_a_diff_is_a_slice_of_the_whole(
     rule: BreakRule, left: Listing, right: Listing, after: str, prefix: str, limit: int
@@ -200,6 +204,7 @@ async def test_a_page_of_a_diff_is_a_slice_of_the_whole(
         assert page.next_after == (page.paths[-1] if len(expected) > limit else None)
 
 
+@FEWER
 @given(RULES, listings(), change_sets())
 async def test_a_staged_diff_is_the_diff_of_the_commit_to_come(
     rule: BreakRule, listing: Listing, changes: Listing

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
+from examples import FEWER
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -167,6 +168,7 @@ def chooser(choice: Choice) -> Callable[[str], Side]:
 # --- properties -------------------------------------------------------------------------------------
 
 
+@FEWER
 @given(RULES, trios(), CHOICES, st.integers(1, 9))
 async def test_a_merge_is_a_merge_of_dicts(
     rule: BreakRule, trio: Trio, choice: Choice, limit: int
@@ -192,6 +194,7 @@ async def test_a_merge_is_a_merge_of_dicts(
         assert result.metarange_id == await lake.add(model.result)
 
 
+@FEWER
 @given(RULES, listings(), change_sets(), change_sets())
 async def test_a_merge_is_the_commit_of_the_sources_changes(
     rule: BreakRule, base: Listing, source_changes: Listing, dest_changes: Listing
@@ -211,6 +214,7 @@ async def test_a_merge_is_the_commit_of_the_sources_changes(
         assert there.object_bytes == commit.object_bytes
 
 
+@FEWER
 @given(RULES, trios(), CHOICES)
 async def test_a_preview_says_what_the_merge_does_and_writes_nothing(
     rule: BreakRule, trio: Trio, choice: Choice
@@ -235,6 +239,7 @@ async def test_a_preview_says_what_the_merge_does_and_writes_nothing(
         assert taken == (model.taken[Side.SOURCE], model.taken[Side.DEST])
 
 
+@FEWER
 @given(RULES, trios(), st.integers(1, 5), st.sampled_from(["", "a", "k050", "k100", "x"]))
 async def test_pages_of_conflicts_are_slices_of_all(
     rule: BreakRule, trio: Trio, limit: int, after: str
@@ -246,6 +251,7 @@ async def test_pages_of_conflicts_are_slices_of_all(
         assert found == [conflict for conflict in model.refused if conflict[0] > after]
 
 
+@FEWER
 @given(RULES, listings(), listings())
 async def test_listings_without_a_common_ancestor_merge_from_nothing(
     rule: BreakRule, source: Listing, dest: Listing

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from examples import FEWER
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,6 +91,7 @@ def conflict_rows(trio: Trio) -> list[tuple[str, bytes, bytes, bytes, bool]]:
     ]
 
 
+@FEWER
 @given(RULES, folds(), st.data(), st.sampled_from([REFUSE, SOURCE_WINS, DEST_WINS]))
 async def test_a_merge_from_a_fold_is_a_merge_of_dicts(
     rule: BreakRule, fold: Fold, data: st.DataObject, choice: Choice
@@ -137,6 +139,7 @@ async def test_a_merge_from_a_fold_is_a_merge_of_dicts(
         assert paths == [each[0] for each in model.refused]
 
 
+@FEWER
 @given(RULES, folds(), st.data(), st.sampled_from(["", "a", "k0", "é"]), st.integers(1, 9))
 async def test_a_difference_from_a_fold_is_one_of_dicts(
     rule: BreakRule, fold: Fold, data: st.DataObject, prefix: str, limit: int

@@ -123,6 +123,15 @@ async def test_views_are_made_by_administrators_and_seen_by_readers(service: Ser
     assert (await tarn.get_bucket_view(developer, "sales")).repository_id == "lake"
 
 
+async def test_who_may_not_read_the_repository_does_not_learn_of_its_view(service: Service) -> None:
+    tarn = service.graveler
+    await tarn.create_bucket_view(service.admin, "sales", "lake")
+    gateway = replace(service.admin, caller_token=await service.gateway_token(), service_token="")
+    error = await refusal(tarn.get_bucket_view(gateway, "sales"))
+    assert (error.reason, "lake" in error.message) == (Reason.BUCKET_NOT_FOUND, False)
+    assert list((await tarn.list_buckets(service.admin)).buckets)
+
+
 # ---- changes
 
 

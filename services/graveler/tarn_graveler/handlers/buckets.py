@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarn.core.access.service import Service
+from tarn.core.errors import TarnError
 from tarn.core.ids import parse_repository_id
 from tarn.core.levels import Feature
 from tarn.gate.access import Access
@@ -10,7 +11,7 @@ from tarn.gate.permits import Caller, Permit
 from tarn.kv.records import BucketView, Repository
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.requests import page_of, timestamp
-from tarn_graveler.records.bucket_views import etag_of
+from tarn_graveler.records.bucket_views import bucket_not_found, etag_of
 from tarn_proto.graveler.v1 import bucket_service_pb2 as pb
 
 __all__ = ["BucketHandler"]
@@ -67,7 +68,11 @@ class BucketHandler:
         """Returns one view, to gateways that of any caller: they check what a request does to what the view shows."""
         view = await self._views.get(parse_repository_id(request.bucket_id))
         if not await self._access.is_service(permit.call, Service.GATEWAY):
-            permit.require(permit.resource(view=view))
+            try:
+                permit.require(permit.resource(view=view))
+            except TarnError:
+                # Nor does such a caller learn that the view exists, and what it shows.
+                raise bucket_not_found(view.bucket_id) from None
         return pb.GetBucketViewResponse(view=_message(view))
 
     async def ListBuckets(

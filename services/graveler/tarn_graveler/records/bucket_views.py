@@ -26,7 +26,7 @@ from tarn.kv.register import Register
 from tarn_graveler.records.claiming import Claiming, Plan
 from tarn_graveler.records.repositories import Repositories, stored_claim
 
-__all__ = ["BucketViews", "etag_of"]
+__all__ = ["BucketViews", "bucket_not_found", "etag_of"]
 
 _KNOWN_MAX = 10_000
 _USE = re.compile(r"([a-z0-9-]{1,64}):([0-9a-f]{32}:[0-9]{1,18})")
