@@ -57,15 +57,22 @@ OTHERS = {
     "run_id", "mark_run_id", "phase", "block_ids", "is_complete", "totals", "hold", "metarange_ids", "commits", "tags",
     "part_count", "token", "size_bytes", "etag", "kind", "name", "limits", "is_copy_source",
     "is_new_address", "with_data", "grace", "purged_count", "purged_bytes", "time_to_live",
-    "plan_id", "addresses", "address", "resume", "duration_s", *NESTED,
+    "bucket_id", "views_only", "plan_id", "addresses", "address", "resume", "duration_s", *NESTED,
 }  # fmt: skip
 """Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""
+
+OPTIONAL = {
+    *("CreateBranchRequest.source_ref", "CreateTagRequest.source_ref"),
+    *("CreateBucketViewRequest.ref", "PointBucketViewRequest.ref"),
+}
+"""Fields that stand for the default branch if they are empty."""
 
 COMPARED = {"GetUploadRequest.branch_id"}
 """Fields that are compared with the upload's own branch, which is authorised."""
 
 SANDBOX, MAIN, TAG = "sandbox", "main", "sandbox-tag"
 STATEMENTS = (
+    Statement(True, ("WriteBuckets",), ("bucket/sales",)),
     Statement(True, ("WriteRules",), ("repository/lake",)),
     Statement(
         True,
@@ -147,6 +154,7 @@ def plausible(of: Descriptor, uid: str, refs: dict[str, str], upload_id: str = "
     """Returns a request that is valid except for permissions."""
     values: dict[str, Any] = {
         "repository_id": "lake",
+        "bucket_id": "sales",
         "instance_uid": uid,
         "path": "a",
         "paths": ["a"],
@@ -182,7 +190,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
             elsewhere = (
                 ["main", "main~1", "main@", "main@{0}"] if name.endswith("ref") else ["main"]
             )
-            if name == "source_ref" and of.name in {"CreateBranchRequest", "CreateTagRequest"}:
+            if f"{of.name}.{name}" in OPTIONAL:
                 elsewhere.append("")  # the default branch, which is main
             for ref in elsewhere:
                 work = send(plausible(of, uid, {**refs, name: ref}), eve)
@@ -196,7 +204,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
             await service.graveler.set_default_branch(service.admin, "lake", MAIN)
-    assert len(walked) == 57, sorted(walked)
+    assert len(walked) == 59, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
@@ -381,7 +389,7 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         )
         await service.transport.unary(of, method.name, request, caller)
         walked.append(method.name)
-    assert len(walked) == 20, walked
+    assert len(walked) == 21, walked
 
 
 async def begin_restore(service: Service, name: str, restore_id: str) -> None:

@@ -43,22 +43,22 @@ class BucketHandler:
         self, request: pb.CreateBucketViewRequest, permit: Permit
     ) -> pb.CreateBucketViewResponse:
         """Creates a view of a ref that exists."""
-        del permit
         self._features.require(Feature.BUCKET_VIEWS)
         bucket_id = parse_repository_id(request.bucket_id)
-        repository, ref = await self._target(request.repository_id, request.ref)
+        repository, ref = await self._target(request.repository_id, request.ref, permit)
         view = await self._views.create(bucket_id, repository, ref)
         return pb.CreateBucketViewResponse(view=_message(view))
 
-    async def _target(self, repository_id: str, ref: str) -> tuple[Repository, str]:
-        """Returns what a view will show; it exists now.
+    async def _target(self, repository_id: str, ref: str, permit: Permit) -> tuple[Repository, str]:
+        """Returns what a view will show; it exists now, and the caller may read it.
 
         Raises:
-            TarnError: REPOSITORY_NOT_FOUND, REF_NOT_FOUND, REF_AMBIGUOUS; INVALID.
+            TarnError: REPOSITORY_NOT_FOUND, REF_NOT_FOUND, REF_AMBIGUOUS; DENIED, ACCESS_DENIED; INVALID.
         """
-        repository = await self._repositories.read(parse_repository_id(repository_id))
-        repository = await self._repositories.get(repository.repository_id)
+        self._repositories.forget(repository_id)  # perhaps an earlier one of the name
+        repository = await self._repositories.get(repository_id)
         ref = ref or repository.default_branch
+        permit.require_further("target", ref=ref)
         await self._refs.commit_of(repository, ref)
         return repository, ref
 
@@ -102,9 +102,8 @@ class BucketHandler:
         self, request: pb.PointBucketViewRequest, permit: Permit
     ) -> pb.PointBucketViewResponse:
         """Has a view show another ref, which exists."""
-        del permit
         bucket_id = parse_repository_id(request.bucket_id)
-        repository, ref = await self._target(request.repository_id, request.ref)
+        repository, ref = await self._target(request.repository_id, request.ref, permit)
         view = await self._views.point(bucket_id, repository, ref, request.etag)
         return pb.PointBucketViewResponse(view=_message(view))
 
