@@ -137,8 +137,7 @@ async def gateway(
         meters=meters,
     )
     await stack.enter_async_context(graveler)
-    calls = InProcessTransport(graveler.endpoints, clock)
-    stack.push_async_callback(calls.close)
+    stack.push_async_callback((calls := InProcessTransport(graveler.endpoints, clock)).close)
     application = GatewayApplication(
         gateway_settings(config),
         GravelerClient(calls),
@@ -156,15 +155,13 @@ async def gateway(
     signer = Signer(f"127.0.0.1:{application.port}", *key, clock)
     reader, writer = await asyncio.open_connection("127.0.0.1", application.port)
     stack.callback(writer.close)
-    get = signer.request("GET", "/lake/main/a").head
-    put = signer.request("PUT", "/lake/main/a", body=BODY).head
     session = await client.log_in(anonymous, *key, now_us=clock.now_us(), nonce=ids.nonce()[:16])
     admin = Call("bench", session.grant.caller_token, anonymous.deadline)
-    metadata = GravelerClient(calls)
-    found = Gateway(
-        reader, writer, get, put, application, graveler, kv, blocks, signer, metadata, admin
-    )
-    await metadata.create_repository(admin, "lake")
+    parts = application, graveler, kv, blocks, signer, GravelerClient(calls), admin
+    get = signer.request("GET", "/lake/main/a").head
+    put = signer.request("PUT", "/lake/main/a", body=BODY).head
+    found = Gateway(reader, writer, get, put, *parts)
+    await found.client.create_repository(admin, "lake")
     await found.ask(put)
     return found
 

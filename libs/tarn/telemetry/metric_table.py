@@ -191,8 +191,8 @@ TABLE: Final = (
         "cache.lookups",
         "",
         "Look-ups in the caches of `signing-key` (SigV4 keys and grants by access key), `token` (grants by caller "
-        "token), `repository` (of a gateway) and `record` (of a repository, in graveler): `hit`, or `miss`, which asks "
-        "another service or the store.",
+        "token), `repository` and `bucket` (of a gateway) and `record` (of a repository, in graveler): `hit`, or "
+        "`miss`, which asks another service or the store.",
         "cache",
         "outcome",
         of="gateway, graveler",

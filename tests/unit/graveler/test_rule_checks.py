@@ -20,6 +20,7 @@ from tarn.rpc.rules import OPERATE, Rule, operations_of, rules_of
 from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
+    bucket_service_pb2,
     collection_service_pb2,
     commit_service_pb2,
     compaction_service_pb2,
@@ -43,6 +44,7 @@ SERVICES: list[ServiceDescriptor] = [
     service
     for file in (
         repository_service_pb2,
+        bucket_service_pb2,
         settings_service_pb2,
         quota_service_pb2,
         branch_service_pb2,
@@ -66,6 +68,7 @@ SERVICES: list[ServiceDescriptor] = [
 
 VALUES: dict[str, Any] = {
     "repository_id": "lake",
+    "bucket_id": "sales",
     "branch_id": "main",
     "tag_id": "v1",
     "ref": "main~0",
@@ -100,6 +103,8 @@ RECORDS = {
     "upload.branch_id": "main",
     "upload.path": "dir/of-upload",
     "repository.repository_id": "lake",
+    "view.repository_id": "lake",
+    "shown.repository_id": "lake",
     "merge.repository_id": "lake",
     "merge.branch_id": "main",
     "merge.source_ref": "v1~0",
@@ -112,6 +117,7 @@ HIDDEN = {
     f"TaskService.{name}.others": Reason.TASK_NOT_FOUND
     for name in ("GetTask", "WaitTask", "CancelTask")
 }
+HIDDEN["BucketService.GetBucketView"] = Reason.BUCKET_NOT_FOUND
 """Accesses without which a record is like one that does not exist."""
 
 Case = tuple[ServiceDescriptor, str, Rule]
@@ -173,6 +179,7 @@ async def test_a_call_without_what_its_rule_says_is_refused(
 ) -> None:
     graveler, admin = service.graveler, service.admin
     await graveler.create_tag(admin, "lake", "v1", "main")
+    await graveler.create_bucket_view(admin, "sales", "lake")
     upload = await graveler.create_upload(
         admin, "lake", "main", RECORDS["upload.path"], template=entry(0)
     )
@@ -197,11 +204,15 @@ async def test_a_call_without_what_its_rule_says_is_refused(
         more["entry"] = _of_upload(upload)
     if rule.name == "RepositoryService.ListRepositories.each":
         assert list((await send(service, of, name, prefix="")).repositories) == []
+    elif rule.name == "BucketService.ListBuckets.each":
+        assert list((await send(service, of, name, prefix="", views_only=True)).buckets) == []
     elif name == "UnstageEntries":
         (outcome,) = (await send(service, of, name)).outcomes
         assert outcome.error.reason == Reason.ACCESS_DENIED
     else:
         uid = (await _repository(service)).instance_uid
+        if name == "GetBucketView":  # gateways see all views
+            service = replace(service, admin=replace(admin, service_token=""))
         with pytest.raises(TarnError) as caught:
             await send(service, of, name, instance_uid=uid, **more)
         expected = HIDDEN.get(rule.name, Reason.ACCESS_DENIED)
