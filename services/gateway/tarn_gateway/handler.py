@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.telemetry.tracing import child_span
 from tarn_gateway.backend import Backend
@@ -158,6 +158,8 @@ class S3Handler:
             if error.kind in _OURS:
                 self._log_failure(request, trace, error)
             shown = from_tarn_error(error, write=_writes(request, trace))
+            if trace.view and error.reason is Reason.ACCESS_DENIED:
+                shown = S3Error("AccessDenied")  # the text would tell what the view shows
         elif isinstance(error, S3Error):
             shown = error
             if isinstance(error, RateExceededError):

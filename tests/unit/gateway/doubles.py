@@ -243,6 +243,16 @@ class FakeGraveler:
             raise error_of(Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND)
         return bucket_pb.GetBucketViewResponse(view=view)
 
+    async def ListRepositories(
+        self, request: repository_pb.ListRepositoriesRequest, call: Call
+    ) -> repository_pb.ListRepositoriesResponse:
+        """It is asked in the place of a replica that does not know ListBuckets."""
+        self._enter("ListRepositories", call)
+        names = [name for name in sorted(self.repos) if name.startswith(request.prefix)]
+        return repository_pb.ListRepositoriesResponse(
+            repositories=[self._message(name) for name in names]
+        )
+
     async def ListBuckets(
         self, request: bucket_pb.ListBucketsRequest, call: Call
     ) -> bucket_pb.ListBucketsResponse:
@@ -424,7 +434,7 @@ class FakeGraveler:
     async def _never(self, request: Any, call: Call) -> Any:
         raise AssertionError("the gateway never asks this")
 
-    ListRepositories = CreateBucketView = PointBucketView = DeleteBucketView = _never
+    CreateBucketView = PointBucketView = DeleteBucketView = _never
     CreateRepository = DeleteRepository = CreateBranch = DeleteBranch = ResetBranch = MoveBranch = (
         _never
     )

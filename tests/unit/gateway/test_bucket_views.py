@@ -3,9 +3,12 @@ elsewhere is followed."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+
+from tarn.core.errors import Kind, Reason
 
 Lake = Any
 
@@ -206,6 +209,44 @@ async def test_a_view_grants_nothing(view: Lake) -> None:
         await view.ask("POST", "/sales", "delete", many, key="AKIAREADER")
     ).code == "AccessDenied"
     assert (await view.ask("GET", "/sales/a", key="AKIAREADER")).code == "NoSuchKey"
+
+
+async def test_views_and_repositories_are_listed_together(view: Lake, failure: Any) -> None:
+    assert (await view.ask("GET", "/")).all("Name") == ["lake", "look", "sales"]
+    view.graveler.fail["ListBuckets"] = [failure(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED)]
+    assert (await view.ask("GET", "/")).all("Name") == ["lake"]  # from one of the last release
+
+
+async def test_a_refusal_does_not_tell_what_a_view_shows(view: Lake) -> None:
+    refused = await view.ask("PUT", "/sales/a", body=b"1", key="AKIAREADER")
+    assert (refused.code, b"lake" in refused.body) == ("AccessDenied", False)
+
+
+async def test_a_completion_that_may_have_been_done_is_not_called_refused(
+    view: Lake, failure: Any
+) -> None:
+    """Its answer is lost, and the view is pointed elsewhere before it is sent again. The object may be there, so the
+    upload is not opened again."""
+    begun = await view.ask("POST", "/sales/big", "uploads")
+    (upload_id,) = begun.all("UploadId")
+    part = await view.ask("PUT", "/sales/big", f"partNumber=1&uploadId={upload_id}", b"part")
+    lost = failure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)
+    moved = failure(Kind.CONFLICT, Reason.BUCKET_MOVED, bucket="sales")
+    view.graveler.fail["FinishCompleteUpload"] = [lost, moved]
+    document = (
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber>"
+        f"<ETag>{part.headers['etag']}</ETag></Part></CompleteMultipartUpload>"
+    )
+    asking = asyncio.ensure_future(
+        view.ask("POST", "/sales/big", f"uploadId={upload_id}", document.encode())
+    )
+    while not asking.done():
+        await asyncio.sleep(0)
+        view.clock.advance(0.05)
+    answer = await asking
+    assert (answer.status, answer.code) == (503, "ServiceUnavailable")
+    assert "may have been completed" in answer.body.decode()
+    assert "ReopenUpload" not in view.graveler.calls
 
 
 async def test_names_change_hands(view: Lake) -> None:

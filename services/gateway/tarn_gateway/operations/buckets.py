@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tarn.core.errors import Kind, TarnError
 from tarn_gateway.backend import Backend
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Response
@@ -25,20 +26,38 @@ async def list_buckets(backend: Backend, request: S3Request) -> Response:
     size = query.integer("max-buckets", _PAGE, least=1, most=_PAGE)
     buckets: list[xml_out.ListedBucket] = []
     while True:
-        page = await backend.graveler.list_buckets(
-            backend.call(request), prefix=prefix, page_size=size, page_token=token
-        )
-        buckets += [
-            xml_out.ListedBucket(found.bucket_id, found.create_time.ToMicroseconds())
-            for found in page.buckets
-        ]
-        token = page.next_page_token
+        found, token = await _page(backend, request, prefix, size, token)
+        buckets += found
         if paged or not token or len(buckets) >= 10 * _PAGE:
             break
     user_id = request.granted.grant.user_id
     return xml_out.answer(
         xml_out.list_buckets(buckets, user_id, prefix=prefix, continuation_token=token)
     )
+
+
+async def _page(
+    backend: Backend, request: S3Request, prefix: str, size: int, token: str
+) -> tuple[list[xml_out.ListedBucket], str]:
+    """Returns some bucket names, and the token of the next ones."""
+    call = backend.call(request)
+    try:
+        page = await backend.graveler.list_buckets(
+            call, prefix=prefix, page_size=size, page_token=token
+        )
+    except TarnError as error:
+        if error.kind is not Kind.UNIMPLEMENTED:
+            raise
+        # A replica of the last release, which has no views.
+        old = await backend.graveler.list_repositories(
+            call, prefix=prefix, page_size=size, page_token=token
+        )
+        rows = [(each.repository_id, each.create_time) for each in old.repositories]
+        next_token = old.next_page_token
+    else:
+        rows = [(each.bucket_id, each.create_time) for each in page.buckets]
+        next_token = page.next_page_token
+    return [xml_out.ListedBucket(name, time.ToMicroseconds()) for name, time in rows], next_token
 
 
 async def head_bucket(backend: Backend, request: S3Request) -> Response:

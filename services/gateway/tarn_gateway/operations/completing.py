@@ -35,6 +35,7 @@ from tarn_gateway.bodies.checksums import (
     multipart_md5,
     parse_algorithm,
 )
+from tarn_gateway.bucket_cache import VIEW_MOVED
 from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.xml_in import COMPLETE_BYTES_MAX, CompletedPart, complete_parser
 from tarn_gateway.http import Headers, Request, Response
@@ -238,9 +239,10 @@ async def _finish(
             )
         except TarnError as error:
             denied = error.kind in (Kind.DENIED, Kind.UNAUTHENTICATED)
-            if attempt > 1 and (denied or is_quota_exceeded(error)):
-                # A permission, a rule or a limit refuses this attempt. An earlier one may still stage the entry,
-                # and its process may not have recorded that it tries.
+            moved = error.reason in VIEW_MOVED
+            if attempt > 1 and (denied or moved or is_quota_exceeded(error)):
+                # A permission, a rule, a limit or another target of the view refuses this attempt. An earlier one may
+                # still stage the entry, and its process may not have recorded that it tries.
                 text = f"upload {upload.upload_id} may have been completed before: {error.message}"
                 raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, text) from error
             if error.kind not in _UNCERTAIN:
