@@ -21,6 +21,7 @@ from tests.sim.part_guards import PART_GUARDS
 from tests.sim.reflog_guards import REFLOG_GUARDS
 from tests.sim.stamp_guards import STAMP_GUARDS
 from tests.sim.upload_guards import UPLOAD_GUARDS
+from tests.sim.view_guards import VIEW_GUARDS
 
 import tarn_graveler.branch.committing
 import tarn_graveler.branch.conditional
@@ -420,6 +421,7 @@ GUARDS: Sequence[Guard] = (
         runs=400,
     ),
     *STAMP_GUARDS,
+    *VIEW_GUARDS,
 )
 
 RARE_LAKE_GUARDS: Sequence[Guard] = (

@@ -44,6 +44,7 @@ class Plan:
         away_seconds: mean time between outages in which the block store takes no writes; 0: none.
         is_narrow: whether the plan is narrow (`tests.sim.narrow`).
         has_side: whether there is a second branch, `lake/side`, with writers of its own.
+        view_seconds: mean pause between the changes of a bucket view; 0: there is none.
         compact_seconds: mean pause between the compactions of each of two compactors; 0: there are none.
         quiet_rate: share of turns in which a client waits for a while, so that caches grow old.
         has_leaps: whether listings leap over single hidden rows; otherwise they read them.
@@ -106,6 +107,7 @@ class Plan:
     equal_rate: float = 0.0
     stray_rate: float = 0.0
     paged_rate: float = 0.0
+    view_seconds: float = 0.0
 
     @property
     def registered_seconds(self) -> float:
@@ -253,6 +255,14 @@ def with_equal_objects(plan: Plan, mode: Mode) -> Plan:
     return plan
 
 
+def with_views(plan: Plan) -> Plan:
+    """Adds a bucket view and its users to a plan, which then has two branches."""
+    rng = random.Random(f"with views {plan.seed}")
+    return replace(
+        plan, has_side=True, view_seconds=rng.choice([0.1, 0.3, 1.0]), clients=min(plan.clients, 3)
+    )
+
+
 def with_stray_clocks(plan: Plan) -> Plan:
     """Makes addresses of some plans come from a clock that is far ahead, as those of a gateway whose clock is wrong."""
     rng = random.Random(f"stray {plan.seed}")
@@ -367,6 +377,7 @@ _ADDED: Mapping[Mode, Callable[[Plan], Plan]] = {
     Mode.ONLINE: with_online,
     Mode.EXPIRE: with_expiry,
     Mode.ERASE: lambda plan: with_links(with_erasures(plan)),
+    Mode.VIEWS: with_views,
 }
 
 

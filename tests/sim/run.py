@@ -19,6 +19,7 @@ from tests.sim.linking import Linker
 from tests.sim.plan import Plan, planned
 from tests.sim.reflogs import check_reflog
 from tests.sim.versioning import REPOSITORY
+from tests.sim.viewing import ViewAdmin, ViewUser
 from tests.sim.workload import Client
 from tests.sim.world import SALT, Replica, World
 
@@ -63,6 +64,7 @@ _OVERRUN_SECONDS = 2.0
 _SWEEP_SECONDS = 0.25
 _COMPACTORS = 2
 _LINKERS = 2
+_VIEW_USERS = 3
 _PARTITIONS = 1
 _PARTITIONED = (
     tarn.collection.canary,
@@ -128,7 +130,9 @@ def run_plan(plan: Plan, *, is_traced: bool = False, salt: str = SALT) -> Run:
         except SimStuckError as error:
             worlds[0].problem(f"stuck: {error}")
     world = worlds[0]
+    misused = world.views.judge()
     report = check(as_told(world))
+    report.violations += [Violation("I12", text) for text in misused]
     report.violations += [Violation("I0", text) for text in world.problems]
     report.violations += [Violation("I9", text) for text in world.kept.violations()]
     report.violations += [Violation("I9", text) for text in world.erased.problems]
@@ -240,6 +244,10 @@ async def _play(world: World) -> None:
         admins.append(Namesakes(world, "namesakes", []))
     if plan.compact_seconds:
         admins += [Compactor(world, f"compactor-{n}", branches) for n in range(_COMPACTORS)]
+    if plan.view_seconds:
+        view_admin = ViewAdmin(world, "view-admin", ["lake/main", "lake/side"])
+        await view_admin.create()
+        admins.append(view_admin)
     if plan.link_seconds:
         linked = [branch for branch in branches if branch.startswith("lake/")]
         admins += [Linker(world, f"linker-{n}", linked) for n in range(_LINKERS)]
@@ -249,6 +257,8 @@ async def _play(world: World) -> None:
     world.start_collectors(repositories)
     world.start_faults()
     clients = [Client(world, f"c{n}", branches) for n in range(plan.clients)]
+    if plan.view_seconds:
+        clients += [ViewUser(world, f"v{n}") for n in range(_VIEW_USERS)]
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(client.run()) for client in clients]
         others = [group.create_task(other.run()) for other in admins]

@@ -238,6 +238,8 @@ WRONG: dict[str, Act] = {
     "a commit that has not expired": merge("EXPIRED_COMMIT"),
     "a young address": put("ADDRESS_TOO_OLD"),
     "an upload that is open": put("UPLOAD_NOT_FOUND", is_upload=True),
+    "a view that was not changed": put("BUCKET_MOVED"),
+    "a view that was not deleted": put("BUCKET_NOT_FOUND"),
     "parts that were acknowledged": put("InvalidPart", is_upload=True),
     "retries without another operation": lambda lake: lake.refused(
         "TOO_MANY_RETRIES", OpKind.COMMIT, MAIN
@@ -292,6 +294,8 @@ RIGHT: dict[str, Act] = {
     "an upload that was aborted": put(
         "UPLOAD_NOT_FOUND", is_upload=True, grounds=frozenset({"UPLOAD_NOT_FOUND"})
     ),
+    "a view that was changed": put("BUCKET_MOVED", grounds=frozenset({"BUCKET_MOVED"})),
+    "a view that was deleted": put("BUCKET_NOT_FOUND", grounds=frozenset({"BUCKET_NOT_FOUND"})),
     "retries beside another operation": beside_other_writes,
     "a fault": put("UNAVAILABLE"),
     "a read that was too slow each time": lambda lake: lake.refused(
@@ -385,6 +389,7 @@ NEVER_RIGHT = {
     "ADDRESS_NOT_ISSUED": "clients stage what gateways issue",
     "BLOCK_NOT_FOUND": "clients write an object before they link it",
     "BRANCH_PROTECTED": "no repository has rules for branches",
+    "BUCKET_EXISTS": "creations of views are not in histories",
     "COLLECTION_TOO_EARLY": "operations on collections are not in histories",
     "COMMIT_NOT_FOUND": "clients name commits that were acknowledged",
     "DATA_CORRUPT": "the stores keep what they acknowledge",

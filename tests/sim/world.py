@@ -22,6 +22,7 @@ from tests.sim.machine import Machine
 from tests.sim.plan import Plan
 from tests.sim.transport import OPEN
 from tests.sim.values import Values
+from tests.sim.views import Views
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
@@ -260,6 +261,7 @@ class World:
             reading_seconds -= plan.expiring.read_cache_seconds
         self.kept = Kept(self, plan.online_seconds or reading_seconds)
         self.erased = Erased(self)
+        self.views = Views()
         self.replicas = [Replica(self, f"r{n}") for n in range(plan.replicas)]
         self.gateways = [Gateway(self, f"g{n}") for n in range(plan.gateways)]
         self.collectors: list[CollectorProcess] = []

@@ -188,6 +188,7 @@ _OTHER_VALUE = Condition(
     _has_other_value,
 )
 _ADDRESS = Condition(frozenset({OpKind.PUT}), "had the address such an age", _never)
+_VIEW = Condition(_ALL, "had the view been changed", _never)
 _UPLOAD = Condition(frozenset({OpKind.PUT}), "had the upload such a state", _never)
 
 CONDITIONS: Mapping[str, Condition] = {
@@ -242,6 +243,8 @@ CONDITIONS: Mapping[str, Condition] = {
     Reason.ADDRESS_IN_FUTURE: _ADDRESS,
     Reason.UPLOAD_NOT_FOUND: _UPLOAD,
     "InvalidPart": _UPLOAD,
+    Reason.BUCKET_MOVED: _VIEW,
+    Reason.BUCKET_NOT_FOUND: _VIEW,
 }
 """When each reason is right. A test compares the rows with the reasons that the code of these operations raises."""
 
