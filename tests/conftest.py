@@ -5,19 +5,19 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from cassandra_proxies import Cluster, proxied
 from hypothesis import settings
 from slowness import SLOWNESS, scaled
+from tests.group_servers import GroupServers
 from tests.groups import group_of
 
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 if TYPE_CHECKING:
-    from _pytest.fixtures import SubRequest
     from xdist.scheduler import LoadGroupScheduling
 
 # Random examples find new bugs; under `make test` (ci) a failure must come back the same.
@@ -33,9 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
-    """Lets commands that tests start be interrupted: a shell has its background jobs ignore SIGINT, and their children
-    inherit that."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Stops a group's servers in time, and lets commands that tests start be interrupted: a shell has its background
+    jobs ignore SIGINT, and their children inherit that."""
+    if hasattr(config, "workerinput"):  # only workers of xdist run the groups one after another
+        config.pluginmanager.register(GroupServers())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -80,40 +82,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupSch
             return group_of(nodeid)
 
     return Scheduling(config, log)
-
-
-_OF_A_GROUP = ("tarn", "cassandra_nodes", "cassandra_cluster")
-"""Fixtures of servers that the tests of a group share."""
-_started: list[tuple[pytest.FixtureDef[Any], SubRequest]] = []
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(
-    fixturedef: pytest.FixtureDef[Any], request: SubRequest
-) -> Generator[None, Any, Any]:
-    """Remembers a group's servers in the order in which they were started."""
-    value = yield
-    if fixturedef.argname in _OF_A_GROUP:
-        _started.append((fixturedef, request))
-    return value
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(
-    item: pytest.Item, nextitem: pytest.Item | None
-) -> Generator[None, None, None]:
-    """Stops a group's servers after its last test; they would slow all later tests of the run.
-
-    Only workers of xdist run the groups one after another. To pytest these fixtures belong to the session, so that the
-    tests of a group are ordered by their parameters.
-    """
-    yield
-    if nextitem is None or not hasattr(item.config, "workerinput"):
-        return
-    if group_of(item.nodeid) != group_of(nextitem.nodeid):
-        while _started:
-            fixturedef, request = _started.pop()
-            fixturedef.finish(request)
 
 
 @pytest.fixture(scope="session")
