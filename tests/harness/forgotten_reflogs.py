@@ -10,7 +10,7 @@ from running_tarn import RunningTarn
 from tarn.core.ids import RepositoryId
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.opening import open_kv
-from tarn.kv.records import decode_repository
+from tarn.kv.records import Repository, decode_bucket
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_cli.node.plan import read_config
 
@@ -31,7 +31,8 @@ async def _forget(tarn: RunningTarn, lake: str) -> None:
         repository_id = RepositoryId(lake)
         (row,) = await kv.get_many(keys.graveler, [keys.repository(repository_id)])
         assert row is not None
-        uid = decode_repository(row.value).instance_uid
-        await kv.drop_partition(keys.of_repository(repository_id, uid).reflog)
+        found = decode_bucket(row.value)
+        assert isinstance(found, Repository)
+        await kv.drop_partition(keys.of_repository(repository_id, found.instance_uid).reflog)
     finally:
         await kv.close()

@@ -66,10 +66,10 @@ class Installation:
                 return False
             try:
                 decode(key, found.value)
-            except TarnError as error:
-                self._find(Code.RECORD_DAMAGED, f"{partition.name} {shown(key)}", or_corrupt(error))
-                return False
-            except ValueError as error:
+            except (
+                TarnError,
+                ValueError,
+            ) as error:  # it reads nothing: whatever it raises is damage
                 self._find(Code.RECORD_DAMAGED, f"{partition.name} {shown(key)}", str(error))
                 return False
         return True
@@ -332,19 +332,12 @@ def _uuids_in(name: str) -> list[str]:
 def _check_repository(key: bytes, value: bytes) -> None:
     found = decode_bucket(value)
     name, uid = _name_and_uid(found)
-    _check_names(found, name)
+    parse_repository_id(name)
+    if isinstance(found, BucketView):
+        parse_repository_id(found.repository_id)
+        parse_ref(found.ref)
     if key != _REPOS + name.encode() or not uid:
         raise ValueError(f"the record belongs to {name!r}")
-
-
-def _check_names(found: Repository | BucketView, name: str) -> None:
-    try:
-        parse_repository_id(name)
-        if isinstance(found, BucketView):
-            parse_repository_id(found.repository_id)
-            parse_ref(found.ref)
-    except TarnError as error:  # INVALID, as if a caller had named it
-        raise ValueError(error.message) from None
 
 
 def _name_and_uid(found: Repository | BucketView) -> tuple[str, str]:

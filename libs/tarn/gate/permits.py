@@ -199,8 +199,8 @@ class AccessGate:
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
         permit = await self.permit(rule, request, call)
         view = repositories.read_view(call.bucket)
+        answer: Message | TarnError | None = None
         if rule.read_only and isinstance(permit, RepositoryPermit):
-            answer: Message | TarnError
             try:
                 answer = await handle(request, permit)
             except TarnError as error:
@@ -208,17 +208,14 @@ class AccessGate:
             except BaseException:
                 ignore_outcome(view)  # cancelled
                 raise
-            repository = await repositories.confirm(
-                call.bucket, permit.repository.repository_id, await view
-            )
-            if repository.instance_uid == permit.repository.instance_uid:
-                if isinstance(answer, TarnError):
-                    raise answer
-                return answer
-        else:
-            await repositories.confirm(call.bucket, rule.repository_of(request), await view)
-        # By now the repository that the view shows is known; before, it was perhaps an older one of its name.
-        return await handle(request, await self.permit(rule, request, call))
+        shown = await repositories.confirm(call.bucket, rule.repository_of(request), await view)
+        uid = shown.instance_uid
+        if isinstance(permit, RepositoryPermit) and permit.repository.instance_uid != uid:
+            # It was an older one of the name; by now that of the view is known.
+            permit, answer = await self.permit(rule, request, call), None
+        if isinstance(answer, TarnError):
+            raise answer
+        return await handle(request, permit) if answer is None else answer
 
     async def _require_service(self, rule: Rule, call: Call) -> None:
         """Refuses a user's call that no service of the rule has made."""

@@ -31,7 +31,6 @@ __all__ = [
     "decode_bucket",
     "decode_head_change",
     "decode_ref_name",
-    "decode_repository",
     "decode_tag",
     "encode_branch",
     "encode_bucket_view",
@@ -322,19 +321,6 @@ def encode_bucket_view(view: BucketView) -> bytes:
         view_change_id=view.change_id,
     )
     return with_unknown(record, view.unknown_fields).SerializeToString()
-
-
-def decode_repository(value: bytes) -> Repository:
-    """Decodes a repository from a KV value.
-
-    Raises:
-        TarnError: CORRUPT, also for a bucket view.
-    """
-    found = decode_bucket(value)
-    if isinstance(found, BucketView):
-        text = f"the record of {found.bucket_id!r} is that of a bucket view, not of a repository"
-        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
-    return found
 
 
 def decode_bucket(value: bytes) -> Repository | BucketView:

@@ -114,7 +114,6 @@ class S3Handler:
             TarnError, S3Error: as the operation.
         """
         for left in reversed(range(_PLACES_TRIED)):
-            _note(trace, s3_request)
             authorize(s3_request)
             if self._rates is not None and left == _PLACES_TRIED - 1:
                 self._rates.admit(trace.user, trace.repository)
@@ -124,6 +123,7 @@ class S3Handler:
                 if error.reason not in MAY_HAVE_MOVED or not left:
                     raise
                 s3_request = await self._again(s3_request, error)
+                _note(trace, s3_request)
         raise AssertionError("the last try returns or raises")
 
     async def _again(self, refused: S3Request, error: TarnError) -> S3Request:
@@ -132,24 +132,13 @@ class S3Handler:
         moved = error.metadata.get("bucket", bucket)
         self._backend.buckets.forget(moved)
         self._backend.buckets.forget(bucket)
-        place = await self._backend.resolve(
-            refused.http, refused.granted, bucket, self._now(), is_fresh=True
-        )
+        place = await self._backend.resolve(refused.http, refused.granted, bucket, self._now())
         if place == refused.place and moved == bucket:
             raise error
         if refused.is_body_taken:
             text = "The bucket was pointed elsewhere during the request; nothing was done. Please try again."
             raise S3Error("ServiceUnavailable", text) from error
-        return S3Request(
-            refused.http,
-            refused.began,
-            refused.operation,
-            refused.address,
-            place,
-            refused.query,
-            refused.signed,
-            refused.granted,
-        )
+        return refused.at(place)
 
     def refuse(self, request: Request, error: Exception) -> Response:
         """Returns the answer for an exception. Server errors are logged with their traceback."""

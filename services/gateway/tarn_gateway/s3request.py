@@ -77,6 +77,19 @@ class S3Request:
         self.granted = granted
         self.outcomes: list[tuple[str, str]] = []
 
+    def at(self, place: Place) -> S3Request:
+        """Returns the same request, whose bucket stands for another place."""
+        return S3Request(
+            self.http,
+            self.began,
+            self.operation,
+            self.address,
+            place,
+            self.query,
+            self.signed,
+            self.granted,
+        )
+
     def ref_path_of(self, key: str) -> RefPath:
         """Returns the ref and the path of a key of the request's bucket. Raises as `ref_path_of`."""
         return ref_path_of(self.place, key)

@@ -186,7 +186,7 @@ async def test_a_lost_change_beneath_a_later_one_is_not_called_undone(
 async def test_a_deletion_spares_the_next_view_of_the_name(
     lake: Lake, other: Lake, running: Running
 ) -> None:
-    """Its answer is lost, and somebody makes the name again: the repetition must not delete that one."""
+    """Its answer is lost, and the name is made again: the repetition must not delete that one."""
     views, theirs = lake.graveler.bucket_views, other.graveler.bucket_views
     made = await create(lake)
     lake.kv.lose("delete_if", ROW, applied=True)

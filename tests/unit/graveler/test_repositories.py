@@ -22,7 +22,7 @@ from tarn.kv.drop_records import Drop
 from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import ListingKv, OutcomeUnknownError, Partition
-from tarn.kv.records import decode_repository
+from tarn.kv.records import Repository, decode_bucket
 from tarn.testing.clock import RestlessClock
 from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.assembly import Graveler
@@ -400,8 +400,11 @@ class Creators:
 
     async def observe(self) -> None:
         rows = await self.kv._kv.scan(KEYS.graveler, b"repos/", b"repos0", 100)
-        found = [decode_repository(value) for _, value in rows]
-        self.served.update(each.instance_uid for each in found if each.is_served)
+        for _, value in rows:
+            found = decode_bucket(value)
+            assert isinstance(found, Repository)
+            if found.is_served:
+                self.served.add(found.instance_uid)
 
     async def create(self, replica: Graveler, name: RepositoryId) -> None:
         reservation = await replica.repositories.reserve(name, HERE, MAIN)

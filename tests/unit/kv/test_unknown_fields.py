@@ -43,7 +43,7 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
     "CollectionRecord": lambda value: collection_records.encode_collection(
         collection_records.decode_collection(value)
     ),
-    "RepositoryRecord": lambda value: records.encode_repository(records.decode_repository(value)),
+    "RepositoryRecord": lambda value: records.encode_repository(_repository(value)),
     "BucketView": lambda value: records.encode_bucket_view(_view(value)),
     "NamespaceRecord": lambda value: namespace_records.encode_namespace(
         namespace_records.decode_namespace(value)
@@ -92,6 +92,12 @@ TEXTS |= {"SettingsRecord.retention": RETENTION}
 TEXTS |= {"TaskErrorRecord.kind": "conflict", "TaskErrorRecord.reason": "MERGE_CONFLICT"}
 BYTES = {"CollectionRecord.batch": b"b" * 16, "TaskQuotaRecord.open_task_ids": b"q" * 16}
 NUMBERS = {"RefNameRecord.kind": 1}
+
+
+def _repository(value: bytes) -> records.Repository:
+    found = records.decode_bucket(value)
+    assert isinstance(found, records.Repository)
+    return found
 
 
 def _view(value: bytes) -> records.BucketView:

@@ -10,7 +10,7 @@ are also copied between repositories, because each repository owns the blocks of
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from tarn.block.port import BlockKey
@@ -112,7 +112,7 @@ async def _looked_up(
     resource = ref_object_resource(place.repository, readable_ref(target.ref), target.path)
     require(request, request.operation.source, resource)
     is_shared = by_reference and place.repository == request.repository
-    call = replace(backend.opening_call(request), bucket=place.version)
+    call = dataclasses.replace(backend.opening_call(request), bucket=place.version)
     try:
         found = await backend.graveler.lookup(
             call, place.repository, target.ref, target.path, is_copy_source=is_shared
@@ -132,7 +132,7 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     branch, path = request.branch, request.path
     if not path:
         raise S3Error("InvalidArgument", "The key must name an object on a branch.")
-    replaces = _replaces(request)
+    replace = _replaces(request)
     about = parse_object_headers(headers)
     named = headers.get("x-amz-checksum-algorithm")
     algorithm = parse_algorithm(named) if named else None
@@ -141,7 +141,7 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     repository = await backend.repositories.get(opening, request.repository)
     source = await find_source(backend, request, by_reference=True)
     is_same = (source.repository, source.target) == (request.repository, request.target)
-    if is_same and not replaces:
+    if is_same and not replace:
         text = "A copy of an object onto itself must change its metadata (REPLACE)."
         raise S3Error("InvalidRequest", text)
     refuse_external(source.entry)
@@ -167,7 +167,7 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
         judged_move_us=0,
         replaced_address=b"",
     )
-    if replaces:
+    if replace:
         entry = with_request_headers(entry, about, headers)
     await stage(backend, request, repository, entry, block=block, condition=condition)
     return xml_out.answer(xml_out.copy_object_result(entry.etag, entry.mtime_us, entry.checksums))

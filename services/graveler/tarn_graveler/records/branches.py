@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tarn.aio.batcher import Batcher
 from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.task_set import TaskSet
 from tarn.core.branch import Branch, Token, TokenKind
@@ -39,7 +38,6 @@ from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import (
     Kv,
     OutcomeUnknownError,
-    Partition,
     Predicate,
     PredicateFailedError,
     Versioned,
@@ -52,6 +50,7 @@ from tarn.kv.records import (
     is_pending_branch,
 )
 from tarn_graveler.records.expired import ExpiredCommits
+from tarn_graveler.records.fresh_reads import FreshReads
 from tarn_graveler.records.ref_names import RefNames
 from tarn_graveler.records.reflog_rows import ReflogRows
 from tarn_graveler.records.repositories import Repositories
@@ -178,14 +177,7 @@ class Branches:
         # By repository instance and branch.
         # Not a `TtlCache`: `accept` still compares a record that is too old to be used with the one that was read.
         self._known: BoundedMap[tuple[str, str], _Known] = BoundedMap(_CACHED_MAX)
-        self._reads = Batcher[Partition, bytes, Versioned | None](self._read_together, tasks)
-
-    async def _read_together(
-        self, partition: Partition, keys: Sequence[bytes]
-    ) -> Sequence[Versioned | None]:
-        wanted = list(dict.fromkeys(keys))
-        found = dict(zip(wanted, await self._kv.get_many(partition, wanted), strict=True))
-        return [found[key] for key in keys]
+        self._reads = FreshReads(kv, tasks)
 
     def new_token(self, kind: TokenKind = TokenKind.PLAIN) -> Token:
         """Returns a token that has no rows yet."""
@@ -208,7 +200,7 @@ class Branches:
     def begin_fresh(self, name: BranchName) -> asyncio.Future[Versioned | None]:
         """Requests a fresh read of the record; pass its result to `accept`."""
         partition = self._repositories.keys_of(name.repository).refs
-        return self._reads.submit(partition, RepositoryKeys.branch(name.branch_id))
+        return self._reads.begin(partition, RepositoryKeys.branch(name.branch_id))
 
     async def fresh(self, name: BranchName) -> BranchVersion:
         """Returns the record, by a read issued after this call.

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tarn.aio.batcher import Batcher
 from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId
 from tarn.kv.keys import InstallationKeys
-from tarn.kv.port import Kv, Partition, Versioned
+from tarn.kv.port import Kv, Versioned
 from tarn.kv.records import BucketView, Repository, decode_bucket, encode_bucket_view
 from tarn.kv.register import Register
 from tarn_graveler.records.claiming import Claiming, Plan
+from tarn_graveler.records.fresh_reads import FreshReads
 from tarn_graveler.records.repositories import Repositories, stored_claim
 
 __all__ = ["BucketViews", "bucket_not_found", "etag_of"]
@@ -79,14 +78,7 @@ class BucketViews:
         self._ids = ids
         self._claiming = Claiming(kv, clock)
         self._known: BoundedMap[str, _Known] = BoundedMap(_KNOWN_MAX)
-        self._reads = Batcher[Partition, bytes, Versioned | None](self._read_together, tasks)
-
-    async def _read_together(
-        self, partition: Partition, keys: Sequence[bytes]
-    ) -> Sequence[Versioned | None]:
-        wanted = list(dict.fromkeys(keys))
-        found = dict(zip(wanted, await self._kv.get_many(partition, wanted), strict=True))
-        return [found[key] for key in keys]
+        self._reads = FreshReads(kv, tasks)
 
     async def holder(self, bucket_id: str) -> Repository | BucketView | None:
         """Returns what a bucket name belongs to, by a read that is sent now: a repository, a view, or nothing.
@@ -99,7 +91,7 @@ class BucketViews:
         return self._decoded(bucket_id, await self._begin_read(bucket_id))
 
     def _begin_read(self, bucket_id: str) -> asyncio.Future[Versioned | None]:
-        return self._reads.submit(self._keys.graveler, self._keys.repository(bucket_id))
+        return self._reads.begin(self._keys.graveler, self._keys.repository(bucket_id))
 
     def _decoded(self, bucket_id: str, found: Versioned | None) -> Repository | BucketView | None:
         if found is None:
