@@ -24,7 +24,7 @@ _REFUSALS_BY_CODE: Final = frozenset(
     {"AuthorizationHeaderMalformed", "AuthorizationQueryParametersError", "InvalidToken"}
 )
 _NO_REFUSALS: Final = frozenset({"QuotaExceeded"})
-_WRITE: Final = Action.WRITE_REPO
+_WRITES: Final = frozenset({Action.WRITE_REPO, Action.WRITE_RULES})
 
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]{1,128})")
 _CREDENTIAL_IN_QUERY = re.compile(rb"X-Amz-Credential=([^%&/]{1,128})")
@@ -40,7 +40,7 @@ class S3Audit:
         """Records a request that has ended, if it is to be recorded."""
         operation = trace.operation
         outcome = _outcome(trace.code, exchange.status)
-        is_write = operation is not None and operation.action is _WRITE
+        is_write = operation is not None and operation.action in _WRITES
         is_read = operation is not None and not is_write
         if not (is_write or outcome is Outcome.DENIED or (is_read and self._log.reads)):
             return

@@ -16,6 +16,7 @@ from tarn.core.access.actions import (
     REPOSITORIES,
     Action,
     branches_resource,
+    bucket_resource,
     object_resource,
     ref_object_resource,
     repository_resource,
@@ -100,6 +101,7 @@ _RESOURCES: Mapping[About, Callable[[S3Request], str] | None] = MappingProxyType
     {
         About.SERVICE: _service,
         About.BUCKET: _bucket,
+        About.SETTINGS: _bucket,
         About.REF: _listed,
         About.KEYS: None,  # see `authorize`
         About.KEY: _key,
@@ -137,7 +139,9 @@ def authorize(request: S3Request) -> None:
     """
     operation, grant = request.operation, request.granted.grant
     resource_of = _RESOURCES[operation.about]
-    if resource_of is not None:
+    if operation.about is About.SETTINGS and request.place.ref:
+        grant.require(Action.WRITE_BUCKETS, bucket_resource(request.address.bucket))
+    elif resource_of is not None:
         grant.require(operation.action, resource_of(request))
     else:
         # The body names the keys, and `deleting` checks each. A caller who may write none of them need not send it.

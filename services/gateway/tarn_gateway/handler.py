@@ -17,6 +17,7 @@ from tarn.telemetry.tracing import child_span
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import LostBlockError
 from tarn_gateway.bucket_cache import MAY_HAVE_MOVED
+from tarn_gateway.cors import cors_headers, preflight
 from tarn_gateway.grants import Authenticator, authorize
 from tarn_gateway.http import Request, Response
 from tarn_gateway.operation import MissingRef
@@ -75,6 +76,14 @@ class S3Handler:
         began = self._now()
         host = request.headers.text("host")
         address = parse_address(host, request.raw_path, self._domains)
+        if request.method == "OPTIONS":
+            bucket, is_key = address.bucket, bool(address.key)
+            response = await preflight(self._backend.cors, request, bucket, is_key=is_key)
+            response.headers.append(_ID_2)
+            return response
+        if "origin" in request.headers:
+            # Before the signature: a page must be able to read why it was refused.
+            trace.cors = await cors_headers(self._backend.cors, request, address.bucket)
         if trace.span is None:
             signed, granted = await self._authenticator.authenticate(request)
         else:
@@ -100,7 +109,7 @@ class S3Handler:
             response = await self._perform(operation.perform, s3_request, trace)
         finally:
             trace.perform_s = self._now() - authenticated
-        response.headers.append(_ID_2)
+        response.headers += (_ID_2, *trace.cors)
         if trace.span is not None:
             response.headers.append(("traceresponse", trace.span.traceresponse))
         return response
@@ -165,7 +174,7 @@ class S3Handler:
             shown = S3Error("InternalError")
         trace.code = shown.code
         response = error_response(shown, request)
-        response.headers.append(_ID_2)
+        response.headers += (_ID_2, *trace.cors)
         if trace.span is not None:
             response.headers.append(("traceresponse", trace.span.traceresponse))
         return response

@@ -33,6 +33,7 @@ class About(enum.Enum):
 
     SERVICE = "all repositories"
     BUCKET = "the repository"
+    SETTINGS = "the bucket itself: the repository, or the bucket view"
     REF = "the ref and the prefix that are listed, or the repository if no ref is named"
     KEYS = "each key of the body by itself"
     KEY = "the path of a branch that is written, of any ref that is read"
@@ -46,7 +47,7 @@ class About(enum.Enum):
         match self:
             case About.SERVICE:
                 return Addressed.SERVICE
-            case About.BUCKET | About.REF | About.KEYS:
+            case About.BUCKET | About.SETTINGS | About.REF | About.KEYS:
                 return Addressed.BUCKET
             case About.KEY | About.UPLOAD:
                 return Addressed.KEY
@@ -72,7 +73,8 @@ class Operation:
             blanks; a parameter may have a value (`list-type=2`). The request has all of them, and no other
             parameter that selects any row.
         about: see `About`.
-        action: the action that the caller must be allowed.
+        action: the action that the caller must be allowed. A change of the settings of a bucket view needs
+            `WriteBuckets` instead.
         missing_ref: see `MissingRef`.
         source: the action that is required on the source of a copy.
         if_match: the action that a request with `If-Match` requires in addition to `action`, because the

@@ -26,9 +26,11 @@ __all__ = ["CODES", "S3Code", "S3Error", "error_response", "from_tarn_error"]
 
 S3Code = Literal[
     "AccessDenied",
+    "AccessForbidden",
     "AuthorizationHeaderMalformed",
     "AuthorizationQueryParametersError",
     "BadDigest",
+    "BadRequest",
     "BucketAlreadyExists",
     "BucketAlreadyOwnedByYou",
     "BucketNotEmpty",
@@ -58,6 +60,7 @@ S3Code = Literal[
     "MissingRequestBodyError",
     "MissingSecurityHeader",
     "NoSuchBucket",
+    "NoSuchCORSConfiguration",
     "NoSuchKey",
     "NoSuchUpload",
     "NoSuchVersion",
@@ -76,9 +79,15 @@ S3Code = Literal[
 
 CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
     "AccessDenied": (403, "Access denied."),
+    "AccessForbidden": (
+        403,
+        "CORSResponse: This CORS request is not allowed: no CORS rule of the bucket allows this Origin with this "
+        "Access-Control-Request-Method and these Access-Control-Request-Headers.",
+    ),
     "AuthorizationHeaderMalformed": (400, "The Authorization header is malformed."),
     "AuthorizationQueryParametersError": (400, "The authorization query parameters are invalid."),
     "BadDigest": (400, "A checksum that you sent does not match the body received."),
+    "BadRequest": (400, "The request is not acceptable."),
     "BucketAlreadyExists": (409, "A repository of this name exists already."),
     "BucketAlreadyOwnedByYou": (409, "You own a repository of this name already."),
     "BucketNotEmpty": (409, "The repository is not empty."),
@@ -111,6 +120,7 @@ CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
         "The commit has expired by a retention rule, and its objects are deleted.",
     ),
     "NoSuchBucket": (404, "There is no such repository or branch."),
+    "NoSuchCORSConfiguration": (404, "The CORS configuration does not exist"),
     "NoSuchKey": (404, "There is no such key."),
     "NoSuchUpload": (404, "There is no such upload; it may be completed or aborted."),
     "NoSuchVersion": (404, "The object's data no longer exists."),

@@ -22,6 +22,10 @@ from tarn_gateway.requests.header_table import ALL, HEADERS, HeaderRow, check_he
 from tarn_gateway.s3error import S3Error
 
 DELETE = b"<Delete><Object><Key>main/other</Key></Object></Delete>"
+CORS = (
+    b"<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod></CORSRule>"
+    b"</CORSConfiguration>"
+)
 EPOCH = "Thu, 01 Jan 1970 00:00:00 GMT"
 FUTURE = "Fri, 01 Jan 2100 00:00:00 GMT"
 OWNERS = ("x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner")
@@ -103,6 +107,9 @@ class Client:
         lake = self.lake
         repo = lake.graveler.repos["lake"]
         repo.branches["main"].clear()
+        lake.graveler.cors["lake"] = (
+            '{"CORSRules":[{"AllowedOrigins":["*"],"AllowedMethods":["GET"]}]}'
+        )
         await lake.ask(
             "PUT", "/lake/main/a", body=b"text", headers={"x-amz-checksum-crc32": "O4unxw=="}
         )
@@ -145,6 +152,8 @@ class Client:
                     f"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
                     "</CompleteMultipartUpload>"
                 ).encode()
+            case "PutBucketCors":
+                return CORS
             case "PutObject" | "UploadPart":
                 return b"text"
             case _:

@@ -163,6 +163,7 @@ async def ask(lake: Any, row: Operation, headers: dict[str, str] | None = None) 
 RESOURCES = {
     About.SERVICE: "repository/*",
     About.BUCKET: "repository/lake",
+    About.SETTINGS: "repository/lake",
     About.REF: "repository/lake/ref/main/object/dir/",
     About.KEYS: "repository/lake/branch/main/object/a",
 }

@@ -12,6 +12,7 @@ Resources are paths of names:
     repository/<repository>/branch/<branch>[/object/<path>]
     repository/<repository>/ref/<ref>[/object/<path>]
     repository/<repository>/tag/<tag>
+    bucket/<bucket>                                  a bucket view
     user/*                                           all users, for listing them
     user/<user>
     compactor/*                                      all compactors
@@ -36,6 +37,7 @@ __all__ = [
     "USERS",
     "Action",
     "branches_resource",
+    "bucket_resource",
     "object_resource",
     "ref_object_resource",
     "repository_resource",
@@ -58,7 +60,7 @@ class Action(enum.StrEnum):
     COMPACT_REPO = "CompactRepo"
     """Compactions of branches. They change no content, so they need no WriteRepo."""
     WRITE_RULES = "WriteRules"
-    """Protected and hidden branches, read-only and the default branch of a repository."""
+    """Protected and hidden branches, read-only, the default branch and the CORS rules of a repository."""
     ATTACH_NAMESPACE = "AttachNamespace"
     """Making a repository over an existing storage namespace: restore and recovery (docs/design/dump.md)."""
     MANAGE_COMPACTION = "ManageCompaction"
@@ -98,6 +100,11 @@ def _segment(name: str) -> str:
 def repository_resource(repository: str) -> str:
     """A repository. Like all functions here, raises `TarnError` INVALID for a name with a slash."""
     return f"repository/{_segment(repository)}"
+
+
+def bucket_resource(bucket: str) -> str:
+    """A bucket view."""
+    return f"bucket/{_segment(bucket)}"
 
 
 def branches_resource(repository: str) -> str:

@@ -29,8 +29,10 @@ __all__ = [
     "DocumentParser",
     "PARTS_MAX",
     "PIECE_BYTES",
+    "Schema",
     "complete_parser",
     "delete_parser",
+    "malformed",
     "parse_complete",
     "parse_delete",
 ]
@@ -51,11 +53,12 @@ _SILENT_BYTES_MAX: Final = 64 * 1024
 Parsed = TypeVar("Parsed")
 
 
-def _malformed(detail: str) -> S3Error:
+def malformed(detail: str) -> S3Error:
+    """Returns MalformedXML with what is wrong."""
     return S3Error("MalformedXML", f"The XML is not acceptable: {detail}.")
 
 
-class _Schema(Generic[Parsed]):
+class Schema(Generic[Parsed]):
     """A root that holds items, which hold fields, which hold text. lxml calls it while it parses.
 
     Nothing is kept of an element after its end, and the first one that is not in the schema ends the parse: an
@@ -88,29 +91,33 @@ class _Schema(Generic[Parsed]):
     # --- called by lxml
 
     def doctype(self, *_: object) -> None:
-        raise _malformed("a document type is not allowed")
+        """Refuses a document type."""
+        raise malformed("a document type is not allowed")
 
     def start(self, tag: str | bytes, _: Mapping[str | bytes, str | bytes]) -> None:
+        """Takes the start of an element."""
         self.events += 1
         self._depth += 1
         name = _local(tag)
         if self._depth == 1:
             if name != self.root:
-                raise _malformed(f"the root is not {self.root}")
+                raise malformed(f"the root is not {self.root}")
         elif self._depth == 2:
             self._text.clear()
             self.item(name)
         elif self._depth == 3:
             self._text.clear()
         else:
-            raise _malformed(f"an element of a field, {name}, holds elements")
+            raise malformed(f"an element of a field, {name}, holds elements")
 
     def data(self, data: str | bytes) -> None:
+        """Takes text."""
         self.events += 1
         if self._depth > 1:
             self._text.append(str(data))
 
     def end(self, tag: str | bytes) -> None:
+        """Takes the end of an element."""
         self.events += 1
         self._depth -= 1
         if self._depth == 0:
@@ -140,7 +147,7 @@ class DocumentParser(Generic[Parsed]):
         schema: receives its elements.
     """
 
-    def __init__(self, schema: _Schema[Parsed]) -> None:
+    def __init__(self, schema: Schema[Parsed]) -> None:
         self._schema = schema
         self._silent_bytes = 0
         self._is_empty = True
@@ -169,7 +176,7 @@ class DocumentParser(Generic[Parsed]):
         if self._schema.events != before:
             self._silent_bytes = 0
         elif self._silent_bytes > _SILENT_BYTES_MAX:
-            raise _malformed(f"a tag or comment is longer than {_SILENT_BYTES_MAX} bytes")
+            raise malformed(f"a tag or comment is longer than {_SILENT_BYTES_MAX} bytes")
 
     def finish(self) -> Parsed:
         """Returns what the document says, after all of its bytes.
@@ -187,9 +194,9 @@ class DocumentParser(Generic[Parsed]):
         try:
             parse()
         except etree.XMLSyntaxError as error:
-            raise _malformed(f"not well-formed at line {error.lineno}") from None
+            raise malformed(f"not well-formed at line {error.lineno}") from None
         except ValueError:
-            raise _malformed("not well-formed") from None
+            raise malformed("not well-formed") from None
 
 
 def _whole(parser: DocumentParser[Parsed], body: bytes, bytes_max: int) -> Parsed:
@@ -213,7 +220,7 @@ class DeleteRequest:
     quiet: bool
 
 
-class _Delete(_Schema[DeleteRequest]):
+class _Delete(Schema[DeleteRequest]):
     root = "Delete"
 
     def __init__(self) -> None:
@@ -227,11 +234,11 @@ class _Delete(_Schema[DeleteRequest]):
             case "Object":
                 self._key = ""
                 if len(self._keys) == DELETE_KEYS_MAX:
-                    raise _malformed(f"more than {DELETE_KEYS_MAX} keys")
+                    raise malformed(f"more than {DELETE_KEYS_MAX} keys")
             case "Quiet":
                 pass
             case _:
-                raise _malformed(f"{name} is not allowed in Delete")
+                raise malformed(f"{name} is not allowed in Delete")
 
     def field(self, name: str, text: str) -> None:
         match name:
@@ -249,19 +256,19 @@ class _Delete(_Schema[DeleteRequest]):
                 refusal = f"The condition {name} in DeleteObjects is not implemented."
                 raise S3Error("NotImplemented", refusal)
             case _:
-                raise _malformed(f"{name} is not allowed in Object")
+                raise malformed(f"{name} is not allowed in Object")
 
     def item_end(self, name: str, text: str) -> None:
         if name == "Quiet":
             self._quiet = text.strip().lower() == "true"
             return
         if not self._key:
-            raise _malformed("an Object has no Key")
+            raise malformed("an Object has no Key")
         self._keys.append(self._key)
 
     def result(self) -> DeleteRequest:
         if not self._keys:
-            raise _malformed(f"0 keys are not 1 to {DELETE_KEYS_MAX}")
+            raise malformed(f"0 keys are not 1 to {DELETE_KEYS_MAX}")
         return DeleteRequest(tuple(self._keys), self._quiet)
 
 
@@ -300,7 +307,7 @@ class CompletedPart:
 _CHECKSUMS: Final = {f"Checksum{each}": each for each in Algorithm}
 
 
-class _Complete(_Schema[tuple[CompletedPart, ...]]):
+class _Complete(Schema[tuple[CompletedPart, ...]]):
     root = "CompleteMultipartUpload"
 
     def __init__(self) -> None:
@@ -311,7 +318,7 @@ class _Complete(_Schema[tuple[CompletedPart, ...]]):
 
     def item(self, name: str) -> None:
         if name != "Part":
-            raise _malformed("only Part is allowed in CompleteMultipartUpload")
+            raise malformed("only Part is allowed in CompleteMultipartUpload")
         self._number = self._etag = ""
         self._checksums = []
 
@@ -322,15 +329,15 @@ class _Complete(_Schema[tuple[CompletedPart, ...]]):
             self._etag = text.strip().strip('"')
         elif name in _CHECKSUMS:
             if len(self._checksums) == len(_CHECKSUMS):
-                raise _malformed("a Part has a checksum twice")
+                raise malformed("a Part has a checksum twice")
             self._checksums.append((_CHECKSUMS[name], text.strip()))
         else:
-            raise _malformed(f"{name} is not allowed in Part")
+            raise malformed(f"{name} is not allowed in Part")
 
     def item_end(self, _name: str, _text: str) -> None:
         number = self._number
         if not (number.isascii() and number.isdigit() and self._etag):
-            raise _malformed("a Part needs a PartNumber and an ETag")
+            raise malformed("a Part needs a PartNumber and an ETag")
         if len(number) > 5 or not 1 <= int(number) <= PARTS_MAX:
             raise S3Error("InvalidPart", f"The part number {number[:20]} is not 1 to {PARTS_MAX}.")
         if self._parts and int(number) <= self._parts[-1].number:
@@ -339,7 +346,7 @@ class _Complete(_Schema[tuple[CompletedPart, ...]]):
 
     def result(self) -> tuple[CompletedPart, ...]:
         if not self._parts:
-            raise _malformed(f"0 parts are not 1 to {PARTS_MAX}")
+            raise malformed(f"0 parts are not 1 to {PARTS_MAX}")
         return tuple(self._parts)
 
 

@@ -14,6 +14,8 @@ from tarn_gateway.http import Response
 from tarn_gateway.xml_text import escape, escape_all, url_encode, url_encode_all
 
 __all__ = [
+    "HEAD",
+    "NS",
     "DeletedKey",
     "FailedKey",
     "ListedBucket",
@@ -37,8 +39,8 @@ __all__ = [
     "versioning_configuration",
 ]
 
-_HEAD: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
-_NS: Final = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+HEAD: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
+NS: Final = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 _SECONDS: Final = tuple(f"{number:02d}.000Z" for number in range(60))
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _STORAGE: Final = "<StorageClass>STANDARD</StorageClass>"
@@ -118,7 +120,7 @@ def _listing(listing: Listing, middle: Callable[[Callable[[str], str]], str]) ->
     delimiter = f"<Delimiter>{encode(listing.delimiter)}</Delimiter>" if listing.delimiter else ""
     encoding = "<EncodingType>url</EncodingType>" if listing.url_encoded else ""
     return (
-        f"{_HEAD}<ListBucketResult{_NS}><Name>{escape(listing.bucket)}</Name>"
+        f"{HEAD}<ListBucketResult{NS}><Name>{escape(listing.bucket)}</Name>"
         f"<Prefix>{encode(listing.prefix)}</Prefix>{middle(encode)}"
         f"<MaxKeys>{listing.max_keys}</MaxKeys>{delimiter}{encoding}"
         f"<IsTruncated>{'true' if listing.truncated else 'false'}</IsTruncated>"
@@ -179,7 +181,7 @@ def list_buckets(
         for bucket in buckets
     )
     return (
-        f"{_HEAD}<ListAllMyBucketsResult{_NS}>{_owner(owner)}<Buckets>{rows}</Buckets>"
+        f"{HEAD}<ListAllMyBucketsResult{NS}>{_owner(owner)}<Buckets>{rows}</Buckets>"
         f"{_optional('Prefix', escape(prefix))}"
         f"{_optional('ContinuationToken', escape(continuation_token))}</ListAllMyBucketsResult>"
     ).encode()
@@ -187,12 +189,12 @@ def list_buckets(
 
 def location_constraint(region: str) -> bytes:
     """GetBucketLocation; an empty element means us-east-1."""
-    return f"{_HEAD}<LocationConstraint{_NS}>{escape(region)}</LocationConstraint>".encode()
+    return f"{HEAD}<LocationConstraint{NS}>{escape(region)}</LocationConstraint>".encode()
 
 
 def versioning_configuration() -> bytes:
     """GetBucketVersioning: never enabled. In Tarn, commits are versions."""
-    return f"{_HEAD}<VersioningConfiguration{_NS}/>".encode()
+    return f"{HEAD}<VersioningConfiguration{NS}/>".encode()
 
 
 class DeletedKey(NamedTuple):
@@ -222,7 +224,7 @@ def delete_result(outcomes: Iterable[DeletedKey | FailedKey], *, quiet: bool) ->
             case DeletedKey(key):
                 if not quiet:
                     out.append(f"<Deleted><Key>{escape(key)}</Key></Deleted>")
-    return f"{_HEAD}<DeleteResult{_NS}>{''.join(out)}</DeleteResult>".encode()
+    return f"{HEAD}<DeleteResult{NS}>{''.join(out)}</DeleteResult>".encode()
 
 
 def _checksums(checksums: Iterable[Checksum], *, kind: bool = True) -> str:
@@ -241,7 +243,7 @@ def _checksums(checksums: Iterable[Checksum], *, kind: bool = True) -> str:
 def copy_object_result(etag: str, mtime_us: int, checksums: Iterable[Checksum] = ()) -> bytes:
     """CopyObject."""
     return (
-        f"{_HEAD}<CopyObjectResult{_NS}><LastModified>{iso_date(mtime_us)}</LastModified>"
+        f"{HEAD}<CopyObjectResult{NS}><LastModified>{iso_date(mtime_us)}</LastModified>"
         f"<ETag>&quot;{etag}&quot;</ETag>{_checksums(checksums)}</CopyObjectResult>"
     ).encode()
 
@@ -249,7 +251,7 @@ def copy_object_result(etag: str, mtime_us: int, checksums: Iterable[Checksum] =
 def copy_part_result(etag: str, mtime_us: int, checksums: Iterable[Checksum] = ()) -> bytes:
     """UploadPartCopy."""
     return (
-        f"{_HEAD}<CopyPartResult{_NS}><LastModified>{iso_date(mtime_us)}</LastModified>"
+        f"{HEAD}<CopyPartResult{NS}><LastModified>{iso_date(mtime_us)}</LastModified>"
         f"<ETag>&quot;{etag}&quot;</ETag>{_checksums(checksums, kind=False)}</CopyPartResult>"
     ).encode()
 
@@ -257,7 +259,7 @@ def copy_part_result(etag: str, mtime_us: int, checksums: Iterable[Checksum] = (
 def initiate_result(bucket: str, key: str, upload_id: str) -> bytes:
     """CreateMultipartUpload."""
     return (
-        f"{_HEAD}<InitiateMultipartUploadResult{_NS}><Bucket>{escape(bucket)}</Bucket>"
+        f"{HEAD}<InitiateMultipartUploadResult{NS}><Bucket>{escape(bucket)}</Bucket>"
         f"<Key>{escape(key)}</Key><UploadId>{escape(upload_id)}</UploadId>"
         "</InitiateMultipartUploadResult>"
     ).encode()
@@ -268,7 +270,7 @@ def complete_result(
 ) -> bytes:
     """CompleteMultipartUpload."""
     return (
-        f"{_HEAD}<CompleteMultipartUploadResult{_NS}><Location>{escape(location)}</Location>"
+        f"{HEAD}<CompleteMultipartUploadResult{NS}><Location>{escape(location)}</Location>"
         f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(key)}</Key>"
         f"<ETag>&quot;{etag}&quot;</ETag>{_checksums(checksums)}</CompleteMultipartUploadResult>"
     ).encode()
@@ -309,7 +311,7 @@ def list_parts(
     )
     who = escape(owner)
     return (
-        f"{_HEAD}<ListPartsResult{_NS}><Bucket>{escape(bucket)}</Bucket>"
+        f"{HEAD}<ListPartsResult{NS}><Bucket>{escape(bucket)}</Bucket>"
         f"<Key>{encode(key)}</Key><UploadId>{escape(upload_id)}</UploadId>"
         f"<Initiator><ID>{who}</ID><DisplayName>{who}</DisplayName></Initiator>{_owner(owner)}"
         f"{_STORAGE}<PartNumberMarker>{part_number_marker}</PartNumberMarker>"
@@ -367,7 +369,7 @@ def list_uploads(listing: UploadListing) -> bytes:
         for prefix in listing.common_prefixes
     )
     return (
-        f"{_HEAD}<ListMultipartUploadsResult{_NS}><Bucket>{escape(listing.bucket)}</Bucket>"
+        f"{HEAD}<ListMultipartUploadsResult{NS}><Bucket>{escape(listing.bucket)}</Bucket>"
         f"<KeyMarker>{encode(listing.key_marker)}</KeyMarker>"
         f"<UploadIdMarker>{escape(listing.upload_id_marker)}</UploadIdMarker>"
         f"{_optional('NextKeyMarker', encode(listing.next_key_marker))}"

@@ -18,6 +18,9 @@ _CONDITIONS: Final = "`If-Match`, `If-None-Match: *`"
 REMARKS: Final[Mapping[str, str]] = {
     "ListBuckets": "the repositories that the caller may read, and the bucket views of them",
     "GetBucketVersioning": "never enabled: versions are commits",
+    "GetBucketCors": "[CORS rules](browsers.md) of the bucket",
+    "PutBucketCors": "at most 100 rules and 8 KiB; of a bucket view it needs `WriteBuckets`",
+    "DeleteBucketCors": "as PutBucketCors",
     "ListObjects": "as ListObjectsV2",
     "ListObjectsV2": "any delimiter; at most 1,000 keys a page; without a ref in the prefix and with "
     "delimiter `/`, branches and tags are the common prefixes",

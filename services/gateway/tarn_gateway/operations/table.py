@@ -24,6 +24,7 @@ from tarn_gateway.operations import (
     buckets,
     completing,
     copying,
+    cors,
     deleting,
     listing,
     parts,
@@ -47,9 +48,10 @@ class Row(Operation):
     perform: Perform
 
 
-_SERVICE, _BUCKET, _REF = About.SERVICE, About.BUCKET, About.REF
+_SERVICE, _BUCKET, _REF, _SETTINGS = About.SERVICE, About.BUCKET, About.REF, About.SETTINGS
 _KEYS, _KEY, _UPLOAD = About.KEYS, About.KEY, About.UPLOAD
 _LIST, _READ, _WRITE = Action.LIST_REPOS, Action.READ_REPO, Action.WRITE_REPO
+_RULES = Action.WRITE_RULES
 _OF_READ, _OF_WRITE = MissingRef.OF_READ, MissingRef.OF_WRITE
 
 _PUT_PART = "partNumber uploadId"
@@ -63,6 +65,9 @@ OPERATIONS: Final = (
     Row("HeadBucket", "HEAD", "", _BUCKET, _READ, _OF_READ, buckets.head_bucket),
     Row("GetBucketLocation", "GET", "location", _BUCKET, _READ, _OF_READ, buckets.get_bucket_location),
     Row("GetBucketVersioning", "GET", "versioning", _BUCKET, _READ, _OF_READ, buckets.get_bucket_versioning),
+    Row("GetBucketCors", "GET", "cors", _BUCKET, _READ, _OF_READ, cors.get_bucket_cors),
+    Row("PutBucketCors", "PUT", "cors", _SETTINGS, _RULES, _OF_WRITE, cors.put_bucket_cors),
+    Row("DeleteBucketCors", "DELETE", "cors", _SETTINGS, _RULES, _OF_WRITE, cors.delete_bucket_cors),
 
     Row("ListObjects", "GET", "", _REF, _READ, _OF_READ, listing.list_objects),
     Row("ListObjectsV2", "GET", "list-type=2", _REF, _READ, _OF_READ, listing.list_objects_v2),

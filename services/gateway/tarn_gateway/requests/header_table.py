@@ -50,7 +50,7 @@ class HeaderRow:
 _READS: Final = "GetObject HeadObject"
 _STORES: Final = "PutObject CopyObject CreateMultipartUpload"
 _COPIES: Final = "CopyObject UploadPartCopy"
-_BODIES: Final = "PutObject UploadPart DeleteObjects CompleteMultipartUpload"
+_BODIES: Final = "PutObject UploadPart DeleteObjects CompleteMultipartUpload PutBucketCors"
 _OWNERS: Final = "x-amz-expected-bucket-owner x-amz-source-expected-bucket-owner"
 
 
