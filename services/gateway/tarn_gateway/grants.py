@@ -25,9 +25,12 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.gate.access import Access
 from tarn.rpc.wire.call import Call
+from tarn_gateway.bodies.form import PostForm
 from tarn_gateway.http import Request
 from tarn_gateway.operation import About
+from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request, readable_ref
+from tarn_gateway.signing.post_policy import check_policy, parse_post, verify_post
 from tarn_gateway.signing.sigv4 import SignedRequest, SigV4Policy, parse_authorization, verify
 
 __all__ = ["Authenticator", "authorize", "require"]
@@ -59,14 +62,33 @@ class Authenticator:
             TarnError: CREDENTIAL_NOT_FOUND for an unknown key; any error of the call to auth.
         """
         signed = parse_authorization(request, self._clock.now_us(), self._policy)
+        granted = await self._granted(signed)
+        verify(signed, granted.signing_key)
+        return signed, granted
+
+    async def authenticate_form(
+        self, form: PostForm, request: Request, bucket: str
+    ) -> tuple[SignedRequest, SigningGrant]:
+        """Likewise, for a form; and checks that its policy allows what it says.
+
+        Raises:
+            S3Error: the errors of `signing.post_policy`.
+            TarnError: as `authenticate`.
+        """
+        signed = parse_post(request, form.fields, self._clock.now_us(), self._policy)
+        granted = await self._granted(signed)
+        verify_post(signed, form.fields, granted.signing_key)
+        form.sizes = check_policy(form.fields, bucket, self._clock.now_us())
+        return signed, granted
+
+    async def _granted(self, signed: SignedRequest) -> SigningGrant:
         scope = (signed.access_key_id, signed.date, signed.region, signed.service)
         granted = self._access.signing_grant_cached(*scope)
         if granted is None:
             deadline = self._clock.monotonic() + self._timeout_s
-            call = Call(request.request_id, "", deadline)
+            call = Call(signed.request.request_id, "", deadline)
             granted = await self._access.signing_grant(call, *scope)
-        verify(signed, granted.signing_key)
-        return signed, granted
+        return granted
 
 
 _WRITE: Final = Action.WRITE_REPO
@@ -97,6 +119,13 @@ def _key(request: S3Request) -> str:
     return ref_object_resource(request.repository, readable_ref(target.ref), target.path)
 
 
+def _form(request: S3Request) -> str:
+    if request.ref_path is None:
+        condition = "Bucket POST must be of the enclosure-type multipart/form-data"
+        raise S3Error("PreconditionFailed", Condition=condition)
+    return _key(request)
+
+
 _RESOURCES: Mapping[About, Callable[[S3Request], str] | None] = MappingProxyType(
     {
         About.SERVICE: _service,
@@ -104,6 +133,7 @@ _RESOURCES: Mapping[About, Callable[[S3Request], str] | None] = MappingProxyType
         About.SETTINGS: _bucket,
         About.REF: _listed,
         About.KEYS: None,  # see `authorize`
+        About.FORM: _form,
         About.KEY: _key,
         About.UPLOAD: _key,
     }

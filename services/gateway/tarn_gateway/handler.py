@@ -11,11 +11,13 @@ from typing import Final
 
 import structlog
 
+from tarn.client.auth import SigningGrant
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.telemetry.tracing import child_span
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import LostBlockError
+from tarn_gateway.bodies.form import FormReader, PostForm
 from tarn_gateway.bucket_cache import MAY_HAVE_MOVED
 from tarn_gateway.cors import cors_headers, preflight
 from tarn_gateway.grants import Authenticator, authorize
@@ -23,12 +25,14 @@ from tarn_gateway.http import Request, Response
 from tarn_gateway.operation import MissingRef
 from tarn_gateway.operations.table import Perform
 from tarn_gateway.rates import RateExceededError, RateLimits
-from tarn_gateway.requests.address import parse_address
+from tarn_gateway.requests.address import Address, check_key, parse_address
 from tarn_gateway.requests.header_table import check_headers
+from tarn_gateway.requests.multipart import is_form
 from tarn_gateway.requests.query import parse_query, refuse_version
 from tarn_gateway.router import route
 from tarn_gateway.s3error import HOST_ID, S3Error, error_response, from_tarn_error
 from tarn_gateway.s3request import S3Request
+from tarn_gateway.signing.sigv4 import SignedRequest
 from tarn_gateway.trace import Trace
 from tarn_gateway.traces import Traces
 
@@ -68,6 +72,7 @@ class S3Handler:
         self._now = backend.clock.monotonic
         self._domains = tuple(domains)
         self._rates = rates
+        self._forms = FormReader()
 
     async def __call__(self, request: Request) -> Response:
         """Answers one request. `refuse` turns every exception into an answer."""
@@ -84,11 +89,14 @@ class S3Handler:
         if "origin" in request.headers:
             # Before the signature: a page must be able to read why it was refused.
             trace.cors = await cors_headers(self._backend.cors, request, address.bucket)
+        form: PostForm | None = None
+        if request.method == "POST" and _is_form(request, address):
+            form = await self._forms.read(request)
         if trace.span is None:
-            signed, granted = await self._authenticator.authenticate(request)
+            signed, granted = await self._authenticate(request, form, address)
         else:
             with child_span("authenticate"):
-                signed, granted = await self._authenticator.authenticate(request)
+                signed, granted = await self._authenticate(request, form, address)
         request.identified = True
         authenticated = self._now()
         trace.auth_s = authenticated - began
@@ -97,12 +105,16 @@ class S3Handler:
         query = parse_query(request.raw_query)
         refuse_version(query)
         operation = trace.operation = route(request.method, address, query, request.headers)
+        if form is not None:
+            check_headers(operation.name, request.headers, trace.user)
+            request.headers = form.headers()
+            address = Address(address.bucket, check_key(form.fields["key"]))
         place = await self._backend.resolve(
             request, granted, address.bucket, began, is_fresh=_has_body(request)
         )
         try:
             s3_request = S3Request(
-                request, began, operation, address, place, query, signed, granted
+                request, began, operation, address, place, query, signed, granted, form
             )
             _note(trace, s3_request)
             check_headers(operation.name, request.headers, trace.user)
@@ -113,6 +125,13 @@ class S3Handler:
         if trace.span is not None:
             response.headers.append(("traceresponse", trace.span.traceresponse))
         return response
+
+    async def _authenticate(
+        self, request: Request, form: PostForm | None, address: Address
+    ) -> tuple[SignedRequest, SigningGrant]:
+        if form is None:
+            return await self._authenticator.authenticate(request)
+        return await self._authenticator.authenticate_form(form, request, address.bucket)
 
     async def _perform(self, perform: Perform, s3_request: S3Request, trace: Trace) -> Response:
         """Performs an operation: where the cache says, or, after a refusal which shows that it is old, where graveler
@@ -201,6 +220,12 @@ def _writes(request: Request, trace: Trace) -> bool:
 def _has_body(request: Request) -> bool:
     """Whether a request has a body, which can be read only once."""
     return request.body.length != 0
+
+
+def _is_form(request: Request, address: Address) -> bool:
+    """Whether a POST is the upload of a form, which has its signature in its fields."""
+    is_of_bucket = bool(address.bucket) and not address.key and not request.raw_query
+    return is_of_bucket and is_form(request.headers)
 
 
 def _note(trace: Trace, s3_request: S3Request) -> None:

@@ -36,6 +36,7 @@ class About(enum.Enum):
     SETTINGS = "the bucket itself: the repository, or the bucket view"
     REF = "the ref and the prefix that are listed, or the repository if no ref is named"
     KEYS = "each key of the body by itself"
+    FORM = "the path of a branch that the key of the form names"
     KEY = "the path of a branch that is written, of any ref that is read"
     UPLOAD = "the same path: an upload belongs to its key"
 
@@ -47,7 +48,7 @@ class About(enum.Enum):
         match self:
             case About.SERVICE:
                 return Addressed.SERVICE
-            case About.BUCKET | About.SETTINGS | About.REF | About.KEYS:
+            case About.BUCKET | About.SETTINGS | About.REF | About.KEYS | About.FORM:
                 return Addressed.BUCKET
             case About.KEY | About.UPLOAD:
                 return Addressed.KEY

@@ -36,6 +36,7 @@ __all__ = [
     "list_parts",
     "list_uploads",
     "location_constraint",
+    "post_response",
     "versioning_configuration",
 ]
 
@@ -273,6 +274,14 @@ def complete_result(
         f"{HEAD}<CompleteMultipartUploadResult{NS}><Location>{escape(location)}</Location>"
         f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(key)}</Key>"
         f"<ETag>&quot;{etag}&quot;</ETag>{_checksums(checksums)}</CompleteMultipartUploadResult>"
+    ).encode()
+
+
+def post_response(location: str, bucket: str, key: str, etag: str) -> bytes:
+    """PostObject with status 201; S3 gives it no namespace."""
+    return (
+        f"{HEAD}<PostResponse><Location>{escape(location)}</Location><Bucket>{escape(bucket)}</Bucket>"
+        f"<Key>{escape(key)}</Key><ETag>&quot;{etag}&quot;</ETag></PostResponse>"
     ).encode()
 
 

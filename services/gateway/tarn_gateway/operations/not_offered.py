@@ -86,7 +86,6 @@ NOT_OFFERED: Final = (
     NotOffered("DeleteBucketWebsite", "DELETE", "website", _BUCKET),
     NotOffered("GetBucketWebsite", "GET", "website", _BUCKET),
     NotOffered("PutBucketWebsite", "PUT", "website", _BUCKET),
-    NotOffered("PostObject", "POST", "", _BUCKET, "Uploads by HTML forms are not implemented."),
 
     NotOffered("GetObjectAcl", "GET", "acl", _KEY),
     NotOffered("PutObjectAcl", "PUT", "acl", _KEY),

@@ -30,6 +30,7 @@ REMARKS: Final[Mapping[str, str]] = {
     "HeadObject": "as GetObject",
     "PutObject": f"{_CONDITIONS}; user metadata up to 2 KiB, `Content-Type`, `Cache-Control`, "
     "`Content-Encoding`, `Content-Disposition`, `Content-Language` and `Expires` are kept",
+    "PostObject": "[uploads by HTML forms](browsers.md#uploads-by-forms), `multipart/form-data` with a signed policy",
     "CopyObject": f"{_CONDITIONS}, `x-amz-copy-source-if-*`; inside a repository nothing is copied but "
     "metadata, between repositories the bytes are copied",
     "DeleteObject": "deleting an absent key succeeds",

@@ -28,6 +28,7 @@ from tarn_gateway.operations import (
     deleting,
     listing,
     parts,
+    posting,
     reading,
     uploads,
     writing,
@@ -49,7 +50,7 @@ class Row(Operation):
 
 
 _SERVICE, _BUCKET, _REF, _SETTINGS = About.SERVICE, About.BUCKET, About.REF, About.SETTINGS
-_KEYS, _KEY, _UPLOAD = About.KEYS, About.KEY, About.UPLOAD
+_KEYS, _FORM, _KEY, _UPLOAD = About.KEYS, About.FORM, About.KEY, About.UPLOAD
 _LIST, _READ, _WRITE = Action.LIST_REPOS, Action.READ_REPO, Action.WRITE_REPO
 _RULES = Action.WRITE_RULES
 _OF_READ, _OF_WRITE = MissingRef.OF_READ, MissingRef.OF_WRITE
@@ -76,6 +77,7 @@ OPERATIONS: Final = (
     Row("GetObject", "GET", "", _KEY, _READ, _OF_READ, reading.get_object),
     Row("HeadObject", "HEAD", "", _KEY, _READ, _OF_READ, reading.head_object),
     Row("PutObject", "PUT", "", _KEY, _WRITE, _OF_WRITE, writing.put_object, if_match=_READ),
+    Row("PostObject", "POST", "", _FORM, _WRITE, _OF_WRITE, posting.post_object),
     Row("CopyObject", "PUT", _COPY, _KEY, _WRITE, _OF_WRITE, copying.copy_object, source=_READ, if_match=_READ),
     Row("DeleteObject", "DELETE", "", _KEY, _WRITE, _OF_WRITE, deleting.delete_object),
     Row("DeleteObjects", "POST", "delete", _KEYS, _WRITE, _OF_WRITE, deleting.delete_objects),

@@ -51,7 +51,7 @@ PAYLOAD_MODES: Final = frozenset(
 """Values of x-amz-content-sha256 other than 64 hex digits."""
 
 _TIMESTAMP: Final = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
-_SIGNATURE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+SIGNATURE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _HASH: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 # RFC 9110 §5.1 and §5.5; names are in lower case here, values Latin-1.
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+", re.ASCII)
@@ -158,7 +158,7 @@ def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy
     if kind != ALGORITHM:
         _refuse_mechanism()
     (access_key_id, date, region, service), names, signature = _claim_of(rest, policy)
-    if not _SIGNATURE.fullmatch(signature):
+    if not SIGNATURE.fullmatch(signature):
         raise _malformed("Signature is not 64 hex digits")
     headers = request.headers
     timestamp, time_s = _header_time(headers)
@@ -212,7 +212,7 @@ def _parse_claim(text: str, region: str | None) -> tuple[_Scope, str, str]:
         fields[name] = value
     if fields.keys() != {"Credential", "SignedHeaders", "Signature"}:
         raise _malformed("it must hold Credential, SignedHeaders and Signature")
-    scope = _split_scope(fields["Credential"], region, _malformed)
+    scope = split_scope(fields["Credential"], region, _malformed)
     return scope, fields["SignedHeaders"], fields["Signature"]
 
 
@@ -223,11 +223,11 @@ def _header_time(headers: Headers) -> tuple[str, int]:
     """Returns the request's time, as in the string to sign and in seconds since the epoch."""
     text = headers.get("x-amz-date")
     if text is not None:
-        seconds = _seconds(text)
+        seconds = seconds_of(text)
         if seconds is not None:
             return text, seconds
     elif (date := headers.get("date")) is not None:
-        seconds = _seconds(date)
+        seconds = seconds_of(date)
         if seconds is None:
             try:
                 seconds = int(parsedate_to_datetime(date).timestamp())
@@ -259,16 +259,16 @@ def _parse_presigned(
     if query.text("X-Amz-Algorithm") != ALGORITHM:
         _refuse_mechanism()
     credential = query.text("X-Amz-Credential")
-    access_key_id, date, region, service = _split_scope(credential, policy.region, _bad_query)
+    access_key_id, date, region, service = split_scope(credential, policy.region, _bad_query)
     timestamp = query.text("X-Amz-Date")
-    time_s = _seconds(timestamp)
+    time_s = seconds_of(timestamp)
     if time_s is None:
         raise _bad_query("X-Amz-Date is not of the form YYYYMMDDTHHMMSSZ")
     if date != timestamp[:8]:
         raise _bad_query(f"the date of the credential, {date}, is not that of X-Amz-Date")
     _check_life(query.text("X-Amz-Expires"), time_s, now_s, policy)
     signature = query.text("X-Amz-Signature")
-    if not _SIGNATURE.fullmatch(signature):
+    if not SIGNATURE.fullmatch(signature):
         raise _bad_query("X-Amz-Signature is not 64 hex digits")
     headers = request.headers
     signed_headers = _split_signed_headers(query.text("X-Amz-SignedHeaders"), headers, _bad_query)
@@ -350,7 +350,7 @@ _AUTHORIZATION: Final = frozenset(
 # --- shared by both
 
 
-def _split_scope(
+def split_scope(
     credential: str, region_wanted: str | None, malformed: Callable[[str], S3Error]
 ) -> _Scope:
     parts = credential.rsplit("/", 4)
@@ -404,7 +404,7 @@ def _checked_hash(value: str) -> str:
 
 
 @lru_cache(maxsize=512)  # the requests of one second share their time
-def _seconds(timestamp: str) -> int | None:
+def seconds_of(timestamp: str) -> int | None:
     """Returns seconds since the epoch of a `YYYYMMDDTHHMMSSZ`, None for anything else."""
     if not _TIMESTAMP.fullmatch(timestamp):
         return None
