@@ -61,7 +61,6 @@ def refusal(method: str, bucket: str, key: str, query: str) -> S3Error:
         ("PUT", "lake", "", "", "NotImplemented", "tarn repo create"),
         ("DELETE", "lake", "", "", "NotImplemented", "DeleteBucket"),
         ("PUT", "lake", "", "versioning", "NotImplemented", "PutBucketVersioning"),
-        ("POST", "lake", "", "", "NotImplemented", "PostObject"),
         ("PUT", "lake", "main/a", "acl", "NotImplemented", "PutObjectAcl"),
         # S3 has these operations on other resources; the refusal names the parameter nevertheless.
         ("GET", "", "", "acl", "NotImplemented", "acl"),

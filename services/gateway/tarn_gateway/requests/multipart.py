@@ -45,8 +45,7 @@ def is_form(headers: Headers) -> bool:
 
 def malformed(detail: str) -> S3Error:
     """Returns MalformedPOSTRequest with what is wrong."""
-    text = f"The body of your POST request is not well-formed multipart/form-data: {detail}."
-    return S3Error("MalformedPOSTRequest", text)
+    return S3Error("MalformedPOSTRequest", f"In the form, {detail}.")
 
 
 def boundary_of(headers: Headers) -> bytes:

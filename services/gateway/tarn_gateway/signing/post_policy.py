@@ -123,7 +123,7 @@ def _check_presence(fields: Fields) -> None:
     if not fields.keys().isdisjoint(_SIGV2):
         raise S3Error(
             "InvalidRequest",
-            f"This kind of signature is not accepted here; please use {ALGORITHM}.",
+            f"The authorization mechanism you have provided is not supported. Please use {ALGORITHM}.",
         )
     if fields.keys().isdisjoint(_SIGNED):
         raise S3Error("AccessDenied", "Anonymous requests are not allowed.")
@@ -133,7 +133,7 @@ def _check_presence(fields: Fields) -> None:
     if fields["x-amz-algorithm"] != ALGORITHM:
         raise S3Error(
             "InvalidRequest",
-            f"This kind of signature is not accepted here; please use {ALGORITHM}.",
+            f"The authorization mechanism you have provided is not supported. Please use {ALGORITHM}.",
         )
 
 

@@ -149,14 +149,31 @@ def _malformed(detail: str) -> S3Error:
 
 
 def _refuse_mechanism() -> NoReturn:
-    text = f"This kind of signature is not accepted here; please use {ALGORITHM}."
+    text = (
+        f"The authorization mechanism you have provided is not supported. Please use {ALGORITHM}."
+    )
     raise S3Error("InvalidRequest", text)
+
+
+def _refuse_kind(kind: str, header: str) -> NoReturn:
+    """Refuses an Authorization header of another kind: none at all, one of AWS's other signatures, or anything."""
+    if not header.strip():
+        raise S3Error("AccessDenied", "The Authorization header is empty.")
+    if kind.startswith("AWS4-") or (kind == "AWS" and ":" in header):
+        _refuse_mechanism()
+    value = f"{kind[:20]}…" if len(kind) > 20 else kind  # not what follows: it may be a secret
+    raise S3Error(
+        "InvalidArgument",
+        "Unsupported Authorization Type",
+        ArgumentName="Authorization",
+        ArgumentValue=value,
+    )
 
 
 def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy) -> SignedRequest:
     kind, _, rest = header.partition(" ")
     if kind != ALGORITHM:
-        _refuse_mechanism()
+        _refuse_kind(kind, header)
     (access_key_id, date, region, service), names, signature = _claim_of(rest, policy)
     if not SIGNATURE.fullmatch(signature):
         raise _malformed("Signature is not 64 hex digits")
@@ -236,7 +253,7 @@ def _header_time(headers: Headers) -> tuple[str, int]:
                 seconds = None
         if seconds is not None:
             return _timestamp(seconds), seconds
-    raise S3Error("AccessDenied", "A valid x-amz-date or Date header is required.")
+    raise S3Error("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header")
 
 
 # --- the query
@@ -391,7 +408,7 @@ def _split_signed_headers(
             continue
         if name == "x-amz-content-sha256" and headers.text(name) == UNSIGNED_PAYLOAD:
             continue  # clients add it when they use a presigned URL; it claims nothing
-        text = "Headers are present in the request that were not signed"
+        text = "There were headers present in the request which were not signed"
         raise S3Error("AccessDenied", text, HeadersNotSigned=name)
     return names
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -77,7 +78,7 @@ def test_a_file_of_any_bytes_comes_out_as_it_was(
     if body.count(b"\r\n--" + boundary) != 2 or b"\r" in boundary:
         return
     ends = sorted({min(cut, len(body)) for cut in cuts} | {0, len(body)})
-    pieces = [body[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+    pieces = [body[a:b] for a, b in pairwise(ends)]
     assert parse(pieces, boundary) == ({"key": "k"}, None, file)
 
 
