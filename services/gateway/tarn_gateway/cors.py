@@ -74,7 +74,10 @@ class CorsCache:
         # Names that had rules stay after their time, so that strangers cannot keep them from being looked up again.
         self._known: BoundedMap[str, _Known] = BoundedMap(_KNOWN_MAX)
         self._absent: TtlCache[str, Rules] = TtlCache(clock, _ABSENT_MAX)
-        self._flights: SingleFlight[str, Rules] = SingleFlight()
+        # A failure is shared: otherwise those who wait would try one after the other.
+        self._flights: SingleFlight[str, Rules] = SingleFlight(
+            lambda _: S3Error("ServiceUnavailable", "The CORS rules of the bucket cannot be read.")
+        )
         self._lookups = TokenBucket(_LOOKUPS_PER_SECOND, clock.monotonic())
 
     async def rules(self, bucket: str) -> Rules:

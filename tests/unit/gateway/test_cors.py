@@ -187,6 +187,21 @@ async def test_a_failed_look_up_is_no_refusal(rules: Lake, failure: Any) -> None
     assert (await preflight(rules, "/lake/main/a")).code == "AccessForbidden"
 
 
+async def test_those_who_wait_for_a_look_up_share_its_failure(
+    rules: Lake, failure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def slow_token(_: object) -> str:
+        await asyncio.sleep(0.01)
+        return "t1.gateway"
+
+    monkeypatch.setattr(rules.backend.cors, "_own_token", slow_token)
+    rules.graveler.fail["GetBucketCors"] = [failure(Kind.UNAVAILABLE, Reason.OVERLOADED)]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(preflight(rules, "/lake/main/a")) for _ in range(5)]
+    assert {task.result().status for task in tasks} == {503}
+    assert rules.graveler.cors_asked == ["lake"]
+
+
 # ---- GetBucketCors, PutBucketCors, DeleteBucketCors
 
 
