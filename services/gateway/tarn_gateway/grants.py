@@ -16,6 +16,7 @@ from tarn.core.access.actions import (
     REPOSITORIES,
     Action,
     branches_resource,
+    bucket_resource,
     object_resource,
     ref_object_resource,
     repository_resource,
@@ -76,6 +77,13 @@ def _service(_: S3Request) -> str:
     return REPOSITORIES
 
 
+def _name(request: S3Request) -> str:
+    """A bucket view has a resource of its own; the name of a repository is the repository's."""
+    name = request.address.bucket
+    is_view = request.operation.action is Action.WRITE_BUCKETS
+    return bucket_resource(name) if is_view else repository_resource(name)
+
+
 def _bucket(request: S3Request) -> str:
     return repository_resource(request.repository)
 
@@ -99,6 +107,7 @@ def _key(request: S3Request) -> str:
 _RESOURCES: Mapping[About, Callable[[S3Request], str] | None] = MappingProxyType(
     {
         About.SERVICE: _service,
+        About.NAME: _name,
         About.BUCKET: _bucket,
         About.REF: _listed,
         About.KEYS: None,  # see `authorize`

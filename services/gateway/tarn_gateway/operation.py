@@ -32,6 +32,7 @@ class About(enum.Enum):
     """The resource of an operation, which its caller must be allowed to access (`grants.authorize`)."""
 
     SERVICE = "all repositories"
+    NAME = "the name of the bucket, whatever it stands for"
     BUCKET = "the repository"
     REF = "the ref and the prefix that are listed, or the repository if no ref is named"
     KEYS = "each key of the body by itself"
@@ -46,7 +47,7 @@ class About(enum.Enum):
         match self:
             case About.SERVICE:
                 return Addressed.SERVICE
-            case About.BUCKET | About.REF | About.KEYS:
+            case About.NAME | About.BUCKET | About.REF | About.KEYS:
                 return Addressed.BUCKET
             case About.KEY | About.UPLOAD:
                 return Addressed.KEY

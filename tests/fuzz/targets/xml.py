@@ -1,4 +1,4 @@
-"""XML documents: each of the two parsers either refuses an input or reads it as any XML parser does."""
+"""XML documents: each of the three parsers either refuses an input or reads it as any XML parser does."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tarn_gateway.documents.xml_in import (
     PARTS_MAX,
     DeleteRequest,
     parse_complete,
+    parse_create,
     parse_delete,
 )
 from tarn_gateway.http import BodyReader, Headers, Request
@@ -28,7 +29,7 @@ _REQUEST = Request("POST", b"/lake", b"", Headers([]), BodyReader(0))
 
 def _check(data: bytes) -> str:
     words: list[str] = []
-    for parse in (_delete, _complete):
+    for parse in (_delete, _complete, _create):
         try:
             gateway(_REQUEST, lambda parse=parse: parse(data))  # type: ignore[misc]  # a default
         except S3Error as error:
@@ -83,6 +84,16 @@ def _complete(data: bytes) -> None:
     read = [int(_named(each, "PartNumber")[-1].text or "") for each in _named(other, "Part")]
     if numbers != read:
         raise PropertyError(f"part numbers {numbers}, by another parser {read}")
+
+
+def _create(data: bytes) -> None:
+    region = parse_create(data)
+    other = _other(data)
+    if other is None:
+        return
+    asked_for = [each.text or "" for each in _named(other, "LocationConstraint")]
+    if region != (asked_for[-1].strip() if asked_for else ""):
+        raise PropertyError(f"region {region!r}, by another parser {asked_for}")
 
 
 def _within(make: Callable[[random.Random], bytes]) -> Callable[[random.Random, bytes], bytes]:

@@ -25,6 +25,7 @@ from tarn_proto.auth.v1 import authorization_service_pb2 as auth_pb
 from tarn_proto.auth.v1 import caller_pb2
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import bucket_service_pb2 as bucket_pb
+from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import entry_service_pb2 as entry_pb
 from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
@@ -51,12 +52,13 @@ def error_of(kind: Kind, reason: Reason, text: str = "as told", **metadata: str)
 
 @dataclass
 class Repo:
-    """A repository of the double: refs are dicts of path → packed entry."""
+    """A repository of the double: refs are dicts of path → packed entry; `parents` of the commits of refs."""
 
     instance_uid: str
     namespace: str
     branches: dict[str, dict[str, bytes]] = field(default_factory=dict)
     tags: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -242,6 +244,46 @@ class FakeGraveler:
         if (view := self.views.get(request.bucket_id)) is None:
             raise error_of(Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND)
         return bucket_pb.GetBucketViewResponse(view=view)
+
+    async def CreateRepository(
+        self, request: repository_pb.CreateRepositoryRequest, call: Call
+    ) -> repository_pb.CreateRepositoryResponse:
+        self._enter("CreateRepository", call)
+        name = request.repository_id
+        if name in self.repos or name in self.views:
+            raise error_of(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS)
+        self.repos[name] = Repo(f"uid-of-{name}", f"mem://{name}", {"main": {}})
+        return repository_pb.CreateRepositoryResponse(repository=self._message(name))
+
+    async def CreateBucketView(
+        self, request: bucket_pb.CreateBucketViewRequest, call: Call
+    ) -> bucket_pb.CreateBucketViewResponse:
+        self._enter("CreateBucketView", call)
+        name = request.bucket_id
+        if name in self.repos or name in self.views:
+            raise error_of(Kind.ALREADY_EXISTS, Reason.BUCKET_EXISTS)
+        self._ref(request.repository_id, request.ref)
+        self.point(name, request.repository_id, request.ref)
+        return bucket_pb.CreateBucketViewResponse(view=self.views[name])
+
+    async def DeleteBucketView(
+        self, request: bucket_pb.DeleteBucketViewRequest, call: Call
+    ) -> bucket_pb.DeleteBucketViewResponse:
+        self._enter("DeleteBucketView", call)
+        if (view := self.views.get(request.bucket_id)) is None:
+            raise error_of(Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND)
+        if request.etag not in ("", view.etag):
+            raise error_of(Kind.CONFLICT, Reason.BUCKET_MOVED)
+        del self.views[request.bucket_id]
+        return bucket_pb.DeleteBucketViewResponse()
+
+    async def GetCommit(
+        self, request: commit_pb.GetCommitRequest, call: Call
+    ) -> commit_pb.GetCommitResponse:
+        self._enter("GetCommit", call)
+        self._ref(request.repository_id, request.ref)
+        parents = self._repo(request.repository_id).parents.get(request.ref, ())
+        return commit_pb.GetCommitResponse(commit=commit_pb.Commit(parent_ids=parents))
 
     async def ListRepositories(
         self, request: repository_pb.ListRepositoriesRequest, call: Call
@@ -434,10 +476,9 @@ class FakeGraveler:
     async def _never(self, request: Any, call: Call) -> Any:
         raise AssertionError("the gateway never asks this")
 
-    CreateBucketView = PointBucketView = DeleteBucketView = _never
-    CreateRepository = DeleteRepository = CreateBranch = DeleteBranch = ResetBranch = MoveBranch = (
-        _never
-    )
+    PointBucketView = DeleteRepository = _never
+    CreateBranch = DeleteBranch = ResetBranch = MoveBranch = _never
+    CreateCommit = ListCommits = AnnotatePaths = DiffRefs = DiffUncommitted = _never
     CreateTag = DeleteTag = SetBranchExpiry = _never
 
 
@@ -499,6 +540,7 @@ def endpoints(graveler: FakeGraveler) -> list[Endpoint]:
         repository_pb: "RepositoryService",
         bucket_pb: "BucketService",
         branch_pb: "BranchService",
+        commit_pb: "CommitService",
         tag_pb: "TagService",
         upload_pb: "UploadService",
     }

@@ -71,6 +71,8 @@ EXAMPLES = {
     "x-amz-rename-source*": "x-amz-rename-source",
 }
 
+NAMED = {"CreateBucket": "/made", "DeleteBucket": "/gone"}
+
 NAMES = [name for row in HEADERS for name in row.names.split()]
 
 
@@ -111,6 +113,7 @@ class Client:
             "POST", "/lake/main/a", "uploads", headers={"x-amz-checksum-algorithm": "CRC32"}
         )
         self.upload = begun.all("UploadId")[0]
+        lake.graveler.point("gone", "lake", "dev")  # an empty branch
         await lake.ask("PUT", "/lake/main/a", f"partNumber=1&uploadId={self.upload}", b"text")
         lake.graveler.calls.clear()
         lake.graveler.staged.clear()
@@ -121,13 +124,16 @@ class Client:
         query = "&".join(f"{name}={values[name]}" if name in values else name for name in names)
         if operation.about is About.REF:
             query += "&prefix=main/"
-        target = {"/": "/", "b": "/lake", "k": "/lake/main/a"}[
-            "k"
-            if operation.addressed.value == "an object"
-            else "b"
-            if operation.addressed.value == "a bucket"
-            else "/"
-        ]
+        target = (
+            NAMED.get(operation.name)
+            or {"/": "/", "b": "/lake", "k": "/lake/main/a"}[
+                "k"
+                if operation.addressed.value == "an object"
+                else "b"
+                if operation.addressed.value == "a bucket"
+                else "/"
+            ]
+        )
         sent = dict(headers)
         if COPY_SOURCE in operation.selected_by.split():
             sent = {COPY_SOURCE: "/lake/v1/source", **sent}

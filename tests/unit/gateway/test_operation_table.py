@@ -162,6 +162,7 @@ async def ask(lake: Any, row: Operation, headers: dict[str, str] | None = None) 
 
 RESOURCES = {
     About.SERVICE: "repository/*",
+    About.NAME: "repository/lake",
     About.BUCKET: "repository/lake",
     About.REF: "repository/lake/ref/main/object/dir/",
     About.KEYS: "repository/lake/branch/main/object/a",
@@ -169,6 +170,8 @@ RESOURCES = {
 
 
 def resource_of(row: Operation) -> str:
+    if row.action is Action.WRITE_BUCKETS:
+        return "bucket/lake"
     kind = "branch" if row.action is Action.WRITE_REPO else "ref"
     return RESOURCES.get(row.about, f"repository/lake/{kind}/main/object/a")
 

@@ -100,6 +100,11 @@ def repository_resource(repository: str) -> str:
     return f"repository/{_segment(repository)}"
 
 
+def bucket_resource(bucket: str) -> str:
+    """A bucket view, or the name of one."""
+    return f"bucket/{_segment(bucket)}"
+
+
 def branches_resource(repository: str) -> str:
     """The beginning of the names of a repository's branches and of all paths that may be written in them."""
     return f"repository/{_segment(repository)}/branch/"

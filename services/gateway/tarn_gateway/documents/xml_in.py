@@ -1,4 +1,4 @@
-"""Parses the XML documents that clients send: DeleteObjects and CompleteMultipartUpload.
+"""Parses the XML documents that clients send: CreateBucket, DeleteObjects and CompleteMultipartUpload.
 
 lxml runs with every feature off that reads beyond the document: no DTD, no entities, no network, no huge
 trees. This module adds limits on size and number of items (docs/design/security.md). Depth needs no limit:
@@ -22,6 +22,7 @@ from tarn_gateway.s3error import S3Error
 
 __all__ = [
     "COMPLETE_BYTES_MAX",
+    "CREATE_BYTES_MAX",
     "CompletedPart",
     "DELETE_BYTES_MAX",
     "DELETE_KEYS_MAX",
@@ -30,8 +31,10 @@ __all__ = [
     "PARTS_MAX",
     "PIECE_BYTES",
     "complete_parser",
+    "create_parser",
     "delete_parser",
     "parse_complete",
+    "parse_create",
     "parse_delete",
 ]
 
@@ -40,6 +43,8 @@ DELETE_BYTES_MAX: Final = 2 * 1024**2
 COMPLETE_BYTES_MAX: Final = 8 * 1024**2
 """Size limit of a CompleteMultipartUpload document: 10,000 indented parts with ETag and all checksums fit."""
 DELETE_KEYS_MAX: Final = 1000
+CREATE_BYTES_MAX: Final = 4096
+"""Size limit of a CreateBucket document: a region, and room for elements that are refused by name."""
 
 
 PIECE_BYTES: Final = 16 * 1024
@@ -280,6 +285,45 @@ def parse_delete(body: bytes) -> DeleteRequest:
         S3Error: MalformedXML, MaxMessageLengthExceeded, MissingRequestBodyError, NotImplemented.
     """
     return _whole(delete_parser(), body, DELETE_BYTES_MAX)
+
+
+class _Create(_Schema[str]):
+    root = "CreateBucketConfiguration"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._location = ""
+
+    def item(self, name: str) -> None:
+        if name != "LocationConstraint":
+            text = f"{name} in CreateBucketConfiguration is not implemented."
+            raise S3Error("NotImplemented", text)
+
+    def field(self, name: str, _text: str) -> None:
+        raise _malformed(f"{name} is not allowed in LocationConstraint")
+
+    def item_end(self, _name: str, text: str) -> None:
+        self._location = text.strip()
+
+    def result(self) -> str:
+        return self._location
+
+
+def create_parser() -> DocumentParser[str]:
+    """Returns a parser of one `<CreateBucketConfiguration>`: the region that it asks for, which may be empty.
+
+    It refuses with S3Error NotImplemented what Tarn's buckets do not have: tags, and the places of directory buckets.
+    """
+    return DocumentParser(_Create())
+
+
+def parse_create(body: bytes) -> str:
+    """Reads a whole `<CreateBucketConfiguration>`.
+
+    Raises:
+        S3Error: MalformedXML, MaxMessageLengthExceeded, MissingRequestBodyError, NotImplemented.
+    """
+    return _whole(create_parser(), body, CREATE_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,6 @@ _BUCKET, _KEY = Addressed.BUCKET, Addressed.KEY
 
 # fmt: off
 NOT_OFFERED: Final = (
-    NotOffered("DeleteBucket", "DELETE", "", _BUCKET, "A bucket is a repository; delete it with `tarn repo delete`."),
-    NotOffered("CreateBucket", "PUT", "", _BUCKET, "A bucket is a repository; create it with `tarn repo create`."),
     NotOffered("GetBucketAbac", "GET", "abac", _BUCKET),
     NotOffered("PutBucketAbac", "PUT", "abac", _BUCKET),
     NotOffered("GetBucketAccelerateConfiguration", "GET", "accelerate", _BUCKET),

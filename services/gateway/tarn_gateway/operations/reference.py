@@ -17,6 +17,8 @@ _CONDITIONS: Final = "`If-Match`, `If-None-Match: *`"
 
 REMARKS: Final[Mapping[str, str]] = {
     "ListBuckets": "the repositories that the caller may read, and the bucket views of them",
+    "CreateBucket": "what it makes is configured: [buckets.md](buckets.md#createbucket-and-deletebucket)",
+    "DeleteBucket": "of an empty bucket view; what was committed to the repository behind it stays",
     "GetBucketVersioning": "never enabled: versions are commits",
     "ListObjects": "as ListObjectsV2",
     "ListObjectsV2": "any delimiter; at most 1,000 keys a page; without a ref in the prefix and with "

@@ -21,6 +21,7 @@ from tarn_gateway.backend import Backend
 from tarn_gateway.http import Response
 from tarn_gateway.operation import COPY_SOURCE, About, MissingRef, Operation
 from tarn_gateway.operations import (
+    bucket_life,
     buckets,
     completing,
     copying,
@@ -47,7 +48,7 @@ class Row(Operation):
     perform: Perform
 
 
-_SERVICE, _BUCKET, _REF = About.SERVICE, About.BUCKET, About.REF
+_SERVICE, _NAME, _BUCKET, _REF = About.SERVICE, About.NAME, About.BUCKET, About.REF
 _KEYS, _KEY, _UPLOAD = About.KEYS, About.KEY, About.UPLOAD
 _LIST, _READ, _WRITE = Action.LIST_REPOS, Action.READ_REPO, Action.WRITE_REPO
 _OF_READ, _OF_WRITE = MissingRef.OF_READ, MissingRef.OF_WRITE
@@ -60,6 +61,8 @@ OPERATIONS: Final = (
     # name, method, selected by, about, action, error for a missing ref, implementation
     Row("ListBuckets", "GET", "", _SERVICE, _LIST, _OF_READ, buckets.list_buckets),
 
+    Row("CreateBucket", "PUT", "", _NAME, Action.CREATE_REPO, _OF_WRITE, bucket_life.create_bucket),
+    Row("DeleteBucket", "DELETE", "", _NAME, Action.WRITE_BUCKETS, _OF_WRITE, bucket_life.delete_bucket),
     Row("HeadBucket", "HEAD", "", _BUCKET, _READ, _OF_READ, buckets.head_bucket),
     Row("GetBucketLocation", "GET", "location", _BUCKET, _READ, _OF_READ, buckets.get_bucket_location),
     Row("GetBucketVersioning", "GET", "versioning", _BUCKET, _READ, _OF_READ, buckets.get_bucket_versioning),

@@ -105,6 +105,8 @@ HEADERS: Final = (
     HeaderRow("x-amz-storage-class", accepted=_only("STANDARD"), why="the only class"),
     HeaderRow("x-amz-optional-object-attributes", accepted=_only("RestoreStatus"), why="no object is archived"),
     HeaderRow("x-amz-acl", accepted=_only("private", "bucket-owner-full-control"), why="there are no ACLs"),
+    HeaderRow("x-amz-bucket-object-lock-enabled", accepted=_only("false"), why="there are no locks"),
+    HeaderRow("x-amz-bucket-namespace", accepted=_only("global"), why="names are those of the installation"),
     HeaderRow("x-amz-object-ownership", accepted=_only("BucketOwnerEnforced"), why="there are no ACLs"),
     HeaderRow("x-amz-tagging-directive x-amz-object-annotation-directive", accepted=_only("COPY"),
               why="a source has neither tags nor annotations"),

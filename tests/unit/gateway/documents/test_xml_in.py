@@ -15,6 +15,7 @@ from tarn_gateway.documents.xml_in import (
     complete_parser,
     delete_parser,
     parse_complete,
+    parse_create,
     parse_delete,
 )
 from tarn_gateway.s3error import S3Error
@@ -45,6 +46,17 @@ def test_deletes() -> None:
     assert parse_delete(delete(obj(" a "), ns="")) == DeleteRequest((" a ",), quiet=False)
     assert parse_delete(delete(obj("a", "<VersionId>null</VersionId>"))).keys == ("a",)
     assert parse_delete(delete(obj("cr&#13;lf&#10;"))).keys == ("cr\rlf\n",)
+
+
+def test_creates() -> None:
+    body = "<CreateBucketConfiguration{}><LocationConstraint> eu-1 </LocationConstraint></CreateBucketConfiguration>"
+    assert (
+        parse_create(body.format(NS).encode()) == parse_create(body.format("").encode()) == "eu-1"
+    )
+    assert parse_create(b"<CreateBucketConfiguration/>") == ""
+    assert code(
+        parse_create, b"<CreateBucketConfiguration><Bucket/></CreateBucketConfiguration>"
+    ) == ("NotImplemented")
 
 
 def test_delete_limits() -> None:
