@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 from tarn_gateway.backend import Backend
@@ -46,7 +45,7 @@ class Setting:
     """
 
     root: str
-    values: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 OWNERSHIP: Final = Setting("OwnershipControls", {"Rule/ObjectOwnership": "BucketOwnerEnforced"})

@@ -106,7 +106,7 @@ HEADERS: Final = (
 
     # not offered
     HeaderRow("x-amz-storage-class", accepted=_only("", "STANDARD", "REDUCED_REDUNDANCY"), code="InvalidStorageClass",
-              why="the only class is STANDARD, by either name"),
+              why="the only class is STANDARD, and REDUCED_REDUNDANCY another name of it"),
     HeaderRow("x-amz-optional-object-attributes", accepted=_only("RestoreStatus"), why="no object is archived"),
     HeaderRow("x-amz-acl", accepted=_only("private", "bucket-owner-full-control"), code="AccessControlListNotSupported",
               why="there are no ACLs, and users have the permissions of their policies"),
