@@ -276,6 +276,11 @@ def test_s3cmd_round_trip(run: Cli, repository: str, files: Path, tmp_path: Path
     run("s3cmd", *s3cmd, "get", "--recursive", f"{at}/", f"{tmp_path}/back/")
     assert_same(files, tmp_path / "back")
     run("s3cmd", *s3cmd, "cp", f"{at}/large", f"{at}/copy")
+    for told in (f"s3://{repository}", f"{at}/copy"):
+        lines = run("s3cmd", *s3cmd, "info", told).splitlines()
+        assert [line.split()[-1] for line in lines if "ACL:" in line] == ["FULL_CONTROL"]
+        run("s3cmd", *s3cmd, "setacl", "--acl-private", told)
+        run("s3cmd", *s3cmd, "setacl", "--acl-public", told, fails=True)
     run("s3cmd", *s3cmd, "del", "--recursive", "--force", f"{at}/")
     assert run("s3cmd", *s3cmd, "ls", "--recursive", f"{at}/") == ""
 

@@ -78,6 +78,7 @@ class Operation:
         source: the action that is required on the source of a copy.
         if_match: the action that a request with `If-Match` requires in addition to `action`, because the
             answer shows whether the object exists.
+        others: names of operations that the same request selects.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Operation:
     missing_ref: MissingRef
     source: Action | None = field(default=None, kw_only=True)
     if_match: Action | None = field(default=None, kw_only=True)
+    others: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def addressed(self) -> Addressed:

@@ -1,10 +1,10 @@
-"""XML documents: each of the three parsers either refuses an input or reads it as any XML parser does."""
+"""XML documents: each of the four parsers either refuses an input or reads it as any XML parser does."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from xml.etree import ElementTree as ET
 
 from tests.fuzz.targets.refusals import gateway
@@ -17,6 +17,7 @@ from tarn_gateway.documents.xml_in import (
     parse_complete,
     parse_create,
     parse_delete,
+    parse_settings,
 )
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.s3error import S3Error
@@ -24,12 +25,20 @@ from tarn_gateway.s3error import S3Error
 __all__ = ["TARGET"]
 
 _NAME_BEYOND_ASCII = re.compile(rb"<[^<>]*[\x80-\xff]")
+_PLACES = frozenset(
+    {
+        "Owner/ID",
+        "AccessControlList/Grant/Grantee/ID",
+        "AccessControlList/Grant/Grantee/URI",
+        "AccessControlList/Grant/Permission",
+    }
+)
 _REQUEST = Request("POST", b"/lake", b"", Headers([]), BodyReader(0))
 
 
 def _check(data: bytes) -> str:
     words: list[str] = []
-    for parse in (_delete, _complete, _create):
+    for parse in (_delete, _complete, _create, _settings):
         try:
             gateway(_REQUEST, lambda parse=parse: parse(data))  # type: ignore[misc]  # a default
         except S3Error as error:
@@ -96,6 +105,27 @@ def _create(data: bytes) -> None:
         raise PropertyError(f"region {region!r}, by another parser {asked_for}")
 
 
+def _settings(data: bytes) -> None:
+    found = parse_settings("AccessControlPolicy", _PLACES, data)
+    if len(found) > 512 or not _PLACES.issuperset(place for place, _ in found):
+        raise PropertyError(f"settings {found}")
+    other = _other(data)
+    if other is None:
+        return
+    read = [each for each in _leaves(other, "") if each[0] in _PLACES]
+    if list(found) != read:
+        raise PropertyError(f"settings {found}, by another parser {read}")
+
+
+def _leaves(element: ET.Element, place: str) -> Iterator[tuple[str, str]]:
+    for child in element:
+        below = f"{place}/{child.tag.rpartition('}')[2]}".lstrip("/")
+        if below in _PLACES:
+            yield below, (child.text or "").strip()
+        else:
+            yield from _leaves(child, below)
+
+
 def _within(make: Callable[[random.Random], bytes]) -> Callable[[random.Random, bytes], bytes]:
     """Inserts a piece between two tags, or before the first."""
 
@@ -160,7 +190,8 @@ TARGET = Target(
         b"<!--", b"-->", b"<![CDATA[", b"]]>", b"<?pi ", b"?>", b"&e1;", b"&a;", b"&lt;", b"&#0;",
         b"&#x10FFFF;", b"&#xD800;", b'xmlns="', b'xmlns:a="u"', b"a:", b"</", b"/>", b"<Object>",
         b"<Key>", b"</Key>", b"<Quiet>true</Quiet>", b"<VersionId>null</VersionId>",
-        b"<ChecksumCRC32>", b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b'xml:space="preserve"',
+        b"<ChecksumCRC32>", b"<ID>", b"</Grant>", b"<AccessControlPolicy>",
+        b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b'xml:space="preserve"',
         b'xml:base="http://h/"',
     ),
     share=1.0,

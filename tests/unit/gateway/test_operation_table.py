@@ -82,7 +82,7 @@ def test_no_two_rows_match_one_request() -> None:
     rows: tuple[Row, ...] = (*OPERATIONS, *NOT_OFFERED)
     keys = Counter((row.addressed, row.method, frozenset(row.selected_by.split())) for row in rows)
     assert [key for key, count in keys.items() if count > 1] == []
-    names = Counter(name for row in rows for name in (row.name, *getattr(row, "others", ())))
+    names = Counter(name for row in rows for name in (row.name, *row.others))
     assert [name for name, count in names.items() if count > 1] == []
     assert len(BY_NAME) == len(OPERATIONS)
 
@@ -113,9 +113,8 @@ def selected_in_the_model(name: str) -> tuple[Addressed, str, frozenset[str]]:
 
 def test_every_operation_of_s3_has_a_row() -> None:
     """Fails when botocore learns a new operation: until it has a row, it may be taken for another one."""
-    known = {row.name: row for row in OPERATIONS} | {
-        name: row for row in NOT_OFFERED for name in (row.name, *row.others)
-    }
+    rows: tuple[Row, ...] = (*OPERATIONS, *NOT_OFFERED)
+    known = {name: row for row in rows for name in (row.name, *row.others)}
     missing = set(model()["operations"]) - set(known) - ELSEWHERE
     assert missing == set()
     for name, row in known.items():
@@ -266,5 +265,5 @@ def test_every_name_of_an_operation_in_the_document_is_one() -> None:
     """The text names operations and actions, too."""
     verbs = "Abort|Complete|Copy|Create|Delete|Get|Head|List|Put|Upload"
     found = set(re.findall(rf"\b(?:{verbs})[A-Z]\w+", DOCUMENT.read_text()))
-    known = set(BY_NAME) | {name for row in NOT_OFFERED for name in (row.name, *row.others)}
+    known = {name for row in (*OPERATIONS, *NOT_OFFERED) for name in (row.name, *row.others)}
     assert found - known - set(Action) == set()

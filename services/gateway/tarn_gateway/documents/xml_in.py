@@ -1,4 +1,5 @@
-"""Parses the XML documents that clients send: CreateBucket, DeleteObjects and CompleteMultipartUpload.
+"""Parses the XML documents that clients send: CreateBucket, DeleteObjects, CompleteMultipartUpload, and settings of
+buckets.
 
 lxml runs with every feature off that reads beyond the document: no DTD, no entities, no network, no huge
 trees. This module adds limits on size and number of items (docs/design/security.md). Depth needs no limit:
@@ -30,21 +31,28 @@ __all__ = [
     "DocumentParser",
     "PARTS_MAX",
     "PIECE_BYTES",
+    "SETTINGS_BYTES_MAX",
+    "Settings",
     "complete_parser",
     "create_parser",
     "delete_parser",
     "parse_complete",
     "parse_create",
     "parse_delete",
+    "parse_settings",
+    "settings_parser",
 ]
 
 DELETE_BYTES_MAX: Final = 2 * 1024**2
 """Size limit of a DeleteObjects document: 1,000 keys of 1,153 bytes with their elements fit."""
 COMPLETE_BYTES_MAX: Final = 8 * 1024**2
 """Size limit of a CompleteMultipartUpload document: 10,000 indented parts with ETag and all checksums fit."""
+SETTINGS_BYTES_MAX: Final = 64 * 1024
+"""Size limit of a document of settings: an ACL of 100 grants, the most that S3 allows, fits."""
 DELETE_KEYS_MAX: Final = 1000
 CREATE_BYTES_MAX: Final = 4096
 """Size limit of a CreateBucket document: a region, and room for elements that are refused by name."""
+_SETTINGS_MAX: Final = 512
 
 
 PIECE_BYTES: Final = 16 * 1024
@@ -403,3 +411,70 @@ def parse_complete(body: bytes) -> tuple[CompletedPart, ...]:
             MissingRequestBodyError.
     """
     return _whole(complete_parser(), body, COMPLETE_BYTES_MAX)
+
+
+Settings = tuple[tuple[str, str], ...]
+"""The elements that hold text: the names below the root, joined by `/`, and the text; in the order of the document."""
+
+
+class _Settings(_Schema[Settings]):
+    """Elements in elements, at places that are known; text counts where no element can be."""
+
+    def __init__(self, root: str, places: frozenset[str]) -> None:
+        super().__init__()
+        self.root = root
+        self._places = places
+        self._above = {
+            place[:at] for place in places for at in range(len(place)) if place[at] == "/"
+        }
+        self._names: list[str] = []
+        self._found: list[tuple[str, str]] = []
+
+    def start(self, tag: str | bytes, _: Mapping[str | bytes, str | bytes]) -> None:
+        self.events += 1
+        self._depth += 1
+        self._text.clear()
+        name = _local(tag)
+        if self._depth == 1:
+            if name != self.root:
+                raise _malformed(f"the root is not {self.root}")
+            return
+        self._names.append(name)
+        place = "/".join(self._names)
+        if place not in self._places and place not in self._above:
+            raise _malformed(f"{place} is not allowed in {self.root}")
+
+    def end(self, _: str | bytes) -> None:
+        self.events += 1
+        self._depth -= 1
+        if self._depth == 0:
+            return
+        place = "/".join(self._names)
+        self._names.pop()
+        if place in self._places:
+            if len(self._found) == _SETTINGS_MAX:
+                raise _malformed(f"{self.root} has more than {_SETTINGS_MAX} elements")
+            self._found.append((place, "".join(self._text).strip()))
+        self._text.clear()
+
+    def result(self) -> Settings:
+        return tuple(self._found)
+
+
+def settings_parser(root: str, places: frozenset[str]) -> DocumentParser[Settings]:
+    """Returns a parser of a document that names some settings, with its texts stripped.
+
+    Args:
+        root: the name of its root.
+        places: the elements that may hold text, as in `Settings`. Others are refused.
+    """
+    return DocumentParser(_Settings(root, places))
+
+
+def parse_settings(root: str, places: frozenset[str], body: bytes) -> Settings:
+    """Reads a whole document of settings; the arguments as in `settings_parser`.
+
+    Raises:
+        S3Error: MalformedXML, MaxMessageLengthExceeded, MissingRequestBodyError.
+    """
+    return _whole(settings_parser(root, places), body, SETTINGS_BYTES_MAX)

@@ -18,7 +18,7 @@ from tarn_gateway.requests.object_headers import override_headers, response_head
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
-__all__ = ["block_key", "get_object", "head_object", "refuse_external"]
+__all__ = ["block_key", "get_object", "head_object", "refuse_external", "root"]
 
 DIRECTORY: Final = "application/x-directory"
 _SANDBOX: Final = ("Content-Security-Policy", "sandbox")
@@ -59,7 +59,7 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
     query, request_headers = request.query, request.headers
     target = request.target
     if not target.path:
-        return await _root(backend, request)
+        return await root(backend, request)
     found = await backend.graveler.lookup(
         backend.call(request), request.repository, target.ref, target.path
     )
@@ -99,7 +99,7 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
     return Response(status, headers, body, length)
 
 
-async def _root(backend: Backend, request: S3Request) -> Response:
+async def root(backend: Backend, request: S3Request) -> Response:
     """Answers for the root of a ref: `main/` is a directory as soon as `main` exists. Clients that create
     directories before they write (S3A, pyarrow) find the marker. `main` itself is not a key."""
     target = request.target

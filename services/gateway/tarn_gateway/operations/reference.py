@@ -16,11 +16,32 @@ __all__ = ["REMARKS", "describe"]
 _CONDITIONS: Final = "`If-Match`, `If-None-Match: *`"
 
 REMARKS: Final[Mapping[str, str]] = {
-    "ListBuckets": "the repositories that the caller may read, and the bucket views of them",
+    "ListBuckets": "the repositories that the caller may read, and the bucket views of them; `prefix`, `max-buckets`, "
+    "`continuation-token`, `bucket-region`; at most 10,000 a page",
     "CreateBucket": "what it makes is configured: [buckets.md](buckets.md#createbucket-and-deletebucket)",
     "DeleteBucket": "of an empty bucket view; what was committed to the repository behind it stays",
     "GetBucketVersioning": "never enabled: versions are commits",
+    "GetBucketAcl": "the owner (the caller) has full control, nobody else is granted anything",
+    "PutBucketAcl": "only what GetBucketAcl answers, `private` and `bucket-owner-full-control`; changes nothing",
+    "GetBucketOwnershipControls": "BucketOwnerEnforced",
+    "PutBucketOwnershipControls": "only BucketOwnerEnforced; changes nothing",
+    "GetPublicAccessBlock": "all four are true: nothing is public",
+    "PutPublicAccessBlock": "only with all four true; changes nothing",
+    "GetBucketPolicyStatus": "not public",
+    "GetBucketRequestPayment": "BucketOwner",
+    "GetBucketLogging": "empty",
+    "GetBucketNotificationConfiguration": "empty",
+    "GetBucketAccelerateConfiguration": "empty",
+    "GetBucketPolicy": "404 `NoSuchBucketPolicy`",
+    "GetBucketTagging": "404 `NoSuchTagSet`",
+    "GetBucketLifecycleConfiguration": "404 `NoSuchLifecycleConfiguration`",
+    "GetBucketEncryption": "404 `ServerSideEncryptionConfigurationNotFoundError`",
+    "GetBucketWebsite": "404 `NoSuchWebsiteConfiguration`",
+    "GetBucketReplication": "404 `ReplicationConfigurationNotFoundError`",
+    "GetObjectLockConfiguration": "404 `ObjectLockConfigurationNotFoundError`",
     "ListObjects": "as ListObjectsV2",
+    "ListObjectVersions": "as ListObjects: each object has the one version `null`, and there are no delete markers; "
+    "older versions are in commits",
     "ListObjectsV2": "any delimiter; at most 1,000 keys a page; without a ref in the prefix and with "
     "delimiter `/`, branches and tags are the common prefixes",
     "ListMultipartUploads": "of one branch, or of all branches that match the prefix",
@@ -36,6 +57,8 @@ REMARKS: Final[Mapping[str, str]] = {
         "up to 1,000 keys of any branches, an outcome for each; AccessDenied as a whole if no path of the repository "
         "may be written"
     ),
+    "GetObjectAcl": "as GetBucketAcl",
+    "PutObjectAcl": "as PutBucketAcl; needs `ReadRepo`, too, because the answer tells whether the object exists",
     "CreateMultipartUpload": "an upload survives restarts, and commits in between; it ends when its branch is deleted, "
     "also if the branch is created again",
     "UploadPartCopy": "`x-amz-copy-source-range`, `x-amz-copy-source-if-*`; the bytes are copied",
@@ -88,7 +111,7 @@ def _request(row: Operation) -> str:
 def _header_row(row: HeaderRow) -> str:
     names = ", ".join(f"`{name}`" for name in row.names.split())
     honoured = "all" if row.honoured_by == ALL else row.honoured_by.replace(" ", ", ")
-    values = ", ".join(f"`{value}`" for value in sorted(row.accepted or ()))
+    values = ", ".join(f"`{value}`" if value else "empty" for value in sorted(row.accepted or ()))
     if row.honoured_by == ALL:
         otherwise = ""
     elif row.accepted is None:

@@ -21,6 +21,7 @@ from tarn_gateway.backend import Backend
 from tarn_gateway.http import Response
 from tarn_gateway.operation import COPY_SOURCE, About, MissingRef, Operation
 from tarn_gateway.operations import (
+    acls,
     bucket_life,
     buckets,
     completing,
@@ -29,6 +30,7 @@ from tarn_gateway.operations import (
     listing,
     parts,
     reading,
+    settings,
     uploads,
     writing,
 )
@@ -67,8 +69,39 @@ OPERATIONS: Final = (
     Row("GetBucketLocation", "GET", "location", _BUCKET, _READ, _OF_READ, buckets.get_bucket_location),
     Row("GetBucketVersioning", "GET", "versioning", _BUCKET, _READ, _OF_READ, buckets.get_bucket_versioning),
 
+    Row("GetBucketAcl", "GET", "acl", _BUCKET, _READ, _OF_READ, acls.get_bucket_acl),
+    Row("PutBucketAcl", "PUT", "acl", _BUCKET, _WRITE, _OF_WRITE, acls.put_bucket_acl),
+    Row("GetBucketOwnershipControls", "GET", "ownershipControls", _BUCKET, _READ, _OF_READ,
+        settings.shown(settings.OWNERSHIP)),
+    Row("PutBucketOwnershipControls", "PUT", "ownershipControls", _BUCKET, _WRITE, _OF_WRITE,
+        settings.confirmed(settings.OWNERSHIP)),
+    Row("GetPublicAccessBlock", "GET", "publicAccessBlock", _BUCKET, _READ, _OF_READ,
+        settings.shown(settings.PUBLIC_ACCESS)),
+    Row("PutPublicAccessBlock", "PUT", "publicAccessBlock", _BUCKET, _WRITE, _OF_WRITE,
+        settings.confirmed(settings.PUBLIC_ACCESS)),
+    Row("GetBucketPolicyStatus", "GET", "policyStatus", _BUCKET, _READ, _OF_READ,
+        settings.shown(settings.POLICY_STATUS)),
+    Row("GetBucketRequestPayment", "GET", "requestPayment", _BUCKET, _READ, _OF_READ, settings.shown(settings.PAYER)),
+    Row("GetBucketLogging", "GET", "logging", _BUCKET, _READ, _OF_READ, settings.shown(settings.LOGGING)),
+    Row("GetBucketNotificationConfiguration", "GET", "notification", _BUCKET, _READ, _OF_READ,
+        settings.shown(settings.NOTIFICATIONS), others=("GetBucketNotification",)),
+    Row("GetBucketAccelerateConfiguration", "GET", "accelerate", _BUCKET, _READ, _OF_READ,
+        settings.shown(settings.ACCELERATION)),
+    Row("GetBucketPolicy", "GET", "policy", _BUCKET, _READ, _OF_READ, settings.unset("NoSuchBucketPolicy")),
+    Row("GetBucketTagging", "GET", "tagging", _BUCKET, _READ, _OF_READ, settings.unset("NoSuchTagSet")),
+    Row("GetBucketLifecycleConfiguration", "GET", "lifecycle", _BUCKET, _READ, _OF_READ,
+        settings.unset("NoSuchLifecycleConfiguration"), others=("GetBucketLifecycle",)),
+    Row("GetBucketEncryption", "GET", "encryption", _BUCKET, _READ, _OF_READ,
+        settings.unset("ServerSideEncryptionConfigurationNotFoundError")),
+    Row("GetBucketWebsite", "GET", "website", _BUCKET, _READ, _OF_READ, settings.unset("NoSuchWebsiteConfiguration")),
+    Row("GetBucketReplication", "GET", "replication", _BUCKET, _READ, _OF_READ,
+        settings.unset("ReplicationConfigurationNotFoundError")),
+    Row("GetObjectLockConfiguration", "GET", "object-lock", _BUCKET, _READ, _OF_READ,
+        settings.unset("ObjectLockConfigurationNotFoundError")),
+
     Row("ListObjects", "GET", "", _REF, _READ, _OF_READ, listing.list_objects),
     Row("ListObjectsV2", "GET", "list-type=2", _REF, _READ, _OF_READ, listing.list_objects_v2),
+    Row("ListObjectVersions", "GET", "versions", _REF, _READ, _OF_READ, listing.list_object_versions),
     Row("ListMultipartUploads", "GET", "uploads", _REF, _READ, _OF_WRITE, uploads.list_multipart_uploads),
 
     Row("GetObject", "GET", "", _KEY, _READ, _OF_READ, reading.get_object),
@@ -77,6 +110,9 @@ OPERATIONS: Final = (
     Row("CopyObject", "PUT", _COPY, _KEY, _WRITE, _OF_WRITE, copying.copy_object, source=_READ, if_match=_READ),
     Row("DeleteObject", "DELETE", "", _KEY, _WRITE, _OF_WRITE, deleting.delete_object),
     Row("DeleteObjects", "POST", "delete", _KEYS, _WRITE, _OF_WRITE, deleting.delete_objects),
+
+    Row("GetObjectAcl", "GET", "acl", _KEY, _READ, _OF_READ, acls.get_object_acl),
+    Row("PutObjectAcl", "PUT", "acl", _KEY, _WRITE, _OF_WRITE, acls.put_object_acl),
 
     Row("CreateMultipartUpload", "POST", "uploads", _KEY, _WRITE, _OF_WRITE, uploads.create_multipart_upload),
     Row("UploadPart", "PUT", _PUT_PART, _UPLOAD, _WRITE, _OF_WRITE, parts.upload_part),

@@ -50,7 +50,10 @@ class HeaderRow:
 _READS: Final = "GetObject HeadObject"
 _STORES: Final = "PutObject CopyObject CreateMultipartUpload"
 _COPIES: Final = "CopyObject UploadPartCopy"
-_BODIES: Final = "PutObject UploadPart DeleteObjects CompleteMultipartUpload"
+_BODIES: Final = (
+    "PutObject UploadPart DeleteObjects CompleteMultipartUpload PutBucketAcl PutObjectAcl PutBucketOwnershipControls "
+    "PutPublicAccessBlock"
+)
 _OWNERS: Final = "x-amz-expected-bucket-owner x-amz-source-expected-bucket-owner"
 
 
@@ -102,16 +105,20 @@ HEADERS: Final = (
     HeaderRow("x-amz-mfa"),
 
     # not offered
-    HeaderRow("x-amz-storage-class", accepted=_only("STANDARD"), why="the only class"),
+    HeaderRow("x-amz-storage-class", accepted=_only("", "STANDARD", "REDUCED_REDUNDANCY"), code="InvalidStorageClass",
+              why="the only class is STANDARD, and REDUCED_REDUNDANCY another name of it"),
     HeaderRow("x-amz-optional-object-attributes", accepted=_only("RestoreStatus"), why="no object is archived"),
-    HeaderRow("x-amz-acl", accepted=_only("private", "bucket-owner-full-control"), why="there are no ACLs"),
+    HeaderRow("x-amz-acl", accepted=_only("private", "bucket-owner-full-control"), code="AccessControlListNotSupported",
+              why="there are no ACLs, and users have the permissions of their policies"),
+    HeaderRow("x-amz-grant-*", code="AccessControlListNotSupported",
+              why="there are no ACLs, and users have the permissions of their policies"),
     HeaderRow("x-amz-bucket-object-lock-enabled", accepted=_only("false"), why="there are no locks"),
     HeaderRow("x-amz-bucket-namespace", accepted=_only("global"), why="names are those of the installation"),
     HeaderRow("x-amz-object-ownership", accepted=_only("BucketOwnerEnforced"), why="there are no ACLs"),
     HeaderRow("x-amz-tagging-directive x-amz-object-annotation-directive", accepted=_only("COPY"),
               why="a source has neither tags nor annotations"),
     HeaderRow("x-amz-tagging x-amz-website-redirect-location x-amz-write-offset-bytes"),
-    HeaderRow("x-amz-server-side-encryption* x-amz-copy-source-* x-amz-object-lock-* x-amz-grant-* "
+    HeaderRow("x-amz-server-side-encryption* x-amz-copy-source-* x-amz-object-lock-* "
               "x-amz-bypass-governance-* x-amz-rename-source*"),
 )
 # fmt: on
@@ -150,7 +157,7 @@ def check_headers(operation: str, headers: Headers, user_id: str) -> None:
         user_id: the caller. Listings call the caller the owner.
 
     Raises:
-        S3Error: NotImplemented or InvalidToken, naming the header; AccessDenied if the expected owner is
+        S3Error: the code of the header's row, naming the header; AccessDenied if the expected owner is
             another; MissingContentLength for an upload without a length.
     """
     names, prefixes = _watched(operation)
@@ -175,7 +182,8 @@ def _judge(row: HeaderRow, name: str, value: str, operation: str, user_id: str) 
     if row.honours(operation) or row.accepted is None or value in row.accepted:
         return
     shown = f"{name}: {value[:80]}" if row.accepted else name
-    text = f"{shown} is not implemented for {operation}{f': {row.why}' if row.why else ''}."
+    refused = "not implemented" if row.code == "NotImplemented" else "refused"
+    text = f"{shown} is {refused} for {operation}{f': {row.why}' if row.why else ''}."
     if row.code == "InvalidToken":
         text = "There are no session tokens: send the access key without x-amz-security-token."
     raise S3Error(row.code, text, Header=name)

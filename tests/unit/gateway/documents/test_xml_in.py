@@ -9,6 +9,7 @@ from tarn_gateway.documents.xml_in import (
     COMPLETE_BYTES_MAX,
     DELETE_BYTES_MAX,
     PIECE_BYTES,
+    SETTINGS_BYTES_MAX,
     CompletedPart,
     DeleteRequest,
     DocumentParser,
@@ -17,6 +18,7 @@ from tarn_gateway.documents.xml_in import (
     parse_complete,
     parse_create,
     parse_delete,
+    parse_settings,
 )
 from tarn_gateway.s3error import S3Error
 
@@ -215,3 +217,52 @@ def test_ten_thousand_parts_with_a_checksum_fit() -> None:
 )
 def test_bad_completes(body: bytes, expected: str) -> None:
     assert code(parse_complete, body) == expected
+
+
+PLACES = frozenset({"Rule/Name", "Rule/Filter/Prefix", "Status"})
+
+
+def settings(inner: str) -> bytes:
+    return f"<?xml version='1.0'?><Settings{NS}>{inner}</Settings>".encode()
+
+
+def parse_rules(body: bytes) -> tuple[tuple[str, str], ...]:
+    return parse_settings("Settings", PLACES, body)
+
+
+def test_settings_are_texts_by_their_place() -> None:
+    body = settings(
+        "\n<Rule a='1'> x <Name> a<!-- c -->&amp;b\n</Name><Filter><Prefix/></Filter></Rule>"
+        "<Status>on</Status><Rule><Name>é</Name></Rule><Rule/>"
+    )
+    assert parse_rules(body) == (
+        ("Rule/Name", "a&b"),
+        ("Rule/Filter/Prefix", ""),
+        ("Status", "on"),
+        ("Rule/Name", "é"),
+    )
+    assert parse_rules(settings("")) == ()
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "<Name>a</Name>",
+        "<Rule><Status>on</Status></Rule>",
+        "<Rule><Filter><Prefix>a<b/></Prefix></Filter></Rule>",
+        "<Settings/>",
+        "<Rule/Name>a</Rule/Name>",
+        "<Status/>" * 513,
+        "<Rule>",
+    ],
+)
+def test_settings_at_other_places_are_malformed(inner: str) -> None:
+    assert code(parse_rules, settings(inner)) == "MalformedXML"
+
+
+def test_limits_of_settings() -> None:
+    assert len(parse_rules(settings("<Status>on</Status>" * 512))) == 512
+    assert code(parse_rules, b"") == "MissingRequestBodyError"
+    assert code(parse_rules, b" " * (SETTINGS_BYTES_MAX + 1)) == "MaxMessageLengthExceeded"
+    assert code(parse_rules, b"<!DOCTYPE Settings []>" + settings("")) == "MalformedXML"
+    assert code(parse_rules, b"<Rule/>") == "MalformedXML"
