@@ -21,6 +21,7 @@ from tarn_gateway.backend import Backend
 from tarn_gateway.http import Response
 from tarn_gateway.operation import COPY_SOURCE, About, MissingRef, Operation
 from tarn_gateway.operations import (
+    attributes,
     buckets,
     completing,
     copying,
@@ -68,8 +69,9 @@ OPERATIONS: Final = (
     Row("ListObjectsV2", "GET", "list-type=2", _REF, _READ, _OF_READ, listing.list_objects_v2),
     Row("ListMultipartUploads", "GET", "uploads", _REF, _READ, _OF_WRITE, uploads.list_multipart_uploads),
 
-    Row("GetObject", "GET", "", _KEY, _READ, _OF_READ, reading.get_object),
-    Row("HeadObject", "HEAD", "", _KEY, _READ, _OF_READ, reading.head_object),
+    Row("GetObject", "GET", "", _KEY, _READ, _OF_READ, reading.get_object, narrowed_by="partNumber"),
+    Row("HeadObject", "HEAD", "", _KEY, _READ, _OF_READ, reading.head_object, narrowed_by="partNumber"),
+    Row("GetObjectAttributes", "GET", "attributes", _KEY, _READ, _OF_READ, attributes.get_object_attributes),
     Row("PutObject", "PUT", "", _KEY, _WRITE, _OF_WRITE, writing.put_object, if_match=_READ),
     Row("CopyObject", "PUT", _COPY, _KEY, _WRITE, _OF_WRITE, copying.copy_object, source=_READ, if_match=_READ),
     Row("DeleteObject", "DELETE", "", _KEY, _WRITE, _OF_WRITE, deleting.delete_object),
