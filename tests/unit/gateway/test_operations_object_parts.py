@@ -10,9 +10,12 @@ import pytest
 from s3_multipart import begin, complete, crc32, listed, md5, part
 
 from tarn.core.entry import pack, unpack, with_parts
+from tarn.core.entry_check import PARTS_MAX
 from tarn.core.part_list import PartList
 from tarn_gateway.bodies.blocks import digest_block
-from tarn_gateway.operations import copying
+from tarn_gateway.operations import completing, copying
+from tarn_gateway.operations.uploads import upload_block
+from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 
 MIB5 = 5 * 1024**2
 BODIES = (b"a" * MIB5, b"b" * MIB5, b"the end")
@@ -299,3 +302,32 @@ async def test_a_repeated_completion_with_another_claim_is_refused(lake: Any) ->
     assert (await complete(lake, upload, names, {"x-amz-mp-object-size": "4"})).status == 200
     again = await complete(lake, upload, names, {"x-amz-mp-object-size": "5"})
     assert (again.status, again.code) == (400, "InvalidRequest")
+
+
+async def test_an_object_of_ten_thousand_parts(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts are written as UploadPart writes them, without a request for each."""
+    monkeypatch.setattr(completing, "PART_BYTES_MIN", 1)
+    upload = await begin(lake)
+    begun = lake.graveler.uploads[upload]
+    key = upload_block(begun.record)
+    bodies = [b"%d" % (number % 10) for number in range(1, PARTS_MAX + 1)]
+    for number, body in enumerate(bodies, 1):
+        async with await lake.blocks.uploads.open_part(key, upload, number, "a") as writer:
+            await writer.write(body)
+            await writer.finish()
+        begun.parts[number] = pb.UploadPart(
+            part_number=number,
+            attempt=writer.receipt,
+            size_bytes=len(body),
+            md5=bytes.fromhex(md5(body)),
+        )
+    etags = [(number, md5(body)) for number, body in enumerate(bodies, 1)]
+    done = await complete(lake, upload, listed(*etags))
+    assert (done.status, done.all("ETag")[0][-7:]) == (200, '-10000"')
+    last = await lake.ask("GET", "/lake/main/big", f"partNumber={PARTS_MAX}")
+    assert (last.status, last.body) == (206, bodies[-1])
+    assert last.headers["x-amz-mp-parts-count"] == str(PARTS_MAX)
+    page = await attributes(lake, "ObjectParts", part_number_marker="9500")
+    assert page.all("PartNumber") == [str(number) for number in range(9501, PARTS_MAX + 1)]
+    first = await attributes(lake, "ObjectParts")
+    assert (len(first.all("Part")), first.all("IsTruncated")) == (1000, ["true"])

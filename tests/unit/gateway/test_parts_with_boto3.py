@@ -222,3 +222,33 @@ async def test_a_managed_upload_is_read_back_part_by_part(
         for number in range(1, count + 1)
     ]
     assert (b"".join(pieces), [len(each) for each in pieces]) == (WHOLE, [MIB5, MIB5, 8])
+
+
+async def test_open_uploads_are_listed_by_prefix_delimiter_and_markers(s3: Client) -> None:
+    keys = ["dev/x", "main/a", "main/a", "main/dir/1", "main/dir/2", "main/z", "other"]
+    for key in keys[:-1]:
+        await s3("create_multipart_upload", Key=key)
+
+    async def pages(most: int, **more: str) -> list[str]:
+        seen: list[str] = []
+        ids: set[str] = set()
+        markers: dict[str, str] = {}
+        while True:
+            page = await s3("list_multipart_uploads", MaxUploads=most, **more, **markers)
+            uploads, prefixes = page.get("Uploads", []), page.get("CommonPrefixes", [])
+            assert 0 < len(uploads) + len(prefixes) <= most
+            ids |= {each["UploadId"] for each in uploads}
+            found = [each["Key"] for each in uploads] + [each["Prefix"] for each in prefixes]
+            seen += sorted(found)
+            if not page["IsTruncated"]:
+                assert len(ids) == len([each for each in seen if not each.endswith("/")])
+                return seen
+            markers = {"KeyMarker": page["NextKeyMarker"]}
+            if page.get("NextUploadIdMarker"):
+                markers["UploadIdMarker"] = page["NextUploadIdMarker"]
+
+    for most in (1, 2, 1000):
+        assert await pages(most) == keys[:-1]
+        assert await pages(most, Prefix="main/dir") == ["main/dir/1", "main/dir/2"]
+        rolled = ["main/a", "main/a", "main/dir/", "main/z"]
+        assert await pages(most, Prefix="main/", Delimiter="/") == rolled
