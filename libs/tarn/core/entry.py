@@ -9,8 +9,8 @@ Layout (little-endian), version 1; golden bytes in `docs/formats/entry.md`:
     10     8    mtime, microseconds since the epoch
     18     16   address: UUIDv7 of the block; zeros with an external address
     34     16   MD5 of the body, or of the parts' MD5s for a multipart ETag
-    50     16   identity: BLAKE2b-128 over size, MD5 and the tail without lineage, operation, judged move and external
-                address
+    50     16   identity: BLAKE2b-128 over size, MD5 and the tail without lineage, operation, judged move, parts and
+                external address
     66     …    tail: fields `tag u8, length u16, bytes`, tags ascending, each at most once
 
 The head has a fixed size, so that a million entries become Arrow columns by slicing, without a Python object
@@ -54,6 +54,7 @@ __all__ = [
     "shown_time_us",
     "unpack",
     "unpack_head",
+    "with_parts",
 ]
 
 VERSION = 1
@@ -95,11 +96,13 @@ class TailTag:
     OPERATION = 11
     JUDGED_MOVE = 12
     REPLACED = 13
+    PARTS = 14
     EXTERNAL_ADDRESS = 15
 
 
-_NO_IDENTITY = frozenset({TailTag.LINEAGE, TailTag.OPERATION, TailTag.JUDGED_MOVE})
-"""Fields about the write; they are not part of the identity."""
+_NO_IDENTITY = frozenset({TailTag.LINEAGE, TailTag.OPERATION, TailTag.JUDGED_MOVE, TailTag.PARTS})
+"""Fields about the write, and the parts, which follow from the MD5 of the parts' MD5s; they are not part of the
+identity."""
 
 _TEXT_FIELDS = (
     (TailTag.CONTENT_TYPE, "content_type"),
@@ -161,6 +164,8 @@ class Entry:
         replaced_address: address of the erased block of the committed entry that this one replaced, although it is the
             same object (docs/design/erase.md); empty for any other entry. It is part of the identity.
         external_address: location of the bytes if they are not in the namespace, else empty.
+        parts: sizes and checksums of the parts of a multipart object, as `tarn.core.part_list` encodes them, not
+            checked; empty if none are kept. Only graveler sets it, when an upload is completed.
     """
 
     size: int
@@ -181,6 +186,7 @@ class Entry:
     replaced_address: bytes = b""
     external_address: str = ""
     checksums: tuple[Checksum, ...] = field(default=())
+    parts: bytes = b""
 
     @property
     def etag(self) -> str:
@@ -206,6 +212,8 @@ def _tail_fields(entry: Entry) -> list[tuple[int, bytes]]:
         fields.append((TailTag.JUDGED_MOVE, _I64.pack(entry.judged_move_us)))
     if entry.replaced_address:
         fields.append((TailTag.REPLACED, entry.replaced_address))
+    if entry.parts:
+        fields.append((TailTag.PARTS, entry.parts))
     if entry.checksums:
         parts = [
             part.encode()
@@ -280,11 +288,28 @@ def judged_at(packed: bytes, move_time_us: int) -> bytes:
     Raises:
         EntryCorruptError: as `unpack`, for damage in the tail.
     """
+    return _with_field(
+        packed, TailTag.JUDGED_MOVE, _I64.pack(move_time_us) if move_time_us else b""
+    )
+
+
+def with_parts(packed: bytes, parts: bytes) -> bytes:
+    """Returns the packed entry with other `Entry.parts`, at most 65,535 bytes. Its identity and other fields stay.
+
+    Raises:
+        EntryCorruptError: as `unpack`, for damage in the tail.
+    """
+    return _with_field(packed, TailTag.PARTS, parts)
+
+
+def _with_field(packed: bytes, tag: int, value: bytes) -> bytes:
+    """Replaces a field that is not part of the identity; empty takes it off."""
+    assert tag in _NO_IDENTITY, "the identity must stay"
     fields = _read_tail(packed)
-    fields.pop(TailTag.JUDGED_MOVE, None)
-    if move_time_us:
-        fields[TailTag.JUDGED_MOVE] = _I64.pack(move_time_us)
-    tail = (_FIELD.pack(tag, len(value)) + value for tag, value in sorted(fields.items()))
+    fields.pop(tag, None)
+    if value:
+        fields[tag] = value
+    tail = (_FIELD.pack(each, len(kept)) + kept for each, kept in sorted(fields.items()))
     return packed[:HEAD_BYTES] + b"".join(tail)
 
 
@@ -478,6 +503,7 @@ def unpack(packed: bytes) -> Entry:
         md5,
         judged_move_us=_I64.unpack(judged)[0],
         replaced_address=replaced,
+        parts=fields.get(TailTag.PARTS, b""),
         etag_parts=_U32.unpack(parts)[0],
         metadata=tuple(zip(pairs[::2], pairs[1::2], strict=True)),
         checksums=tuple(

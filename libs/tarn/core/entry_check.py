@@ -216,7 +216,7 @@ def _refused_field(tag: int) -> tuple[str, str]:
     name = f"entry.{_NAMES.get(tag, tag)}"
     if tag == TailTag.EXTERNAL_ADDRESS:
         return name, "is set: objects outside the storage namespace cannot be staged"
-    if tag == TailTag.REPLACED:
+    if tag in (TailTag.REPLACED, TailTag.PARTS):
         return name, "is set by graveler, not by callers"
     if tag in _NAMES:
         return name, "belongs to the finished object, not to a template"
@@ -317,6 +317,7 @@ _NAMES: Final = {
     TailTag.OPERATION: "operation_id",
     TailTag.JUDGED_MOVE: "judged_move_us",
     TailTag.REPLACED: "replaced_address",
+    TailTag.PARTS: "parts",
     TailTag.EXTERNAL_ADDRESS: "external_address",
 }
 _TEMPLATE_FIELDS: Final[dict[int, Callable[[bytes], str]]] = {

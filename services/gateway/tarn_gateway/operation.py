@@ -75,6 +75,7 @@ class Operation:
         about: see `About`.
         action: the action that the caller must be allowed.
         missing_ref: see `MissingRef`.
+        narrowed_by: a parameter that selects other operations, and that this one takes too.
         source: the action that is required on the source of a copy.
         if_match: the action that a request with `If-Match` requires in addition to `action`, because the
             answer shows whether the object exists.
@@ -87,6 +88,7 @@ class Operation:
     about: About
     action: Action
     missing_ref: MissingRef
+    narrowed_by: str = field(default="", kw_only=True)
     source: Action | None = field(default=None, kw_only=True)
     if_match: Action | None = field(default=None, kw_only=True)
     others: tuple[str, ...] = field(default=(), kw_only=True)

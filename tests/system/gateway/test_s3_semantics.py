@@ -84,6 +84,45 @@ def test_an_upload_survives_a_commit_and_repeats_its_answer(
 
 
 @pytest.mark.on_cassandra("three")
+def test_parts_are_read_wherever_versioning_takes_their_object(
+    tarn: Any, s3: Any, repository: str
+) -> None:
+    bodies = (MIB5, MIB5[:-1] + b"x", TAIL)
+    where = {"Bucket": repository, "Key": "main/big"}
+    upload = s3.create_multipart_upload(**where, ChecksumAlgorithm="CRC32C")["UploadId"]
+    parts = []
+    for number, body in enumerate(bodies, 1):
+        about = {"UploadId": upload, "PartNumber": number, "ChecksumAlgorithm": "CRC32C"}
+        sent = s3.upload_part(**where, **about, Body=body)
+        parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+    assert tarn.cli("branch", "create", f"{repository}/dev", "--from", "main").code == 0
+    s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": parts})
+    for command in (
+        ("commit", f"{repository}/main", "-m", "big"),
+        ("merge", f"{repository}/main", f"{repository}/dev"),
+        ("bucket", "create", f"{repository}-view", "--to", f"{repository}/dev"),
+    ):
+        tarn.ok(*command)
+    s3.copy_object(Bucket=repository, Key="dev/copy", CopySource=where)
+    for place in (
+        where,
+        {**where, "Key": "dev@/big"},
+        {"Bucket": f"{repository}-view", "Key": "big"},
+    ):
+        for number, body in enumerate(bodies, 1):
+            got = s3.get_object(**place, PartNumber=number, ChecksumMode="ENABLED")
+            assert (got["Body"].read(), got["PartsCount"]) == (body, len(bodies))
+            assert got["ChecksumCRC32C"]
+        told = s3.get_object_attributes(**place, ObjectAttributes=["ObjectParts"])["ObjectParts"]
+        assert [each["Size"] for each in told["Parts"]] == [len(body) for body in bodies]
+    copy = s3.head_object(Bucket=repository, Key="dev/copy", PartNumber=1)
+    assert (copy["ContentLength"], "PartsCount" in copy) == (sum(map(len, bodies)), False)
+    with pytest.raises(ClientError) as caught:
+        s3.get_object(Bucket=repository, Key="dev/copy", PartNumber=2)
+    assert code(caught) == (416, "InvalidPartNumber")
+
+
+@pytest.mark.on_cassandra("three")
 def test_an_aborted_upload_leaves_nothing(tarn: Any, s3: Any, repository: str) -> None:
     where = {"Bucket": repository, "Key": "main/big"}
     upload = s3.create_multipart_upload(**where)["UploadId"]

@@ -17,6 +17,7 @@ from tarn.core.entry import operation_of, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.listing.pages import Page, PageRequest, merge_page
+from tarn.core.part_list import check_parts
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn.rpc.wire.methods import Endpoint
@@ -449,9 +450,12 @@ class FakeGraveler:
         assert (upload.state, upload.claim) == ("completing", request.claim)
         record = upload.record
         branch = self._branch(upload.repository_id, record.branch_id)
-        if not _judge(request.condition, record.path, branch, request.entry):
-            branch[record.path] = request.entry
-        upload.state, upload.answer, upload.parts = "completed", request.entry, {}
+        entry = request.entry
+        if request.parts:
+            entry = check_parts(entry, request.parts)
+        if not _judge(request.condition, record.path, branch, entry):
+            branch[record.path] = entry
+        upload.state, upload.answer, upload.parts = "completed", entry, {}
         return upload_pb.FinishCompleteUploadResponse()
 
     async def ReopenUpload(

@@ -155,6 +155,8 @@ class Client:
         sent = dict(headers)
         if COPY_SOURCE in operation.selected_by.split():
             sent = {COPY_SOURCE: "/lake/v1/source", **sent}
+        if operation.name == "GetObjectAttributes":
+            sent = {"x-amz-object-attributes": "ETag", **sent}
         return await self.lake.ask(
             operation.method, target, query.lstrip("&"), self.body(operation), sent
         )

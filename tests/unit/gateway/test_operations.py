@@ -154,7 +154,7 @@ async def test_a_presigned_url_works_until_it_expires(lake: Any) -> None:
     assert (late.status, late.code) == (403, "AccessDenied")
 
 
-@pytest.mark.parametrize("name", ["analytics", "torrent", "abac", "retention", "attributes"])
+@pytest.mark.parametrize("name", ["analytics", "torrent", "abac", "retention"])
 @pytest.mark.parametrize("target", ["/lake", "/lake/main/a"])
 async def test_sub_resources_that_are_not_offered_are_named(
     lake: Any, target: str, name: str

@@ -10,10 +10,12 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tarn.core.entry import Checksum, shown_time_us
+from tarn.core.part_list import KeptPart
 from tarn_gateway.http import Response
 from tarn_gateway.xml_text import escape, escape_all, url_encode, url_encode_all
 
 __all__ = [
+    "AttributeParts",
     "DeletedKey",
     "FailedKey",
     "ListedBucket",
@@ -21,6 +23,7 @@ __all__ = [
     "ListedUpload",
     "Listing",
     "ONLY_VERSION",
+    "ObjectAttributes",
     "UploadListing",
     "access_control_policy",
     "answer",
@@ -38,6 +41,7 @@ __all__ = [
     "list_uploads",
     "location_constraint",
     "settings",
+    "object_attributes",
     "versioning_configuration",
 ]
 
@@ -338,6 +342,67 @@ def complete_result(
     ).encode()
 
 
+@dataclass(frozen=True, slots=True)
+class AttributeParts:
+    """A page of an object's parts.
+
+    Attributes:
+        count: number of all parts.
+        algorithm: of the parts' checksums; empty without.
+        page: None if nothing but the number is known.
+        marker, max_parts: from the request.
+        truncated: whether more pages follow.
+    """
+
+    count: int
+    algorithm: str = ""
+    page: Sequence[KeptPart] | None = None
+    marker: int = 0
+    max_parts: int = 0
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAttributes:
+    """The attributes that were asked for and that the object has; None or empty for the others."""
+
+    etag: str | None
+    checksums: tuple[Checksum, ...]
+    parts: AttributeParts | None
+    has_storage_class: bool
+    size: int | None
+
+
+def _attribute_parts(parts: AttributeParts) -> str:
+    count = f"<PartsCount>{parts.count}</PartsCount>"
+    if parts.page is None:
+        return f"<ObjectParts>{count}</ObjectParts>"
+    sum_name = f"Checksum{parts.algorithm}"
+    rows = "".join(
+        f"<Part><PartNumber>{part.number}</PartNumber><Size>{part.size}</Size>"
+        f"{_optional(sum_name, part.checksum)}</Part>"
+        for part in parts.page
+    )
+    following = parts.page[-1].number if parts.page else parts.marker
+    return (
+        f"<ObjectParts>{count}<PartNumberMarker>{parts.marker}</PartNumberMarker>"
+        f"<NextPartNumberMarker>{following}</NextPartNumberMarker><MaxParts>{parts.max_parts}</MaxParts>"
+        f"<IsTruncated>{'true' if parts.truncated else 'false'}</IsTruncated>{rows}</ObjectParts>"
+    )
+
+
+def object_attributes(found: ObjectAttributes) -> bytes:
+    """GetObjectAttributes; as in S3, its ETag has no quotes."""
+    checksum = f"<Checksum>{_checksums(found.checksums)}</Checksum>" if found.checksums else ""
+    return (
+        f"{_HEAD}<GetObjectAttributesResponse{_NS}>{_optional('ETag', found.etag or '')}{checksum}"
+        f"{'' if found.parts is None else _attribute_parts(found.parts)}"
+        f"{_STORAGE if found.has_storage_class else ''}"
+        f"{'' if found.size is None else f'<ObjectSize>{found.size}</ObjectSize>'}"
+        "</GetObjectAttributesResponse>"
+    ).encode()
+
+
 class ListedPart(NamedTuple):
     """A row of ListParts."""
 
@@ -360,6 +425,7 @@ def list_parts(
     owner: str,
     url_encoded: bool = False,
     checksum_algorithm: str = "",
+    checksum_type: str = "",
 ) -> bytes:
     """ListParts; NextPartNumberMarker is the last listed part."""
     encode = url_encode if url_encoded else escape
@@ -380,7 +446,8 @@ def list_parts(
         f"<NextPartNumberMarker>{following}</NextPartNumberMarker><MaxParts>{max_parts}</MaxParts>"
         f"<IsTruncated>{'true' if truncated else 'false'}</IsTruncated>"
         f"{_optional('EncodingType', 'url' if url_encoded else '')}"
-        f"{_optional('ChecksumAlgorithm', escape(checksum_algorithm))}{rows}</ListPartsResult>"
+        f"{_optional('ChecksumAlgorithm', escape(checksum_algorithm))}"
+        f"{_optional('ChecksumType', checksum_type)}{rows}</ListPartsResult>"
     ).encode()
 
 
@@ -392,6 +459,7 @@ class ListedUpload(NamedTuple):
     create_time_us: int
     owner: str
     checksum_algorithm: str = ""
+    checksum_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +486,8 @@ def _upload_row(upload: ListedUpload, encode: Callable[[str], str]) -> str:
         f"<Upload><Key>{encode(upload.key)}</Key><UploadId>{escape(upload.upload_id)}</UploadId>"
         f"<Initiator><ID>{who}</ID><DisplayName>{who}</DisplayName></Initiator>"
         f"{_owner(upload.owner)}{_STORAGE}<Initiated>{iso_date(upload.create_time_us)}</Initiated>"
-        f"{_optional('ChecksumAlgorithm', escape(upload.checksum_algorithm))}</Upload>"
+        f"{_optional('ChecksumAlgorithm', escape(upload.checksum_algorithm))}"
+        f"{_optional('ChecksumType', upload.checksum_type)}</Upload>"
     )
 
 

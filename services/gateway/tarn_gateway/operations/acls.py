@@ -11,7 +11,7 @@ from tarn_gateway.backend import Backend
 from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.xml_in import SETTINGS_BYTES_MAX, settings_parser
 from tarn_gateway.http import Response
-from tarn_gateway.operations.reading import root
+from tarn_gateway.operations.reading import root_marker
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
@@ -66,7 +66,7 @@ async def _require_object(backend: Backend, request: S3Request) -> None:
             backend.call(request), request.repository, target.ref, target.path
         )
     else:
-        await root(backend, request)
+        await root_marker(backend, request)
 
 
 def _shown(request: S3Request) -> Response:

@@ -73,7 +73,6 @@ NOT_OFFERED: Final = (
     NotOffered("DeleteObjectAnnotation", "DELETE", "annotation", _KEY),
     NotOffered("GetObjectAnnotation", "GET", "annotation", _KEY, others=("ListObjectAnnotations",)),
     NotOffered("PutObjectAnnotation", "PUT", "annotation", _KEY),
-    NotOffered("GetObjectAttributes", "GET", "attributes", _KEY),
     NotOffered("UpdateObjectEncryption", "PUT", "encryption", _KEY),
     NotOffered("GetObjectLegalHold", "GET", "legal-hold", _KEY),
     NotOffered("PutObjectLegalHold", "PUT", "legal-hold", _KEY),
@@ -87,8 +86,6 @@ NOT_OFFERED: Final = (
     NotOffered("PutObjectTagging", "PUT", "tagging", _KEY),
     NotOffered("GetObjectTorrent", "GET", "torrent", _KEY),
 
-    NotOffered("GetObject of one part", "GET", "partNumber", _KEY, "Read the object, or a range of it."),
-    NotOffered("HeadObject of one part", "HEAD", "partNumber", _KEY, "Look at the object as a whole."),
     NotOffered("AppendObject", "POST", "append", _KEY),  # of other servers
 )
 # fmt: on

@@ -46,8 +46,10 @@ REMARKS: Final[Mapping[str, str]] = {
     "delimiter `/`, branches and tags are the common prefixes",
     "ListMultipartUploads": "of one branch, or of all branches that match the prefix",
     "GetObject": "`Range`, `If-Range`, `If-Match`, `If-None-Match`, `If-Modified-Since`, "
-    "`If-Unmodified-Since`, `response-*`, `x-amz-checksum-mode`",
+    "`If-Unmodified-Since`, `response-*`, `x-amz-checksum-mode`, `partNumber`",
     "HeadObject": "as GetObject",
+    "GetObjectAttributes": "`ObjectParts` lists the parts of each multipart object whose entry keeps them; a copy has "
+    "none",
     "PutObject": f"{_CONDITIONS}; user metadata up to 2 KiB, `Content-Type`, `Cache-Control`, "
     "`Content-Encoding`, `Content-Disposition`, `Content-Language` and `Expires` are kept",
     "CopyObject": f"{_CONDITIONS}, `x-amz-copy-source-if-*`; inside a repository nothing is copied but "
@@ -61,10 +63,11 @@ REMARKS: Final[Mapping[str, str]] = {
     "PutObjectAcl": "as PutBucketAcl; needs `ReadRepo`, too, because the answer tells whether the object exists",
     "CreateMultipartUpload": "an upload survives restarts, and commits in between; it ends when its branch is deleted, "
     "also if the branch is created again",
-    "UploadPartCopy": "`x-amz-copy-source-range`, `x-amz-copy-source-if-*`; the bytes are copied",
-    "CompleteMultipartUpload": f"{_CONDITIONS}; completing an upload again gives the same answer and "
-    "writes nothing again. If a completion was cut off by a crash and a commit followed before it was repeated, "
-    'it may go on answering 503 with "upload again": abort the upload and begin a new one',
+    "UploadPartCopy": "`x-amz-copy-source-range` of a source larger than 5 MiB, `x-amz-copy-source-if-*`; the bytes "
+    "are copied",
+    "CompleteMultipartUpload": f"{_CONDITIONS}, `x-amz-mp-object-size`; completing an upload again gives the same "
+    "answer and writes nothing again. If a completion was cut off by a crash and a commit followed before it was "
+    'repeated, it may go on answering 503 with "upload again": abort the upload and begin a new one',
 }
 """Facts about an operation that S3's own documentation does not give."""
 

@@ -22,6 +22,7 @@ from tarn_gateway.http import Response
 from tarn_gateway.operation import COPY_SOURCE, About, MissingRef, Operation
 from tarn_gateway.operations import (
     acls,
+    attributes,
     bucket_life,
     buckets,
     completing,
@@ -104,8 +105,9 @@ OPERATIONS: Final = (
     Row("ListObjectVersions", "GET", "versions", _REF, _READ, _OF_READ, listing.list_object_versions),
     Row("ListMultipartUploads", "GET", "uploads", _REF, _READ, _OF_WRITE, uploads.list_multipart_uploads),
 
-    Row("GetObject", "GET", "", _KEY, _READ, _OF_READ, reading.get_object),
-    Row("HeadObject", "HEAD", "", _KEY, _READ, _OF_READ, reading.head_object),
+    Row("GetObject", "GET", "", _KEY, _READ, _OF_READ, reading.get_object, narrowed_by="partNumber"),
+    Row("HeadObject", "HEAD", "", _KEY, _READ, _OF_READ, reading.head_object, narrowed_by="partNumber"),
+    Row("GetObjectAttributes", "GET", "attributes", _KEY, _READ, _OF_READ, attributes.get_object_attributes),
     Row("PutObject", "PUT", "", _KEY, _WRITE, _OF_WRITE, writing.put_object, if_match=_READ),
     Row("CopyObject", "PUT", _COPY, _KEY, _WRITE, _OF_WRITE, copying.copy_object, source=_READ, if_match=_READ),
     Row("DeleteObject", "DELETE", "", _KEY, _WRITE, _OF_WRITE, deleting.delete_object),

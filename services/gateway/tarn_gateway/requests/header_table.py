@@ -96,6 +96,8 @@ HEADERS: Final = (
               why="only multipart checksums have two types"),
     HeaderRow("x-amz-checksum-mode", _READS, None, why="no checksum is read"),
     HeaderRow("x-amz-mp-object-size", "CompleteMultipartUpload"),
+    HeaderRow("x-amz-object-attributes x-amz-max-parts x-amz-part-number-marker", "GetObjectAttributes", None,
+              why="they say what of an object's attributes is answered"),
 
     # who asks, and how often
     HeaderRow("authorization date x-amz-date x-amz-content-sha256", ALL),
