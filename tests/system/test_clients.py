@@ -287,6 +287,30 @@ def test_s3cmd_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) -
     assert run("s3cmd", *s3cmd, "ls", "--recursive", f"{at}/") == ""
 
 
+def test_rclone_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) -> None:
+    """It asks for the bucket to be created before it writes."""
+    run.environment |= {
+        "RCLONE_CONFIG_LAKE_TYPE": "s3",
+        "RCLONE_CONFIG_LAKE_PROVIDER": "Other",
+        "RCLONE_CONFIG_LAKE_ENV_AUTH": "true",
+        "RCLONE_CONFIG_LAKE_REGION": "us-east-1",
+        "RCLONE_CONFIG_LAKE_ENDPOINT": run.tarn.endpoint,
+        "RCLONE_S3_UPLOAD_CUTOFF": "5Mi",
+    }
+    at = f"lake:{place.bucket}/{place.root}rc"
+    run("rclone", "copy", str(files), at)
+    listed = run("rclone", "lsf", "--recursive", "--files-only", at).splitlines()
+    assert sorted(listed) == ["deep/er/a b.txt", "large", "small"]
+    run("rclone", "check", str(files), at)
+    run("rclone", "sync", at, str(tmp_path / "back"))
+    assert_same(files, tmp_path / "back")
+    run("rclone", "moveto", f"{at}/large", f"{at}/moved")
+    assert run("rclone", "lsf", f"{at}/large") == ""
+    run("rclone", "lsf", "lake:no-such-bucket", fails=True)
+    run("rclone", "purge", at)
+    assert run("rclone", "lsf", f"lake:{place.bucket}/{place.root}") == ""
+
+
 def test_pyarrow_round_trip(tarn: RunningTarn, place: Place) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -110,7 +110,7 @@ def test_every_installation_of_the_project_checks_hashes() -> None:
     """It requires hashes, or takes files only that are there, or builds the checkout with what is installed."""
     calls = calls_of_pip()
     assert {name: len(found) for name, found in calls.items()} == {
-        "setup": 3,
+        "setup": 4,
         "lock": 1,
         "images": 4,
     }

@@ -258,12 +258,6 @@ async def test_a_name_that_no_repository_can_have_is_an_invalid_bucket(lake: Any
     assert (reply.status, reply.code) == (400, "InvalidBucketName")
 
 
-async def test_create_bucket_says_how_to_do_it(lake: Any) -> None:
-    reply = await lake.ask("PUT", "/river")
-    assert (reply.status, reply.code) == (501, "NotImplemented")
-    assert b"tarn repo create" in reply.body
-
-
 async def test_a_request_beyond_a_rate_is_counted_apart_from_failures(
     lake: Any, failure: Any
 ) -> None:
