@@ -75,8 +75,8 @@ class Operation:
         action: the action that the caller must be allowed.
         missing_ref: see `MissingRef`.
         source: the action that is required on the source of a copy.
-        if_match: the action that a request with `If-Match` requires in addition to `action`, because the
-            answer shows whether the object exists.
+        if_match: the action that a request with `If-Match`, or a delete with any condition, requires in addition
+            to `action`, because the answer shows whether the object exists.
     """
 
     name: str

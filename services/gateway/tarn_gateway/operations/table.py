@@ -72,8 +72,8 @@ OPERATIONS: Final = (
     Row("HeadObject", "HEAD", "", _KEY, _READ, _OF_READ, reading.head_object),
     Row("PutObject", "PUT", "", _KEY, _WRITE, _OF_WRITE, writing.put_object, if_match=_READ),
     Row("CopyObject", "PUT", _COPY, _KEY, _WRITE, _OF_WRITE, copying.copy_object, source=_READ, if_match=_READ),
-    Row("DeleteObject", "DELETE", "", _KEY, _WRITE, _OF_WRITE, deleting.delete_object),
-    Row("DeleteObjects", "POST", "delete", _KEYS, _WRITE, _OF_WRITE, deleting.delete_objects),
+    Row("DeleteObject", "DELETE", "", _KEY, _WRITE, _OF_WRITE, deleting.delete_object, if_match=_READ),
+    Row("DeleteObjects", "POST", "delete", _KEYS, _WRITE, _OF_WRITE, deleting.delete_objects, if_match=_READ),
 
     Row("CreateMultipartUpload", "POST", "uploads", _KEY, _WRITE, _OF_WRITE, uploads.create_multipart_upload),
     Row("UploadPart", "PUT", _PUT_PART, _UPLOAD, _WRITE, _OF_WRITE, parts.upload_part),
