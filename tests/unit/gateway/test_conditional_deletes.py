@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import Any
 
 import pytest
 
-from tarn.core.errors import Kind, Reason
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.wire.call import Call
 from tarn_gateway.requests.conditions import http_date
 
 BODY = b"hello, lake\n"
@@ -248,6 +250,22 @@ async def test_a_thousand_conditions_in_one_document(lake: Any) -> None:
     keys = [item(f"main/{number}", ETag=ETAG) for number in range(999)]
     reply = await delete_many(lake, *keys, item("main/a", ETag=ETAG))
     assert (reply.body.count(b"NoSuchKey"), reply.body.count(b"<Deleted>")) == (999, 1)
+
+
+async def test_a_graveler_that_hangs_does_not_hold_a_request_for_all_of_its_keys(
+    lake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(call: Call, *_: object) -> bool:
+        await asyncio.sleep(0)
+        lake.clock.advance(max(0.0, call.deadline - lake.clock.monotonic()))
+        raise TarnError(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, "too slow")
+
+    monkeypatch.setattr(lake.client, "stage", hang)
+    started = lake.clock.monotonic()
+    keys = [item(f"main/{number}", ETag=ETAG) for number in range(1000)]
+    reply = await delete_many(lake, *keys)
+    assert reply.status == 503
+    assert lake.clock.monotonic() - started <= lake.backend.bounds.delete_timeout_s + 1
 
 
 @pytest.mark.parametrize(

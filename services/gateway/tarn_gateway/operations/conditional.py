@@ -77,8 +77,8 @@ def unknown_if_repeated(request: S3Request, error: TarnError) -> TarnError:
     if error.reason not in _NOT_DONE or found is None or int(found[1]) <= 1:
         return error
     text = (
-        f"an earlier attempt of this request may have deleted the object, because now {error.message}; "
-        "read the key before you repeat the deletion"
+        f"{error.message}; but an earlier attempt of this request may have deleted the object. "
+        "Read the key before you repeat the deletion"
     )
     return TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, text)
 

@@ -9,7 +9,9 @@ against general purpose buckets in 2026 (localstack issue 13894): 412 Preconditi
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from tarn.core.access.actions import object_resource
@@ -146,11 +148,13 @@ async def _delete_each_if(
 ) -> None:
     """Deletes the keys whose conditions hold; adds the others to `failures`. An SDK's retry has the same operation."""
     operation, slots = operation_id(backend, request), asyncio.Semaphore(_CONDITIONAL_AT_ONCE)
+    # All keys together: a graveler that hangs must not hold a request for its thousand keys, one after the other.
+    latest = backend.call(request, backend.bounds.delete_timeout_s).deadline
 
     async def delete(key: str, place: _Conditional) -> None:
         async with slots:
             try:
-                await _delete_if(backend, request, *place, operation)
+                await _delete_if(backend, request, *place, operation, latest)
             except (TarnError, S3Error) as error:
                 failures[key] = error
 
@@ -166,8 +170,11 @@ async def _delete_if(
     path: str,
     condition: WriteCondition,
     operation: str,
+    latest: float = math.inf,
 ) -> None:
     """Deletes a path if its condition holds; `operation` stays the same in all attempts of an SDK.
+
+    `latest` is the deadline of the request, by `Clock.monotonic`; a call may have an earlier one.
 
     Raises:
         TarnError: PRECONDITION_FAILED; ENTRY_NOT_FOUND for an If-Match without an object; OUTCOME_UNKNOWN, also if an
@@ -177,10 +184,12 @@ async def _delete_if(
     """
     if not path:
         return _judge_root(condition)
-    repository = await backend.repositories.get(backend.call(request), request.repository)
+    call = backend.call(request)
+    call = replace(call, deadline=min(call.deadline, latest))
+    repository = await backend.repositories.get(call, request.repository)
     try:
         await backend.graveler.stage(
-            backend.call(request),
+            call,
             request.repository,
             repository.instance_uid,
             branch,
