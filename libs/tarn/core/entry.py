@@ -16,7 +16,8 @@ Layout (little-endian), version 1; golden bytes in `docs/formats/entry.md`:
 The head has a fixed size, so that a million entries become Arrow columns by slicing, without a Python object
 each; a protobuf per entry would cost 2 to 3 s per million (docs/design/metadata.md, "One form of an entry").
 The identity excludes the address and the time, so writing the same object again is not a change. A *tombstone*
-is a staged delete: only a head, all zeros except version and flag.
+is a staged delete: a head, all zeros except version and flag. That of a conditional delete has a tail with its
+operation and judged move.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ __all__ = [
     "replaced_of",
     "replacing",
     "shown_time_us",
+    "size_of",
+    "tombstone_of",
     "unpack",
     "unpack_head",
     "with_parts",
@@ -77,6 +80,7 @@ _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I64 = struct.Struct("<q")
 _ZERO = bytes(16)
+_JUDGED_SIZE = "a judged move of the wrong size"
 _REPLACED_SIZE = "a replaced address of the wrong size"
 
 
@@ -259,27 +263,39 @@ def _packed(
 
 
 TOMBSTONE = _HEAD.pack(VERSION, FLAG_TOMBSTONE, 0, 0, _ZERO, _ZERO, _ZERO)
-"""The packed tombstone."""
+"""The packed tombstone of a plain delete."""
+
+
+def tombstone_of(operation_id: str) -> bytes:
+    """Returns the packed tombstone of a conditional delete, which names its operation."""
+    operation = operation_id.encode()
+    return TOMBSTONE + _FIELD.pack(TailTag.OPERATION, len(operation)) + operation
 
 
 def operation_of(packed: bytes) -> str:
-    """The id of the conditional write that made an entry; empty for any other entry and for a tombstone.
+    """The id of the conditional write that made an entry or a tombstone; empty for any other.
 
     Raises:
-        EntryCorruptError: as `unpack`.
+        EntryCorruptError: as `unpack`, for damage.
     """
     if len(packed) == HEAD_BYTES:
         return ""
+    if is_tombstone(packed):
+        return _read_tombstone(packed)[0]
     return unpack(packed).operation_id
 
 
 def judged_move_of(packed: bytes) -> int:
-    """`Entry.judged_move_us` of a packed entry.
+    """`Entry.judged_move_us` of a packed entry, or of the tombstone of a conditional delete.
 
     Raises:
-        EntryCorruptError: as `unpack`.
+        EntryCorruptError: as `unpack`, for damage.
     """
-    return 0 if len(packed) == HEAD_BYTES else unpack(packed).judged_move_us
+    if len(packed) == HEAD_BYTES:
+        return 0
+    if is_tombstone(packed):
+        return _read_tombstone(packed)[1]
+    return unpack(packed).judged_move_us
 
 
 def judged_at(packed: bytes, move_time_us: int) -> bytes:
@@ -458,6 +474,18 @@ def _read_tail(packed: bytes) -> dict[int, bytes]:
     return fields
 
 
+def _read_tombstone(packed: bytes) -> tuple[str, int]:
+    """Returns the operation and the judged move of a tombstone. Ignores unknown tail tags."""
+    fields = _read_tail(packed)
+    judged = fields.get(TailTag.JUDGED_MOVE, bytes(8))
+    if len(judged) != 8:
+        raise EntryCorruptError(_JUDGED_SIZE, packed)
+    try:
+        return fields.get(TailTag.OPERATION, b"").decode(), _I64.unpack(judged)[0]
+    except UnicodeDecodeError as error:
+        raise EntryCorruptError(f"not UTF-8: {error.reason}", packed) from error
+
+
 def unpack(packed: bytes) -> Entry:
     """Decodes an entry. Ignores unknown tail tags, which a later version may have written.
 
@@ -492,7 +520,7 @@ def unpack(packed: bytes) -> Entry:
         raise EntryCorruptError("a part count of the wrong size", packed)
     judged = fields.get(TailTag.JUDGED_MOVE, bytes(8))
     if len(judged) != 8:
-        raise EntryCorruptError("a judged move of the wrong size", packed)
+        raise EntryCorruptError(_JUDGED_SIZE, packed)
     replaced = fields.get(TailTag.REPLACED, b"")
     if len(replaced) not in {0, 16}:
         raise EntryCorruptError(_REPLACED_SIZE, packed)

@@ -26,7 +26,9 @@ from tarn.core.entry import (
     VERSION,
     EntryCorruptError,
     TailTag,
+    operation_of,
     packed_strings,
+    tombstone_of,
     unpack_head,
 )
 from tarn.core.errors import Kind, Reason, TarnError
@@ -41,6 +43,7 @@ __all__ = [
     "check_checksum",
     "check_entry",
     "check_template",
+    "check_tombstone",
     "invalid_entry",
 ]
 
@@ -121,6 +124,26 @@ def check_entry(packed: bytes) -> tuple[int, str]:
         raise invalid_entry("entry.address", "is zero, so the entry names no block")
     operation = _check_tail(packed, _ENTRY_FIELDS)
     return size, operation
+
+
+def check_tombstone(packed: bytes) -> str:
+    """Checks the tombstone of a conditional delete: a head and its operation, nothing else.
+
+    Returns:
+        The operation that it names.
+
+    Raises:
+        TarnError: as `check_entry`.
+    """
+    _check_length(packed, ENTRY_BYTES_MAX)
+    try:
+        operation = operation_of(packed)
+    except EntryCorruptError as error:
+        raise invalid_entry("entry", "is no tombstone: its tail is damaged") from error
+    _operation(operation.encode())
+    if packed != tombstone_of(operation):
+        raise invalid_entry("entry", "is no tombstone: it has more than an operation")
+    return operation
 
 
 def check_template(packed: bytes) -> None:

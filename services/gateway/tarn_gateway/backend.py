@@ -50,6 +50,7 @@ class Bounds:
         list_timeout_s: time limit of a listing, with the authentication of its caller; above `call_timeout_s` because
             many deleted keys may precede a page.
         complete_timeout_s: time limit for graveler to stage a completed upload.
+        delete_timeout_s: time limit for graveler to decide all conditional deletes of one request.
         small_body_bytes: bodies up to this size are held in memory and stored in one piece.
         refs_max: number of refs that a listing of a whole bucket searches.
         removals_max: number of blocks that may be removed after their answers concurrently; further
@@ -61,6 +62,7 @@ class Bounds:
     call_timeout_s: float = 10.0
     list_timeout_s: float = 20.0
     complete_timeout_s: float = 60.0
+    delete_timeout_s: float = 60.0
     small_body_bytes: int = 64 * 1024
     refs_max: int = 10_000
     removals_max: int = 256

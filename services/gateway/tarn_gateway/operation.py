@@ -77,8 +77,8 @@ class Operation:
         missing_ref: see `MissingRef`.
         narrowed_by: a parameter that selects other operations, and that this one takes too.
         source: the action that is required on the source of a copy.
-        if_match: the action that a request with `If-Match` requires in addition to `action`, because the
-            answer shows whether the object exists.
+        if_match: the action that a request with `If-Match`, or a delete with any condition, requires in addition
+            to `action`, because the answer shows whether the object exists.
         others: names of operations that the same request selects.
     """
 

@@ -249,6 +249,8 @@ _REASONS: Final[Mapping[Reason, S3Code]] = {
     # S3 has no such code. 403 ends a job with the message; 503 would have S3A try in vain for minutes.
     Reason.QUOTA_EXCEEDED: "QuotaExceeded",
     Reason.NOT_IMPLEMENTED: "NotImplemented",
+    # Replicas of the last release may run; 412 would say that the condition of the request does not hold.
+    Reason.FEATURE_LEVEL: "NotImplemented",
     Reason.OVERLOADED: "SlowDown",
     Reason.DATA_CORRUPT: "InternalError",
 }

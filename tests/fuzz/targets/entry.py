@@ -20,11 +20,14 @@ from tarn.core.entry import (
     etag_of,
     identity_of,
     is_tombstone,
+    judged_move_of,
+    operation_of,
     pack,
+    tombstone_of,
     unpack,
     with_parts,
 )
-from tarn.core.entry_check import CHECKSUM_BYTES, check_entry, check_template
+from tarn.core.entry_check import CHECKSUM_BYTES, check_entry, check_template, check_tombstone
 from tarn.core.errors import Kind, TarnError
 from tarn.core.listing.rangecolumns import columns_of, range_id_of, run_of_columns
 from tarn.core.listing.run import Run
@@ -44,6 +47,8 @@ def _check(data: bytes) -> str:
             raise PropertyError("an identity has 16 bytes")
         if data[0] == VERSION:
             _survives_columns(data)
+        if is_tombstone(data):
+            corrupt_only(lambda: (operation_of(data), judged_move_of(data)))
     is_stored = _is_stored(data)
     entry = corrupt_only(lambda: unpack(data))
     if entry.etag != etag_of(data):
@@ -90,7 +95,20 @@ def _is_stored(data: bytes) -> bool:
             is_stored = False
         else:
             is_stored = True
+    _is_tombstone_stored(data)
     return is_stored
+
+
+def _is_tombstone_stored(data: bytes) -> None:
+    """A tombstone that graveler takes from a caller has one form."""
+    try:
+        operation = check_tombstone(data)
+    except TarnError as error:
+        if error.kind is not Kind.INVALID:
+            raise PropertyError(f"refused as {error.kind}: {error.message}") from error
+    else:
+        if data != tombstone_of(operation):
+            raise PropertyError("a tombstone has two packed forms")
 
 
 def _survives_columns(data: bytes) -> None:

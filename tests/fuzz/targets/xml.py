@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 
 from tests.fuzz.targets.refusals import gateway
 
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.documents.xml_in import (
     DELETE_KEYS_MAX,
@@ -60,6 +61,8 @@ def _other(data: bytes) -> ET.Element | None:
     except ET.ParseError as error:
         if error.code in (18, 19):  # unknown or wrong encoding
             return None
+        if error.code == 27:  # a prefix without a namespace, which is well-formed XML
+            return None
         if error.code == 4 and _NAME_BEYOND_ASCII.search(data):
             return None  # expat follows the fourth edition of XML; the fifth allows more letters in names
         raise PropertyError(f"libxml2 takes what expat refuses: {error}") from error
@@ -80,6 +83,20 @@ def _delete(data: bytes) -> None:
     keys = [_named(each, "Key")[-1].text for each in _named(other, "Object")]
     if list(found.keys) != keys:
         raise PropertyError(f"keys {found.keys}, by another parser {keys}")
+    for key, each in zip(found.keys, _named(other, "Object"), strict=True):
+        _has_condition(found.conditions.get(key, UNCONDITIONAL), each)
+
+
+def _has_condition(found: WriteCondition, read: ET.Element) -> None:
+    """No condition is ignored, and none is made up."""
+    sizes = [int(each.text or "") for each in _named(read, "Size")]
+    if sizes != [each for each in (found.size_bytes,) if each is not None]:
+        raise PropertyError(f"size {found.size_bytes}, by another parser {sizes}")
+    etags = ["".join(each.itertext()) for each in _named(read, "ETag")]
+    if len(etags) != bool(found.if_match) or any(found.if_match not in each for each in etags):
+        raise PropertyError(f"ETag {found.if_match!r}, by another parser {etags}")
+    if len(_named(read, "LastModifiedTime")) != (found.mtime_s is not None):
+        raise PropertyError(f"time {found.mtime_s}")
 
 
 def _complete(data: bytes) -> None:
@@ -163,10 +180,21 @@ def _document_type(rng: random.Random) -> bytes:
     return b"<!DOCTYPE Delete [%b]>" % b"".join(lines)
 
 
+def _conditions(rng: random.Random) -> bytes:
+    """Returns some conditions of a key, mostly valid ones."""
+    made = (
+        b"<ETag>%b</ETag>" % rng.choice((b"*", b'"e"', b"&quot;e&quot;", b"", b"e,f", b"e" * 129)),
+        b"<Size>%b</Size>" % rng.choice((b"0", b" 7 ", b"-1", b"1_0", b"9" * 19, b"\xd9\xa3")),
+        b"<LastModifiedTime>%b</LastModifiedTime>"
+        % rng.choice((b"Sun, 06 Nov 1994 08:49:37 GMT", b"1994-11-06T08:49:37Z", b"0", b"")),
+    )
+    return b"".join(rng.sample(made, rng.choice((0, 1, 1, 2, 3))))
+
+
 def _items(rng: random.Random) -> bytes:
     count = rng.choice((1, 2, 999, 1000, 1001))
     if rng.random() < 0.5:
-        return b"<Object><Key>k</Key></Object>" * min(count, 500)
+        return b"<Object><Key>k</Key>%b</Object>" % _conditions(rng) * min(count, 500)
     parts = [b"<Part><PartNumber>%d</PartNumber><ETag>e</ETag></Part>" % (n + 1) for n in range(30)]
     return b"".join(parts)
 
@@ -185,11 +213,14 @@ TARGET = Target(
     _check,
     refusals=(S3Error,),
     traced=("tarn_gateway.documents.xml_in", "tarn_gateway.xml_text"),
-    mutations=(_within(_deep), _within(_document_type), _within(_items), _declared),
+    mutations=(
+        _within(_deep), _within(_document_type), _within(_items), _within(_conditions), _declared,
+    ),
     tokens=(
         b"<!--", b"-->", b"<![CDATA[", b"]]>", b"<?pi ", b"?>", b"&e1;", b"&a;", b"&lt;", b"&#0;",
         b"&#x10FFFF;", b"&#xD800;", b'xmlns="', b'xmlns:a="u"', b"a:", b"</", b"/>", b"<Object>",
         b"<Key>", b"</Key>", b"<Quiet>true</Quiet>", b"<VersionId>null</VersionId>",
+        b"<ETag>e</ETag>", b"<Size>7</Size>",
         b"<ChecksumCRC32>", b"<ID>", b"</Grant>", b"<AccessControlPolicy>",
         b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b'xml:space="preserve"',
         b'xml:base="http://h/"',

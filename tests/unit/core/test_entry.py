@@ -15,16 +15,19 @@ from tarn.core.entry import (
     Checksum,
     Entry,
     EntryCorruptError,
+    address_of,
     etag_of,
     identity_of,
     is_tombstone,
     judged_at,
     judged_move_of,
     listed_of,
+    operation_of,
     pack,
     replaced_of,
     replacing,
     shown_time_us,
+    tombstone_of,
     unpack,
 )
 from tarn.core.errors import Kind, Reason, TarnError
@@ -82,6 +85,26 @@ def test_the_tombstone_is_a_head_of_zeros() -> None:
     assert b"\1\1" + bytes(64) == TOMBSTONE
     assert is_tombstone(TOMBSTONE)
     assert not is_tombstone(pack(PLAIN))
+
+
+def test_the_tombstone_of_a_conditional_delete_names_its_operation() -> None:
+    packed = tombstone_of("op-1")
+    assert packed.hex() == "0101" + "00" * 64 + "0b0400" + b"op-1".hex()
+    assert is_tombstone(packed)
+    assert (operation_of(packed), judged_move_of(packed), address_of(packed)) == ("op-1", 0, None)
+    staged = judged_at(packed, 7)
+    assert is_tombstone(staged)
+    assert (operation_of(staged), judged_move_of(staged)) == ("op-1", 7)
+    assert judged_at(staged, 0) == packed
+    assert replacing(staged, b"") == staged
+    assert (operation_of(TOMBSTONE), judged_move_of(TOMBSTONE)) == ("", 0)
+
+
+@pytest.mark.parametrize("tail", [b"\x0b\1\0\xff", b"\x0b\2\0x", b"\x0c\1\0x", b"\x0c\0\0\x0b\0\0"])
+def test_a_damaged_tombstone_is_no_plain_one(tail: bytes) -> None:
+    for read in (operation_of, judged_move_of):
+        with pytest.raises(EntryCorruptError):
+            read(TOMBSTONE + tail)
 
 
 @given(entries())

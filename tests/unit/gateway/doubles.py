@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tarn.core.condition import WriteCondition
-from tarn.core.entry import operation_of, unpack
+from tarn.core.entry import is_tombstone, operation_of, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.listing.pages import Page, PageRequest, merge_page
@@ -77,7 +77,12 @@ def _judge(
     message: entry_pb.WriteCondition, path: str, branch: dict[str, bytes], entry: bytes
 ) -> bool:
     """Whether a write repeats an earlier one; raises if its condition does not hold."""
-    condition = WriteCondition(message.if_none_match, message.if_match)
+    condition = WriteCondition(
+        message.if_none_match,
+        message.if_match,
+        message.size_bytes if message.HasField("size_bytes") else None,
+        message.mtime_seconds if message.HasField("mtime_seconds") else None,
+    )
     if not condition:
         return False
     assert operation_of(entry), "a conditional write names its operation"
@@ -100,6 +105,8 @@ class FakeGraveler:
         self.fail: dict[str, list[TarnError | None]] = {}
         self.calls: list[str] = []
         self.staged: list[entry_pb.Stage] = []
+        self.deleted: dict[str, bytes] = {}
+        """Tombstones of conditional deletes, by path."""
         self.staged_by: list[str] = []
         """The proofs of gateways, in the order of `staged`."""
         self.is_old_version = False
@@ -169,8 +176,14 @@ class FakeGraveler:
         branch = self._branch(request.repository_id, request.branch_id)
         self.staged.append(request)
         self.staged_by.append(call.service_token)
-        is_repeat = _judge(request.condition, request.path, branch, request.entry)
-        if not is_repeat:
+        rows = branch
+        if is_tombstone(request.entry) and request.path not in branch:
+            rows = self.deleted
+        is_repeat = _judge(request.condition, request.path, rows, request.entry)
+        if not is_repeat and is_tombstone(request.entry):
+            branch.pop(request.path, None)
+            self.deleted[request.path] = request.entry
+        elif not is_repeat:
             branch[request.path] = request.entry
         return entry_pb.StageResult(is_repeat=is_repeat)
 

@@ -334,11 +334,6 @@ async def test_deletes_that_cannot_be(lake: Any, target: str, code: str) -> None
     assert (await lake.ask("DELETE", target)).code == code
 
 
-async def test_a_conditional_delete_is_refused(lake: Any) -> None:
-    reply = await lake.ask("DELETE", "/lake/main/a", headers={"If-Match": "*"})
-    assert reply.code == "NotImplemented"
-
-
 def deletion(*keys: str, quiet: bool = False) -> bytes:
     objects = "".join(f"<Object><Key>{key}</Key></Object>" for key in keys)
     return f"<Delete><Quiet>{str(quiet).lower()}</Quiet>{objects}</Delete>".encode()

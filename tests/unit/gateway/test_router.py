@@ -58,8 +58,6 @@ def refusal(method: str, bucket: str, key: str, query: str) -> S3Error:
 @pytest.mark.parametrize(
     ("method", "bucket", "key", "query", "code", "word"),
     [
-        ("PUT", "lake", "", "", "NotImplemented", "tarn repo create"),
-        ("DELETE", "lake", "", "", "NotImplemented", "DeleteBucket"),
         ("PUT", "lake", "", "versioning", "NotImplemented", "PutBucketVersioning"),
         ("POST", "lake", "", "", "NotImplemented", "PostObject"),
         ("PUT", "lake", "main/a", "retention", "NotImplemented", "PutObjectRetention"),

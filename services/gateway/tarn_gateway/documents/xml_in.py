@@ -11,14 +11,16 @@ send S3's, another one, or none.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
 from lxml import etree
 
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry_check import PARTS_MAX
 from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.requests.address import KEY_BYTES_MAX
+from tarn_gateway.requests.conditions import parse_http_date, size_in_bytes
 from tarn_gateway.s3error import S3Error
 
 __all__ = [
@@ -54,6 +56,8 @@ CREATE_BYTES_MAX: Final = 4096
 """Size limit of a CreateBucket document: a region, and room for elements that are refused by name."""
 _SETTINGS_MAX: Final = 512
 
+_ETAG_CHARS_MAX: Final = 128
+"""Longer than any ETag: 32 digits and a number of parts."""
 
 PIECE_BYTES: Final = 16 * 1024
 """Bytes that are parsed in one go: at most about 1 ms, also of a hostile document."""
@@ -62,6 +66,7 @@ _SILENT_BYTES_MAX: Final = 64 * 1024
 0.1 s; no tag of these documents is that long."""
 
 Parsed = TypeVar("Parsed")
+PartT = TypeVar("PartT", str, int)
 
 
 def _malformed(detail: str) -> S3Error:
@@ -220,10 +225,12 @@ class DeleteRequest:
     Attributes:
         keys: 1 to 1,000 non-empty keys, in the order sent, including duplicates.
         quiet: whether the answer lists only failures.
+        conditions: of the keys that have one.
     """
 
     keys: tuple[str, ...]
     quiet: bool
+    conditions: Mapping[str, WriteCondition] = field(default_factory=dict)
 
 
 class _Delete(_Schema[DeleteRequest]):
@@ -233,12 +240,14 @@ class _Delete(_Schema[DeleteRequest]):
         super().__init__()
         self._keys: list[str] = []
         self._key = ""
+        self._conditions: dict[str, WriteCondition] = {}
+        self._condition = UNCONDITIONAL
         self._quiet = False
 
     def item(self, name: str) -> None:
         match name:
             case "Object":
-                self._key = ""
+                self._key, self._condition = "", UNCONDITIONAL
                 if len(self._keys) == DELETE_KEYS_MAX:
                     raise _malformed(f"more than {DELETE_KEYS_MAX} keys")
             case "Quiet":
@@ -258,9 +267,17 @@ class _Delete(_Schema[DeleteRequest]):
                     raise S3Error(
                         "NotImplemented", "VersionId in DeleteObjects is not implemented."
                     )
-            case "ETag" | "LastModifiedTime" | "Size":
-                refusal = f"The condition {name} in DeleteObjects is not implemented."
-                raise S3Error("NotImplemented", refusal)
+            case "ETag":
+                tag = text.strip().removeprefix("W/").strip('"')
+                is_one = 0 < len(tag) <= _ETAG_CHARS_MAX and "," not in tag
+                tag = _part(name, self._condition.if_match or None, tag if is_one else None)
+                self._condition = replace(self._condition, if_match=tag)
+            case "Size":
+                size = _part(name, self._condition.size_bytes, size_in_bytes(text.strip()))
+                self._condition = replace(self._condition, size_bytes=size)
+            case "LastModifiedTime":
+                mtime_s = _part(name, self._condition.mtime_s, parse_http_date(text.strip()))
+                self._condition = replace(self._condition, mtime_s=mtime_s)
             case _:
                 raise _malformed(f"{name} is not allowed in Object")
 
@@ -270,18 +287,30 @@ class _Delete(_Schema[DeleteRequest]):
             return
         if not self._key:
             raise _malformed("an Object has no Key")
+        if self._conditions.setdefault(self._key, self._condition) != self._condition:
+            raise _malformed("a Key is listed twice with different conditions")
         self._keys.append(self._key)
 
     def result(self) -> DeleteRequest:
         if not self._keys:
             raise _malformed(f"0 keys are not 1 to {DELETE_KEYS_MAX}")
-        return DeleteRequest(tuple(self._keys), self._quiet)
+        conditions = {key: each for key, each in self._conditions.items() if each}
+        return DeleteRequest(tuple(self._keys), self._quiet, conditions)
+
+
+def _part(name: str, before: PartT | None, value: PartT | None) -> PartT:
+    """Returns a part of the condition of a key. One that is not understood must not be ignored."""
+    if value is None:
+        raise _malformed(f"{name} has a value that no object can have")
+    if before is not None:
+        raise _malformed(f"an Object has {name} twice")
+    return value
 
 
 def delete_parser() -> DocumentParser[DeleteRequest]:
     """Returns a parser of one `<Delete>`.
 
-    It refuses with S3Error NotImplemented a version id or a condition, which would otherwise be ignored.
+    It refuses with S3Error NotImplemented a version id, which would otherwise be ignored.
     """
     return DocumentParser(_Delete())
 

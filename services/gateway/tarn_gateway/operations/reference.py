@@ -14,6 +14,7 @@ from tarn_gateway.s3error import CODES
 __all__ = ["REMARKS", "describe"]
 
 _CONDITIONS: Final = "`If-Match`, `If-None-Match: *`"
+_OF_DELETES: Final = "`If-Match`, `x-amz-if-match-size`, `x-amz-if-match-last-modified-time`"
 
 REMARKS: Final[Mapping[str, str]] = {
     "ListBuckets": "the repositories that the caller may read, and the bucket views of them; `prefix`, `max-buckets`, "
@@ -54,10 +55,10 @@ REMARKS: Final[Mapping[str, str]] = {
     "`Content-Encoding`, `Content-Disposition`, `Content-Language` and `Expires` are kept",
     "CopyObject": f"{_CONDITIONS}, `x-amz-copy-source-if-*`; inside a repository nothing is copied but "
     "metadata, between repositories the bytes are copied",
-    "DeleteObject": "deleting an absent key succeeds",
+    "DeleteObject": f"{_OF_DELETES}; deleting an absent key succeeds, and is 404 `NoSuchKey` with `If-Match`",
     "DeleteObjects": (
-        "up to 1,000 keys of any branches, an outcome for each; AccessDenied as a whole if no path of the repository "
-        "may be written"
+        "up to 1,000 keys of any branches, an outcome for each; `ETag`, `Size` and `LastModifiedTime` of a key are its "
+        "condition; AccessDenied as a whole if no path of the repository may be written"
     ),
     "GetObjectAcl": "as GetBucketAcl",
     "PutObjectAcl": "as PutBucketAcl; needs `ReadRepo`, too, because the answer tells whether the object exists",
@@ -70,6 +71,8 @@ REMARKS: Final[Mapping[str, str]] = {
     'repeated, it may go on answering 503 with "upload again": abort the upload and begin a new one',
 }
 """Facts about an operation that S3's own documentation does not give."""
+
+_CONDITION_OF: Final = dict.fromkeys(("DeleteObject", "DeleteObjects"), "a condition")
 
 _PATHS: Final = {
     Addressed.SERVICE: "/",
@@ -100,7 +103,7 @@ def _row(row: Operation) -> str:
     if row.source is not None:
         needs += f", `{row.source}` on the source"
     if row.if_match is not None:
-        needs += f", `{row.if_match}` with `If-Match`"
+        needs += f", `{row.if_match}` with {_CONDITION_OF.get(row.name, '`If-Match`')}"
     return f"| {row.name} | {_request(row)} | {needs} | {REMARKS.get(row.name, '')} |"
 
 

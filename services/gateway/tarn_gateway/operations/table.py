@@ -110,8 +110,8 @@ OPERATIONS: Final = (
     Row("GetObjectAttributes", "GET", "attributes", _KEY, _READ, _OF_READ, attributes.get_object_attributes),
     Row("PutObject", "PUT", "", _KEY, _WRITE, _OF_WRITE, writing.put_object, if_match=_READ),
     Row("CopyObject", "PUT", _COPY, _KEY, _WRITE, _OF_WRITE, copying.copy_object, source=_READ, if_match=_READ),
-    Row("DeleteObject", "DELETE", "", _KEY, _WRITE, _OF_WRITE, deleting.delete_object),
-    Row("DeleteObjects", "POST", "delete", _KEYS, _WRITE, _OF_WRITE, deleting.delete_objects),
+    Row("DeleteObject", "DELETE", "", _KEY, _WRITE, _OF_WRITE, deleting.delete_object, if_match=_READ),
+    Row("DeleteObjects", "POST", "delete", _KEYS, _WRITE, _OF_WRITE, deleting.delete_objects, if_match=_READ),
 
     Row("GetObjectAcl", "GET", "acl", _KEY, _READ, _OF_READ, acls.get_object_acl),
     Row("PutObjectAcl", "PUT", "acl", _KEY, _WRITE, _OF_WRITE, acls.put_object_acl),

@@ -64,10 +64,12 @@ def _only(*values: str) -> frozenset[str]:
 # fmt: off
 HEADERS: Final = (
     # conditions
-    HeaderRow("if-match if-none-match", f"{_READS} PutObject CopyObject CompleteMultipartUpload"),
+    HeaderRow("if-match", f"{_READS} PutObject CopyObject CompleteMultipartUpload DeleteObject",
+              why="the keys of DeleteObjects have conditions of their own"),
+    HeaderRow("if-none-match", f"{_READS} PutObject CopyObject CompleteMultipartUpload"),
     HeaderRow("if-modified-since if-unmodified-since", _READS),
-    HeaderRow("x-amz-if-match-size x-amz-if-match-last-modified-time x-amz-if-match-initiated-time x-amz-if-*",
-              why="deletes have no conditions"),
+    HeaderRow("x-amz-if-match-size x-amz-if-match-last-modified-time", "DeleteObject"),
+    HeaderRow("x-amz-if-match-initiated-time x-amz-if-*"),
     HeaderRow("x-amz-copy-source-if-match x-amz-copy-source-if-none-match x-amz-copy-source-if-modified-since "
               "x-amz-copy-source-if-unmodified-since", _COPIES),
     HeaderRow("cf-copy-destination-if-match cf-copy-destination-if-none-match cf-copy-destination-if-modified-since "
@@ -102,7 +104,10 @@ HEADERS: Final = (
     # who asks, and how often
     HeaderRow("authorization date x-amz-date x-amz-content-sha256", ALL),
     HeaderRow("x-amz-security-token", code="InvalidToken", why="there are no session tokens"),
-    HeaderRow("amz-sdk-invocation-id", "PutObject CopyObject", None, why="it names a repeated conditional write"),
+    HeaderRow("amz-sdk-invocation-id", "PutObject CopyObject DeleteObject DeleteObjects", None,
+              why="it names a repeated conditional write"),
+    HeaderRow("amz-sdk-request", "DeleteObject DeleteObjects", None,
+              why="it says whether a conditional delete is repeated"),
     HeaderRow("x-amz-request-payer", accepted=_only("requester"), why="no request costs anything"),
     HeaderRow("x-amz-mfa"),
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tarn.core.condition import WriteCondition
 from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.documents.xml_in import (
     COMPLETE_BYTES_MAX,
@@ -124,15 +125,25 @@ def test_text_around_a_comment_is_one_text() -> None:
     assert parse_delete(delete(obj("a<!-- x -->b<?pi?>c"))).keys == ("abc",)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        delete(obj("a", "<VersionId>7</VersionId>")),
-        delete(obj("a", "<ETag>7</ETag>")),
-    ],
-)
-def test_versions_and_conditions_in_deletes_are_refused(body: bytes) -> None:
+def test_versions_in_deletes_are_refused() -> None:
+    body = delete(obj("a", "<VersionId>7</VersionId>"))
     assert code(parse_delete, body) == "NotImplemented"
+
+
+def test_a_key_has_the_condition_of_its_own_object() -> None:
+    time = "Sun, 06 Nov 1994 08:49:37 GMT"
+    body = delete(
+        obj("a", '<ETag> W/"7" </ETag><Size>0</Size>'),
+        obj("b"),
+        obj("c", f"<LastModifiedTime>{time}</LastModifiedTime><VersionId>null</VersionId>"),
+        obj("a", "<Size>0</Size><ETag>7</ETag>"),
+    )
+    wanted = parse_delete(body)
+    assert wanted.keys == ("a", "b", "c", "a")
+    assert wanted.conditions == {
+        "a": WriteCondition(if_match="7", size_bytes=0),
+        "c": WriteCondition(mtime_s=784_111_777),
+    }
 
 
 BOMB = (
