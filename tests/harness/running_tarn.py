@@ -32,6 +32,7 @@ WITHOUT_PANDAS = Path(__file__).with_name("without_pandas")
 __all__ = [
     "BIN",
     "Done",
+    "Place",
     "RunningTarn",
     "clean_environment",
     "launch",
@@ -42,6 +43,19 @@ __all__ = [
 ]
 
 _WARNINGS = "always::ResourceWarning"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place for objects, as clients of S3 name it.
+
+    Attributes:
+        bucket: the bucket.
+        root: how all of its keys begin.
+    """
+
+    bucket: str
+    root: str
 
 
 @dataclass(slots=True)
@@ -95,6 +109,15 @@ class RunningTarn:
         name = f"lake-{os.getpid()}-{self._repositories}"
         self.ok("repo", "create", name)
         return name
+
+    def new_bucket(self) -> Place:
+        """Has a client make a bucket that no other test uses."""
+        self._repositories += 1
+        name = f"bucket-{os.getpid()}-{self._repositories}"
+        client = self.s3()
+        client.create_bucket(Bucket=name)
+        client.close()
+        return Place(name, "")
 
     def s3(self, **config: Any) -> Any:
         """Returns a boto3 client of the admin."""

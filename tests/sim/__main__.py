@@ -8,6 +8,7 @@ python -m tests.sim --mutate [--guard NAME]     searches and records seeds that 
     --online        with garbage collections and online deletion
     --expire        with garbage collections and retention rules
     --erase         with garbage collections and erasures
+    --deletes       with conditional deletes
     --views         with bucket views that are pointed elsewhere
     --salt TEXT     the same plans with other injected faults: runs that are independent of the recorded ones
     --processes N   how many processes play; 2 by default
@@ -40,6 +41,7 @@ _MODES = {
     Mode.ONLINE: "with garbage collections and online deletion",
     Mode.EXPIRE: "with garbage collections and retention rules",
     Mode.ERASE: "with garbage collections and erasures",
+    Mode.DELETES: "with conditional deletes",
     Mode.VIEWS: "with bucket views that are pointed elsewhere",
 }
 _PROCESSES = 2

@@ -135,6 +135,7 @@ class Kept:
         if known is not None:
             return known
         found: Listed = {}
+        is_whole = True
         if listing != EMPTY_METARANGE.metarange_id:
             key = BlockKey(namespace, metarange_path(listing))
             found[key] = set()
@@ -144,14 +145,16 @@ class Kept:
                 of_range = BlockKey(namespace, range_path(info.range_id))
                 found[of_range] = set()
                 if not self._exists(of_range):
-                    return found
+                    is_whole = False
+                    continue
                 body = self._world.blocks.find(of_range).body
                 for packed in decode_range(info.range_id, body).values.to_pylist():
                     address = address_of(packed)
                     if address is not None:
                         of_data = BlockKey(namespace, physical_path(address))
                         found.setdefault(of_data, set()).add(self._world.values.of(packed))
-        self._read[namespace, listing] = found
+        if is_whole:
+            self._read[namespace, listing] = found
         return found
 
     # ---- at the quiet end
@@ -202,10 +205,12 @@ class Kept:
         left: list[str] = []
         prefix = RepositoryKeys.branch("")
         for name, row in await kv.scan(keys.refs, prefix, after_prefix(prefix), _ALL):
-            left.append(decode_branch(row).commit_id)
+            branch = decode_branch(row)
+            left.append(branch.commit_id)
             branch_id = BranchId(name[len(prefix) :].decode())
             changes = await replica.graveler.reflog.page(repository, branch_id, "", _ALL)
-            for entry in changes.entries:
+            # An entry stays in the outbox until the next change of the head, however old it is.
+            for entry in (*changes.entries, *branch.outbox):
                 left += [each for each in (entry.old_commit_id, entry.new_commit_id) if each]
         prefix = RepositoryKeys.tag("")
         for _, row in await kv.scan(keys.refs, prefix, after_prefix(prefix), _ALL):

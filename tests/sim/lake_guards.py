@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.sim.collection_guards import COLLECTION_GUARDS
 from tests.sim.compaction_guards import COMPACTION_GUARDS
+from tests.sim.delete_guards import DELETE_GUARDS
 from tests.sim.drop_guards import DROP_GUARDS
 from tests.sim.erase_guards import ERASE_GUARDS
 from tests.sim.leap_guards import LEAP_GUARDS
@@ -421,6 +422,7 @@ GUARDS: Sequence[Guard] = (
         runs=400,
     ),
     *STAMP_GUARDS,
+    *DELETE_GUARDS,
     *VIEW_GUARDS,
 )
 

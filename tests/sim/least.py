@@ -174,6 +174,8 @@ def _kind(op: Op) -> str:
         return "upload"
     if op.kind is OpKind.PUT and op.expected is not None:
         return "conditional put"
+    if op.kind is OpKind.DELETE and op.expected is not None:
+        return "conditional delete"
     if op.kind is OpKind.REVERT:
         return "pick"
     if op.kind is OpKind.RESET and op.part:

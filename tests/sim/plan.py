@@ -44,6 +44,7 @@ class Plan:
         away_seconds: mean time between outages in which the block store takes no writes; 0: none.
         is_narrow: whether the plan is narrow (`tests.sim.narrow`).
         has_side: whether there is a second branch, `lake/side`, with writers of its own.
+        deleters: users who delete by condition.
         view_seconds: mean pause between the changes of a bucket view; 0: there is none.
         compact_seconds: mean pause between the compactions of each of two compactors; 0: there are none.
         quiet_rate: share of turns in which a client waits for a while, so that caches grow old.
@@ -108,6 +109,7 @@ class Plan:
     stray_rate: float = 0.0
     paged_rate: float = 0.0
     view_seconds: float = 0.0
+    deleters: int = 0
 
     @property
     def registered_seconds(self) -> float:
@@ -255,6 +257,18 @@ def with_equal_objects(plan: Plan, mode: Mode) -> Plan:
     return plan
 
 
+def with_deleters(plan: Plan) -> Plan:
+    """Adds users who delete by condition to a plan, which then has few keys, and conditional writes."""
+    rng = random.Random(f"with deleters {plan.seed}")
+    return replace(
+        plan,
+        deleters=rng.choice([2, 3]),
+        clients=min(plan.clients, 3),
+        keys=rng.choice([1, 2, 3, 6]),
+        conditional_weight=max(plan.conditional_weight, 4),
+    )
+
+
 def with_views(plan: Plan) -> Plan:
     """Adds a bucket view and its users to a plan, which then has two branches."""
     rng = random.Random(f"with views {plan.seed}")
@@ -377,6 +391,7 @@ _ADDED: Mapping[Mode, Callable[[Plan], Plan]] = {
     Mode.ONLINE: with_online,
     Mode.EXPIRE: with_expiry,
     Mode.ERASE: lambda plan: with_links(with_erasures(plan)),
+    Mode.DELETES: with_deleters,
     Mode.VIEWS: with_views,
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tests.sim.collection_guards import ONE_LOOK, RARE_COLLECTION_GUARDS
+from tests.sim.delete_guards import RARE_DELETE_GUARDS
 from tests.sim.drop_guards import RARE_DROP_GUARDS
 from tests.sim.erase_guards import RARE_ERASE_GUARDS
 from tests.sim.expiry_guards import RARE_EXPIRY_GUARDS
@@ -32,6 +33,7 @@ RARE_GUARDS: Sequence[Guard] = (
     *RARE_UPLOAD_GUARDS,
     *RARE_DROP_GUARDS,
     *RARE_PART_GUARDS,
+    *RARE_DELETE_GUARDS,
 )
 
 _FENCES = "tests/unit/graveler/test_collection_fences.py"
@@ -86,6 +88,8 @@ DETECTED_BY: Mapping[str, str] = {
     "::test_an_upload_of_an_earlier_branch_is_not_listed_and_can_be_aborted",
     "drop-row-in-time": "tests/unit/graveler/test_cleaning.py"
     "::test_a_commit_that_pauses_before_its_announcement_leaves_no_token_behind",
+    "delete-if-own-tombstone": "tests/unit/graveler/test_conditional_deletes.py"
+    "::test_a_repeated_delete_gets_the_answer_of_its_first_attempt[seal]",
 }
 """The test that fails without a guard, by the guard's name."""
 

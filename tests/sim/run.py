@@ -11,6 +11,7 @@ from tests.sim.admins import Admin, Namesakes
 from tests.sim.collecting import Collecting
 from tests.sim.collectors import collect_twice
 from tests.sim.compactors import Compactor
+from tests.sim.deleting import Deleter
 from tests.sim.equals import as_told, noted_discards, wrong_addresses
 from tests.sim.erasers import erase_all
 from tests.sim.expiring import Expiring, set_rules
@@ -257,6 +258,7 @@ async def _play(world: World) -> None:
     world.start_collectors(repositories)
     world.start_faults()
     clients = [Client(world, f"c{n}", branches) for n in range(plan.clients)]
+    clients += [Deleter(world, f"d{n}", branches) for n in range(plan.deleters)]
     if plan.view_seconds:
         clients += [ViewUser(world, f"v{n}") for n in range(_VIEW_USERS)]
     async with asyncio.TaskGroup() as group:

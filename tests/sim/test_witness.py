@@ -261,11 +261,13 @@ def _is_linearizable(ops: Sequence[Op]) -> bool:
     return go(frozenset(), ABSENT)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.25])
 @pytest.mark.parametrize("first", range(0, 4000, 1000))
-def test_without_seals_it_agrees_with_an_exhaustive_search(first: int) -> None:
+def test_without_seals_it_agrees_with_an_exhaustive_search(first: int, share: float) -> None:
+    """`share` of the deletes are conditional."""
     explained = 0
     for seed in range(first, first + 1000):
-        rng = random.Random(seed)
+        rng, conditional = random.Random(seed), random.Random(f"conditional {seed}")
         times = rng.sample(range(2, 80, 2), 20)
         ops = [Op(0, "p", OpKind.DELETE, "b", "k", ABSENT, -2, -1, -1, Outcome.OK)]
         for number, (one, other) in enumerate(zip(times[::2], times[1::2], strict=True), 1):
@@ -273,13 +275,17 @@ def test_without_seals_it_agrees_with_an_exhaustive_search(first: int) -> None:
             value = ABSENT if kind is OpKind.DELETE else rng.choice([ABSENT, 1, 1, 2])
             value = value or (1 if kind is OpKind.PUT else ABSENT)
             begin, end = min(one, other), max(one, other)
-            end = min(end, begin + rng.choice([7, 21, 81]))  # all times differ
+            end = min(end, begin + rng.choice([7, 21, 81]))  # most times differ
             op = Op(number, "p", kind, "b", "k", value, begin, end, end, Outcome.OK)
             if kind is OpKind.PUT and rng.random() < 0.3:
                 op.expected = rng.choice([ABSENT, 1, 2])
+            if kind is OpKind.DELETE and conditional.random() < share:
+                op.expected = conditional.choice([1, 1, 2])
             if kind is not OpKind.GET and rng.random() < 0.25:
                 op.ret, op.outcome = NEVER, Outcome.INFO
             ops.append(op)
+        if share and len({op.end for op in ops}) < len(ops):
+            continue
         effects = [Effect(op.value, op) for op in ops if op.value is not None and _writes(op)]
         reads = [
             Reading(op.value, op.inv, op.end, op)

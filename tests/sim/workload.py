@@ -21,7 +21,7 @@ from tarn.rpc.wire.call import Call
 from tarn.testing.check.history import ABSENT, GONE, Op, OpKind, Outcome
 from tarn_gateway.repository_cache import RepositoryCache
 
-__all__ = ["NO_BRANCH", "Client"]
+__all__ = ["NO_BRANCH", "Client", "observed"]
 
 _SCRATCH = "t/"
 _LATER = "on a later page"
@@ -30,8 +30,8 @@ _PAGES_MAX = 50
 NO_BRANCH = {Reason.BRANCH_NOT_FOUND, Reason.REF_NOT_FOUND, Reason.REPOSITORY_NOT_FOUND}
 
 
-def _observed(world: World, error: TarnError) -> int | None:
-    """Returns the value that a refused conditional write reports."""
+def observed(world: World, error: TarnError) -> int | None:
+    """Returns the value that a refused conditional write or delete reports."""
     if error.reason is Reason.ENTRY_NOT_FOUND:
         return ABSENT
     if error.reason is Reason.PRECONDITION_FAILED:
@@ -136,7 +136,7 @@ class Client:
             try:
                 is_repeat = await self._stage(branch, key, packed, condition)
             except TarnError as error:
-                op.observed = _observed(self.world, error)
+                op.observed = observed(self.world, error)
                 self._refuse(op, error)
                 if op.outcome is Outcome.FAIL:
                     return

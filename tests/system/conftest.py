@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from cassandra_proxies import Cluster, kv_url
 from running_compactor import config_of
-from running_tarn import RunningTarn, running_tarn
+from running_tarn import Place, RunningTarn, running_tarn
 
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
@@ -100,6 +100,13 @@ def own_tarn(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running
 def repository(tarn: RunningTarn) -> str:
     """A new, empty repository."""
     return tarn.new_repository()
+
+
+@pytest.fixture
+def place(tarn: RunningTarn, repository: str) -> Place:
+    """Where a client of S3 finds an empty branch: in some forms in a bucket that it has made itself, whose keys are
+    paths; in the others in a repository, whose keys begin with a ref."""
+    return tarn.new_bucket() if tarn.form == "single" else Place(repository, "main/")
 
 
 @pytest.fixture

@@ -102,3 +102,26 @@ def test_writers_beside_changes_write_each_object_once(tarn: RunningTarn, reposi
     assert found["main"] | found["dev"] == {key for own in written for key in own}
     assert found["main"] & found["dev"] == set()
     assert all(found.values())
+
+
+def test_clients_make_and_delete_buckets_of_their_own(
+    tarn: RunningTarn, s3: Any, tmp_path: Path
+) -> None:
+    bucket = f"made-{tmp_path.name[-20:].replace('_', '-')}".rstrip("-")
+    for _ in range(2):
+        s3.create_bucket(Bucket=bucket)
+    s3.get_waiter("bucket_exists").wait(Bucket=bucket)
+    s3.put_object(Bucket=bucket, Key="2026/a", Body=b"1")
+    branch = tarn.ok("bucket", "show", bucket, "--json").json["shows"]
+    tarn.ok("commit", branch, "-m", "by its repository")
+    with pytest.raises(ClientError) as caught:
+        s3.delete_bucket(Bucket=bucket)
+    assert caught.value.response["Error"]["Code"] == "BucketNotEmpty"
+    s3.delete_object(Bucket=bucket, Key="2026/a")
+    s3.delete_bucket(Bucket=bucket)
+    s3.get_waiter("bucket_not_exists").wait(Bucket=bucket)
+    s3.create_bucket(Bucket=bucket)
+    assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
+    repository = branch.partition("/")[0]
+    s3.put_object(Bucket=repository, Key="main/late", Body=b"of the earlier bucket")
+    assert "Contents" not in s3.list_objects_v2(Bucket=bucket)

@@ -1,4 +1,4 @@
-"""Common S3 clients, unmodified, each through the same round trip."""
+"""Common S3 clients, unmodified, each through the same round trip: in buckets of their own, and in a repository."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from running_tarn import BIN, RunningTarn, clean_environment
+from running_tarn import BIN, Place, RunningTarn, clean_environment
 
 pytestmark = pytest.mark.every_form
 
@@ -20,46 +20,48 @@ TRICKY = "raw/day=2026-05-01/ü & +%20.csv"
 
 
 @pytest.mark.on_cassandra("one")
-def test_boto3_writes_reads_lists_and_deletes(s3: Any, repository: str) -> None:
+def test_boto3_writes_reads_lists_and_deletes(s3: Any, place: Place) -> None:
     put = s3.put_object(
-        Bucket=repository, Key=f"main/{TRICKY}", Body=SMALL, Metadata={"job": "nightly"}
+        Bucket=place.bucket, Key=f"{place.root}{TRICKY}", Body=SMALL, Metadata={"job": "nightly"}
     )
     assert put["ETag"] == f'"{hashlib.md5(SMALL).hexdigest()}"'
-    head = s3.head_object(Bucket=repository, Key=f"main/{TRICKY}")
+    head = s3.head_object(Bucket=place.bucket, Key=f"{place.root}{TRICKY}")
     assert (head["ContentLength"], head["Metadata"]) == (len(SMALL), {"job": "nightly"})
-    got = s3.get_object(Bucket=repository, Key=f"main/{TRICKY}")
+    got = s3.get_object(Bucket=place.bucket, Key=f"{place.root}{TRICKY}")
     assert got["Body"].read() == SMALL
-    part = s3.get_object(Bucket=repository, Key=f"main/{TRICKY}", Range="bytes=7-10")
+    part = s3.get_object(Bucket=place.bucket, Key=f"{place.root}{TRICKY}", Range="bytes=7-10")
     assert part["Body"].read() == b"lake"
     assert part["ContentRange"] == f"bytes 7-10/{len(SMALL)}"
-    listed = s3.list_objects_v2(Bucket=repository, Prefix="main/raw/")["Contents"]
-    assert [(each["Key"], each["Size"]) for each in listed] == [(f"main/{TRICKY}", len(SMALL))]
-    s3.delete_object(Bucket=repository, Key=f"main/{TRICKY}")
+    listed = s3.list_objects_v2(Bucket=place.bucket, Prefix=f"{place.root}raw/")["Contents"]
+    assert [(each["Key"], each["Size"]) for each in listed] == [
+        (f"{place.root}{TRICKY}", len(SMALL))
+    ]
+    s3.delete_object(Bucket=place.bucket, Key=f"{place.root}{TRICKY}")
     with pytest.raises(ClientError) as caught:
-        s3.get_object(Bucket=repository, Key=f"main/{TRICKY}")
+        s3.get_object(Bucket=place.bucket, Key=f"{place.root}{TRICKY}")
     assert caught.value.response["Error"]["Code"] == "NoSuchKey"
-    assert "Contents" not in s3.list_objects_v2(Bucket=repository, Prefix="main/")
+    assert "Contents" not in s3.list_objects_v2(Bucket=place.bucket, Prefix=place.root)
 
 
 @pytest.mark.on_cassandra("one")
-def test_boto3_lists_in_pages_and_by_folders(s3: Any, repository: str) -> None:
-    keys = [f"main/{folder}/{number:02}" for folder in "abc" for number in range(10)]
+def test_boto3_lists_in_pages_and_by_folders(s3: Any, place: Place) -> None:
+    keys = [f"{place.root}{folder}/{number:02}" for folder in "abc" for number in range(10)]
     for key in keys:
-        s3.put_object(Bucket=repository, Key=key, Body=key.encode())
+        s3.put_object(Bucket=place.bucket, Key=key, Body=key.encode())
     pages = list(
         s3.get_paginator("list_objects_v2").paginate(
-            Bucket=repository, Prefix="main/", PaginationConfig={"PageSize": 7}
+            Bucket=place.bucket, Prefix=place.root, PaginationConfig={"PageSize": 7}
         )
     )
     assert [each["Key"] for page in pages for each in page["Contents"]] == keys
     assert len(pages) == 5
-    folders = s3.list_objects_v2(Bucket=repository, Prefix="main/", Delimiter="/")
+    folders = s3.list_objects_v2(Bucket=place.bucket, Prefix=place.root, Delimiter="/")
     assert [each["Prefix"] for each in folders["CommonPrefixes"]] == [
-        "main/a/",
-        "main/b/",
-        "main/c/",
+        f"{place.root}a/",
+        f"{place.root}b/",
+        f"{place.root}c/",
     ]
-    old = s3.list_objects(Bucket=repository, Prefix="main/b/", MaxKeys=3)
+    old = s3.list_objects(Bucket=place.bucket, Prefix=f"{place.root}b/", MaxKeys=3)
     assert [each["Key"] for each in old["Contents"]] == keys[10:13]
     assert old["IsTruncated"]
 
@@ -96,36 +98,36 @@ def test_a_full_page_before_deleted_objects_is_the_last_one(
 
 
 @pytest.mark.on_cassandra("one")
-def test_boto3_uploads_in_parts(s3: Any, repository: str, tmp_path: Path) -> None:
+def test_boto3_uploads_in_parts(s3: Any, place: Place, tmp_path: Path) -> None:
     source = tmp_path / "large"
     source.write_bytes(LARGE)
     from boto3.s3.transfer import TransferConfig
 
     config = TransferConfig(multipart_threshold=5 << 20, multipart_chunksize=5 << 20)
-    s3.upload_file(str(source), repository, "main/large", Config=config)
-    head = s3.head_object(Bucket=repository, Key="main/large")
+    s3.upload_file(str(source), place.bucket, f"{place.root}large", Config=config)
+    head = s3.head_object(Bucket=place.bucket, Key=f"{place.root}large")
     assert head["ContentLength"] == len(LARGE)
     assert head["ETag"].endswith('-3"')
-    s3.download_file(repository, "main/large", str(tmp_path / "back"), Config=config)
+    s3.download_file(place.bucket, f"{place.root}large", str(tmp_path / "back"), Config=config)
     assert (tmp_path / "back").read_bytes() == LARGE
-    assert not s3.list_multipart_uploads(Bucket=repository, Prefix="main/").get("Uploads")
+    assert not s3.list_multipart_uploads(Bucket=place.bucket, Prefix=place.root).get("Uploads")
 
 
 @pytest.mark.on_cassandra("one")
-def test_boto3_copies_and_deletes_many(s3: Any, repository: str) -> None:
+def test_boto3_copies_and_deletes_many(s3: Any, place: Place) -> None:
     for number in range(5):
-        s3.put_object(Bucket=repository, Key=f"main/from/{number}", Body=SMALL)
+        s3.put_object(Bucket=place.bucket, Key=f"{place.root}from/{number}", Body=SMALL)
         s3.copy_object(
-            Bucket=repository,
-            Key=f"main/to/{number}",
-            CopySource={"Bucket": repository, "Key": f"main/from/{number}"},
+            Bucket=place.bucket,
+            Key=f"{place.root}to/{number}",
+            CopySource={"Bucket": place.bucket, "Key": f"{place.root}from/{number}"},
         )
-    wanted = [{"Key": f"main/from/{number}"} for number in range(6)]
-    answer = s3.delete_objects(Bucket=repository, Delete={"Objects": wanted})
+    wanted = [{"Key": f"{place.root}from/{number}"} for number in range(6)]
+    answer = s3.delete_objects(Bucket=place.bucket, Delete={"Objects": wanted})
     assert len(answer["Deleted"]) == 6  # a missing key counts as deleted
-    left = s3.list_objects_v2(Bucket=repository, Prefix="main/")["Contents"]
-    assert [each["Key"] for each in left] == [f"main/to/{number}" for number in range(5)]
-    assert s3.get_object(Bucket=repository, Key="main/to/4")["Body"].read() == SMALL
+    left = s3.list_objects_v2(Bucket=place.bucket, Prefix=place.root)["Contents"]
+    assert [each["Key"] for each in left] == [f"{place.root}to/{number}" for number in range(5)]
+    assert s3.get_object(Bucket=place.bucket, Key=f"{place.root}to/4")["Body"].read() == SMALL
 
 
 @pytest.mark.on_cassandra("one")
@@ -218,15 +220,15 @@ def assert_same(left: Path, right: Path) -> None:
     assert found[left] == found[right]
 
 
-def test_awscli_round_trip(run: Cli, repository: str, files: Path, tmp_path: Path) -> None:
+def test_awscli_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) -> None:
     aws = ("--endpoint-url", run.tarn.endpoint, "s3")
-    at = f"s3://{repository}/main/aws"
+    at = f"s3://{place.bucket}/{place.root}aws"
     run("aws", *aws, "cp", "--recursive", "--quiet", str(files), at)
     listed = run("aws", *aws, "ls", "--recursive", f"{at}/").splitlines()
     assert [line.split(maxsplit=3)[3] for line in listed] == [
-        "main/aws/deep/er/a b.txt",
-        "main/aws/large",
-        "main/aws/small",
+        f"{place.root}aws/deep/er/a b.txt",
+        f"{place.root}aws/large",
+        f"{place.root}aws/small",
     ]
     run("aws", *aws, "sync", "--quiet", at, str(tmp_path / "back"))
     assert_same(files, tmp_path / "back")
@@ -237,8 +239,8 @@ def test_awscli_round_trip(run: Cli, repository: str, files: Path, tmp_path: Pat
 
 
 @pytest.mark.on_cassandra("one")
-def test_s5cmd_round_trip(run: Cli, repository: str, files: Path, tmp_path: Path) -> None:
-    at = f"s3://{repository}/main/s5"
+def test_s5cmd_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) -> None:
+    at = f"s3://{place.bucket}/{place.root}s5"
     s5 = ("--endpoint-url", run.tarn.endpoint)
     run("s5cmd", *s5, "cp", f"{files}/", f"{at}/")
     listed = run("s5cmd", *s5, "ls", f"{at}/*").splitlines()
@@ -254,7 +256,7 @@ def test_s5cmd_round_trip(run: Cli, repository: str, files: Path, tmp_path: Path
     run("s5cmd", *s5, "ls", f"{at}/*", fails=True)
 
 
-def test_s3cmd_round_trip(run: Cli, repository: str, files: Path, tmp_path: Path) -> None:
+def test_s3cmd_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) -> None:
     host = run.tarn.endpoint.removeprefix("http://")
     config = tmp_path / "s3cfg"
     config.write_text(
@@ -263,24 +265,53 @@ def test_s3cmd_round_trip(run: Cli, repository: str, files: Path, tmp_path: Path
         f"host_base = {host}\nhost_bucket = {host}\nuse_https = False\nbucket_location = us-east-1\n"
         "multipart_chunk_size_mb = 5\n"
     )
-    at = f"s3://{repository}/main/s3"
+    at = f"s3://{place.bucket}/{place.root}s3"
     s3cmd = ("-c", str(config), "--no-progress")
     run("s3cmd", *s3cmd, "put", "--recursive", f"{files}/", f"{at}/")
     listed = run("s3cmd", *s3cmd, "ls", "--recursive", f"{at}/").splitlines()
     assert [line.split("s3://")[1] for line in listed] == [
-        f"{repository}/main/s3/deep/er/a b.txt",
-        f"{repository}/main/s3/large",
-        f"{repository}/main/s3/small",
+        f"{place.bucket}/{place.root}s3/deep/er/a b.txt",
+        f"{place.bucket}/{place.root}s3/large",
+        f"{place.bucket}/{place.root}s3/small",
     ]
     (tmp_path / "back").mkdir()
     run("s3cmd", *s3cmd, "get", "--recursive", f"{at}/", f"{tmp_path}/back/")
     assert_same(files, tmp_path / "back")
     run("s3cmd", *s3cmd, "cp", f"{at}/large", f"{at}/copy")
+    for told in (f"s3://{place.bucket}", f"{at}/copy"):
+        lines = run("s3cmd", *s3cmd, "info", told).splitlines()
+        assert [line.split()[-1] for line in lines if "ACL:" in line] == ["FULL_CONTROL"]
+        run("s3cmd", *s3cmd, "setacl", "--acl-private", told)
+        run("s3cmd", *s3cmd, "setacl", "--acl-public", told, fails=True)
     run("s3cmd", *s3cmd, "del", "--recursive", "--force", f"{at}/")
     assert run("s3cmd", *s3cmd, "ls", "--recursive", f"{at}/") == ""
 
 
-def test_pyarrow_round_trip(tarn: RunningTarn, repository: str) -> None:
+def test_rclone_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) -> None:
+    """It asks for the bucket to be created before it writes."""
+    run.environment |= {
+        "RCLONE_CONFIG_LAKE_TYPE": "s3",
+        "RCLONE_CONFIG_LAKE_PROVIDER": "Other",
+        "RCLONE_CONFIG_LAKE_ENV_AUTH": "true",
+        "RCLONE_CONFIG_LAKE_REGION": "us-east-1",
+        "RCLONE_CONFIG_LAKE_ENDPOINT": run.tarn.endpoint,
+        "RCLONE_S3_UPLOAD_CUTOFF": "5Mi",
+    }
+    at = f"lake:{place.bucket}/{place.root}rc"
+    run("rclone", "copy", str(files), at)
+    listed = run("rclone", "lsf", "--recursive", "--files-only", at).splitlines()
+    assert sorted(listed) == ["deep/er/a b.txt", "large", "small"]
+    run("rclone", "check", str(files), at)
+    run("rclone", "sync", at, str(tmp_path / "back"))
+    assert_same(files, tmp_path / "back")
+    run("rclone", "moveto", f"{at}/large", f"{at}/moved")
+    assert run("rclone", "lsf", f"{at}/large") == ""
+    run("rclone", "lsf", "lake:no-such-bucket", fails=True)
+    run("rclone", "purge", at)
+    assert run("rclone", "lsf", f"lake:{place.bucket}/{place.root}") == ""
+
+
+def test_pyarrow_round_trip(tarn: RunningTarn, place: Place) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyarrow import fs
@@ -292,7 +323,7 @@ def test_pyarrow_round_trip(tarn: RunningTarn, repository: str) -> None:
         scheme="http",
         region="us-east-1",
     )
-    at = f"{repository}/main/arrow"
+    at = f"{place.bucket}/{place.root}arrow"
     with lake.open_output_stream(f"{at}/large") as stream:
         stream.write(LARGE)
     with lake.open_input_file(f"{at}/large") as file:

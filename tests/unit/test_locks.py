@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-NAMES = ("build", "dev", "jobs", "runtime", "uv")
+NAMES = ("build", "clients", "clients-old", "dev", "jobs", "runtime", "uv")
 STALE = "run tools/lock and commit locks/"
 
 
@@ -26,7 +26,14 @@ def declared(*texts: str) -> list[Requirement]:
     return [each for each in map(Requirement, texts) if each.name != PROJECT["name"]]
 
 
+def listed(name: str) -> list[Requirement]:
+    lines = (ROOT / "tests" / "system" / "clients" / name).read_text().splitlines()
+    return [Requirement(line) for line in lines if not line.startswith("#")]
+
+
 DECLARED = {
+    "clients": listed("current.in"),
+    "clients-old": listed("old.in"),
     "runtime": declared(*PROJECT["dependencies"]),
     "jobs": declared(*EXTRAS["jobs"]),
     "dev": declared(*PROJECT["dependencies"], *EXTRAS["jobs"], *EXTRAS["dev"]),
@@ -103,7 +110,7 @@ def test_every_installation_of_the_project_checks_hashes() -> None:
     """It requires hashes, or takes files only that are there, or builds the checkout with what is installed."""
     calls = calls_of_pip()
     assert {name: len(found) for name, found in calls.items()} == {
-        "setup": 3,
+        "setup": 4,
         "lock": 1,
         "images": 4,
     }

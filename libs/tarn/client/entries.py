@@ -104,7 +104,8 @@ class EntryClient(RpcClient):
         Only gateways stage addresses in the namespace (`Call.service_token`); `is_new_address`: the
         gateway made the address for this call, and stages it nowhere else.
 
-        With a condition, the entry must carry an operation id, the same in all attempts of the client's request.
+        With a condition, the entry must carry an operation id, the same in all attempts of the client's request. The
+        entry of a conditional delete is `tarn.core.entry.tombstone_of` that id.
 
         Returns:
             True if the path holds the entry of an earlier attempt of the same conditional operation instead;
@@ -210,6 +211,10 @@ def condition_message(condition: WriteCondition) -> ConditionMessage | None:
     """The message of a condition. Without a condition None, which leaves the field unset."""
     if condition.if_none_match:
         return ConditionMessage(if_none_match=True)
-    if condition.if_match:
-        return ConditionMessage(if_match=condition.if_match)
-    return None
+    if not condition:
+        return None
+    return ConditionMessage(
+        if_match=condition.if_match or None,
+        size_bytes=condition.size_bytes,
+        mtime_seconds=condition.mtime_s,
+    )

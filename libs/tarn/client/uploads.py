@@ -140,8 +140,18 @@ class UploadClient(RpcClient):
         claim: bytes,
         entry: bytes,
         condition: WriteCondition = UNCONDITIONAL,
+        parts: bytes = b"",
     ) -> None:
         """Stages the packed entry of the whole object and records the answer.
+
+        Args:
+            call: the request that this rpc belongs to.
+            repository_id: the repository of the upload.
+            upload_id: the upload to complete.
+            claim: that of `begin_complete_upload`.
+            entry: the packed entry, without its parts.
+            condition: must hold immediately before the write.
+            parts: sizes and checksums of the parts (`tarn.core.part_list`), kept in the entry; empty: none are kept.
 
         Raises:
             TarnError: the condition does not hold: FAILED_PRECONDITION, or NOT_FOUND with ENTRY_NOT_FOUND. The
@@ -153,6 +163,7 @@ class UploadClient(RpcClient):
             claim=claim,
             entry=entry,
             condition=condition_message(condition),
+            parts=parts,
         )
         await self._upload_service.FinishCompleteUpload(request, call)
 

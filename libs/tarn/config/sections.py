@@ -324,6 +324,11 @@ class S3Gateway:
         "s3.local", "Name of the endpoint, for buckets in host names (`lake.s3.local`)."
     )
     region: str = setting("us-east-1", "Region that S3 clients sign for; others are refused.")
+    bucket_mode: Literal["view", "repository", "refuse"] = setting(
+        "view",
+        "What CreateBucket makes: a bucket whose keys are plain paths, a repository whose keys begin with a ref, "
+        "or nothing; see `docs/user/buckets.md`.",
+    )
     tls: S3Tls
     access_log: bool = setting(
         "true", "Log a line for every request; if false, only for requests that failed with 5xx."

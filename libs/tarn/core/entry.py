@@ -9,14 +9,15 @@ Layout (little-endian), version 1; golden bytes in `docs/formats/entry.md`:
     10     8    mtime, microseconds since the epoch
     18     16   address: UUIDv7 of the block; zeros with an external address
     34     16   MD5 of the body, or of the parts' MD5s for a multipart ETag
-    50     16   identity: BLAKE2b-128 over size, MD5 and the tail without lineage, operation, judged move and external
-                address
+    50     16   identity: BLAKE2b-128 over size, MD5 and the tail without lineage, operation, judged move, parts and
+                external address
     66     …    tail: fields `tag u8, length u16, bytes`, tags ascending, each at most once
 
 The head has a fixed size, so that a million entries become Arrow columns by slicing, without a Python object
 each; a protobuf per entry would cost 2 to 3 s per million (docs/design/metadata.md, "One form of an entry").
 The identity excludes the address and the time, so writing the same object again is not a change. A *tombstone*
-is a staged delete: only a head, all zeros except version and flag.
+is a staged delete: a head, all zeros except version and flag. That of a conditional delete has a tail with its
+operation and judged move.
 """
 
 from __future__ import annotations
@@ -52,8 +53,11 @@ __all__ = [
     "replaced_of",
     "replacing",
     "shown_time_us",
+    "size_of",
+    "tombstone_of",
     "unpack",
     "unpack_head",
+    "with_parts",
 ]
 
 VERSION = 1
@@ -76,6 +80,7 @@ _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I64 = struct.Struct("<q")
 _ZERO = bytes(16)
+_JUDGED_SIZE = "a judged move of the wrong size"
 _REPLACED_SIZE = "a replaced address of the wrong size"
 
 
@@ -95,11 +100,13 @@ class TailTag:
     OPERATION = 11
     JUDGED_MOVE = 12
     REPLACED = 13
+    PARTS = 14
     EXTERNAL_ADDRESS = 15
 
 
-_NO_IDENTITY = frozenset({TailTag.LINEAGE, TailTag.OPERATION, TailTag.JUDGED_MOVE})
-"""Fields about the write; they are not part of the identity."""
+_NO_IDENTITY = frozenset({TailTag.LINEAGE, TailTag.OPERATION, TailTag.JUDGED_MOVE, TailTag.PARTS})
+"""Fields about the write, and the parts, which follow from the MD5 of the parts' MD5s; they are not part of the
+identity."""
 
 _TEXT_FIELDS = (
     (TailTag.CONTENT_TYPE, "content_type"),
@@ -161,6 +168,8 @@ class Entry:
         replaced_address: address of the erased block of the committed entry that this one replaced, although it is the
             same object (docs/design/erase.md); empty for any other entry. It is part of the identity.
         external_address: location of the bytes if they are not in the namespace, else empty.
+        parts: sizes and checksums of the parts of a multipart object, as `tarn.core.part_list` encodes them, not
+            checked; empty if none are kept. Only graveler sets it, when an upload is completed.
     """
 
     size: int
@@ -181,6 +190,7 @@ class Entry:
     replaced_address: bytes = b""
     external_address: str = ""
     checksums: tuple[Checksum, ...] = field(default=())
+    parts: bytes = b""
 
     @property
     def etag(self) -> str:
@@ -206,6 +216,8 @@ def _tail_fields(entry: Entry) -> list[tuple[int, bytes]]:
         fields.append((TailTag.JUDGED_MOVE, _I64.pack(entry.judged_move_us)))
     if entry.replaced_address:
         fields.append((TailTag.REPLACED, entry.replaced_address))
+    if entry.parts:
+        fields.append((TailTag.PARTS, entry.parts))
     if entry.checksums:
         parts = [
             part.encode()
@@ -251,27 +263,39 @@ def _packed(
 
 
 TOMBSTONE = _HEAD.pack(VERSION, FLAG_TOMBSTONE, 0, 0, _ZERO, _ZERO, _ZERO)
-"""The packed tombstone."""
+"""The packed tombstone of a plain delete."""
+
+
+def tombstone_of(operation_id: str) -> bytes:
+    """Returns the packed tombstone of a conditional delete, which names its operation."""
+    operation = operation_id.encode()
+    return TOMBSTONE + _FIELD.pack(TailTag.OPERATION, len(operation)) + operation
 
 
 def operation_of(packed: bytes) -> str:
-    """The id of the conditional write that made an entry; empty for any other entry and for a tombstone.
+    """The id of the conditional write that made an entry or a tombstone; empty for any other.
 
     Raises:
-        EntryCorruptError: as `unpack`.
+        EntryCorruptError: as `unpack`, for damage.
     """
     if len(packed) == HEAD_BYTES:
         return ""
+    if is_tombstone(packed):
+        return _read_tombstone(packed)[0]
     return unpack(packed).operation_id
 
 
 def judged_move_of(packed: bytes) -> int:
-    """`Entry.judged_move_us` of a packed entry.
+    """`Entry.judged_move_us` of a packed entry, or of the tombstone of a conditional delete.
 
     Raises:
-        EntryCorruptError: as `unpack`.
+        EntryCorruptError: as `unpack`, for damage.
     """
-    return 0 if len(packed) == HEAD_BYTES else unpack(packed).judged_move_us
+    if len(packed) == HEAD_BYTES:
+        return 0
+    if is_tombstone(packed):
+        return _read_tombstone(packed)[1]
+    return unpack(packed).judged_move_us
 
 
 def judged_at(packed: bytes, move_time_us: int) -> bytes:
@@ -280,11 +304,28 @@ def judged_at(packed: bytes, move_time_us: int) -> bytes:
     Raises:
         EntryCorruptError: as `unpack`, for damage in the tail.
     """
+    return _with_field(
+        packed, TailTag.JUDGED_MOVE, _I64.pack(move_time_us) if move_time_us else b""
+    )
+
+
+def with_parts(packed: bytes, parts: bytes) -> bytes:
+    """Returns the packed entry with other `Entry.parts`, at most 65,535 bytes. Its identity and other fields stay.
+
+    Raises:
+        EntryCorruptError: as `unpack`, for damage in the tail.
+    """
+    return _with_field(packed, TailTag.PARTS, parts)
+
+
+def _with_field(packed: bytes, tag: int, value: bytes) -> bytes:
+    """Replaces a field that is not part of the identity; empty takes it off."""
+    assert tag in _NO_IDENTITY, "the identity must stay"
     fields = _read_tail(packed)
-    fields.pop(TailTag.JUDGED_MOVE, None)
-    if move_time_us:
-        fields[TailTag.JUDGED_MOVE] = _I64.pack(move_time_us)
-    tail = (_FIELD.pack(tag, len(value)) + value for tag, value in sorted(fields.items()))
+    fields.pop(tag, None)
+    if value:
+        fields[tag] = value
+    tail = (_FIELD.pack(each, len(kept)) + kept for each, kept in sorted(fields.items()))
     return packed[:HEAD_BYTES] + b"".join(tail)
 
 
@@ -433,6 +474,18 @@ def _read_tail(packed: bytes) -> dict[int, bytes]:
     return fields
 
 
+def _read_tombstone(packed: bytes) -> tuple[str, int]:
+    """Returns the operation and the judged move of a tombstone. Ignores unknown tail tags."""
+    fields = _read_tail(packed)
+    judged = fields.get(TailTag.JUDGED_MOVE, bytes(8))
+    if len(judged) != 8:
+        raise EntryCorruptError(_JUDGED_SIZE, packed)
+    try:
+        return fields.get(TailTag.OPERATION, b"").decode(), _I64.unpack(judged)[0]
+    except UnicodeDecodeError as error:
+        raise EntryCorruptError(f"not UTF-8: {error.reason}", packed) from error
+
+
 def unpack(packed: bytes) -> Entry:
     """Decodes an entry. Ignores unknown tail tags, which a later version may have written.
 
@@ -467,7 +520,7 @@ def unpack(packed: bytes) -> Entry:
         raise EntryCorruptError("a part count of the wrong size", packed)
     judged = fields.get(TailTag.JUDGED_MOVE, bytes(8))
     if len(judged) != 8:
-        raise EntryCorruptError("a judged move of the wrong size", packed)
+        raise EntryCorruptError(_JUDGED_SIZE, packed)
     replaced = fields.get(TailTag.REPLACED, b"")
     if len(replaced) not in {0, 16}:
         raise EntryCorruptError(_REPLACED_SIZE, packed)
@@ -478,6 +531,7 @@ def unpack(packed: bytes) -> Entry:
         md5,
         judged_move_us=_I64.unpack(judged)[0],
         replaced_address=replaced,
+        parts=fields.get(TailTag.PARTS, b""),
         etag_parts=_U32.unpack(parts)[0],
         metadata=tuple(zip(pairs[::2], pairs[1::2], strict=True)),
         checksums=tuple(

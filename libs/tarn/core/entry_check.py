@@ -26,7 +26,9 @@ from tarn.core.entry import (
     VERSION,
     EntryCorruptError,
     TailTag,
+    operation_of,
     packed_strings,
+    tombstone_of,
     unpack_head,
 )
 from tarn.core.errors import Kind, Reason, TarnError
@@ -41,6 +43,7 @@ __all__ = [
     "check_checksum",
     "check_entry",
     "check_template",
+    "check_tombstone",
     "invalid_entry",
 ]
 
@@ -121,6 +124,26 @@ def check_entry(packed: bytes) -> tuple[int, str]:
         raise invalid_entry("entry.address", "is zero, so the entry names no block")
     operation = _check_tail(packed, _ENTRY_FIELDS)
     return size, operation
+
+
+def check_tombstone(packed: bytes) -> str:
+    """Checks the tombstone of a conditional delete: a head and its operation, nothing else.
+
+    Returns:
+        The operation that it names.
+
+    Raises:
+        TarnError: as `check_entry`.
+    """
+    _check_length(packed, ENTRY_BYTES_MAX)
+    try:
+        operation = operation_of(packed)
+    except EntryCorruptError as error:
+        raise invalid_entry("entry", "is no tombstone: its tail is damaged") from error
+    _operation(operation.encode())
+    if packed != tombstone_of(operation):
+        raise invalid_entry("entry", "is no tombstone: it has more than an operation")
+    return operation
 
 
 def check_template(packed: bytes) -> None:
@@ -216,7 +239,7 @@ def _refused_field(tag: int) -> tuple[str, str]:
     name = f"entry.{_NAMES.get(tag, tag)}"
     if tag == TailTag.EXTERNAL_ADDRESS:
         return name, "is set: objects outside the storage namespace cannot be staged"
-    if tag == TailTag.REPLACED:
+    if tag in (TailTag.REPLACED, TailTag.PARTS):
         return name, "is set by graveler, not by callers"
     if tag in _NAMES:
         return name, "belongs to the finished object, not to a template"
@@ -317,6 +340,7 @@ _NAMES: Final = {
     TailTag.OPERATION: "operation_id",
     TailTag.JUDGED_MOVE: "judged_move_us",
     TailTag.REPLACED: "replaced_address",
+    TailTag.PARTS: "parts",
     TailTag.EXTERNAL_ADDRESS: "external_address",
 }
 _TEMPLATE_FIELDS: Final[dict[int, Callable[[bytes], str]]] = {

@@ -46,6 +46,9 @@ class Feature(enum.Enum):
     ISSUED_ADDRESSES = (2, "refusals of addresses that no gateway made")
     """Gateways of release 0.9.0 do not prove who they are, so that whatever they stage has to be taken."""
 
+    CONDITIONAL_DELETES = (2, "conditional deletes")
+    """Release 0.9.0 takes the tombstone of one, which names its operation, for a damaged row."""
+
     @property
     def level(self) -> int:
         """The level from which replicas may use it."""

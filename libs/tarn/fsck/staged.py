@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarn.core.branch import Branch, Token
-from tarn.core.entry import HEAD_BYTES, VERSION, is_tombstone, unpack
+from tarn.core.entry import HEAD_BYTES, VERSION, is_tombstone, operation_of, unpack
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn.core.listing.run import VALUE_END, data_of, offsets_of
@@ -231,10 +231,11 @@ def _wrong_key(key: bytes) -> str | None:
 
 
 def _wrong_entry(value: bytes) -> str | None:
-    if len(value) == HEAD_BYTES and value[0] == VERSION and is_tombstone(value):
-        return None
     try:
-        unpack(value)
+        if len(value) >= HEAD_BYTES and value[0] == VERSION and is_tombstone(value):
+            operation_of(value)
+        else:
+            unpack(value)
     except TarnError as error:
         return error.message
     return None

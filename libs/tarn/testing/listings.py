@@ -132,6 +132,7 @@ def entries() -> st.SearchStrategy[Entry]:
         judged_move_us=st.integers(0, 2**62),
         replaced_address=st.one_of(st.just(b""), st.binary(min_size=16, max_size=16)),
         external_address=text,
+        parts=st.binary(max_size=20),
         checksums=st.lists(
             st.builds(Checksum, names, text, st.booleans()),
             unique_by=lambda checksum: checksum.algorithm,

@@ -91,6 +91,7 @@ class GatewayApplication:
             bounds,
             settings.region,
             calls.proof,
+            settings.bucket_mode,
             documents=DocumentReader(bounds.document_memory_bytes),
         )
         budget = backend.documents.budget

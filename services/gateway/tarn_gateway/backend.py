@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.port import BlockStore
@@ -25,10 +25,21 @@ from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
-__all__ = ["Backend", "Bounds"]
+__all__ = ["Backend", "Bounds", "BucketMode", "check_bucket_name"]
+
+BucketMode = Literal["view", "repository", "refuse"]
+"""What CreateBucket makes; see `docs/user/buckets.md`."""
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 _SERVICE: Final = Place("")
+
+
+def check_bucket_name(bucket: str) -> None:
+    """Raises S3Error InvalidBucketName for a name that nothing can have."""
+    try:
+        parse_repository_id(bucket)
+    except TarnError as error:
+        raise S3Error("InvalidBucketName", error.message, BucketName=bucket[:80]) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,7 @@ class Bounds:
         list_timeout_s: time limit of a listing, with the authentication of its caller; above `call_timeout_s` because
             many deleted keys may precede a page.
         complete_timeout_s: time limit for graveler to stage a completed upload.
+        delete_timeout_s: time limit for graveler to decide all conditional deletes of one request.
         small_body_bytes: bodies up to this size are held in memory and stored in one piece.
         refs_max: number of refs that a listing of a whole bucket searches.
         removals_max: number of blocks that may be removed after their answers concurrently; further
@@ -51,6 +63,7 @@ class Bounds:
     call_timeout_s: float = 10.0
     list_timeout_s: float = 20.0
     complete_timeout_s: float = 60.0
+    delete_timeout_s: float = 60.0
     small_body_bytes: int = 64 * 1024
     refs_max: int = 10_000
     removals_max: int = 256
@@ -66,6 +79,7 @@ class Backend:
         buckets: what bucket names stand for.
         own_token: returns the caller token of this gateway as a service, which proves that it made an address.
         cors: the CORS rules of buckets.
+        bucket_mode: what CreateBucket makes.
         locks: locks of keys that are written conditionally.
         documents: reads the documents of requests, within their bounds.
         removals: blocks of refused writes that are being removed after the answers.
@@ -80,6 +94,7 @@ class Backend:
     bounds: Bounds
     region: str
     own_token: Callable[[Call], Awaitable[str]]
+    bucket_mode: BucketMode = "view"
     locks: KeyLocks = field(default_factory=KeyLocks)
     documents: DocumentReader = field(default_factory=DocumentReader)
     removals: TaskSet = field(default_factory=TaskSet)
@@ -152,10 +167,7 @@ class Backend:
         place = self.buckets.cached(bucket)
         if place is not None and not (is_fresh and place.ref):
             return place
-        try:
-            parse_repository_id(bucket)
-        except TarnError as error:
-            raise S3Error("InvalidBucketName", error.message, BucketName=bucket[:80]) from None
+        check_bucket_name(bucket)
         deadline = began + self.bounds.call_timeout_s
         call = Call(http.request_id, granted.grant.caller_token, deadline)
         proven = replace(call, service_token=await self.own_token(call))

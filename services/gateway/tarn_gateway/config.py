@@ -9,7 +9,7 @@ from math import inf
 
 from tarn.config import Config, ConfigError, SecretChanges, certificates_of_endpoint, contents_of
 from tarn.config.certificate_change import CertificateChange
-from tarn_gateway.backend import Bounds
+from tarn_gateway.backend import Bounds, BucketMode
 from tarn_gateway.bodies.payload import PayloadPolicy
 from tarn_gateway.http import HttpLimits
 
@@ -26,6 +26,7 @@ class GatewaySettings:
         region: returned to clients that ask, and the only region accepted in signatures.
         domains: lower-case host names whose subdomains are buckets (virtual-host addressing); requests
             to other host names use path style.
+        bucket_mode: what CreateBucket makes.
         access_log: whether to log every request, not only server errors.
         slow_operation_s: a request that takes longer is logged with its phases.
         limits: limits of the HTTP server.
@@ -38,6 +39,7 @@ class GatewaySettings:
     reuse_port: bool = False
     region: str = "us-east-1"
     domains: tuple[str, ...] = ()
+    bucket_mode: BucketMode = "view"
     access_log: bool = True
     slow_operation_s: float = inf
     limits: HttpLimits = field(default_factory=HttpLimits)
@@ -67,6 +69,7 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
         port=int(port),
         reuse_port=reuse_port,
         region=section.region,
+        bucket_mode=section.bucket_mode,
         access_log=section.access_log,
         slow_operation_s=config.telemetry.slow_operation_ms / 1000,
         domains=(section.domain_name.lower(),) if section.domain_name else (),

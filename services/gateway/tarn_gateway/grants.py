@@ -99,6 +99,13 @@ def _service(_: S3Request) -> str:
     return REPOSITORIES
 
 
+def _name(request: S3Request) -> str:
+    """A bucket view has a resource of its own; the name of a repository is the repository's."""
+    name = request.address.bucket
+    is_view = request.operation.action is Action.WRITE_BUCKETS
+    return bucket_resource(name) if is_view else repository_resource(name)
+
+
 def _bucket(request: S3Request) -> str:
     return repository_resource(request.repository)
 
@@ -129,6 +136,7 @@ def _form(request: S3Request) -> str:
 _RESOURCES: Mapping[About, Callable[[S3Request], str] | None] = MappingProxyType(
     {
         About.SERVICE: _service,
+        About.NAME: _name,
         About.BUCKET: _bucket,
         About.SETTINGS: _bucket,
         About.REF: _listed,

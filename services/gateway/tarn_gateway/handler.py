@@ -18,11 +18,11 @@ from tarn.telemetry.tracing import child_span
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import LostBlockError
 from tarn_gateway.bodies.form import FormReader, PostForm
-from tarn_gateway.bucket_cache import MAY_HAVE_MOVED
+from tarn_gateway.bucket_cache import MAY_HAVE_MOVED, Place
 from tarn_gateway.cors import cors_headers, preflight
 from tarn_gateway.grants import Authenticator, authorize
 from tarn_gateway.http import Request, Response
-from tarn_gateway.operation import MissingRef
+from tarn_gateway.operation import About, MissingRef
 from tarn_gateway.operations.table import Perform
 from tarn_gateway.rates import RateExceededError, RateLimits
 from tarn_gateway.requests.address import Address, check_key, parse_address
@@ -109,9 +109,12 @@ class S3Handler:
             check_headers(operation.name, request.headers, trace.user)
             request.headers = form.headers()
             address = Address(address.bucket, check_key(form.fields["key"]))
-        place = await self._backend.resolve(
-            request, granted, address.bucket, began, is_fresh=_has_body(request)
-        )
+        if operation.about is About.NAME:
+            place = Place(address.bucket)
+        else:
+            place = await self._backend.resolve(
+                request, granted, address.bucket, began, is_fresh=_has_body(request)
+            )
         try:
             s3_request = S3Request(
                 request, began, operation, address, place, query, signed, granted, form

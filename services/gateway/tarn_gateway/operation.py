@@ -32,6 +32,7 @@ class About(enum.Enum):
     """The resource of an operation, which its caller must be allowed to access (`grants.authorize`)."""
 
     SERVICE = "all repositories"
+    NAME = "the name of the bucket, whatever it stands for"
     BUCKET = "the repository"
     SETTINGS = "the bucket itself: the repository, or the bucket view"
     REF = "the ref and the prefix that are listed, or the repository if no ref is named"
@@ -48,7 +49,7 @@ class About(enum.Enum):
         match self:
             case About.SERVICE:
                 return Addressed.SERVICE
-            case About.BUCKET | About.SETTINGS | About.REF | About.KEYS | About.FORM:
+            case About.NAME | About.BUCKET | About.SETTINGS | About.REF | About.KEYS | About.FORM:
                 return Addressed.BUCKET
             case About.KEY | About.UPLOAD:
                 return Addressed.KEY
@@ -77,9 +78,11 @@ class Operation:
         action: the action that the caller must be allowed. A change of the settings of a bucket view needs
             `WriteBuckets` instead.
         missing_ref: see `MissingRef`.
+        narrowed_by: a parameter that selects other operations, and that this one takes too.
         source: the action that is required on the source of a copy.
-        if_match: the action that a request with `If-Match` requires in addition to `action`, because the
-            answer shows whether the object exists.
+        if_match: the action that a request with `If-Match`, or a delete with any condition, requires in addition
+            to `action`, because the answer shows whether the object exists.
+        others: names of operations that the same request selects.
     """
 
     name: str
@@ -88,8 +91,10 @@ class Operation:
     about: About
     action: Action
     missing_ref: MissingRef
+    narrowed_by: str = field(default="", kw_only=True)
     source: Action | None = field(default=None, kw_only=True)
     if_match: Action | None = field(default=None, kw_only=True)
+    others: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def addressed(self) -> Addressed:

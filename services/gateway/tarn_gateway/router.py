@@ -41,10 +41,17 @@ def _selectors_of(row: AnyRow) -> Selectors:
     return frozenset(row.selected_by.split())
 
 
+def _all_selectors_of(row: AnyRow) -> list[Selectors]:
+    selectors = _selectors_of(row)
+    narrowed = isinstance(row, Row) and row.narrowed_by
+    return [selectors, selectors | {narrowed}] if narrowed else [selectors]
+
+
 def _rows_of(addressed: Addressed) -> dict[tuple[str, Selectors], AnyRow]:
     rows = [row for row in (*OPERATIONS, *NOT_OFFERED) if row.addressed is addressed]
-    found = {(row.method, _selectors_of(row)): row for row in rows}
-    assert len(found) == len(rows), "two rows of the table match one request"
+    pairs = [(row.method, selectors, row) for row in rows for selectors in _all_selectors_of(row)]
+    found = {(method, selectors): row for method, selectors, row in pairs}
+    assert len(found) == len(pairs), "two rows of the table match one request"
     return found
 
 

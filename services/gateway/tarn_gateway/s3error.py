@@ -25,6 +25,7 @@ from tarn_gateway.xml_text import escape
 __all__ = ["CODES", "S3Code", "S3Error", "error_response", "from_tarn_error", "head_refusal"]
 
 S3Code = Literal[
+    "AccessControlListNotSupported",
     "AccessDenied",
     "AccessForbidden",
     "AuthorizationHeaderMalformed",
@@ -44,11 +45,14 @@ S3Code = Literal[
     "InvalidArgument",
     "InvalidBucketName",
     "InvalidDigest",
+    "InvalidLocationConstraint",
     "InvalidPart",
+    "InvalidPartNumber",
     "InvalidPartOrder",
     "InvalidPolicyDocument",
     "InvalidRange",
     "InvalidRequest",
+    "InvalidStorageClass",
     "InvalidToken",
     "InvalidURI",
     "KeyTooLongError",
@@ -63,17 +67,24 @@ S3Code = Literal[
     "MissingRequestBodyError",
     "MissingSecurityHeader",
     "NoSuchBucket",
+    "NoSuchBucketPolicy",
     "NoSuchCORSConfiguration",
     "NoSuchKey",
+    "NoSuchLifecycleConfiguration",
+    "NoSuchTagSet",
     "NoSuchUpload",
     "NoSuchVersion",
+    "NoSuchWebsiteConfiguration",
     "NotImplemented",
     "ObjectErased",
+    "ObjectLockConfigurationNotFoundError",
     "OperationAborted",
     "PreconditionFailed",
     "QuotaExceeded",
+    "ReplicationConfigurationNotFoundError",
     "RequestTimeTooSkewed",
     "RequestTimeout",
+    "ServerSideEncryptionConfigurationNotFoundError",
     "ServiceUnavailable",
     "SignatureDoesNotMatch",
     "SlowDown",
@@ -81,6 +92,7 @@ S3Code = Literal[
 ]
 
 CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
+    "AccessControlListNotSupported": (400, "The bucket does not allow ACLs"),
     "AccessDenied": (403, "Access Denied"),
     "AccessForbidden": (
         403,
@@ -121,11 +133,13 @@ CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
     "InvalidArgument": (400, "Invalid Argument"),
     "InvalidBucketName": (400, "The specified bucket is not valid."),
     "InvalidDigest": (400, "The Content-MD5 you specified was invalid."),
+    "InvalidLocationConstraint": (400, "The specified location-constraint is not valid"),
     "InvalidPart": (
         400,
         "One or more of the specified parts could not be found.  The part may not have been "
         "uploaded, or the specified entity tag may not match the part's entity tag.",
     ),
+    "InvalidPartNumber": (416, "The requested partnumber is not satisfiable"),
     "InvalidPartOrder": (
         400,
         "The list of parts was not in ascending order. Parts must be ordered by part number.",
@@ -133,6 +147,7 @@ CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
     "InvalidPolicyDocument": (400, "The policy document of the form cannot be read."),
     "InvalidRange": (416, "The requested range is not satisfiable"),
     "InvalidRequest": (400, "The request is invalid."),
+    "InvalidStorageClass": (400, "The storage class you specified is not valid"),
     "InvalidToken": (400, "The provided token is malformed or otherwise invalid."),
     "InvalidURI": (400, "Couldn't parse the specified URI."),
     "KeyTooLongError": (400, "Your key is too long"),
@@ -164,16 +179,27 @@ CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
         "The commit has expired by a retention rule, and its objects are deleted.",
     ),
     "NoSuchBucket": (404, "The specified bucket does not exist"),
+    "NoSuchBucketPolicy": (404, "The bucket policy does not exist"),
     "NoSuchCORSConfiguration": (404, "The CORS configuration does not exist"),
     "NoSuchKey": (404, "The specified key does not exist."),
+    "NoSuchLifecycleConfiguration": (404, "The lifecycle configuration does not exist"),
+    "NoSuchTagSet": (404, "The TagSet does not exist"),
     "NoSuchUpload": (
         404,
         "The specified upload does not exist. The upload ID may be invalid, or the upload may "
         "have been aborted or completed.",
     ),
     "NoSuchVersion": (404, "The specified version does not exist."),
+    "NoSuchWebsiteConfiguration": (
+        404,
+        "The specified bucket does not have a website configuration",
+    ),
     "NotImplemented": (501, "A header you provided implies functionality that is not implemented"),
     "ObjectErased": (410, "The object's data was erased out of all history."),
+    "ObjectLockConfigurationNotFoundError": (
+        404,
+        "Object Lock configuration does not exist for this bucket",
+    ),
     "OperationAborted": (
         409,
         "A conflicting conditional operation is currently in progress against this resource. "
@@ -181,6 +207,7 @@ CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
     ),
     "PreconditionFailed": (412, "At least one of the pre-conditions you specified did not hold"),
     "QuotaExceeded": (403, "A limit of the repository is reached."),
+    "ReplicationConfigurationNotFoundError": (404, "The replication configuration was not found"),
     "RequestTimeTooSkewed": (
         403,
         "The difference between the request time and the current time is too large.",
@@ -189,6 +216,10 @@ CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
         400,
         "Your socket connection to the server was not read from or written to within the timeout "
         "period. Idle connections will be closed.",
+    ),
+    "ServerSideEncryptionConfigurationNotFoundError": (
+        404,
+        "The server side encryption configuration was not found",
     ),
     "ServiceUnavailable": (503, "Service is unable to handle request."),
     "SignatureDoesNotMatch": (
@@ -343,6 +374,8 @@ _REASONS: Final[Mapping[Reason, S3Code]] = {
     # S3 has no such code. 403 ends a job with the message; 503 would have S3A try in vain for minutes.
     Reason.QUOTA_EXCEEDED: "QuotaExceeded",
     Reason.NOT_IMPLEMENTED: "NotImplemented",
+    # Replicas of the last release may run; 412 would say that the condition of the request does not hold.
+    Reason.FEATURE_LEVEL: "NotImplemented",
     Reason.OVERLOADED: "SlowDown",
     Reason.DATA_CORRUPT: "InternalError",
 }

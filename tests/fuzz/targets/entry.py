@@ -20,13 +20,18 @@ from tarn.core.entry import (
     etag_of,
     identity_of,
     is_tombstone,
+    judged_move_of,
+    operation_of,
     pack,
+    tombstone_of,
     unpack,
+    with_parts,
 )
-from tarn.core.entry_check import check_entry, check_template
+from tarn.core.entry_check import CHECKSUM_BYTES, check_entry, check_template, check_tombstone
 from tarn.core.errors import Kind, TarnError
 from tarn.core.listing.rangecolumns import columns_of, range_id_of, run_of_columns
 from tarn.core.listing.run import Run
+from tarn.core.part_list import PartList, parts_of
 from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
@@ -42,6 +47,8 @@ def _check(data: bytes) -> str:
             raise PropertyError("an identity has 16 bytes")
         if data[0] == VERSION:
             _survives_columns(data)
+        if is_tombstone(data):
+            corrupt_only(lambda: (operation_of(data), judged_move_of(data)))
     is_stored = _is_stored(data)
     entry = corrupt_only(lambda: unpack(data))
     if entry.etag != etag_of(data):
@@ -52,11 +59,28 @@ def _check(data: bytes) -> str:
         raise PropertyError("what was read cannot be written") from error
     if unpack(packed) != entry:
         raise PropertyError(f"another entry comes back: {unpack(packed)}")
+    _reads_parts(entry)
     if pack(unpack(packed)) != packed:
         raise PropertyError("an entry has two packed forms")
     if is_stored and packed != data:
         raise PropertyError("graveler stores an entry that is not in its packed form")
     return "stored" if is_stored else "same" if packed == data else "other"
+
+
+def _reads_parts(entry: Entry) -> None:
+    """Checks the list of the parts: it is one spelling of parts that cover the object, or it is not believed."""
+    parts = parts_of(entry)
+    if parts is None:
+        return
+    if parts.encode() != entry.parts:
+        raise PropertyError("a list of parts has two forms")
+    end = 0
+    for part in parts.after(0):
+        if part.start != end or part != parts.part(part.number):
+            raise PropertyError(f"part {part.number} does not follow the one before it")
+        end += part.size
+    if end != entry.size:
+        raise PropertyError(f"the parts have {end} bytes, and the object {entry.size}")
 
 
 def _is_stored(data: bytes) -> bool:
@@ -71,7 +95,20 @@ def _is_stored(data: bytes) -> bool:
             is_stored = False
         else:
             is_stored = True
+    _is_tombstone_stored(data)
     return is_stored
+
+
+def _is_tombstone_stored(data: bytes) -> None:
+    """A tombstone that graveler takes from a caller has one form."""
+    try:
+        operation = check_tombstone(data)
+    except TarnError as error:
+        if error.kind is not Kind.INVALID:
+            raise PropertyError(f"refused as {error.kind}: {error.message}") from error
+    else:
+        if data != tombstone_of(operation):
+            raise PropertyError("a tombstone has two packed forms")
 
 
 def _survives_columns(data: bytes) -> None:
@@ -104,7 +141,7 @@ def _headed(data: bytes, fields: list[tuple[int, bytes]]) -> bytes:
 def _retail(rng: random.Random, data: bytes) -> bytes:
     """Adds a field to the tail, with the right or a wrong place and length."""
     fields = _fields(data)
-    tag = rng.choice((*range(1, 11), 15, 16, 255))
+    tag = rng.choice((*range(1, 11), 14, 15, 16, 255))
     value = rng.choice((b"", b"text/plain", b"\xff", b"\1\0a\1\0b", b"\3\0CRC", b"\4\0\0\0"))
     if fields and rng.random() < 0.5:
         value = rng.choice(fields)[1]
@@ -123,6 +160,19 @@ def _strings(rng: random.Random, data: bytes) -> bytes:
     value = b"".join(struct.pack("<H", len(text) + (rng.random() < 0.05)) + text for text in texts)
     fields = {**dict(_fields(data)), rng.choice((2, 9)): value}
     return _headed(data, sorted(fields.items()))
+
+
+def _parts(rng: random.Random, data: bytes) -> bytes:
+    """Makes a multipart object with the list of its parts, or with a list that is a little wrong."""
+    sizes = [rng.choice((0, 1, 5 << 20, 5 << 30)) for _ in range(rng.randint(1, 9))]
+    algorithm = rng.choice(("", "CRC32", "SHA1"))
+    digests = [rng.randbytes(CHECKSUM_BYTES[algorithm]) for _ in sizes] if algorithm else []
+    kept = bytearray(PartList.of(sizes, algorithm, digests).encode())
+    if rng.random() < 0.5:
+        kept[rng.randrange(len(kept))] ^= 1 << rng.randrange(8)
+    sums = (Checksum(algorithm, "AAAAAA==-1", composite=True),) if algorithm else ()
+    made = Entry(sum(sizes), 1, bytes(16), bytes(16), etag_parts=len(sizes), checksums=sums)
+    return with_parts(pack(made), bytes(kept)) if rng.random() < 0.9 else data + bytes(kept)
 
 
 def _whole(rng: random.Random, data: bytes) -> bytes:
@@ -148,8 +198,13 @@ TARGET = Target(
     "entry",
     _check,
     refusals=(TarnError,),
-    traced=("tarn.core.entry", "tarn.core.entry_check", "tarn.core.listing.rangecolumns"),
-    mutations=(_retail, _strings, _whole),
+    traced=(
+        "tarn.core.entry",
+        "tarn.core.entry_check",
+        "tarn.core.part_list",
+        "tarn.core.listing.rangecolumns",
+    ),
+    mutations=(_retail, _strings, _parts, _whole),
     tokens=(b"\1\0\0", b"\2\0\0", b"\x0f\0\0"),
     input_bytes_max=4096,
 )

@@ -1,21 +1,24 @@
-"""XML documents: each of the two parsers either refuses an input or reads it as any XML parser does."""
+"""XML documents: each of the four parsers either refuses an input or reads it as any XML parser does."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from xml.etree import ElementTree as ET
 
 from tests.fuzz.targets.refusals import gateway
 
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.documents.xml_in import (
     DELETE_KEYS_MAX,
     PARTS_MAX,
     DeleteRequest,
     parse_complete,
+    parse_create,
     parse_delete,
+    parse_settings,
 )
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.s3error import S3Error
@@ -23,12 +26,20 @@ from tarn_gateway.s3error import S3Error
 __all__ = ["TARGET"]
 
 _NAME_BEYOND_ASCII = re.compile(rb"<[^<>]*[\x80-\xff]")
+_PLACES = frozenset(
+    {
+        "Owner/ID",
+        "AccessControlList/Grant/Grantee/ID",
+        "AccessControlList/Grant/Grantee/URI",
+        "AccessControlList/Grant/Permission",
+    }
+)
 _REQUEST = Request("POST", b"/lake", b"", Headers([]), BodyReader(0))
 
 
 def _check(data: bytes) -> str:
     words: list[str] = []
-    for parse in (_delete, _complete):
+    for parse in (_delete, _complete, _create, _settings):
         try:
             gateway(_REQUEST, lambda parse=parse: parse(data))  # type: ignore[misc]  # a default
         except S3Error as error:
@@ -50,6 +61,8 @@ def _other(data: bytes) -> ET.Element | None:
     except ET.ParseError as error:
         if error.code in (18, 19):  # unknown or wrong encoding
             return None
+        if error.code == 27:  # a prefix without a namespace, which is well-formed XML
+            return None
         if error.code == 4 and _NAME_BEYOND_ASCII.search(data):
             return None  # expat follows the fourth edition of XML; the fifth allows more letters in names
         raise PropertyError(f"libxml2 takes what expat refuses: {error}") from error
@@ -70,6 +83,20 @@ def _delete(data: bytes) -> None:
     keys = [_named(each, "Key")[-1].text for each in _named(other, "Object")]
     if list(found.keys) != keys:
         raise PropertyError(f"keys {found.keys}, by another parser {keys}")
+    for key, each in zip(found.keys, _named(other, "Object"), strict=True):
+        _has_condition(found.conditions.get(key, UNCONDITIONAL), each)
+
+
+def _has_condition(found: WriteCondition, read: ET.Element) -> None:
+    """No condition is ignored, and none is made up."""
+    sizes = [int(each.text or "") for each in _named(read, "Size")]
+    if sizes != [each for each in (found.size_bytes,) if each is not None]:
+        raise PropertyError(f"size {found.size_bytes}, by another parser {sizes}")
+    etags = ["".join(each.itertext()) for each in _named(read, "ETag")]
+    if len(etags) != bool(found.if_match) or any(found.if_match not in each for each in etags):
+        raise PropertyError(f"ETag {found.if_match!r}, by another parser {etags}")
+    if len(_named(read, "LastModifiedTime")) != (found.mtime_s is not None):
+        raise PropertyError(f"time {found.mtime_s}")
 
 
 def _complete(data: bytes) -> None:
@@ -83,6 +110,37 @@ def _complete(data: bytes) -> None:
     read = [int(_named(each, "PartNumber")[-1].text or "") for each in _named(other, "Part")]
     if numbers != read:
         raise PropertyError(f"part numbers {numbers}, by another parser {read}")
+
+
+def _create(data: bytes) -> None:
+    region = parse_create(data)
+    other = _other(data)
+    if other is None:
+        return
+    asked_for = [each.text or "" for each in _named(other, "LocationConstraint")]
+    if region != (asked_for[-1].strip() if asked_for else ""):
+        raise PropertyError(f"region {region!r}, by another parser {asked_for}")
+
+
+def _settings(data: bytes) -> None:
+    found = parse_settings("AccessControlPolicy", _PLACES, data)
+    if len(found) > 512 or not _PLACES.issuperset(place for place, _ in found):
+        raise PropertyError(f"settings {found}")
+    other = _other(data)
+    if other is None:
+        return
+    read = [each for each in _leaves(other, "") if each[0] in _PLACES]
+    if list(found) != read:
+        raise PropertyError(f"settings {found}, by another parser {read}")
+
+
+def _leaves(element: ET.Element, place: str) -> Iterator[tuple[str, str]]:
+    for child in element:
+        below = f"{place}/{child.tag.rpartition('}')[2]}".lstrip("/")
+        if below in _PLACES:
+            yield below, (child.text or "").strip()
+        else:
+            yield from _leaves(child, below)
 
 
 def _within(make: Callable[[random.Random], bytes]) -> Callable[[random.Random, bytes], bytes]:
@@ -122,10 +180,21 @@ def _document_type(rng: random.Random) -> bytes:
     return b"<!DOCTYPE Delete [%b]>" % b"".join(lines)
 
 
+def _conditions(rng: random.Random) -> bytes:
+    """Returns some conditions of a key, mostly valid ones."""
+    made = (
+        b"<ETag>%b</ETag>" % rng.choice((b"*", b'"e"', b"&quot;e&quot;", b"", b"e,f", b"e" * 129)),
+        b"<Size>%b</Size>" % rng.choice((b"0", b" 7 ", b"-1", b"1_0", b"9" * 19, b"\xd9\xa3")),
+        b"<LastModifiedTime>%b</LastModifiedTime>"
+        % rng.choice((b"Sun, 06 Nov 1994 08:49:37 GMT", b"1994-11-06T08:49:37Z", b"0", b"")),
+    )
+    return b"".join(rng.sample(made, rng.choice((0, 1, 1, 2, 3))))
+
+
 def _items(rng: random.Random) -> bytes:
     count = rng.choice((1, 2, 999, 1000, 1001))
     if rng.random() < 0.5:
-        return b"<Object><Key>k</Key></Object>" * min(count, 500)
+        return b"<Object><Key>k</Key>%b</Object>" % _conditions(rng) * min(count, 500)
     parts = [b"<Part><PartNumber>%d</PartNumber><ETag>e</ETag></Part>" % (n + 1) for n in range(30)]
     return b"".join(parts)
 
@@ -144,12 +213,16 @@ TARGET = Target(
     _check,
     refusals=(S3Error,),
     traced=("tarn_gateway.documents.xml_in", "tarn_gateway.xml_text"),
-    mutations=(_within(_deep), _within(_document_type), _within(_items), _declared),
+    mutations=(
+        _within(_deep), _within(_document_type), _within(_items), _within(_conditions), _declared,
+    ),
     tokens=(
         b"<!--", b"-->", b"<![CDATA[", b"]]>", b"<?pi ", b"?>", b"&e1;", b"&a;", b"&lt;", b"&#0;",
         b"&#x10FFFF;", b"&#xD800;", b'xmlns="', b'xmlns:a="u"', b"a:", b"</", b"/>", b"<Object>",
         b"<Key>", b"</Key>", b"<Quiet>true</Quiet>", b"<VersionId>null</VersionId>",
-        b"<ChecksumCRC32>", b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b'xml:space="preserve"',
+        b"<ETag>e</ETag>", b"<Size>7</Size>",
+        b"<ChecksumCRC32>", b"<ID>", b"</Grant>", b"<AccessControlPolicy>",
+        b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b'xml:space="preserve"',
         b'xml:base="http://h/"',
     ),
     share=1.0,

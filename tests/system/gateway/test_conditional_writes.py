@@ -66,6 +66,26 @@ def test_put_copy_and_completion_are_conditional(tarn: Any, s3: Any, repository:
 
 
 @pytest.mark.on_cassandra("three")
+def test_deletes_are_conditional(tarn: Any, s3: Any, repository: str) -> None:
+    at = {"Bucket": repository, "Key": "main/a"}
+    etag = s3.put_object(**at, Body=b"12345")["ETag"]
+    assert tarn.cli("commit", f"{repository}/main", "-m", "committed counts, too").code == 0
+    for wrong in ({"IfMatch": '"00000000000000000000000000000000"'}, {"IfMatchSize": 4}):
+        with pytest.raises(ClientError) as caught:
+            s3.delete_object(**at, **wrong)
+        assert refusal(caught) == FAILED
+    s3.delete_object(**at, IfMatch=etag, IfMatchSize=5)
+    with pytest.raises(ClientError) as caught:
+        s3.delete_object(**at, IfMatch=etag)
+    assert refusal(caught) == (404, "NoSuchKey")
+    s3.put_object(**at, Body=b"12345")
+    objects = [{"Key": "main/a", "ETag": etag}, {"Key": "main/missing", "ETag": etag}]
+    answer = s3.delete_objects(Bucket=repository, Delete={"Objects": objects})
+    assert [each["Key"] for each in answer["Deleted"]] == ["main/a"]
+    assert [each["Code"] for each in answer["Errors"]] == ["NoSuchKey"]
+
+
+@pytest.mark.on_cassandra("three")
 def test_one_of_several_concurrent_writers_creates_each_key(tarn: Any, repository: str) -> None:
     """Writes the log of a table format, one file for each version, through all workers, with commits between."""
     clients = [tarn.s3(retries={"total_max_attempts": 1}) for _ in range(WRITERS)]

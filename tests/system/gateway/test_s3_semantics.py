@@ -84,6 +84,45 @@ def test_an_upload_survives_a_commit_and_repeats_its_answer(
 
 
 @pytest.mark.on_cassandra("three")
+def test_parts_are_read_wherever_versioning_takes_their_object(
+    tarn: Any, s3: Any, repository: str
+) -> None:
+    bodies = (MIB5, MIB5[:-1] + b"x", TAIL)
+    where = {"Bucket": repository, "Key": "main/big"}
+    upload = s3.create_multipart_upload(**where, ChecksumAlgorithm="CRC32C")["UploadId"]
+    parts = []
+    for number, body in enumerate(bodies, 1):
+        about = {"UploadId": upload, "PartNumber": number, "ChecksumAlgorithm": "CRC32C"}
+        sent = s3.upload_part(**where, **about, Body=body)
+        parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+    assert tarn.cli("branch", "create", f"{repository}/dev", "--from", "main").code == 0
+    s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": parts})
+    for command in (
+        ("commit", f"{repository}/main", "-m", "big"),
+        ("merge", f"{repository}/main", f"{repository}/dev"),
+        ("bucket", "create", f"{repository}-view", "--to", f"{repository}/dev"),
+    ):
+        tarn.ok(*command)
+    s3.copy_object(Bucket=repository, Key="dev/copy", CopySource=where)
+    for place in (
+        where,
+        {**where, "Key": "dev@/big"},
+        {"Bucket": f"{repository}-view", "Key": "big"},
+    ):
+        for number, body in enumerate(bodies, 1):
+            got = s3.get_object(**place, PartNumber=number, ChecksumMode="ENABLED")
+            assert (got["Body"].read(), got["PartsCount"]) == (body, len(bodies))
+            assert got["ChecksumCRC32C"]
+        told = s3.get_object_attributes(**place, ObjectAttributes=["ObjectParts"])["ObjectParts"]
+        assert [each["Size"] for each in told["Parts"]] == [len(body) for body in bodies]
+    copy = s3.head_object(Bucket=repository, Key="dev/copy", PartNumber=1)
+    assert (copy["ContentLength"], "PartsCount" in copy) == (sum(map(len, bodies)), False)
+    with pytest.raises(ClientError) as caught:
+        s3.get_object(Bucket=repository, Key="dev/copy", PartNumber=2)
+    assert code(caught) == (416, "InvalidPartNumber")
+
+
+@pytest.mark.on_cassandra("three")
 def test_an_aborted_upload_leaves_nothing(tarn: Any, s3: Any, repository: str) -> None:
     where = {"Bucket": repository, "Key": "main/big"}
     upload = s3.create_multipart_upload(**where)["UploadId"]
@@ -197,10 +236,15 @@ def test_an_unsigned_request_is_denied(tarn: Any, repository: str) -> None:
         ("put_object", {"Key": "v1/a", "Body": MIB5}, (405, "MethodNotAllowed")),
         ("put_object", {"Key": "main/" + "k" * 1025, "Body": b""}, (400, "KeyTooLongError")),
         ("list_objects_v2", {"Prefix": "nobranch/"}, (404, "NoSuchKey")),
-        ("delete_object", {"Key": "main/a", "IfMatchSize": 1}, (501, "NotImplemented")),
+        ("delete_object", {"Key": "main/missing", "IfMatch": "*"}, (404, "NoSuchKey")),
         ("put_object", {"Key": "main/a", "ExpectedBucketOwner": "1" * 12}, (403, "AccessDenied")),
-        ("get_object_acl", {"Key": "main/a"}, (501, "NotImplemented")),
-        ("get_bucket_policy", {}, (501, "NotImplemented")),
+        ("get_object_acl", {"Key": "main/a"}, (404, "NoSuchKey")),
+        ("put_object_acl", {"Key": "main/a", "ACL": "private"}, (404, "NoSuchKey")),
+        ("put_bucket_acl", {"ACL": "public-read"}, (400, "AccessControlListNotSupported")),
+        ("put_object", {"Key": "main/a", "StorageClass": "GLACIER"}, (400, "InvalidStorageClass")),
+        ("list_object_versions", {"Prefix": "nobranch/"}, (404, "NoSuchKey")),
+        ("get_bucket_policy", {}, (404, "NoSuchBucketPolicy")),
+        ("get_object_retention", {"Key": "main/a"}, (501, "NotImplemented")),
         ("delete_bucket", {}, (501, "NotImplemented")),
     ],
 )
@@ -219,3 +263,39 @@ def test_refusals_have_s3_s_codes(
         getattr(s3, operation)(Bucket=repository, **arguments)
     assert code(caught) == expected
     assert blocks(tarn) == before
+
+
+def test_an_acl_that_says_what_is_so_is_accepted(s3: Any, repository: str) -> None:
+    s3.put_object(Bucket=repository, Key="main/a", Body=b"x", ACL="private")
+    named = {"Bucket": repository, "Key": "main/a"}
+    found = s3.get_object_acl(**named)
+    (grant,) = found["Grants"]
+    assert (grant["Grantee"]["ID"], grant["Permission"]) == (found["Owner"]["ID"], "FULL_CONTROL")
+    policy = {"Owner": found["Owner"], "Grants": found["Grants"]}
+    s3.put_object_acl(**named, AccessControlPolicy=policy)
+    assert s3.get_bucket_acl(Bucket=repository)["Grants"] == [grant]
+    s3.put_bucket_acl(Bucket=repository, AccessControlPolicy=policy)
+    with pytest.raises(ClientError) as caught:
+        s3.put_object_acl(**named, AccessControlPolicy={**policy, "Grants": [grant] * 2})
+    assert code(caught) == (400, "AccessControlListNotSupported")
+
+
+def test_a_repository_is_emptied_by_its_versions(s3: Any, repository: str) -> None:
+    keys = [f"main/{number:03}/{name}" for number in range(40) for name in ("a", "b c+ü")]
+    for key in keys:
+        s3.put_object(Bucket=repository, Key=key, Body=b"x")
+    paginator = s3.get_paginator("list_object_versions")
+
+    def pages(**more: Any) -> list[dict[str, Any]]:
+        named = {"Bucket": repository, "PaginationConfig": {"PageSize": 7}}
+        return list(paginator.paginate(**named, Prefix="main/", **more))
+
+    rolled = pages(Delimiter="/")
+    prefixes = [row["Prefix"] for page in rolled for row in page["CommonPrefixes"]]
+    assert prefixes == [f"main/{number:03}/" for number in range(40)]
+    found = pages()
+    assert [row["Key"] for page in found for row in page["Versions"]] == keys
+    for page in found:
+        objects = [{name: row[name] for name in ("Key", "VersionId")} for row in page["Versions"]]
+        assert "Errors" not in s3.delete_objects(Bucket=repository, Delete={"Objects": objects})
+    assert "Versions" not in s3.list_object_versions(Bucket=repository, Prefix="main/")

@@ -326,7 +326,7 @@ async def ask_for_entries(client: GravelerClient, call: Call) -> None:
         call, "repo", "main", prefix="p", after_path="a", after_upload_id="u", page_size=2
     )
     await client.begin_complete_upload(call, "repo", "u", b"hash")
-    await client.finish_complete_upload(call, "repo", "u", b"claim", b"packed")
+    await client.finish_complete_upload(call, "repo", "u", b"claim", b"packed", parts=b"p")
     await client.reopen_upload(call, "repo", "u", b"claim")
     await client.abort_upload(call, "repo", "u")
 

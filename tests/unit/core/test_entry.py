@@ -15,16 +15,19 @@ from tarn.core.entry import (
     Checksum,
     Entry,
     EntryCorruptError,
+    address_of,
     etag_of,
     identity_of,
     is_tombstone,
     judged_at,
     judged_move_of,
     listed_of,
+    operation_of,
     pack,
     replaced_of,
     replacing,
     shown_time_us,
+    tombstone_of,
     unpack,
 )
 from tarn.core.errors import Kind, Reason, TarnError
@@ -45,6 +48,7 @@ FULL = replace(
     expires="0",
     lineage="job-1",
     checksums=(Checksum("CRC32C", "AAAAAA==-3", composite=True),),
+    parts=bytes.fromhex("0002000200000200000000010000040000000000"),
 )
 
 PLAIN_GOLDEN = (
@@ -56,7 +60,7 @@ FULL_GOLDEN = (
     "18191a1b1c1d1e1f7024cc808202f7c419884982a5434491010800746578742f63737602170005006f77"
     "6e657203006164610500c3bc6e69740200c2b5030400677a69700408006e6f2d6361636865050600696e"
     "6c696e650602006465070100300804000300000009170006004352433332430a004141414141413d3d2d"
-    "330100430a05006a6f622d31"
+    "330100430a05006a6f622d310e14000002000200000200000000010000040000000000"
 )
 EXTERNAL_GOLDEN = (
     "010201000000000000000200000000000000000000000000000000000000000000000000000000000000"
@@ -81,6 +85,26 @@ def test_the_tombstone_is_a_head_of_zeros() -> None:
     assert b"\1\1" + bytes(64) == TOMBSTONE
     assert is_tombstone(TOMBSTONE)
     assert not is_tombstone(pack(PLAIN))
+
+
+def test_the_tombstone_of_a_conditional_delete_names_its_operation() -> None:
+    packed = tombstone_of("op-1")
+    assert packed.hex() == "0101" + "00" * 64 + "0b0400" + b"op-1".hex()
+    assert is_tombstone(packed)
+    assert (operation_of(packed), judged_move_of(packed), address_of(packed)) == ("op-1", 0, None)
+    staged = judged_at(packed, 7)
+    assert is_tombstone(staged)
+    assert (operation_of(staged), judged_move_of(staged)) == ("op-1", 7)
+    assert judged_at(staged, 0) == packed
+    assert replacing(staged, b"") == staged
+    assert (operation_of(TOMBSTONE), judged_move_of(TOMBSTONE)) == ("", 0)
+
+
+@pytest.mark.parametrize("tail", [b"\x0b\1\0\xff", b"\x0b\2\0x", b"\x0c\1\0x", b"\x0c\0\0\x0b\0\0"])
+def test_a_damaged_tombstone_is_no_plain_one(tail: bytes) -> None:
+    for read in (operation_of, judged_move_of):
+        with pytest.raises(EntryCorruptError):
+            read(TOMBSTONE + tail)
 
 
 @given(entries())

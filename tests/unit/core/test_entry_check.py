@@ -112,6 +112,7 @@ def test_the_size_and_the_operation_of_a_valid_entry_are_returned() -> None:
         ("operation_id", {"operation_id": "a b"}, None),
         ("operation_id", {"operation_id": "x" * 65}, None),
         ("replaced_address", {"replaced_address": bytes(16)}, None),
+        ("parts", {"parts": bytes(3)}, None),
         ("metadata", {"metadata": (("a\r\nX: y", "v"),)}, None),
         ("metadata", {"metadata": (("a b:c", "v"),)}, None),
         ("metadata", {"metadata": (("Owner", "v"),)}, None),
@@ -229,6 +230,7 @@ def test_no_bit_of_the_content_changes_under_its_identity(made: Entry, bit: int)
         operation_id="",
         judged_move_us=0,
         replaced_address=b"",
+        parts=b"",
         metadata=(),
         checksums=(),
     )
@@ -263,6 +265,7 @@ def test_a_template_has_only_what_the_first_request_of_an_upload_sends() -> None
         {"etag_parts": 1},
         {"judged_move_us": 1},
         {"replaced_address": bytes(16)},
+        {"parts": bytes(3)},
         {"external_address": "file:///etc/passwd"},
     ):
         packed = pack(replace(about, **change))

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tarn.core.condition import WriteCondition
-from tarn.core.entry import operation_of, unpack
+from tarn.core.entry import is_tombstone, operation_of, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.listing.pages import Page, PageRequest, merge_page
+from tarn.core.part_list import check_parts
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn.rpc.wire.methods import Endpoint
@@ -25,6 +26,7 @@ from tarn_proto.auth.v1 import authorization_service_pb2 as auth_pb
 from tarn_proto.auth.v1 import caller_pb2
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import bucket_service_pb2 as bucket_pb
+from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import entry_service_pb2 as entry_pb
 from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
@@ -51,12 +53,13 @@ def error_of(kind: Kind, reason: Reason, text: str = "as told", **metadata: str)
 
 @dataclass
 class Repo:
-    """A repository of the double: refs are dicts of path → packed entry."""
+    """A repository of the double: refs are dicts of path → packed entry; `parents` of the commits of refs."""
 
     instance_uid: str
     namespace: str
     branches: dict[str, dict[str, bytes]] = field(default_factory=dict)
     tags: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -74,7 +77,12 @@ def _judge(
     message: entry_pb.WriteCondition, path: str, branch: dict[str, bytes], entry: bytes
 ) -> bool:
     """Whether a write repeats an earlier one; raises if its condition does not hold."""
-    condition = WriteCondition(message.if_none_match, message.if_match)
+    condition = WriteCondition(
+        message.if_none_match,
+        message.if_match,
+        message.size_bytes if message.HasField("size_bytes") else None,
+        message.mtime_seconds if message.HasField("mtime_seconds") else None,
+    )
     if not condition:
         return False
     assert operation_of(entry), "a conditional write names its operation"
@@ -99,6 +107,8 @@ class FakeGraveler:
         self.fail: dict[str, list[TarnError | None]] = {}
         self.calls: list[str] = []
         self.staged: list[entry_pb.Stage] = []
+        self.deleted: dict[str, bytes] = {}
+        """Tombstones of conditional deletes, by path."""
         self.staged_by: list[str] = []
         """The proofs of gateways, in the order of `staged`."""
         self.is_old_version = False
@@ -168,8 +178,14 @@ class FakeGraveler:
         branch = self._branch(request.repository_id, request.branch_id)
         self.staged.append(request)
         self.staged_by.append(call.service_token)
-        is_repeat = _judge(request.condition, request.path, branch, request.entry)
-        if not is_repeat:
+        rows = branch
+        if is_tombstone(request.entry) and request.path not in branch:
+            rows = self.deleted
+        is_repeat = _judge(request.condition, request.path, rows, request.entry)
+        if not is_repeat and is_tombstone(request.entry):
+            branch.pop(request.path, None)
+            self.deleted[request.path] = request.entry
+        elif not is_repeat:
             branch[request.path] = request.entry
         return entry_pb.StageResult(is_repeat=is_repeat)
 
@@ -279,6 +295,46 @@ class FakeGraveler:
         self._repo(request.repository_id)
         self.cors[request.repository_id] = request.rules_json
         return bucket_pb.SetRepositoryCorsResponse()
+
+    async def CreateRepository(
+        self, request: repository_pb.CreateRepositoryRequest, call: Call
+    ) -> repository_pb.CreateRepositoryResponse:
+        self._enter("CreateRepository", call)
+        name = request.repository_id
+        if name in self.repos or name in self.views:
+            raise error_of(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS)
+        self.repos[name] = Repo(f"uid-of-{name}", f"mem://{name}", {"main": {}})
+        return repository_pb.CreateRepositoryResponse(repository=self._message(name))
+
+    async def CreateBucketView(
+        self, request: bucket_pb.CreateBucketViewRequest, call: Call
+    ) -> bucket_pb.CreateBucketViewResponse:
+        self._enter("CreateBucketView", call)
+        name = request.bucket_id
+        if name in self.repos or name in self.views:
+            raise error_of(Kind.ALREADY_EXISTS, Reason.BUCKET_EXISTS)
+        self._ref(request.repository_id, request.ref)
+        self.point(name, request.repository_id, request.ref)
+        return bucket_pb.CreateBucketViewResponse(view=self.views[name])
+
+    async def DeleteBucketView(
+        self, request: bucket_pb.DeleteBucketViewRequest, call: Call
+    ) -> bucket_pb.DeleteBucketViewResponse:
+        self._enter("DeleteBucketView", call)
+        if (view := self.views.get(request.bucket_id)) is None:
+            raise error_of(Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND)
+        if request.etag not in ("", view.etag):
+            raise error_of(Kind.CONFLICT, Reason.BUCKET_MOVED)
+        del self.views[request.bucket_id]
+        return bucket_pb.DeleteBucketViewResponse()
+
+    async def GetCommit(
+        self, request: commit_pb.GetCommitRequest, call: Call
+    ) -> commit_pb.GetCommitResponse:
+        self._enter("GetCommit", call)
+        self._ref(request.repository_id, request.ref)
+        parents = self._repo(request.repository_id).parents.get(request.ref, ())
+        return commit_pb.GetCommitResponse(commit=commit_pb.Commit(parent_ids=parents))
 
     async def ListRepositories(
         self, request: repository_pb.ListRepositoriesRequest, call: Call
@@ -444,9 +500,12 @@ class FakeGraveler:
         assert (upload.state, upload.claim) == ("completing", request.claim)
         record = upload.record
         branch = self._branch(upload.repository_id, record.branch_id)
-        if not _judge(request.condition, record.path, branch, request.entry):
-            branch[record.path] = request.entry
-        upload.state, upload.answer, upload.parts = "completed", request.entry, {}
+        entry = request.entry
+        if request.parts:
+            entry = check_parts(entry, request.parts)
+        if not _judge(request.condition, record.path, branch, entry):
+            branch[record.path] = entry
+        upload.state, upload.answer, upload.parts = "completed", entry, {}
         return upload_pb.FinishCompleteUploadResponse()
 
     async def ReopenUpload(
@@ -471,10 +530,9 @@ class FakeGraveler:
     async def _never(self, request: Any, call: Call) -> Any:
         raise AssertionError("the gateway never asks this")
 
-    CreateBucketView = PointBucketView = DeleteBucketView = _never
-    CreateRepository = DeleteRepository = CreateBranch = DeleteBranch = ResetBranch = MoveBranch = (
-        _never
-    )
+    PointBucketView = DeleteRepository = _never
+    CreateBranch = DeleteBranch = ResetBranch = MoveBranch = _never
+    CreateCommit = ListCommits = AnnotatePaths = DiffRefs = DiffUncommitted = _never
     CreateTag = DeleteTag = SetBranchExpiry = _never
 
 
@@ -536,6 +594,7 @@ def endpoints(graveler: FakeGraveler) -> list[Endpoint]:
         repository_pb: "RepositoryService",
         bucket_pb: "BucketService",
         branch_pb: "BranchService",
+        commit_pb: "CommitService",
         tag_pb: "TagService",
         upload_pb: "UploadService",
     }

@@ -40,13 +40,15 @@ TARGETS = {
 PARAMETERS = [
     "prefix", "delimiter", "marker", "max-keys", "continuation-token", "encoding-type", "key-marker", "max-parts",
     "max-uploads", "part-number-marker", "max-buckets", "list-type", "partNumber", "uploadId", "versionId",
-    "response-expires",
+    "response-expires", "bucket-region", "version-id-marker",
 ]  # fmt: skip
 BODIES = [
     b"",
     b"<",
     b"<Delete/>",
     b"<Delete><Object><Key>\xff</Key></Object></Delete>",
+    b"<AccessControlPolicy/>",
+    b"<OwnershipControls><Rule>" * 200,
     b"\x00" * 99,
 ]
 

@@ -154,7 +154,7 @@ async def test_a_presigned_url_works_until_it_expires(lake: Any) -> None:
     assert (late.status, late.code) == (403, "AccessDenied")
 
 
-@pytest.mark.parametrize("name", ["acl", "tagging", "policy", "website", "versions", "attributes"])
+@pytest.mark.parametrize("name", ["analytics", "torrent", "abac", "retention"])
 @pytest.mark.parametrize("target", ["/lake", "/lake/main/a"])
 async def test_sub_resources_that_are_not_offered_are_named(
     lake: Any, target: str, name: str
@@ -256,12 +256,6 @@ async def test_buckets_come_in_pages_when_asked(lake: Any) -> None:
 async def test_a_name_that_no_repository_can_have_is_an_invalid_bucket(lake: Any) -> None:
     reply = await lake.ask("GET", "/Under_Score/main/a")
     assert (reply.status, reply.code) == (400, "InvalidBucketName")
-
-
-async def test_create_bucket_says_how_to_do_it(lake: Any) -> None:
-    reply = await lake.ask("PUT", "/river")
-    assert (reply.status, reply.code) == (501, "NotImplemented")
-    assert b"tarn repo create" in reply.body
 
 
 async def test_a_request_beyond_a_rate_is_counted_apart_from_failures(

@@ -311,12 +311,6 @@ async def test_an_erased_object_is_gone_and_names_its_plan(
     assert (await lake.ask("GET", "/lake/main/a")).status == 500, "a replica of the last release"
 
 
-async def test_part_number_reads_are_refused_by_name(lake: Any) -> None:
-    await lake.ask("PUT", "/lake/main/a", body=SMALL)
-    got = await lake.ask("GET", "/lake/main/a", "partNumber=1")
-    assert (got.status, got.code) == (501, "NotImplemented")
-
-
 # Deletes
 
 
@@ -338,11 +332,6 @@ async def test_deleting_is_idempotent(lake: Any) -> None:
 )
 async def test_deletes_that_cannot_be(lake: Any, target: str, code: str) -> None:
     assert (await lake.ask("DELETE", target)).code == code
-
-
-async def test_a_conditional_delete_is_refused(lake: Any) -> None:
-    reply = await lake.ask("DELETE", "/lake/main/a", headers={"If-Match": "*"})
-    assert reply.code == "NotImplemented"
 
 
 def deletion(*keys: str, quiet: bool = False) -> bytes:

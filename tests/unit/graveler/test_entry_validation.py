@@ -29,6 +29,7 @@ from tarn.core.entry import (
 from tarn.core.entry_check import OBJECT_BYTES_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.listing.sizes import BYTES_MAX
+from tarn.core.part_list import PartList
 from tarn.core.quota import QuotaKind
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.uploads.state import OpenUpload
@@ -107,6 +108,7 @@ FORGED = {
     "checksum": {"checksums": (Checksum("CRC32", "a\r\nb"),)},
     "parts": {"etag_parts": 2**32 - 1},
     "replaced": {"replaced_address": bytes(16)},
+    "sizes of parts": {"etag_parts": 1, "parts": PartList.of([5]).encode()},
 }
 
 

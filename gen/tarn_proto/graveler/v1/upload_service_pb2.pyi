@@ -168,18 +168,20 @@ class BeginCompleteUploadResponse(_message.Message):
     def __init__(self, claim: _Optional[bytes] = ..., completed_entry: _Optional[bytes] = ...) -> None: ...
 
 class FinishCompleteUploadRequest(_message.Message):
-    __slots__ = ("repository_id", "upload_id", "claim", "entry", "condition")
+    __slots__ = ("repository_id", "upload_id", "claim", "entry", "condition", "parts")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     upload_id: str
     claim: bytes
     entry: bytes
     condition: _entry_service_pb2.WriteCondition
-    def __init__(self, repository_id: _Optional[str] = ..., upload_id: _Optional[str] = ..., claim: _Optional[bytes] = ..., entry: _Optional[bytes] = ..., condition: _Optional[_Union[_entry_service_pb2.WriteCondition, _Mapping]] = ...) -> None: ...
+    parts: bytes
+    def __init__(self, repository_id: _Optional[str] = ..., upload_id: _Optional[str] = ..., claim: _Optional[bytes] = ..., entry: _Optional[bytes] = ..., condition: _Optional[_Union[_entry_service_pb2.WriteCondition, _Mapping]] = ..., parts: _Optional[bytes] = ...) -> None: ...
 
 class FinishCompleteUploadResponse(_message.Message):
     __slots__ = ()

@@ -103,7 +103,7 @@ def repository_resource(repository: str) -> str:
 
 
 def bucket_resource(bucket: str) -> str:
-    """A bucket view."""
+    """A bucket view, or the name of one."""
     return f"bucket/{_segment(bucket)}"
 
 

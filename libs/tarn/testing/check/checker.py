@@ -20,7 +20,7 @@ take effect more often than the protocol allows.
   to commit".
 - *I5 reset*: a reset, and a hard move by force, discard the writes that were acknowledged before they began. A
   hard move replaces only the head that it names.
-- *I6 conditional*: a conditional write takes effect only directly on top of the value that it expects. So
+- *I6 conditional*: a conditional write or delete takes effect only directly on top of the value that it expects. So
   at most one write wins for each state of a key. The value that a refused write saw obeys I1 and I2 like
   any read.
 - *I7*: crashes, token drops and restarts are not operations, so any change that they make violates
@@ -223,7 +223,7 @@ def _reads_of(branch: _Branch, key: str, ops: Sequence[Op]) -> Iterator[_Read]:
                 assert op.is_unchanged, "any other read has a value"
                 continue
             yield _Read(value, op.inv, op.end, op, "I1")
-        elif op.kind is OpKind.PUT and op.key == key and op.expected is not None:
+        elif op.key == key and op.expected is not None:
             if op.is_ok:
                 yield _Read(op.expected, op.inv, op.end, op, "I6")
             elif op.observed is not None:
@@ -298,7 +298,7 @@ def _unexplained(
     invariant = "I1"
     if op.kind is OpKind.COMMIT:
         invariant = "I3"
-    elif op.kind is OpKind.PUT and op.expected is not None and op.is_ok:
+    elif op.expected is not None and op.is_ok:
         invariant = "I6"
     elif op.kind in MERGES:
         invariant = "I8"

@@ -49,6 +49,11 @@ class Effect:
         return self.op.expected if self.replaces is None else self.replaces
 
     @property
+    def is_conditional_delete(self) -> bool:
+        """Whether it is a delete that expects a value."""
+        return self.op.kind is OpKind.DELETE and self.op.expected is not None
+
+    @property
     def inv(self) -> float:
         """Earliest time at which it may take effect."""
         return self.op.inv
@@ -85,7 +90,7 @@ class Seals:
 
     def __init__(self, ops: Sequence[Op]) -> None:
         self._builds = [_span(op) for op in ops if op.kind in (OpKind.COMMIT, OpKind.COMPACT)]
-        conditional = [op for op in ops if op.kind is OpKind.PUT and op.expected is not None]
+        conditional = [op for op in ops if op.expected is not None]
         self._conditional = [_span(op) for op in conditional]
         self._removals = [
             _span(op) for op in ops if op.kind is OpKind.REMOVE and op.outcome is not Outcome.FAIL

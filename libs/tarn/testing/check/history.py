@@ -85,8 +85,8 @@ class Op:
         ret: time of the answer; `NEVER` unless the outcome is `ok`.
         commit_id: the commit that a commit returned, or that a branch was created at.
         is_claim: whether a commit answered "nothing to commit: everything is in `commit_id`".
-        expected: value that the key of a conditional put must hold immediately before.
-        observed: value that a refused conditional put found instead.
+        expected: value that the key of a conditional put or delete must hold immediately before.
+        observed: value that a refused conditional put or delete found instead.
         calls: number of requests of the operation, each of which may write (completions of one upload).
         is_upload: whether a put is the completion of an upload, whose object is staged once.
         is_stepwise: whether the branch is created or removed with its repository, so that before the

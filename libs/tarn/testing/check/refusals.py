@@ -183,7 +183,7 @@ _FAULTS = Condition(_ALL, "might a fault be injected", _is_under_faults)
 _GONE = Condition(_ALL - _READS, "might the branch be missing", _has_no_branch)
 _EXISTS = Condition(frozenset({OpKind.CREATE}), "might the branch exist", _has_branch)
 _OTHER_VALUE = Condition(
-    frozenset({OpKind.PUT}),
+    _STAGING,
     "might the key have another value than the expected one",
     _has_other_value,
 )
@@ -237,7 +237,7 @@ CONDITIONS: Mapping[str, Condition] = {
     ),
     Reason.PRECONDITION_FAILED: _OTHER_VALUE,
     Reason.ENTRY_NOT_FOUND: Condition(
-        frozenset({OpKind.PUT}), "might the expected object be missing", _has_no_value
+        _STAGING, "might the expected object be missing", _has_no_value
     ),
     Reason.ADDRESS_TOO_OLD: _ADDRESS,
     Reason.ADDRESS_IN_FUTURE: _ADDRESS,

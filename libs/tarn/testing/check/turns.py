@@ -37,7 +37,7 @@ class Turns:
             # Its own value stands for an earlier row of it, which it wrote again.
             seen = (write.expected, write.value)
             of_all: set[int] = set()
-            if write.op.kind is OpKind.PUT and write.expected is not None:
+            if not write.is_turn and write.expected is not None:
                 for first in self._turns:
                     turn = self._effects[first]
                     if turn.expected in seen and write.inv < turn.ret:

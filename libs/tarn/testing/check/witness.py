@@ -172,7 +172,7 @@ class _Search:
         for other, write in enumerate(self.effects):
             is_running = write.inv < self.now < write.ret < NEVER
             may_hide = write.expected == effect.expected or self.turns.beneath(other, effect)
-            if is_running and write.op.kind is OpKind.PUT and may_hide:
+            if is_running and write.op.kind in {OpKind.PUT, OpKind.DELETE} and may_hide:
                 ready += (put for put, _ in self._put(state, other, effect.inv, ()))
         for put in ready:
             for at in range(len(put.periods)):
@@ -297,10 +297,14 @@ class _Search:
                     yield from self._beneath(state, number, after, at)
             yield self._on_top(state, number, after), len(state.periods)
             return
-        if effect.op.kind is OpKind.PUT:
+        if not effect.is_turn:
             yield from self._put_blindly(state, number, after)
+        before = _times_used(state, number)
         for shown, at in self._show(state, expected, effect.inv, (*chain, number)):
-            if at == len(shown.periods) - 1:
+            if effect.is_conditional_delete and _times_used(shown, number) > before:
+                # It has hidden the value that it expects, beneath another effect.
+                yield shown, at + 1
+            elif at == len(shown.periods) - 1:
                 yield self._on_top(shown, number, after), at + 1
             elif shown.end_of(at) > after:
                 yield from self._beneath(shown, number, after, at + 1)
@@ -334,16 +338,19 @@ class _Search:
             yield self._inserted(state, number, after, at), at
             return
         period, below = state.periods[at], state.periods[at - 1]
-        expected = self._expected(period.entry)
-        if expected is None or not period.is_put or expected != self.value(below.entry):
+        expected, value_below = self._expected(period.entry), self.value(below.entry)
+        is_known = expected == value_below
+        # Beneath the ground, a value that no operation needs is not kept: but this effect was put on what it expects.
+        if expected is None or not period.is_put or not (is_known or value_below is None):
             return
         hidden = self._inserted(state, number, after, at)
         for writer in self._writers(hidden, expected):
             over = self.effects[writer]
             may_follow = over.expected in {None, self.effects[number].value}
+            may_follow &= is_known or over.is_conditional_delete
             if may_follow and writer != number and over.inv < period.start:
                 yield self._inserted(hidden, writer, max(after, over.inv), at + 1), at
-        if not self.effects[number].is_turn and self.seals.any_before(self.now):
+        if is_known and not self.effects[number].is_turn and self.seals.any_before(self.now):
             entry, state = self._counted(state, number, after)
             shown = Period(period.start, entry, is_put=True)
             again = Period(period.start, below.entry, is_put=False)
@@ -366,7 +373,7 @@ class _Search:
     def _counted(
         self, state: State, number: int, after: float, *, is_blind: bool = False
     ) -> tuple[Entry, State]:
-        count = next((c for n, c, _ in state.used if n == number), 0)
+        count = _times_used(state, number)
         used = [each for each in state.used if each[0] != number]
         used.append((number, count + 1, after))
         again = state.again + (count > 0)
@@ -494,6 +501,11 @@ def explain(effects: Sequence[Effect], readings: Sequence[Reading], seals: Seals
             found = dict.fromkeys(least[:_STATES_MAX])
         states = found
     return Verdict(None, _again(states), is_cut, states_max)
+
+
+def _times_used(state: State, number: int) -> int:
+    """Returns how often a write took effect."""
+    return next((count for each, count, _ in state.used if each == number), 0)
 
 
 def _again(states: Mapping[State, None]) -> int:

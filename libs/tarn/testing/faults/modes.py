@@ -22,6 +22,8 @@ class Mode(enum.Enum):
     """Garbage collections and retention rules."""
     ERASE = "erase"
     """Garbage collections and erasures."""
+    DELETES = "deletes"
+    """Conditional deletes."""
     VIEWS = "views"
     """Bucket views that are pointed elsewhere."""
 

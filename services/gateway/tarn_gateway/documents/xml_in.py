@@ -1,4 +1,5 @@
-"""Parses the XML documents that clients send: DeleteObjects and CompleteMultipartUpload.
+"""Parses the XML documents that clients send: CreateBucket, DeleteObjects, CompleteMultipartUpload, and settings of
+buckets.
 
 lxml runs with every feature off that reads beyond the document: no DTD, no entities, no network, no huge
 trees. This module adds limits on size and number of items (docs/design/security.md). Depth needs no limit:
@@ -10,18 +11,21 @@ send S3's, another one, or none.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
 from lxml import etree
 
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry_check import PARTS_MAX
 from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.requests.address import KEY_BYTES_MAX
+from tarn_gateway.requests.conditions import parse_http_date, size_in_bytes
 from tarn_gateway.s3error import S3Error
 
 __all__ = [
     "COMPLETE_BYTES_MAX",
+    "CREATE_BYTES_MAX",
     "CompletedPart",
     "DELETE_BYTES_MAX",
     "DELETE_KEYS_MAX",
@@ -30,19 +34,32 @@ __all__ = [
     "PARTS_MAX",
     "PIECE_BYTES",
     "Schema",
+    "SETTINGS_BYTES_MAX",
+    "Settings",
     "complete_parser",
+    "create_parser",
     "delete_parser",
     "malformed",
     "parse_complete",
+    "parse_create",
     "parse_delete",
+    "parse_settings",
+    "settings_parser",
 ]
 
 DELETE_BYTES_MAX: Final = 2 * 1024**2
 """Size limit of a DeleteObjects document: 1,000 keys of 1,153 bytes with their elements fit."""
 COMPLETE_BYTES_MAX: Final = 8 * 1024**2
 """Size limit of a CompleteMultipartUpload document: 10,000 indented parts with ETag and all checksums fit."""
+SETTINGS_BYTES_MAX: Final = 64 * 1024
+"""Size limit of a document of settings: an ACL of 100 grants, the most that S3 allows, fits."""
 DELETE_KEYS_MAX: Final = 1000
+CREATE_BYTES_MAX: Final = 4096
+"""Size limit of a CreateBucket document: a region, and room for elements that are refused by name."""
+_SETTINGS_MAX: Final = 512
 
+_ETAG_CHARS_MAX: Final = 128
+"""Longer than any ETag: 32 digits and a number of parts."""
 
 PIECE_BYTES: Final = 16 * 1024
 """Bytes that are parsed in one go: at most about 1 ms, also of a hostile document."""
@@ -51,6 +68,7 @@ _SILENT_BYTES_MAX: Final = 64 * 1024
 0.1 s; no tag of these documents is that long."""
 
 Parsed = TypeVar("Parsed")
+PartT = TypeVar("PartT", str, int)
 
 
 def malformed(detail: str) -> S3Error:
@@ -214,10 +232,12 @@ class DeleteRequest:
     Attributes:
         keys: 1 to 1,000 non-empty keys, in the order sent, including duplicates.
         quiet: whether the answer lists only failures.
+        conditions: of the keys that have one.
     """
 
     keys: tuple[str, ...]
     quiet: bool
+    conditions: Mapping[str, WriteCondition] = field(default_factory=dict)
 
 
 class _Delete(Schema[DeleteRequest]):
@@ -227,12 +247,14 @@ class _Delete(Schema[DeleteRequest]):
         super().__init__()
         self._keys: list[str] = []
         self._key = ""
+        self._conditions: dict[str, WriteCondition] = {}
+        self._condition = UNCONDITIONAL
         self._quiet = False
 
     def item(self, name: str) -> None:
         match name:
             case "Object":
-                self._key = ""
+                self._key, self._condition = "", UNCONDITIONAL
                 if len(self._keys) == DELETE_KEYS_MAX:
                     raise malformed(f"more than {DELETE_KEYS_MAX} keys")
             case "Quiet":
@@ -252,9 +274,17 @@ class _Delete(Schema[DeleteRequest]):
                     raise S3Error(
                         "NotImplemented", "VersionId in DeleteObjects is not implemented."
                     )
-            case "ETag" | "LastModifiedTime" | "Size":
-                refusal = f"The condition {name} in DeleteObjects is not implemented."
-                raise S3Error("NotImplemented", refusal)
+            case "ETag":
+                tag = text.strip().removeprefix("W/").strip('"')
+                is_one = 0 < len(tag) <= _ETAG_CHARS_MAX and "," not in tag
+                tag = _part(name, self._condition.if_match or None, tag if is_one else None)
+                self._condition = replace(self._condition, if_match=tag)
+            case "Size":
+                size = _part(name, self._condition.size_bytes, size_in_bytes(text.strip()))
+                self._condition = replace(self._condition, size_bytes=size)
+            case "LastModifiedTime":
+                mtime_s = _part(name, self._condition.mtime_s, parse_http_date(text.strip()))
+                self._condition = replace(self._condition, mtime_s=mtime_s)
             case _:
                 raise malformed(f"{name} is not allowed in Object")
 
@@ -264,18 +294,30 @@ class _Delete(Schema[DeleteRequest]):
             return
         if not self._key:
             raise malformed("an Object has no Key")
+        if self._conditions.setdefault(self._key, self._condition) != self._condition:
+            raise malformed("a Key is listed twice with different conditions")
         self._keys.append(self._key)
 
     def result(self) -> DeleteRequest:
         if not self._keys:
             raise malformed(f"0 keys are not 1 to {DELETE_KEYS_MAX}")
-        return DeleteRequest(tuple(self._keys), self._quiet)
+        conditions = {key: each for key, each in self._conditions.items() if each}
+        return DeleteRequest(tuple(self._keys), self._quiet, conditions)
+
+
+def _part(name: str, before: PartT | None, value: PartT | None) -> PartT:
+    """Returns a part of the condition of a key. One that is not understood must not be ignored."""
+    if value is None:
+        raise malformed(f"{name} has a value that no object can have")
+    if before is not None:
+        raise malformed(f"an Object has {name} twice")
+    return value
 
 
 def delete_parser() -> DocumentParser[DeleteRequest]:
     """Returns a parser of one `<Delete>`.
 
-    It refuses with S3Error NotImplemented a version id or a condition, which would otherwise be ignored.
+    It refuses with S3Error NotImplemented a version id, which would otherwise be ignored.
     """
     return DocumentParser(_Delete())
 
@@ -287,6 +329,45 @@ def parse_delete(body: bytes) -> DeleteRequest:
         S3Error: MalformedXML, MaxMessageLengthExceeded, MissingRequestBodyError, NotImplemented.
     """
     return _whole(delete_parser(), body, DELETE_BYTES_MAX)
+
+
+class _Create(Schema[str]):
+    root = "CreateBucketConfiguration"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._location = ""
+
+    def item(self, name: str) -> None:
+        if name != "LocationConstraint":
+            text = f"{name} in CreateBucketConfiguration is not implemented."
+            raise S3Error("NotImplemented", text)
+
+    def field(self, name: str, _text: str) -> None:
+        raise malformed(f"{name} is not allowed in LocationConstraint")
+
+    def item_end(self, _name: str, text: str) -> None:
+        self._location = text.strip()
+
+    def result(self) -> str:
+        return self._location
+
+
+def create_parser() -> DocumentParser[str]:
+    """Returns a parser of one `<CreateBucketConfiguration>`: the region that it asks for, which may be empty.
+
+    It refuses with S3Error NotImplemented what Tarn's buckets do not have: tags, and the places of directory buckets.
+    """
+    return DocumentParser(_Create())
+
+
+def parse_create(body: bytes) -> str:
+    """Reads a whole `<CreateBucketConfiguration>`.
+
+    Raises:
+        S3Error: MalformedXML, MaxMessageLengthExceeded, MissingRequestBodyError, NotImplemented.
+    """
+    return _whole(create_parser(), body, CREATE_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,3 +447,70 @@ def parse_complete(body: bytes) -> tuple[CompletedPart, ...]:
             MissingRequestBodyError.
     """
     return _whole(complete_parser(), body, COMPLETE_BYTES_MAX)
+
+
+Settings = tuple[tuple[str, str], ...]
+"""The elements that hold text: the names below the root, joined by `/`, and the text; in the order of the document."""
+
+
+class _Settings(Schema[Settings]):
+    """Elements in elements, at places that are known; text counts where no element can be."""
+
+    def __init__(self, root: str, places: frozenset[str]) -> None:
+        super().__init__()
+        self.root = root
+        self._places = places
+        self._above = {
+            place[:at] for place in places for at in range(len(place)) if place[at] == "/"
+        }
+        self._names: list[str] = []
+        self._found: list[tuple[str, str]] = []
+
+    def start(self, tag: str | bytes, _: Mapping[str | bytes, str | bytes]) -> None:
+        self.events += 1
+        self._depth += 1
+        self._text.clear()
+        name = _local(tag)
+        if self._depth == 1:
+            if name != self.root:
+                raise malformed(f"the root is not {self.root}")
+            return
+        self._names.append(name)
+        place = "/".join(self._names)
+        if place not in self._places and place not in self._above:
+            raise malformed(f"{place} is not allowed in {self.root}")
+
+    def end(self, _: str | bytes) -> None:
+        self.events += 1
+        self._depth -= 1
+        if self._depth == 0:
+            return
+        place = "/".join(self._names)
+        self._names.pop()
+        if place in self._places:
+            if len(self._found) == _SETTINGS_MAX:
+                raise malformed(f"{self.root} has more than {_SETTINGS_MAX} elements")
+            self._found.append((place, "".join(self._text).strip()))
+        self._text.clear()
+
+    def result(self) -> Settings:
+        return tuple(self._found)
+
+
+def settings_parser(root: str, places: frozenset[str]) -> DocumentParser[Settings]:
+    """Returns a parser of a document that names some settings, with its texts stripped.
+
+    Args:
+        root: the name of its root.
+        places: the elements that may hold text, as in `Settings`. Others are refused.
+    """
+    return DocumentParser(_Settings(root, places))
+
+
+def parse_settings(root: str, places: frozenset[str], body: bytes) -> Settings:
+    """Reads a whole document of settings; the arguments as in `settings_parser`.
+
+    Raises:
+        S3Error: MalformedXML, MaxMessageLengthExceeded, MissingRequestBodyError.
+    """
+    return _whole(settings_parser(root, places), body, SETTINGS_BYTES_MAX)

@@ -3,26 +3,31 @@ and ElementTree 7 (docs/design/hot-path.md, "Small costs"). Every text passes th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tarn.core.entry import Checksum, shown_time_us
+from tarn.core.part_list import KeptPart
 from tarn_gateway.http import Response
 from tarn_gateway.xml_text import escape, escape_all, url_encode, url_encode_all
 
 __all__ = [
     "HEAD",
     "NS",
+    "AttributeParts",
     "DeletedKey",
     "FailedKey",
     "ListedBucket",
     "ListedPart",
     "ListedUpload",
     "Listing",
+    "ONLY_VERSION",
+    "ObjectAttributes",
     "UploadListing",
+    "access_control_policy",
     "answer",
     "complete_result",
     "copy_object_result",
@@ -31,12 +36,15 @@ __all__ = [
     "initiate_result",
     "iso_date",
     "list_buckets",
+    "list_object_versions",
     "list_objects_v1",
     "list_objects_v2",
     "list_parts",
     "list_uploads",
     "location_constraint",
     "post_response",
+    "settings",
+    "object_attributes",
     "versioning_configuration",
 ]
 
@@ -45,6 +53,10 @@ NS: Final = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 _SECONDS: Final = tuple(f"{number:02d}.000Z" for number in range(60))
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _STORAGE: Final = "<StorageClass>STANDARD</StorageClass>"
+_XSI: Final = ' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"'
+
+ONLY_VERSION: Final = "null"
+"""The version id of every object: S3's for objects of a bucket that was never versioned."""
 
 
 @lru_cache(maxsize=4096)
@@ -69,7 +81,7 @@ def iso_date(time_us: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One page of ListObjects, either version.
+    """One page of ListObjects, either version, or of ListObjectVersions.
 
     Attributes:
         bucket: its name.
@@ -99,12 +111,14 @@ def _owner(owner: str) -> str:
     return f"<Owner><ID>{name}</ID><DisplayName>{name}</DisplayName></Owner>" if owner else ""
 
 
-def _rows(listing: Listing) -> str:
+def _rows(listing: Listing, element: str, of_all: str) -> str:
+    """Returns an element for each key, which holds `of_all`, too, and the common prefixes."""
     encode_all = url_encode_all if listing.url_encoded else escape_all
-    tail = f"{_owner(listing.owner)}{_STORAGE}</Contents>"
+    head, middle = f"<{element}><Key>", f"</Key>{of_all}<LastModified>"
+    tail = f"{_owner(listing.owner)}{_STORAGE}</{element}>"
     # The time as `iso_date` writes it, without a call.
     out = [
-        f"<Contents><Key>{key}</Key><LastModified>{_iso_minute(mtime_us // 60_000_000)}"
+        f"{head}{key}{middle}{_iso_minute(mtime_us // 60_000_000)}"
         f"{_SECONDS[mtime_us // 1_000_000 % 60]}</LastModified>"
         f"<ETag>&quot;{etag}&quot;</ETag><Size>{size}</Size>{tail}"
         for key, (size, etag, mtime_us) in zip(encode_all(listing.keys), listing.shown, strict=True)
@@ -116,16 +130,22 @@ def _rows(listing: Listing) -> str:
     return "".join(out)
 
 
-def _listing(listing: Listing, middle: Callable[[Callable[[str], str]], str]) -> bytes:
+def _listing(
+    listing: Listing,
+    middle: Callable[[Callable[[str], str]], str],
+    root: str = "ListBucketResult",
+    element: str = "Contents",
+    of_all: str = "",
+) -> bytes:
     encode = url_encode if listing.url_encoded else escape
     delimiter = f"<Delimiter>{encode(listing.delimiter)}</Delimiter>" if listing.delimiter else ""
     encoding = "<EncodingType>url</EncodingType>" if listing.url_encoded else ""
     return (
-        f"{HEAD}<ListBucketResult{NS}><Name>{escape(listing.bucket)}</Name>"
+        f"{HEAD}<{root}{NS}><Name>{escape(listing.bucket)}</Name>"
         f"<Prefix>{encode(listing.prefix)}</Prefix>{middle(encode)}"
         f"<MaxKeys>{listing.max_keys}</MaxKeys>{delimiter}{encoding}"
         f"<IsTruncated>{'true' if listing.truncated else 'false'}</IsTruncated>"
-        f"{_rows(listing)}</ListBucketResult>"
+        f"{_rows(listing, element, of_all)}</{root}>"
     ).encode()
 
 
@@ -160,6 +180,27 @@ def list_objects_v2(
     return _listing(listing, middle)
 
 
+def list_object_versions(
+    listing: Listing, *, key_marker: str, version_id_marker: str, next_key_marker: str = ""
+) -> bytes:
+    """ListObjectVersions: of each object its only version.
+
+    `next_key_marker` begins the next page; empty at the end. S3 names no version after a common prefix.
+    """
+
+    def middle(encode: Callable[[str], str]) -> str:
+        is_key = bool(listing.keys) and listing.keys[-1] == next_key_marker
+        return (
+            f"<KeyMarker>{encode(key_marker)}</KeyMarker>"
+            f"<VersionIdMarker>{escape(version_id_marker)}</VersionIdMarker>"
+            + _optional("NextKeyMarker", encode(next_key_marker))
+            + _optional("NextVersionIdMarker", ONLY_VERSION if is_key else "")
+        )
+
+    only = f"<VersionId>{ONLY_VERSION}</VersionId><IsLatest>true</IsLatest>"
+    return _listing(listing, middle, "ListVersionsResult", "Version", only)
+
+
 def _optional(name: str, text: str) -> str:
     """Returns an element, or nothing for an empty text. `text` is escaped already."""
     return f"<{name}>{text}</{name}>" if text else ""
@@ -173,12 +214,18 @@ class ListedBucket(NamedTuple):
 
 
 def list_buckets(
-    buckets: Iterable[ListedBucket], owner: str, *, prefix: str = "", continuation_token: str = ""
+    buckets: Iterable[ListedBucket],
+    owner: str,
+    *,
+    prefix: str = "",
+    continuation_token: str = "",
+    region: str = "",
 ) -> bytes:
-    """ListBuckets; `continuation_token` starts the next page, empty at the end."""
+    """ListBuckets; `continuation_token` starts the next page, empty at the end; `region` of each bucket, if wanted."""
+    where = _optional("BucketRegion", escape(region))
     rows = "".join(
         f"<Bucket><Name>{escape(bucket.name)}</Name>"
-        f"<CreationDate>{iso_date(bucket.create_time_us)}</CreationDate></Bucket>"
+        f"<CreationDate>{iso_date(bucket.create_time_us)}</CreationDate>{where}</Bucket>"
         for bucket in buckets
     )
     return (
@@ -196,6 +243,27 @@ def location_constraint(region: str) -> bytes:
 def versioning_configuration() -> bytes:
     """GetBucketVersioning: never enabled. In Tarn, commits are versions."""
     return f"{HEAD}<VersioningConfiguration{NS}/>".encode()
+
+
+def settings(root: str, values: Mapping[str, str]) -> bytes:
+    """A setting of a bucket: texts by their place below the root, e.g. `Rule/ObjectOwnership`."""
+    out = []
+    for place, text in values.items():
+        names = place.split("/")
+        begin = "".join(f"<{name}>" for name in names)
+        end = "".join(f"</{name}>" for name in reversed(names))
+        out.append(f"{begin}{escape(text)}{end}")
+    return f"{HEAD}<{root}{NS}>{''.join(out)}</{root}>".encode()
+
+
+def access_control_policy(owner: str) -> bytes:
+    """GetBucketAcl and GetObjectAcl: the owner has full control, and nobody else has anything."""
+    name = escape(owner)
+    return (
+        f"{HEAD}<AccessControlPolicy{NS}>{_owner(owner)}<AccessControlList><Grant><Grantee{_XSI}>"
+        f"<ID>{name}</ID><DisplayName>{name}</DisplayName></Grantee>"
+        "<Permission>FULL_CONTROL</Permission></Grant></AccessControlList></AccessControlPolicy>"
+    ).encode()
 
 
 class DeletedKey(NamedTuple):
@@ -285,6 +353,67 @@ def post_response(location: str, bucket: str, key: str, etag: str) -> bytes:
     ).encode()
 
 
+@dataclass(frozen=True, slots=True)
+class AttributeParts:
+    """A page of an object's parts.
+
+    Attributes:
+        count: number of all parts.
+        algorithm: of the parts' checksums; empty without.
+        page: None if nothing but the number is known.
+        marker, max_parts: from the request.
+        truncated: whether more pages follow.
+    """
+
+    count: int
+    algorithm: str = ""
+    page: Sequence[KeptPart] | None = None
+    marker: int = 0
+    max_parts: int = 0
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAttributes:
+    """The attributes that were asked for and that the object has; None or empty for the others."""
+
+    etag: str | None
+    checksums: tuple[Checksum, ...]
+    parts: AttributeParts | None
+    has_storage_class: bool
+    size: int | None
+
+
+def _attribute_parts(parts: AttributeParts) -> str:
+    count = f"<PartsCount>{parts.count}</PartsCount>"
+    if parts.page is None:
+        return f"<ObjectParts>{count}</ObjectParts>"
+    sum_name = f"Checksum{parts.algorithm}"
+    rows = "".join(
+        f"<Part><PartNumber>{part.number}</PartNumber><Size>{part.size}</Size>"
+        f"{_optional(sum_name, part.checksum)}</Part>"
+        for part in parts.page
+    )
+    following = parts.page[-1].number if parts.page else parts.marker
+    return (
+        f"<ObjectParts>{count}<PartNumberMarker>{parts.marker}</PartNumberMarker>"
+        f"<NextPartNumberMarker>{following}</NextPartNumberMarker><MaxParts>{parts.max_parts}</MaxParts>"
+        f"<IsTruncated>{'true' if parts.truncated else 'false'}</IsTruncated>{rows}</ObjectParts>"
+    )
+
+
+def object_attributes(found: ObjectAttributes) -> bytes:
+    """GetObjectAttributes; as in S3, its ETag has no quotes."""
+    checksum = f"<Checksum>{_checksums(found.checksums)}</Checksum>" if found.checksums else ""
+    return (
+        f"{HEAD}<GetObjectAttributesResponse{NS}>{_optional('ETag', found.etag or '')}{checksum}"
+        f"{'' if found.parts is None else _attribute_parts(found.parts)}"
+        f"{_STORAGE if found.has_storage_class else ''}"
+        f"{'' if found.size is None else f'<ObjectSize>{found.size}</ObjectSize>'}"
+        "</GetObjectAttributesResponse>"
+    ).encode()
+
+
 class ListedPart(NamedTuple):
     """A row of ListParts."""
 
@@ -307,6 +436,7 @@ def list_parts(
     owner: str,
     url_encoded: bool = False,
     checksum_algorithm: str = "",
+    checksum_type: str = "",
 ) -> bytes:
     """ListParts; NextPartNumberMarker is the last listed part."""
     encode = url_encode if url_encoded else escape
@@ -327,7 +457,8 @@ def list_parts(
         f"<NextPartNumberMarker>{following}</NextPartNumberMarker><MaxParts>{max_parts}</MaxParts>"
         f"<IsTruncated>{'true' if truncated else 'false'}</IsTruncated>"
         f"{_optional('EncodingType', 'url' if url_encoded else '')}"
-        f"{_optional('ChecksumAlgorithm', escape(checksum_algorithm))}{rows}</ListPartsResult>"
+        f"{_optional('ChecksumAlgorithm', escape(checksum_algorithm))}"
+        f"{_optional('ChecksumType', checksum_type)}{rows}</ListPartsResult>"
     ).encode()
 
 
@@ -339,6 +470,7 @@ class ListedUpload(NamedTuple):
     create_time_us: int
     owner: str
     checksum_algorithm: str = ""
+    checksum_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +497,8 @@ def _upload_row(upload: ListedUpload, encode: Callable[[str], str]) -> str:
         f"<Upload><Key>{encode(upload.key)}</Key><UploadId>{escape(upload.upload_id)}</UploadId>"
         f"<Initiator><ID>{who}</ID><DisplayName>{who}</DisplayName></Initiator>"
         f"{_owner(upload.owner)}{_STORAGE}<Initiated>{iso_date(upload.create_time_us)}</Initiated>"
-        f"{_optional('ChecksumAlgorithm', escape(upload.checksum_algorithm))}</Upload>"
+        f"{_optional('ChecksumAlgorithm', escape(upload.checksum_algorithm))}"
+        f"{_optional('ChecksumType', upload.checksum_type)}</Upload>"
     )
 
 

@@ -2,45 +2,72 @@
 
 from __future__ import annotations
 
+import re
+
 from tarn.core.errors import Kind, TarnError
+from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Response
+from tarn_gateway.requests.query import Query
+from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
 __all__ = ["get_bucket_location", "get_bucket_versioning", "head_bucket", "list_buckets"]
 
 _PAGE = 1000
+_BUCKETS_MAX = 10_000
+"""S3's bound of `max-buckets`, and its quota of buckets."""
+_TOKEN_CHARS_MAX = 1024
+_PARAMETERS = ("prefix", "max-buckets", "continuation-token", "bucket-region")
+_REGION = re.compile(r"[a-z0-9-]{1,64}")
 
 
 async def list_buckets(backend: Backend, request: S3Request) -> Response:
-    """ListBuckets: the repositories that the caller may read, and the views of them, at most 1,000 per page.
+    """ListBuckets: the repositories that the caller may read, and the views of them, at most 10,000 per page.
 
-    Graveler filters. Its page token is the continuation token, which is also opaque in S3. A client
-    that sends neither `max-buckets` nor a token expects all buckets (S3 before 2024 had no pages). It
-    receives all, up to 10,000, which is S3's own quota of buckets.
+    Graveler filters. Its page token is the continuation token, which is also opaque in S3. As in S3, a request with any
+    parameter is told the region of each bucket. All buckets are in one region, so in every other one there is none.
     """
     query = request.query
     prefix, token = query.text("prefix"), query.text("continuation-token")
-    paged = "max-buckets" in query or bool(token)
-    size = query.integer("max-buckets", _PAGE, least=1, most=_PAGE)
+    size = query.integer("max-buckets", _BUCKETS_MAX, least=1, most=_BUCKETS_MAX + 1)
+    if size > _BUCKETS_MAX:
+        raise _invalid("max-buckets", f"must be at most {_BUCKETS_MAX}", query)
+    if len(token) > _TOKEN_CHARS_MAX:
+        raise _invalid("continuation-token", "was not issued by this endpoint", query)
+    region = query.text("bucket-region") if "bucket-region" in query else backend.region
+    if region != backend.region:
+        if not _REGION.fullmatch(region):
+            raise _invalid("bucket-region", "is not the name of a region", query)
+        size, token = 0, ""
+    call = backend.opening_call(request, backend.bounds.list_timeout_s)
     buckets: list[xml_out.ListedBucket] = []
-    while True:
-        found, token = await _page(backend, request, prefix, size, token)
+    while len(buckets) < size:
+        page_size = min(_PAGE, size - len(buckets))
+        found, token = await _page(backend, call, prefix, page_size, token)
         buckets += found
-        if paged or not token or len(buckets) >= 10 * _PAGE:
+        if not token:
             break
-    user_id = request.granted.grant.user_id
-    return xml_out.answer(
-        xml_out.list_buckets(buckets, user_id, prefix=prefix, continuation_token=token)
+    document = xml_out.list_buckets(
+        buckets,
+        request.granted.grant.user_id,
+        prefix=prefix,
+        continuation_token=token,
+        region=region if any(name in query for name in _PARAMETERS) else "",
     )
+    return xml_out.answer(document)
+
+
+def _invalid(name: str, fault: str, query: Query) -> S3Error:
+    value = query.text(name)[:80]
+    return S3Error("InvalidArgument", f"{name} {fault}.", ArgumentName=name, ArgumentValue=value)
 
 
 async def _page(
-    backend: Backend, request: S3Request, prefix: str, size: int, token: str
+    backend: Backend, call: Call, prefix: str, size: int, token: str
 ) -> tuple[list[xml_out.ListedBucket], str]:
     """Returns some bucket names, and the token of the next ones."""
-    call = backend.call(request)
     try:
         page = await backend.graveler.list_buckets(
             call, prefix=prefix, page_size=size, page_token=token

@@ -8,6 +8,7 @@ block, and graveler stages the entry and keeps the answer.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from tarn.core.condition import WriteCondition
 from tarn.core.entry import Checksum, Entry, pack, unpack
 from tarn.core.entry_check import OBJECT_BYTES_MAX
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.part_list import PartList, parts_to_keep
 from tarn.core.quota import is_quota_exceeded
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import digest_block
@@ -92,6 +94,7 @@ async def complete_multipart_upload(backend: Backend, request: S3Request) -> Res
     )
     if begun.completed_entry:
         entry = unpack(begun.completed_entry)
+        _check_claims(entry, expected)
     else:
         entry = await _complete(backend, request, upload, listed, expected, begun.claim, condition)
         await discard_parts(backend, upload)
@@ -165,7 +168,9 @@ async def _complete(
     except (S3Error, TarnError):
         await _reopen(backend, request, upload, claim)
         raise
-    await _finish(backend, request, upload, claim, pack(entry), condition)
+    packed = pack(entry)
+    kept = parts_to_keep(packed, _part_list(upload, parts))
+    await _finish(backend, request, upload, claim, packed, kept, condition)
     return entry
 
 
@@ -226,6 +231,7 @@ async def _finish(
     upload: pb.Upload,
     claim: bytes,
     packed: bytes,
+    kept: bytes,
     condition: WriteCondition,
 ) -> None:
     """Stages the entry under the claim. Safe to repeat under one claim with the same bytes. It is repeated,
@@ -234,7 +240,7 @@ async def _finish(
         try:
             call = await backend.proven_call(request, backend.bounds.complete_timeout_s)
             await backend.graveler.finish_complete_upload(
-                call, request.repository, upload.upload_id, claim, packed, condition
+                call, request.repository, upload.upload_id, claim, packed, condition, kept
             )
         except TarnError as error:
             denied = error.kind in (Kind.DENIED, Kind.UNAUTHENTICATED)
@@ -329,12 +335,8 @@ def plan_object(upload: pb.Upload, parts: Sequence[pb.UploadPart], expected: Exp
     size = sum(part.size_bytes for part in parts)
     if size > OBJECT_BYTES_MAX:
         raise S3Error("EntityTooLarge", MaxSizeAllowed=str(OBJECT_BYTES_MAX))
-    if expected.size not in (None, size):
-        text = f"The parts have {size} bytes, which is not x-amz-mp-object-size."
-        raise S3Error("InvalidRequest", text)
     checksum = _checksum(upload, parts)
-    _compare(checksum, expected)
-    return dataclasses.replace(
+    entry = dataclasses.replace(
         unpack(upload.template),
         size=size,
         address=upload.address,
@@ -342,6 +344,17 @@ def plan_object(upload: pb.Upload, parts: Sequence[pb.UploadPart], expected: Exp
         etag_parts=len(parts),
         checksums=() if checksum is None else (checksum,),
     )
+    _check_claims(entry, expected)
+    return entry
+
+
+def _part_list(upload: pb.Upload, parts: Sequence[pb.UploadPart]) -> PartList:
+    """Returns the parts as the entry keeps them. As in S3, with their checksums if that of the object is composite."""
+    sizes = (part.size_bytes for part in parts)
+    if not upload.checksum_algorithm or upload.is_full_object_checksum:
+        return PartList.of(sizes)
+    digests = [base64.b64decode(part.checksum) for part in parts]
+    return PartList.of(sizes, upload.checksum_algorithm, digests)
 
 
 def _checksum(upload: pb.Upload, parts: Sequence[pb.UploadPart]) -> Checksum | None:
@@ -354,7 +367,12 @@ def _checksum(upload: pb.Upload, parts: Sequence[pb.UploadPart]) -> Checksum | N
     return composite_checksum(algorithm, (part.checksum for part in parts))
 
 
-def _compare(checksum: Checksum | None, expected: Expected) -> None:
+def _check_claims(entry: Entry, expected: Expected) -> None:
+    """Raises S3Error BadDigest or InvalidRequest if the object is not what the client says that it is."""
+    if expected.size not in (None, entry.size):
+        text = f"The parts have {entry.size} bytes, which is not x-amz-mp-object-size."
+        raise S3Error("InvalidRequest", text)
+    checksum = next(iter(entry.checksums), None)
     kind = "" if checksum is None else "COMPOSITE" if checksum.composite else "FULL_OBJECT"
     if expected.kind not in ("", kind):
         text = f"The upload's checksum is of type {kind or 'none'}, not {expected.kind[:40]}."

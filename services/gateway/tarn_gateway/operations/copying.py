@@ -166,6 +166,7 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
         operation_id=operation,
         judged_move_us=0,
         replaced_address=b"",
+        parts=b"",  # as in S3, a copy is one part, although its ETag may count those of the source
     )
     if replace:
         entry = with_request_headers(entry, about, headers)

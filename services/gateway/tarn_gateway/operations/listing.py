@@ -1,4 +1,4 @@
-"""ListObjects, both versions.
+"""ListObjects, both versions, and ListObjectVersions.
 
 Keys are `<ref>/<path>`, so the prefix decides the content of the listing:
 
@@ -37,7 +37,7 @@ from tarn_gateway.requests.query import url_encoding
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
-__all__ = ["list_objects", "list_objects_v2"]
+__all__ = ["list_object_versions", "list_objects", "list_objects_v2"]
 
 KEYS_MAX: Final = 1000
 _TOKEN_VERSION: Final = "1"  # noqa: S105 - of a page token
@@ -101,6 +101,30 @@ async def list_objects_v2(backend: Backend, request: S3Request) -> Response:
         continuation_token=token,
         next_continuation_token=_encode_token(request.place, page.last) if page.truncated else "",
         start_after=start_after,
+    )
+    return xml_out.answer(document)
+
+
+async def list_object_versions(backend: Backend, request: S3Request) -> Response:
+    """ListObjectVersions: as ListObjects, with the version id `null`. Older versions are in commits, whose keys begin
+    with the commit."""
+    query = request.query
+    marker, version_id = query.text("key-marker"), query.text("version-id-marker")
+    if version_id and (version_id != xml_out.ONLY_VERSION or not marker):
+        text = f"version-id-marker can be {xml_out.ONLY_VERSION} only, and needs key-marker."
+        raise S3Error(
+            "InvalidArgument",
+            text,
+            ArgumentName="version-id-marker",
+            ArgumentValue=version_id[:80],
+        )
+    wanted = _wanted(request, marker)
+    page = await _list(backend, request, wanted)
+    document = xml_out.list_object_versions(
+        _document(request, wanted, page, owner=request.granted.grant.user_id),
+        key_marker=marker,
+        version_id_marker=version_id,
+        next_key_marker=page.last[len(request.place.root) :] if page.truncated else "",
     )
     return xml_out.answer(document)
 

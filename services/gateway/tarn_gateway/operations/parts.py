@@ -6,8 +6,9 @@ that is recorded last counts, as in S3.
 
 from __future__ import annotations
 
+from typing import Final
+
 from tarn.block.port import BlockNotFoundError, BlockWriter, PartWriter
-from tarn.core.entry_check import PARTS_MAX
 from tarn.core.errors import Reason, TarnError
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import copy_block
@@ -23,16 +24,20 @@ from tarn_gateway.operations.uploads import (
 )
 from tarn_gateway.requests.byterange import parse_copy_range
 from tarn_gateway.requests.conditions import quoted
+from tarn_gateway.requests.query import part_number
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 
 __all__ = ["upload_part", "upload_part_copy"]
 
+_RANGE_SOURCE_BYTES: Final = 5 * 1024**2
+"""S3 copies a range only of a larger source (API UploadPartCopy, `x-amz-copy-source-range`)."""
+
 
 async def upload_part(backend: Backend, request: S3Request) -> Response:
     """UploadPart."""
-    number = _part_number(request)
+    number = part_number(request.query)
     upload = await find_upload(backend, request, backend.opening_call(request))
     payload = backend.payload(request, wanted=_wanted(upload))
     attempt = backend.ids.nonce().hex()
@@ -45,13 +50,17 @@ async def upload_part(backend: Backend, request: S3Request) -> Response:
 
 async def upload_part_copy(backend: Backend, request: S3Request) -> Response:
     """UploadPartCopy: always copies the bytes, because a part is a piece of a new block."""
-    number = _part_number(request)
+    number = part_number(request.query)
     upload = await find_upload(backend, request, backend.opening_call(request))
     source = await find_source(backend, request)
     span = parse_copy_range(request.headers.get("x-amz-copy-source-range"), source.entry.size)
+    if span and source.entry.size <= _RANGE_SOURCE_BYTES:
+        text = "A range is copied only of a source that is larger than 5 MiB; copy it whole."
+        raise S3Error("InvalidRequest", text)
     start, length = (span.start, span.length) if span else (0, source.entry.size)
     if length > backend.bounds.payload.object_bytes_max:
-        raise S3Error("EntityTooLarge", "The range to copy is larger than a part may be.")
+        most = backend.bounds.payload.object_bytes_max
+        raise S3Error("InvalidRequest", f"A part may have at most {most} bytes; copy a range.")
     attempt = backend.ids.nonce().hex()
     async with await _open(backend, upload, number, attempt) as writer:
         async with told_if_erased(backend, request, source.repository, source.target):
@@ -63,19 +72,6 @@ async def upload_part_copy(backend: Backend, request: S3Request) -> Response:
     await _record(backend, request, upload, part)
     mtime_us = part.create_time.ToMicroseconds()
     return xml_out.answer(xml_out.copy_part_result(sums.md5.hex(), mtime_us, sums.checksums))
-
-
-def _part_number(request: S3Request) -> int:
-    text = request.query.text("partNumber")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
-    if not 1 <= number <= PARTS_MAX:
-        raise S3Error(
-            "InvalidArgument",
-            f"partNumber must be an integer from 1 to {PARTS_MAX}.",
-            ArgumentName="partNumber",
-            ArgumentValue=text[:80],
-        )
-    return number
 
 
 def _wanted(upload: pb.Upload) -> frozenset[Algorithm]:

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from tarn.block.port import BlockKey
-from tarn.core.entry import Entry, unpack
+from tarn.core.entry import Checksum, Entry, unpack
 from tarn.core.ids import physical_path
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import open_body
 from tarn_gateway.bodies.checksums import EMPTY_MD5, checksum_headers, known_checksums
-from tarn_gateway.http import Response
+from tarn_gateway.http import Headers, Response
 from tarn_gateway.operations.erased import told_if_erased
-from tarn_gateway.requests.byterange import parse_range
+from tarn_gateway.operations.object_parts import part_of, requested_part
+from tarn_gateway.requests.byterange import ByteRange, parse_range
 from tarn_gateway.requests.conditions import Verdict, http_date, quoted, read_conditions
 from tarn_gateway.requests.object_headers import override_headers, response_headers
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
-__all__ = ["block_key", "get_object", "head_object", "refuse_external"]
+__all__ = ["block_key", "get_object", "head_object", "refuse_external", "root_marker"]
 
 DIRECTORY: Final = "application/x-directory"
 _SANDBOX: Final = ("Content-Security-Policy", "sandbox")
@@ -57,9 +58,10 @@ def refuse_external(entry: Entry) -> None:
 
 async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Response:
     query, request_headers = request.query, request.headers
+    number = requested_part(request)
     target = request.target
     if not target.path:
-        return await _root(backend, request)
+        return await root_marker(backend, request)
     found = await backend.graveler.lookup(
         backend.call(request), request.repository, target.ref, target.path
     )
@@ -76,20 +78,14 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
             return Response(304, [*validators, *kept, _SANDBOX])
         case Verdict.PROCEED:
             pass
-    # RFC 9110 §13.1.5: a client cannot use a range of another version and wants the whole new one.
-    wanted = request_headers.get("range")
-    if request_headers.get("if-range", etag) != etag:
-        wanted = None
-    span = parse_range(wanted, entry.size)
     headers = override_headers(response_headers(entry), query)
     headers += validators
     headers += (("Accept-Ranges", "bytes"), _SANDBOX)
-    status, start, length = 200, 0, entry.size
-    if span is not None:
-        status, start, length = 206, span.start, span.length
-        headers.append(("Content-Range", span.content_range))
-    elif request_headers.text("x-amz-checksum-mode").upper() == "ENABLED":
-        headers += checksum_headers(known_checksums(entry.checksums))
+    if number is None:
+        status, start, length, about = _whole_or_range(request_headers, entry, etag)
+    else:
+        status, start, length, about = _one_part(request_headers, entry, number)
+    headers += about
     if not with_body:
         return Response(status, headers, length=length)
     small = backend.bounds.small_body_bytes
@@ -99,8 +95,40 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
     return Response(status, headers, body, length)
 
 
-async def _root(backend: Backend, request: S3Request) -> Response:
-    """Answers for the root of a ref: `main/` is a directory as soon as `main` exists. Clients that create
+_Piece = tuple[int, int, int, list[tuple[str, str]]]
+"""What of an object is answered: status, first byte, number of bytes, and the headers about it."""
+
+
+def _whole_or_range(request_headers: Headers, entry: Entry, etag: str) -> _Piece:
+    # RFC 9110 §13.1.5: a client cannot use a range of another version and wants the whole new one.
+    wanted = request_headers.get("range")
+    if request_headers.get("if-range", etag) != etag:
+        wanted = None
+    span = parse_range(wanted, entry.size)
+    if span is None:
+        return 200, 0, entry.size, _checksums(request_headers, entry.checksums)
+    return 206, span.start, span.length, [("Content-Range", span.content_range)]
+
+
+def _one_part(request_headers: Headers, entry: Entry, number: int) -> _Piece:
+    part = part_of(entry, number)
+    about = _checksums(request_headers, part.checksums)
+    if part.count is not None:
+        about.append(("x-amz-mp-parts-count", str(part.count)))
+    if part.size:  # no range names the bytes of an empty part
+        span = ByteRange(part.start, part.size, entry.size)
+        about.append(("Content-Range", span.content_range))
+    return (206 if entry.size else 200), part.start, part.size, about
+
+
+def _checksums(request_headers: Headers, checksums: tuple[Checksum, ...]) -> list[tuple[str, str]]:
+    if request_headers.text("x-amz-checksum-mode").upper() != "ENABLED":
+        return []
+    return checksum_headers(known_checksums(checksums))
+
+
+async def root_marker(backend: Backend, request: S3Request) -> Response:
+    """Answers a GET or HEAD of the root of a ref: `main/` is a directory as soon as `main` exists. Clients that create
     directories before they write (S3A, pyarrow) find the marker. `main` itself is not a key."""
     target = request.target
     if not target.slash:

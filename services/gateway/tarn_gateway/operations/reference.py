@@ -14,38 +14,69 @@ from tarn_gateway.s3error import CODES
 __all__ = ["REMARKS", "describe"]
 
 _CONDITIONS: Final = "`If-Match`, `If-None-Match: *`"
+_OF_DELETES: Final = "`If-Match`, `x-amz-if-match-size`, `x-amz-if-match-last-modified-time`"
 
 REMARKS: Final[Mapping[str, str]] = {
-    "ListBuckets": "the repositories that the caller may read, and the bucket views of them",
+    "ListBuckets": "the repositories that the caller may read, and the bucket views of them; `prefix`, `max-buckets`, "
+    "`continuation-token`, `bucket-region`; at most 10,000 a page",
+    "CreateBucket": "what it makes is configured: [buckets.md](buckets.md#createbucket-and-deletebucket)",
+    "DeleteBucket": "of an empty bucket view; what was committed to the repository behind it stays",
     "GetBucketVersioning": "never enabled: versions are commits",
     "GetBucketCors": "[CORS rules](browsers.md) of the bucket",
     "PutBucketCors": "at most 100 rules and 8 KiB; of a bucket view it needs `WriteBuckets`",
     "DeleteBucketCors": "as PutBucketCors",
+    "GetBucketAcl": "the owner (the caller) has full control, nobody else is granted anything",
+    "PutBucketAcl": "only what GetBucketAcl answers, `private` and `bucket-owner-full-control`; changes nothing",
+    "GetBucketOwnershipControls": "BucketOwnerEnforced",
+    "PutBucketOwnershipControls": "only BucketOwnerEnforced; changes nothing",
+    "GetPublicAccessBlock": "all four are true: nothing is public",
+    "PutPublicAccessBlock": "only with all four true; changes nothing",
+    "GetBucketPolicyStatus": "not public",
+    "GetBucketRequestPayment": "BucketOwner",
+    "GetBucketLogging": "empty",
+    "GetBucketNotificationConfiguration": "empty",
+    "GetBucketAccelerateConfiguration": "empty",
+    "GetBucketPolicy": "404 `NoSuchBucketPolicy`",
+    "GetBucketTagging": "404 `NoSuchTagSet`",
+    "GetBucketLifecycleConfiguration": "404 `NoSuchLifecycleConfiguration`",
+    "GetBucketEncryption": "404 `ServerSideEncryptionConfigurationNotFoundError`",
+    "GetBucketWebsite": "404 `NoSuchWebsiteConfiguration`",
+    "GetBucketReplication": "404 `ReplicationConfigurationNotFoundError`",
+    "GetObjectLockConfiguration": "404 `ObjectLockConfigurationNotFoundError`",
     "ListObjects": "as ListObjectsV2",
+    "ListObjectVersions": "as ListObjects: each object has the one version `null`, and there are no delete markers; "
+    "older versions are in commits",
     "ListObjectsV2": "any delimiter; at most 1,000 keys a page; without a ref in the prefix and with "
     "delimiter `/`, branches and tags are the common prefixes",
     "ListMultipartUploads": "of one branch, or of all branches that match the prefix",
     "GetObject": "`Range`, `If-Range`, `If-Match`, `If-None-Match`, `If-Modified-Since`, "
-    "`If-Unmodified-Since`, `response-*`, `x-amz-checksum-mode`",
+    "`If-Unmodified-Since`, `response-*`, `x-amz-checksum-mode`, `partNumber`",
     "HeadObject": "as GetObject",
+    "GetObjectAttributes": "`ObjectParts` lists the parts of each multipart object whose entry keeps them; a copy has "
+    "none",
     "PutObject": f"{_CONDITIONS}; user metadata up to 2 KiB, `Content-Type`, `Cache-Control`, "
     "`Content-Encoding`, `Content-Disposition`, `Content-Language` and `Expires` are kept",
     "PostObject": "[uploads by HTML forms](browsers.md#uploads-by-forms), `multipart/form-data` with a signed policy",
     "CopyObject": f"{_CONDITIONS}, `x-amz-copy-source-if-*`; inside a repository nothing is copied but "
     "metadata, between repositories the bytes are copied",
-    "DeleteObject": "deleting an absent key succeeds",
+    "DeleteObject": f"{_OF_DELETES}; deleting an absent key succeeds, and is 404 `NoSuchKey` with `If-Match`",
     "DeleteObjects": (
-        "up to 1,000 keys of any branches, an outcome for each; AccessDenied as a whole if no path of the repository "
-        "may be written"
+        "up to 1,000 keys of any branches, an outcome for each; `ETag`, `Size` and `LastModifiedTime` of a key are its "
+        "condition; AccessDenied as a whole if no path of the repository may be written"
     ),
+    "GetObjectAcl": "as GetBucketAcl",
+    "PutObjectAcl": "as PutBucketAcl; needs `ReadRepo`, too, because the answer tells whether the object exists",
     "CreateMultipartUpload": "an upload survives restarts, and commits in between; it ends when its branch is deleted, "
     "also if the branch is created again",
-    "UploadPartCopy": "`x-amz-copy-source-range`, `x-amz-copy-source-if-*`; the bytes are copied",
-    "CompleteMultipartUpload": f"{_CONDITIONS}; completing an upload again gives the same answer and "
-    "writes nothing again. If a completion was cut off by a crash and a commit followed before it was repeated, "
-    'it may go on answering 503 with "upload again": abort the upload and begin a new one',
+    "UploadPartCopy": "`x-amz-copy-source-range` of a source larger than 5 MiB, `x-amz-copy-source-if-*`; the bytes "
+    "are copied",
+    "CompleteMultipartUpload": f"{_CONDITIONS}, `x-amz-mp-object-size`; completing an upload again gives the same "
+    "answer and writes nothing again. If a completion was cut off by a crash and a commit followed before it was "
+    'repeated, it may go on answering 503 with "upload again": abort the upload and begin a new one',
 }
 """Facts about an operation that S3's own documentation does not give."""
+
+_CONDITION_OF: Final = dict.fromkeys(("DeleteObject", "DeleteObjects"), "a condition")
 
 _PATHS: Final = {
     Addressed.SERVICE: "/",
@@ -76,7 +107,7 @@ def _row(row: Operation) -> str:
     if row.source is not None:
         needs += f", `{row.source}` on the source"
     if row.if_match is not None:
-        needs += f", `{row.if_match}` with `If-Match`"
+        needs += f", `{row.if_match}` with {_CONDITION_OF.get(row.name, '`If-Match`')}"
     return f"| {row.name} | {_request(row)} | {needs} | {REMARKS.get(row.name, '')} |"
 
 
@@ -90,7 +121,7 @@ def _request(row: Operation) -> str:
 def _header_row(row: HeaderRow) -> str:
     names = ", ".join(f"`{name}`" for name in row.names.split())
     honoured = "all" if row.honoured_by == ALL else row.honoured_by.replace(" ", ", ")
-    values = ", ".join(f"`{value}`" for value in sorted(row.accepted or ()))
+    values = ", ".join(f"`{value}`" if value else "empty" for value in sorted(row.accepted or ()))
     if row.honoured_by == ALL:
         otherwise = ""
     elif row.accepted is None:

@@ -171,8 +171,15 @@ async def list_parts(backend: Backend, request: S3Request) -> Response:
         owner=upload.user_id,
         url_encoded=url_encoding(query),
         checksum_algorithm=upload.checksum_algorithm,
+        checksum_type=_checksum_type(upload),
     )
     return xml_out.answer(document)
+
+
+def _checksum_type(upload: pb.Upload) -> str:
+    if not upload.checksum_algorithm:
+        return ""
+    return "FULL_OBJECT" if upload.is_full_object_checksum else "COMPOSITE"
 
 
 def _listed_part(upload: pb.Upload, part: pb.UploadPart) -> xml_out.ListedPart:
@@ -216,7 +223,12 @@ class _Uploads:
             return True
         create_time_us = upload.create_time.ToMicroseconds()
         row = xml_out.ListedUpload(
-            key, upload.upload_id, create_time_us, upload.user_id, upload.checksum_algorithm
+            key,
+            upload.upload_id,
+            create_time_us,
+            upload.user_id,
+            upload.checksum_algorithm,
+            _checksum_type(upload),
         )
         self.uploads.append(row)
         self.last = (key, upload.upload_id)

@@ -36,6 +36,7 @@ __all__ = [
     "check_branch",
     "with_request_headers",
     "lineage_of",
+    "look_again",
     "put_object",
     "refuse_early",
     "stage",
@@ -264,7 +265,7 @@ async def stage(
         if block is not None and refused:
             await _remove(backend, block)
         if error.reason in (Reason.REPOSITORY_NOT_FOUND, Reason.REPOSITORY_DELETED):
-            await _look_again(backend, request, repository)
+            await look_again(backend, request, repository)
         raise
     if is_repeat and block is not None:
         await _remove(backend, block)
@@ -280,7 +281,7 @@ async def _remove(backend: Backend, block: BlockKey) -> None:
         await removal
 
 
-async def _look_again(backend: Backend, request: S3Request, repository: CachedRepository) -> None:
+async def look_again(backend: Backend, request: S3Request, repository: CachedRepository) -> None:
     """Distinguishes a repository that was deleted (REPOSITORY_NOT_FOUND) from one that was re-created,
     where a new attempt can succeed."""
     now = await backend.repositories.fresh(backend.call(request), request.repository)

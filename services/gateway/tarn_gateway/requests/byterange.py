@@ -81,20 +81,23 @@ def parse_copy_range(value: str | None, size: int) -> ByteRange | None:
     """Parses the `x-amz-copy-source-range` header, which S3 reads strictly: `bytes=first-last`, inside the object.
 
     Raises:
-        S3Error: as in S3, InvalidArgument (400) for any other form, InvalidRange (416) for bytes outside
-            the source.
+        S3Error: as in S3, InvalidArgument (400) for any other form, and for bytes outside the source.
     """
     if value is None:
         return None
     match = _COPY_RANGE.fullmatch(value)
     if match is None or int(match[2]) < int(match[1]):
-        raise S3Error(
-            "InvalidArgument",
-            "x-amz-copy-source-range must be bytes=first-last.",
-            ArgumentName="x-amz-copy-source-range",
-            ArgumentValue=value[:80],
-        )
+        raise _refused_copy(value, "x-amz-copy-source-range must be bytes=first-last.")
     start, last = int(match[1]), int(match[2])
     if last >= size:
-        raise _unsatisfiable(value, size)
+        raise _refused_copy(value, f"The range is not inside the source, which has {size} bytes.")
     return ByteRange(start, last - start + 1, size)
+
+
+def _refused_copy(value: str, text: str) -> S3Error:
+    return S3Error(
+        "InvalidArgument",
+        text,
+        ArgumentName="x-amz-copy-source-range",
+        ArgumentValue=value[:80],
+    )

@@ -7,6 +7,7 @@ the condition holds, together with the write.
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -21,10 +22,12 @@ __all__ = [
     "ReadConditions",
     "Verdict",
     "copy_source_conditions",
+    "delete_condition",
     "http_date",
     "quoted",
     "parse_http_date",
     "read_conditions",
+    "size_in_bytes",
     "write_condition",
 ]
 
@@ -125,6 +128,8 @@ class ReadConditions:
 
 NO_CONDITIONS = ReadConditions()
 
+_SIZE, _MTIME = "x-amz-if-match-size", "x-amz-if-match-last-modified-time"
+_DIGITS = re.compile(r"[0-9]{1,18}")
 _NAMES = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since"})
 
 
@@ -165,10 +170,46 @@ def write_condition(headers: Headers) -> WriteCondition:
             raise _refused("if-none-match")
         return WriteCondition(if_none_match=True)
     assert match is not None, "one of the two is set"
-    tag = match.strip().removeprefix("W/").strip('"')
+    return WriteCondition(if_match=_one_tag(match))
+
+
+def delete_condition(headers: Headers) -> WriteCondition:
+    """Reads the condition of DeleteObject, whose parts must all hold (S3 API, DeleteObject).
+
+    Raises:
+        S3Error: NotImplemented for several ETags; InvalidArgument for a size or a time that is none: a condition that
+            is not understood must not be ignored.
+    """
+    match, size = headers.get("if-match"), headers.get(_SIZE)
+    mtime = headers.get(_MTIME)
+    if match is None and size is None and mtime is None:
+        return UNCONDITIONAL
+    condition = WriteCondition(
+        if_match="" if match is None else _one_tag(match),
+        size_bytes=None if size is None else size_in_bytes(size),
+        mtime_s=None if mtime is None else parse_http_date(mtime),
+    )
+    for name, value, found in (
+        (_SIZE, size, condition.size_bytes),
+        (_MTIME, mtime, condition.mtime_s),
+    ):
+        if value is not None and found is None:
+            text = f"The header {name} must be a size in bytes, or a date as in Last-Modified."
+            raise S3Error("InvalidArgument", text, ArgumentName=name)
+    return condition
+
+
+def size_in_bytes(text: str) -> int | None:
+    """Returns the size that a condition names; None if it is not a decimal number of at most 18 digits."""
+    found = _DIGITS.fullmatch(text)
+    return int(text) if found else None
+
+
+def _one_tag(value: str) -> str:
+    tag = value.strip().removeprefix("W/").strip('"')
     if not tag or "," in tag:
         raise _refused("if-match")
-    return WriteCondition(if_match=tag)
+    return tag
 
 
 def _refused(name: str) -> S3Error:

@@ -52,7 +52,8 @@ _OF_CLIENTS: Final = "PutObject CopyObject CreateMultipartUpload"
 _STORES: Final = f"{_OF_CLIENTS} PostObject"
 _COPIES: Final = "CopyObject UploadPartCopy"
 _BODIES: Final = (
-    "PutObject PostObject UploadPart DeleteObjects CompleteMultipartUpload PutBucketCors"
+    "PutObject PostObject UploadPart DeleteObjects CompleteMultipartUpload PutBucketCors PutBucketAcl PutObjectAcl "
+    "PutBucketOwnershipControls PutPublicAccessBlock"
 )
 _OWNERS: Final = "x-amz-expected-bucket-owner x-amz-source-expected-bucket-owner"
 
@@ -64,10 +65,12 @@ def _only(*values: str) -> frozenset[str]:
 # fmt: off
 HEADERS: Final = (
     # conditions
-    HeaderRow("if-match if-none-match", f"{_READS} PutObject CopyObject CompleteMultipartUpload"),
+    HeaderRow("if-match", f"{_READS} PutObject CopyObject CompleteMultipartUpload DeleteObject",
+              why="the keys of DeleteObjects have conditions of their own"),
+    HeaderRow("if-none-match", f"{_READS} PutObject CopyObject CompleteMultipartUpload"),
     HeaderRow("if-modified-since if-unmodified-since", _READS),
-    HeaderRow("x-amz-if-match-size x-amz-if-match-last-modified-time x-amz-if-match-initiated-time x-amz-if-*",
-              why="deletes have no conditions"),
+    HeaderRow("x-amz-if-match-size x-amz-if-match-last-modified-time", "DeleteObject"),
+    HeaderRow("x-amz-if-match-initiated-time x-amz-if-*"),
     HeaderRow("x-amz-copy-source-if-match x-amz-copy-source-if-none-match x-amz-copy-source-if-modified-since "
               "x-amz-copy-source-if-unmodified-since", _COPIES),
     HeaderRow("cf-copy-destination-if-match cf-copy-destination-if-none-match cf-copy-destination-if-modified-since "
@@ -96,23 +99,34 @@ HEADERS: Final = (
               why="only multipart checksums have two types"),
     HeaderRow("x-amz-checksum-mode", _READS, None, why="no checksum is read"),
     HeaderRow("x-amz-mp-object-size", "CompleteMultipartUpload"),
+    HeaderRow("x-amz-object-attributes x-amz-max-parts x-amz-part-number-marker", "GetObjectAttributes", None,
+              why="they say what of an object's attributes is answered"),
 
     # who asks, and how often
     HeaderRow("authorization date x-amz-date x-amz-content-sha256", ALL),
     HeaderRow("x-amz-security-token", code="InvalidToken", why="there are no session tokens"),
-    HeaderRow("amz-sdk-invocation-id", "PutObject CopyObject", None, why="it names a repeated conditional write"),
+    HeaderRow("amz-sdk-invocation-id", "PutObject CopyObject DeleteObject DeleteObjects", None,
+              why="it names a repeated conditional write"),
+    HeaderRow("amz-sdk-request", "DeleteObject DeleteObjects", None,
+              why="it says whether a conditional delete is repeated"),
     HeaderRow("x-amz-request-payer", accepted=_only("requester"), why="no request costs anything"),
     HeaderRow("x-amz-mfa"),
 
     # not offered
-    HeaderRow("x-amz-storage-class", accepted=_only("STANDARD"), why="the only class"),
+    HeaderRow("x-amz-storage-class", accepted=_only("", "STANDARD", "REDUCED_REDUNDANCY"), code="InvalidStorageClass",
+              why="the only class is STANDARD, and REDUCED_REDUNDANCY another name of it"),
     HeaderRow("x-amz-optional-object-attributes", accepted=_only("RestoreStatus"), why="no object is archived"),
-    HeaderRow("x-amz-acl", accepted=_only("private", "bucket-owner-full-control"), why="there are no ACLs"),
+    HeaderRow("x-amz-acl", accepted=_only("private", "bucket-owner-full-control"), code="AccessControlListNotSupported",
+              why="there are no ACLs, and users have the permissions of their policies"),
+    HeaderRow("x-amz-grant-*", code="AccessControlListNotSupported",
+              why="there are no ACLs, and users have the permissions of their policies"),
+    HeaderRow("x-amz-bucket-object-lock-enabled", accepted=_only("false"), why="there are no locks"),
+    HeaderRow("x-amz-bucket-namespace", accepted=_only("global"), why="names are those of the installation"),
     HeaderRow("x-amz-object-ownership", accepted=_only("BucketOwnerEnforced"), why="there are no ACLs"),
     HeaderRow("x-amz-tagging-directive x-amz-object-annotation-directive", accepted=_only("COPY"),
               why="a source has neither tags nor annotations"),
     HeaderRow("x-amz-tagging x-amz-website-redirect-location x-amz-write-offset-bytes"),
-    HeaderRow("x-amz-server-side-encryption* x-amz-copy-source-* x-amz-object-lock-* x-amz-grant-* "
+    HeaderRow("x-amz-server-side-encryption* x-amz-copy-source-* x-amz-object-lock-* "
               "x-amz-bypass-governance-* x-amz-rename-source*"),
 )
 # fmt: on
@@ -151,7 +165,7 @@ def check_headers(operation: str, headers: Headers, user_id: str) -> None:
         user_id: the caller. Listings call the caller the owner.
 
     Raises:
-        S3Error: NotImplemented or InvalidToken, naming the header; AccessDenied if the expected owner is
+        S3Error: the code of the header's row, naming the header; AccessDenied if the expected owner is
             another; MissingContentLength for an upload without a length.
     """
     names, prefixes = _watched(operation)
@@ -176,7 +190,8 @@ def _judge(row: HeaderRow, name: str, value: str, operation: str, user_id: str) 
     if row.honours(operation) or row.accepted is None or value in row.accepted:
         return
     shown = f"{name}: {value[:80]}" if row.accepted else name
-    text = f"{shown} is not implemented for {operation}{f': {row.why}' if row.why else ''}."
+    refused = "not implemented" if row.code == "NotImplemented" else "refused"
+    text = f"{shown} is {refused} for {operation}{f': {row.why}' if row.why else ''}."
     if row.code == "InvalidToken":
         text = "There are no session tokens: send the access key without x-amz-security-token."
     raise S3Error(row.code, text, Header=name)

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from urllib.parse import unquote_to_bytes
 
+from tarn.core.entry_check import PARTS_MAX
 from tarn_gateway.s3error import S3Error
 
-__all__ = ["Query", "parse_query", "refuse_version", "url_encoding"]
+__all__ = [
+    "Query",
+    "parse_integer",
+    "parse_query",
+    "part_number",
+    "refuse_version",
+    "url_encoding",
+]
 
 PARAMETERS_MAX = 64
 
@@ -34,23 +42,8 @@ class Query:
         return self.values.get(name, "")
 
     def integer(self, name: str, default: int, *, least: int, most: int) -> int:
-        """Returns a number; a value above `most` is lowered to `most` (S3A asks for max-keys=5000 and gets 1000).
-
-        Raises:
-            S3Error: InvalidArgument if it is not an integer or is below `least`.
-        """
-        text = self.values.get(name, "")
-        if not text:
-            return default
-        digits = text[1:] if text[0] == "-" else text
-        if not (digits.isascii() and digits.isdigit()) or len(digits) > 10 or int(text) < least:
-            raise S3Error(
-                "InvalidArgument",
-                f"{name} must be an integer and at least {least}",
-                ArgumentName=name,
-                ArgumentValue=text[:80],
-            )
-        return min(int(text), most)
+        """Returns the number of a parameter, as `parse_integer`."""
+        return parse_integer(name, self.values.get(name, ""), default, least=least, most=most)
 
     def __contains__(self, name: object) -> bool:
         return name in self.values
@@ -63,6 +56,50 @@ class Query:
 
 
 _EMPTY = Query({})
+
+
+def parse_integer(name: str, text: str, default: int, *, least: int, most: int) -> int:
+    """Returns a number; a value above `most` is lowered to `most` (S3A asks for max-keys=5000 and gets 1000).
+
+    Args:
+        name: of the parameter or header, for the error.
+        text: its value; empty: absent.
+        default: the number if it is absent.
+        least: the smallest number that is accepted.
+        most: the greatest number that is returned.
+
+    Raises:
+        S3Error: InvalidArgument if it is not an integer or is below `least`.
+    """
+    if not text:
+        return default
+    digits = text[1:] if text[0] == "-" else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 10 or int(text) < least:
+        raise S3Error(
+            "InvalidArgument",
+            f"{name} must be an integer and at least {least}",
+            ArgumentName=name,
+            ArgumentValue=text[:80],
+        )
+    return min(int(text), most)
+
+
+def part_number(query: Query) -> int:
+    """Returns the number of the parameter `partNumber`.
+
+    Raises:
+        S3Error: InvalidArgument if it is absent or not an integer from 1 to 10,000.
+    """
+    text = query.text("partNumber")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
+    if not 1 <= number <= PARTS_MAX:
+        raise S3Error(
+            "InvalidArgument",
+            f"partNumber must be an integer from 1 to {PARTS_MAX}.",
+            ArgumentName="partNumber",
+            ArgumentValue=text[:80],
+        )
+    return number
 
 
 def _decode(raw: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Conditional writes: If-None-Match and If-Match (docs/design/protocol.md, rule 3; invariant I6).
+"""Conditional writes and deletes: If-None-Match, If-Match and others (docs/design/protocol.md, rule 3; invariant I6).
 
 The rule is executable in tests/models/branch_writes.py.
 
@@ -24,6 +24,10 @@ earlier row: the entry names its operation. Its condition was evaluated when tha
 not evaluated again; at most the row must still be written where rule 1 requires it. Once a row of this
 call is written, no error is reported as a refusal (`unknown_if`): a commit may have included the row, and
 the gateway would remove its block.
+
+A conditional delete is the same write: its row is a tombstone that names its operation. It differs in one point: a
+condition on size or time alone holds for a path without an object, where there may be nothing to write, as for a plain
+delete.
 """
 
 from __future__ import annotations
@@ -99,12 +103,23 @@ class _Write:
         """Whether the row to write is that of an earlier call."""
         return judged_at(self.value, 0) != judged_at(self.packed, 0)
 
+    @property
+    def is_delete(self) -> bool:
+        """Whether the row is a tombstone."""
+        return is_tombstone(self.packed)
+
+    def _has_nothing_to_delete(self, newest: _Newest) -> bool:
+        """Whether it is a delete that needs no row. A tombstone in a sealed token is no reason (rule 3)."""
+        if not self.is_delete:
+            return False
+        return newest.packed is None or (newest.is_staged and is_tombstone(newest.packed))
+
     def judge(self, newest: _Newest, record: Branch) -> bool:
         """Evaluates the condition on the newest row of the path, read by a verified record.
 
         Returns:
-            Whether the row of the operation is already where rule 1 requires it, so that no write is
-                needed.
+            Whether no write is needed: the row of the operation is already where rule 1 requires it, or there is
+                nothing to delete.
 
         Raises:
             TarnError: the condition does not hold; OUTCOME_UNKNOWN instead if a row of this call is
@@ -114,6 +129,8 @@ class _Write:
         if row is None or not _is_repeated(row, self.packed, self.operation_id):
             with unknown_if(self.written):
                 self.condition.check(self.path, row)
+            if self._has_nothing_to_delete(newest):
+                return True
             self.value = judged_at(self.value, record.move_time_us)
             return False
         # Outside the staging token, the row may have landed after a merge or a reset that brought other content,
@@ -131,7 +148,7 @@ class _Write:
 
 
 class ConditionalStaging:
-    """Writes entries to staging tokens if a condition holds."""
+    """Writes entries and tombstones to staging tokens if a condition holds."""
 
     def __init__(self, kv: Kv, branches: Branches, layers: Layers, age: AddressAge) -> None:
         self._age = age
@@ -142,13 +159,13 @@ class ConditionalStaging:
     async def stage(
         self, name: BranchName, path: str, packed: bytes, condition: WriteCondition
     ) -> bool:
-        """Stages an entry at a path if the condition holds.
+        """Stages an entry at a path, or deletes the path, if the condition holds.
 
         Args:
             name: branch to write to.
             path: path of the object.
-            packed: the entry; it names its operation (`Entry.operation_id`), which stays the same when a
-                client repeats its request.
+            packed: the entry, or the tombstone of a delete (`tombstone_of`); it names its operation, which stays the
+                same when a client repeats its request.
             condition: condition on the state of the path immediately before the write.
 
         Returns:
@@ -179,6 +196,7 @@ class ConditionalStaging:
                     name.branch_id,
                     record.staging.token_id,
                     len(path) + len(packed),
+                    tombstones=int(write.is_delete),
                 )
                 return write.is_of_earlier_call
         text = (
@@ -256,7 +274,7 @@ def _takes_registers(branch: Branch) -> bool:
 
 def _is_repeated(newest: bytes, packed: bytes, operation_id: str) -> bool:
     """Whether a row was written by an earlier attempt of the same operation, for the same content."""
-    if is_tombstone(newest):
+    if is_tombstone(newest) != is_tombstone(packed):
         return False
     if operation_of(newest) != operation_id:
         return False

@@ -5,10 +5,12 @@ from __future__ import annotations
 from tarn.core.access.service import Service
 from tarn.core.change_kind import ChangeKind
 from tarn.core.condition import UNCONDITIONAL
-from tarn.core.entry_check import check_entry, invalid_entry
+from tarn.core.entry import is_tombstone
+from tarn.core.entry_check import check_entry, check_tombstone, invalid_entry
 from tarn.core.erasure import ADDRESS_BYTES
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
+from tarn.core.levels import Feature
 from tarn.core.listing.pages import PageRequest
 from tarn.gate.access import Access
 from tarn.gate.permits import Caller, RepositoryPermit
@@ -17,6 +19,7 @@ from tarn.rpc.wire.errors import error_to_operation
 from tarn.telemetry.audit.note import note_item
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.requests import (
+    delete_condition,
     paging,
     timestamp,
     write_condition,
@@ -68,14 +71,16 @@ class EntryHandler:
         )
 
     async def stage(self, request: pb.Stage, permit: RepositoryPermit) -> pb.StageResult:
-        """Writes one entry."""
+        """Writes one entry, or deletes one path if a condition holds."""
         repository = permit.repository
         if repository.instance_uid != request.instance_uid:
             raise repository_not_found(request.repository_id)
         path, entry = request.path, request.entry
         parse_path(path)
-        size_bytes, operation_id = check_entry(entry)
         name = BranchName(repository, branch_to_write(request.branch_id))
+        if len(entry) > 1 and is_tombstone(entry):
+            return await self._delete_if(request, permit, name)
+        size_bytes, operation_id = check_entry(entry)
         condition = UNCONDITIONAL
         if request.HasField("condition"):
             condition = write_condition(request.condition)
@@ -95,6 +100,20 @@ class EntryHandler:
         except TarnError as error:
             raise await self._not_writable(name, error) from error
         return pb.StageResult(is_repeat=is_repeat)
+
+    async def _delete_if(
+        self, request: pb.Stage, permit: RepositoryPermit, name: BranchName
+    ) -> pb.StageResult:
+        """Deletes one path if a condition holds. It takes no space, so no quota stops it."""
+        self._features.require(Feature.CONDITIONAL_DELETES)
+        permit.require_further("if_match")
+        check_tombstone(request.entry)
+        condition = delete_condition(request.condition)
+        try:
+            await self._conditional.stage(name, request.path, request.entry, condition)
+        except TarnError as error:
+            raise await self._not_writable(name, error) from error
+        return pb.StageResult()
 
     async def _check_issued(self, request: pb.Stage, call: Call) -> bool:
         """Whether the address of an entry was made for this call.

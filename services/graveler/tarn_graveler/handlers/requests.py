@@ -25,6 +25,7 @@ __all__ = [
     "RepositoryRequest",
     "RepositoryRules",
     "checked_metadata",
+    "delete_condition",
     "page_of",
     "paging",
     "timestamp",
@@ -147,12 +148,43 @@ def write_condition(message: pb.WriteCondition) -> WriteCondition:
     An If-Match also needs the permission to read (`if_match` of the rule), because its outcome reveals the ETag.
 
     Raises:
-        TarnError: INVALID for an invalid ETag.
+        TarnError: INVALID for an invalid ETag, and for a condition that only deletes may have.
     """
+    if message.HasField("size_bytes") or message.HasField("mtime_seconds"):
+        text = "a size and a modification time are conditions of deletes only"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="condition")
     if message.WhichOneof("condition") != "if_match":
         return WriteCondition(if_none_match=message.if_none_match)
-    etag = message.if_match
+    return WriteCondition(if_match=_checked_etag(message.if_match))
+
+
+def delete_condition(message: pb.WriteCondition) -> WriteCondition:
+    """Returns the condition of a delete, whose caller may read the path.
+
+    Raises:
+        TarnError: INVALID for an invalid ETag, for no condition, and for a delete of what must not exist.
+    """
+    match message.WhichOneof("condition"):
+        case "if_none_match":
+            text = "a delete whose path must hold no object would delete nothing"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="condition")
+        case "if_match":
+            etag = _checked_etag(message.if_match)
+        case _:
+            etag = ""
+    condition = WriteCondition(
+        if_match=etag,
+        size_bytes=message.size_bytes if message.HasField("size_bytes") else None,
+        mtime_s=message.mtime_seconds if message.HasField("mtime_seconds") else None,
+    )
+    if not condition:
+        text = "a tombstone is staged with a condition only; delete the path with Unstage"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="condition")
+    return condition
+
+
+def _checked_etag(etag: str) -> str:
     if not 0 < len(etag) <= IF_MATCH_BYTES_MAX:
         text = f"the ETag has {len(etag)} characters, not 1 to {IF_MATCH_BYTES_MAX}"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
-    return WriteCondition(if_match=etag)
+    return etag

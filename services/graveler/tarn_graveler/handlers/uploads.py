@@ -22,6 +22,7 @@ from tarn.core.entry_check import (
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.levels import Feature, FeatureGate
+from tarn.core.part_list import check_parts
 from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
@@ -308,9 +309,12 @@ class UploadHandler:
         if operation_id != upload.upload_id:
             text = "is not the upload, which the entry of its completion must name"
             raise invalid_entry("entry.operation_id", text)
+        entry = check_parts(request.entry, request.parts) if request.parts else request.entry
+        if not self._features.allows(Feature.NEW_FIELDS):
+            entry = request.entry
         with await admit_step(self._admission, repository, upload, size_bytes):
             await self._uploads.finish_complete(
-                repository, upload.upload_id, request.claim, request.entry, condition
+                repository, upload.upload_id, request.claim, entry, condition
             )
         return pb.FinishCompleteUploadResponse()
 

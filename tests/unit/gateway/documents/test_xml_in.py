@@ -4,18 +4,22 @@ from typing import Any
 
 import pytest
 
+from tarn.core.condition import WriteCondition
 from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.documents.xml_in import (
     COMPLETE_BYTES_MAX,
     DELETE_BYTES_MAX,
     PIECE_BYTES,
+    SETTINGS_BYTES_MAX,
     CompletedPart,
     DeleteRequest,
     DocumentParser,
     complete_parser,
     delete_parser,
     parse_complete,
+    parse_create,
     parse_delete,
+    parse_settings,
 )
 from tarn_gateway.s3error import S3Error
 
@@ -45,6 +49,17 @@ def test_deletes() -> None:
     assert parse_delete(delete(obj(" a "), ns="")) == DeleteRequest((" a ",), quiet=False)
     assert parse_delete(delete(obj("a", "<VersionId>null</VersionId>"))).keys == ("a",)
     assert parse_delete(delete(obj("cr&#13;lf&#10;"))).keys == ("cr\rlf\n",)
+
+
+def test_creates() -> None:
+    body = "<CreateBucketConfiguration{}><LocationConstraint> eu-1 </LocationConstraint></CreateBucketConfiguration>"
+    assert (
+        parse_create(body.format(NS).encode()) == parse_create(body.format("").encode()) == "eu-1"
+    )
+    assert parse_create(b"<CreateBucketConfiguration/>") == ""
+    assert code(
+        parse_create, b"<CreateBucketConfiguration><Bucket/></CreateBucketConfiguration>"
+    ) == ("NotImplemented")
 
 
 def test_delete_limits() -> None:
@@ -110,15 +125,25 @@ def test_text_around_a_comment_is_one_text() -> None:
     assert parse_delete(delete(obj("a<!-- x -->b<?pi?>c"))).keys == ("abc",)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        delete(obj("a", "<VersionId>7</VersionId>")),
-        delete(obj("a", "<ETag>7</ETag>")),
-    ],
-)
-def test_versions_and_conditions_in_deletes_are_refused(body: bytes) -> None:
+def test_versions_in_deletes_are_refused() -> None:
+    body = delete(obj("a", "<VersionId>7</VersionId>"))
     assert code(parse_delete, body) == "NotImplemented"
+
+
+def test_a_key_has_the_condition_of_its_own_object() -> None:
+    time = "Sun, 06 Nov 1994 08:49:37 GMT"
+    body = delete(
+        obj("a", '<ETag> W/"7" </ETag><Size>0</Size>'),
+        obj("b"),
+        obj("c", f"<LastModifiedTime>{time}</LastModifiedTime><VersionId>null</VersionId>"),
+        obj("a", "<Size>0</Size><ETag>7</ETag>"),
+    )
+    wanted = parse_delete(body)
+    assert wanted.keys == ("a", "b", "c", "a")
+    assert wanted.conditions == {
+        "a": WriteCondition(if_match="7", size_bytes=0),
+        "c": WriteCondition(mtime_s=784_111_777),
+    }
 
 
 BOMB = (
@@ -203,3 +228,52 @@ def test_ten_thousand_parts_with_a_checksum_fit() -> None:
 )
 def test_bad_completes(body: bytes, expected: str) -> None:
     assert code(parse_complete, body) == expected
+
+
+PLACES = frozenset({"Rule/Name", "Rule/Filter/Prefix", "Status"})
+
+
+def settings(inner: str) -> bytes:
+    return f"<?xml version='1.0'?><Settings{NS}>{inner}</Settings>".encode()
+
+
+def parse_rules(body: bytes) -> tuple[tuple[str, str], ...]:
+    return parse_settings("Settings", PLACES, body)
+
+
+def test_settings_are_texts_by_their_place() -> None:
+    body = settings(
+        "\n<Rule a='1'> x <Name> a<!-- c -->&amp;b\n</Name><Filter><Prefix/></Filter></Rule>"
+        "<Status>on</Status><Rule><Name>é</Name></Rule><Rule/>"
+    )
+    assert parse_rules(body) == (
+        ("Rule/Name", "a&b"),
+        ("Rule/Filter/Prefix", ""),
+        ("Status", "on"),
+        ("Rule/Name", "é"),
+    )
+    assert parse_rules(settings("")) == ()
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "<Name>a</Name>",
+        "<Rule><Status>on</Status></Rule>",
+        "<Rule><Filter><Prefix>a<b/></Prefix></Filter></Rule>",
+        "<Settings/>",
+        "<Rule/Name>a</Rule/Name>",
+        "<Status/>" * 513,
+        "<Rule>",
+    ],
+)
+def test_settings_at_other_places_are_malformed(inner: str) -> None:
+    assert code(parse_rules, settings(inner)) == "MalformedXML"
+
+
+def test_limits_of_settings() -> None:
+    assert len(parse_rules(settings("<Status>on</Status>" * 512))) == 512
+    assert code(parse_rules, b"") == "MissingRequestBodyError"
+    assert code(parse_rules, b" " * (SETTINGS_BYTES_MAX + 1)) == "MaxMessageLengthExceeded"
+    assert code(parse_rules, b"<!DOCTYPE Settings []>" + settings("")) == "MalformedXML"
+    assert code(parse_rules, b"<Rule/>") == "MalformedXML"

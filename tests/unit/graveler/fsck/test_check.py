@@ -21,13 +21,13 @@ from lake import MAIN
 from tarn.block.port import BlockKey
 from tarn.block.rangefile import metarange_path
 from tarn.core.compaction_pause import CompactionPause
-from tarn.core.entry import Entry, pack
+from tarn.core.entry import Entry, judged_at, pack, tombstone_of
 from tarn.core.errors import TarnError
 from tarn.core.ids import RepositoryId, physical_path
 from tarn.fsck.finding import Code
 from tarn.fsck.session import FsckOptions
 from tarn.kv.compaction_records import encode_pause
-from tarn.kv.keys import copied_note, staged_upload
+from tarn.kv.keys import copied_note, path_key, staged_upload
 from tarn.kv.namespace_records import Namespace, encode_namespace
 
 
@@ -192,6 +192,18 @@ async def test_the_notes_of_uploads_and_copies_are_known_and_damaged_ones_are_re
     await lab.set(token, copied_note(b"short"), b"")
     found = await lab.check(state="second.state")
     assert [code for code, _ in found] == [Code.KEY_UNKNOWN.label] * 4
+
+
+async def test_the_tombstone_of_a_conditional_delete_is_known_and_a_damaged_one_is_reported(
+    lab: Lab,
+) -> None:
+    await lab.put("x", b"x")
+    token = await lab.lake.staging_rows()
+    await lab.set(token, path_key("y"), judged_at(tombstone_of("op"), 5))
+    assert await lab.check() == []
+    await lab.set(token, path_key("y"), tombstone_of("op")[:-1])
+    found = await lab.check(state="second.state")
+    assert [code for code, _ in found] == [Code.ENTRY_INVALID.label]
 
 
 async def test_a_pause_of_compactions_is_known_and_a_damaged_one_is_reported(lab: Lab) -> None:
