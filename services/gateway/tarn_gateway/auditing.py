@@ -21,7 +21,12 @@ __all__ = ["S3Audit"]
 
 _REFUSALS: Final = frozenset({401, 403})
 _REFUSALS_BY_CODE: Final = frozenset(
-    {"AuthorizationHeaderMalformed", "AuthorizationQueryParametersError", "InvalidToken"}
+    {
+        "AuthorizationHeaderMalformed",
+        "AuthorizationQueryParametersError",
+        "ExpiredToken",
+        "InvalidToken",
+    }
 )
 _NO_REFUSALS: Final = frozenset({"QuotaExceeded"})
 _WRITE: Final = Action.WRITE_REPO

@@ -7,6 +7,7 @@ each with `require`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -26,6 +27,7 @@ from tarn.gate.access import Access
 from tarn.rpc.wire.call import Call
 from tarn_gateway.http import Request
 from tarn_gateway.operation import About
+from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request, readable_ref
 from tarn_gateway.signing.sigv4 import SignedRequest, SigV4Policy, parse_authorization, verify
 
@@ -58,16 +60,30 @@ class Authenticator:
             TarnError: CREDENTIAL_NOT_FOUND for an unknown key; any error of the call to auth.
         """
         signed = parse_authorization(request, self._clock.now_us(), self._policy)
-        scope = (signed.access_key_id, signed.date, signed.region, signed.service)
+        granted = await self.granted(request, signed)
+        verify(signed, granted.signing_key)
+        return signed, granted
+
+    async def granted(self, request: Request, signed: SignedRequest) -> SigningGrant:
+        """Returns the signing key and the grant of the access key that a request names. Raises as `authenticate`.
+
+        A session token is part of the signature, as every header and parameter of its kind.
+        """
+        token = request.headers.get(_TOKEN)
+        if token is not None and not 0 < len(token) <= _TOKEN_MAX:
+            raise S3Error("InvalidToken", f"A session token has 1 to {_TOKEN_MAX} characters.")
+        digest = b"" if token is None else hashlib.sha256(token.encode()).digest()
+        scope = (signed.access_key_id, signed.date, signed.region, signed.service, digest)
         granted = self._access.signing_grant_cached(*scope)
         if granted is None:
             deadline = self._clock.monotonic() + self._timeout_s
             call = Call(request.request_id, "", deadline)
             granted = await self._access.signing_grant(call, *scope)
-        verify(signed, granted.signing_key)
-        return signed, granted
+        return granted
 
 
+_TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a header
+_TOKEN_MAX: Final = 1024
 _WRITE: Final = Action.WRITE_REPO
 """Looked up once: members of enumerations are slow to reach."""
 

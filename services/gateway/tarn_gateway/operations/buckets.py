@@ -18,7 +18,8 @@ async def list_buckets(backend: Backend, request: S3Request) -> Response:
 
     Graveler filters. Its page token is the continuation token, which is also opaque in S3. A client
     that sends neither `max-buckets` nor a token expects all buckets (S3 before 2024 had no pages). It
-    receives all, up to 10,000, which is S3's own quota of buckets.
+    receives all, up to 10,000, which is S3's own quota of buckets; and the names that its session key binds, which
+    have no creation time.
     """
     query = request.query
     prefix, token = query.text("prefix"), query.text("continuation-token")
@@ -30,6 +31,12 @@ async def list_buckets(backend: Backend, request: S3Request) -> Response:
         buckets += found
         if paged or not token or len(buckets) >= 10 * _PAGE:
             break
+    bound = {each.bucket for each in request.granted.grant.bindings}
+    if bound:
+        buckets = [each for each in buckets if each.name not in bound]
+        if not paged:
+            buckets += [xml_out.ListedBucket(name, 0) for name in bound if name.startswith(prefix)]
+            buckets.sort(key=lambda each: each.name)
     user_id = request.granted.grant.user_id
     return xml_out.answer(
         xml_out.list_buckets(buckets, user_id, prefix=prefix, continuation_token=token)

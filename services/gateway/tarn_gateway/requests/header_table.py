@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tarn_gateway.http import Headers
-from tarn_gateway.s3error import S3Code, S3Error
+from tarn_gateway.s3error import S3Error
 
 __all__ = ["ALL", "HEADERS", "HeaderRow", "check_headers", "row_of"]
 
@@ -32,14 +32,12 @@ class HeaderRow:
         honoured_by: names of the operations that act on the headers, separated by blanks; or `ALL`.
         accepted: the values that every other operation accepts, because they ask for what it does anyway;
             None: any value, because the header says nothing about such an operation. Other values are refused.
-        code: of the refusal.
         why: the reason of `accepted` or of the refusal, for people.
     """
 
     names: str
     honoured_by: str = ""
     accepted: frozenset[str] | None = frozenset()
-    code: S3Code = "NotImplemented"
     why: str = ""
 
     def honours(self, operation: str) -> bool:
@@ -96,7 +94,7 @@ HEADERS: Final = (
 
     # who asks, and how often
     HeaderRow("authorization date x-amz-date x-amz-content-sha256", ALL),
-    HeaderRow("x-amz-security-token", code="InvalidToken", why="there are no session tokens"),
+    HeaderRow("x-amz-security-token", ALL, why="the token of a session key; with a key pair it is 400 `InvalidToken`"),
     HeaderRow("amz-sdk-invocation-id", "PutObject CopyObject", None, why="it names a repeated conditional write"),
     HeaderRow("x-amz-request-payer", accepted=_only("requester"), why="no request costs anything"),
     HeaderRow("x-amz-mfa"),
@@ -148,7 +146,7 @@ def check_headers(operation: str, headers: Headers, user_id: str) -> None:
         user_id: the caller. Listings call the caller the owner.
 
     Raises:
-        S3Error: NotImplemented or InvalidToken, naming the header; AccessDenied if the expected owner is
+        S3Error: NotImplemented, naming the header; AccessDenied if the expected owner is
             another; MissingContentLength for an upload without a length.
     """
     names, prefixes = _watched(operation)
@@ -174,6 +172,4 @@ def _judge(row: HeaderRow, name: str, value: str, operation: str, user_id: str) 
         return
     shown = f"{name}: {value[:80]}" if row.accepted else name
     text = f"{shown} is not implemented for {operation}{f': {row.why}' if row.why else ''}."
-    if row.code == "InvalidToken":
-        text = "There are no session tokens: send the access key without x-amz-security-token."
-    raise S3Error(row.code, text, Header=name)
+    raise S3Error("NotImplemented", text, Header=name)
