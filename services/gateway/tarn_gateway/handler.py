@@ -28,6 +28,7 @@ from tarn_gateway.requests.query import parse_query, refuse_version
 from tarn_gateway.router import route
 from tarn_gateway.s3error import HOST_ID, S3Error, error_response, from_tarn_error
 from tarn_gateway.s3request import S3Request
+from tarn_gateway.sts import ASSUME_ROLE, Sts, StsError, is_sts, sts_error_response
 from tarn_gateway.trace import Trace
 from tarn_gateway.traces import Traces
 
@@ -48,6 +49,7 @@ class S3Handler:
         authenticator: identifies callers.
         backend: the resources of operations.
         traces: the access log.
+        sts: answers requests for session keys.
         domains: lower-case host names whose subdomains are buckets.
         rates: limits of requests; None: none.
     """
@@ -57,6 +59,7 @@ class S3Handler:
         authenticator: Authenticator,
         backend: Backend,
         traces: Traces,
+        sts: Sts,
         *,
         domains: Sequence[str] = (),
         rates: RateLimits | None = None,
@@ -64,6 +67,7 @@ class S3Handler:
         self._authenticator = authenticator
         self._backend = backend
         self._traces = traces
+        self._sts = sts
         self._now = backend.clock.monotonic
         self._domains = tuple(domains)
         self._rates = rates
@@ -73,6 +77,8 @@ class S3Handler:
         REQUEST_ID.set(request.request_id)
         trace = self._traces.begin(request)
         began = self._now()
+        if is_sts(request):
+            return await self._sts.assume_role(request, trace)
         host = request.headers.text("host")
         address = parse_address(host, request.raw_path, self._domains)
         if trace.span is None:
@@ -149,6 +155,9 @@ class S3Handler:
             shown = from_tarn_error(error, write=_writes(request, trace))
             if trace.view and error.reason is Reason.ACCESS_DENIED:
                 shown = S3Error("AccessDenied")  # the text would tell what the view shows
+        elif isinstance(error, StsError):
+            trace.code = error.code
+            return sts_error_response(error, request)
         elif isinstance(error, S3Error):
             shown = error
             if isinstance(error, RateExceededError):
@@ -164,6 +173,8 @@ class S3Handler:
             self._log_failure(request, trace, error)
             shown = S3Error("InternalError")
         trace.code = shown.code
+        if trace.operation is ASSUME_ROLE:
+            return sts_error_response(StsError.of(shown), request)
         response = error_response(shown, request)
         response.headers.append(_ID_2)
         if trace.span is not None:

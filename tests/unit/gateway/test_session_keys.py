@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,9 @@ from graveler_service import Service, reason_of, running_service
 from tarn.core.errors import Reason
 from tarn.gate.access import Access
 from tarn.rpc.wire.call import Call
-from tarn.testing.clock import SeededIds
+from tarn.telemetry.audit.log import AuditConfig, AuditLog, auditing
+from tarn.telemetry.meters import Meters
+from tarn.testing.clock import ManualClock, SeededIds
 from tarn_gateway.application import GatewayApplication
 from tarn_gateway.config import GatewaySettings
 from tarn_proto.auth.v1.session_key_service_pb2 import (
@@ -41,6 +46,8 @@ class World:
     service: Service
     application: GatewayApplication
     clients: list[Any]
+    records: Callable[[], list[dict[str, Any]]]
+    """Ends the audit log of the gateway and returns what it has."""
 
     def client(self, key: tuple[str, ...], service: str = "s3") -> Any:
         made = boto3.client(
@@ -83,7 +90,25 @@ def key_of(made: CreateSessionKeyResponse) -> tuple[str, str, str]:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with running_service(tmp_path) as early:
+    config = AuditConfig(tmp_path / "audit")
+    with auditing(config, "gateway", ManualClock(), Meters(), sys.stdout) as log:
+        assert log is not None
+
+        def records() -> list[dict[str, Any]]:
+            assert log.close()
+            lines = (tmp_path / "audit" / "gateway-0.jsonl").read_text().splitlines()
+            return [json.loads(line) for line in lines]
+
+        async with running(tmp_path, log) as (service, application):
+            made = World(service, application, [], records)
+            yield made
+            for each in made.clients:
+                each.close()
+
+
+@asynccontextmanager
+async def running(folder: Path, log: AuditLog) -> AsyncIterator[tuple[Service, GatewayApplication]]:
+    async with running_service(folder) as early:
         # boto3 signs with the time of this machine, which may be off by 15 minutes: this one is 10 minutes early.
         early.clock.advance(time.time_ns() / 1e9 - 600 - early.clock.now_us() / 1e6)
         service = await early.logged_in()
@@ -96,12 +121,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             service.replicas.blocks,
             clock=service.clock,
             ids=SeededIds(service.clock, seed=5),
+            audit=log,
         )
         async with application:
-            made = World(service, application, [])
-            yield made
-            for each in made.clients:
-                each.close()
+            yield service, application
 
 
 def code_of(work: Callable[..., Any], **arguments: Any) -> tuple[int, str]:
