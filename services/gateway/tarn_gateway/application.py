@@ -27,7 +27,6 @@ from tarn_gateway.http import HttpServer
 from tarn_gateway.rates import RateLimits
 from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.signing.sigv4 import SigV4Policy
-from tarn_gateway.sts import Sts
 from tarn_gateway.traces import Traces
 
 __all__ = ["GatewayApplication"]
@@ -108,16 +107,8 @@ class GatewayApplication:
             rates=self._rates,
             audit=audit,
         )
-        sts = Sts(
-            authenticator,
-            access,
-            clock,
-            settings.region,
-            self._rates,
-            timeout_s=bounds.call_timeout_s,
-        )
         handler = S3Handler(
-            authenticator, backend, traces, sts, domains=settings.domains, rates=self._rates
+            authenticator, backend, traces, domains=settings.domains, rates=self._rates
         )
         self._server = HttpServer(
             handler,

@@ -49,7 +49,6 @@ class S3Handler:
         authenticator: identifies callers.
         backend: the resources of operations.
         traces: the access log.
-        sts: answers requests for session keys.
         domains: lower-case host names whose subdomains are buckets.
         rates: limits of requests; None: none.
     """
@@ -59,7 +58,6 @@ class S3Handler:
         authenticator: Authenticator,
         backend: Backend,
         traces: Traces,
-        sts: Sts,
         *,
         domains: Sequence[str] = (),
         rates: RateLimits | None = None,
@@ -67,7 +65,7 @@ class S3Handler:
         self._authenticator = authenticator
         self._backend = backend
         self._traces = traces
-        self._sts = sts
+        self._sts = Sts(authenticator, rates)
         self._now = backend.clock.monotonic
         self._domains = tuple(domains)
         self._rates = rates

@@ -18,15 +18,12 @@ from google.protobuf import json_format
 
 from tarn.core.access.actions import Action
 from tarn.core.access.session_policy import permissions_for
-from tarn.core.clock import Clock
-from tarn.gate.access import Access
-from tarn.rpc.wire.call import Call
 from tarn_gateway.grants import Authenticator
 from tarn_gateway.http import Request, Response
 from tarn_gateway.operation import About, MissingRef, Operation
 from tarn_gateway.rates import RateLimits
 from tarn_gateway.s3error import RETRY_AFTER_S, S3Error
-from tarn_gateway.signing.sigv4 import SigV4Policy, parse_authorization, verify
+from tarn_gateway.signing.sigv4 import verify
 from tarn_gateway.trace import Trace
 from tarn_gateway.xml_text import escape
 from tarn_proto.auth.v1.session_key_service_pb2 import (
@@ -106,30 +103,13 @@ class Sts:
     """Answers AssumeRole.
 
     Args:
-        authenticator: finds the signing keys and the grants of callers.
-        access: asks auth for session keys.
-        clock: checks the times of signatures and limits calls.
-        region: the only region of scopes; None: any.
+        authenticator: identifies callers, and asks auth for session keys.
         rates: limits of requests; None: none.
-        timeout_s: time limit of a call to auth.
     """
 
-    def __init__(
-        self,
-        authenticator: Authenticator,
-        access: Access,
-        clock: Clock,
-        region: str | None,
-        rates: RateLimits | None,
-        *,
-        timeout_s: float,
-    ) -> None:
+    def __init__(self, authenticator: Authenticator, rates: RateLimits | None) -> None:
         self._authenticator = authenticator
-        self._access = access
-        self._clock = clock
-        self._policy = SigV4Policy(region, _SERVICE)
         self._rates = rates
-        self._timeout_s = timeout_s
         self._bodies = 0
 
     async def assume_role(self, request: Request, trace: Trace) -> Response:
@@ -140,8 +120,7 @@ class Sts:
             TarnError: errors of auth.
         """
         trace.operation = ASSUME_ROLE
-        signed = parse_authorization(request, self._clock.now_us(), self._policy)
-        granted = await self._authenticator.granted(request, signed)
+        signed, granted = await self._authenticator.claimed(request, _SERVICE)
         body = await self._body(request)
         verify(signed._replace(payload_hash=hashlib.sha256(body).hexdigest()), granted.signing_key)
         request.identified = True
@@ -151,9 +130,7 @@ class Sts:
             self._rates.admit(trace.user, "")
         fields = _fields_of(body)
         wanted = _wanted(fields)
-        deadline = self._clock.monotonic() + self._timeout_s
-        call = Call(request.request_id, granted.grant.caller_token, deadline)
-        made = await self._access.create_session_key(call, wanted)
+        made = await self._authenticator.issue(request, granted, wanted)
         trace.session = made.session_key.access_key_id
         text = _document(made, wanted.description)
         metadata = f"<RequestId>{escape(request.request_id)}</RequestId>"

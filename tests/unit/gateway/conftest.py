@@ -43,7 +43,6 @@ from tarn_gateway.handler import S3Handler
 from tarn_gateway.http import BodyReader, BodyTruncatedError, Exchange, FileSlice, Headers, Request
 from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.signing.sigv4 import SigV4Policy
-from tarn_gateway.sts import Sts
 from tarn_gateway.traces import Traces
 
 
@@ -144,10 +143,7 @@ class Lake:
         )
         self.meters = Meters()
         self.traces = Traces(access_log=True, meters=self.meters, audit=audit)
-        sts = Sts(authenticator, self.access, self.clock, None, None, timeout_s=10.0)
-        self.handler = S3Handler(
-            authenticator, self.backend, self.traces, sts, domains=("s3.test",)
-        )
+        self.handler = S3Handler(authenticator, self.backend, self.traces, domains=("s3.test",))
         self._count = 0
 
     def create(self, name: str, *branches: str, tags: tuple[str, ...] = ()) -> Any:
