@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Final
@@ -18,6 +17,7 @@ NOT_FOUND: Final = 127
 """Statuses of a command that cannot be run, or is not found: those of a shell."""
 
 _SIGNAL_BASE: Final = 128
+_STDERR: Final = 2
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -39,7 +39,7 @@ def run_child(
             child = subprocess.Popen(
                 command,
                 env=dict(environment),
-                stdout=sys.stderr.fileno() if stdout_to_stderr else None,
+                stdout=_STDERR if stdout_to_stderr else None,
                 process_group=0,
             )
         except FileNotFoundError:

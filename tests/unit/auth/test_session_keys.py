@@ -16,7 +16,10 @@ from tarn.kv.keys import AuthKeys
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.wire.call import Call
 from tarn_auth.application import AuthApplication
-from tarn_auth.authorizer import CACHE_TTL_S, GRANT_TTL_MS
+from tarn_auth.authorizer import CACHE_TTL_S, GRANT_TTL_MS, signing_key
+from tarn_auth.registers import Registers
+from tarn_auth.resealing import count_seals, reseal
+from tarn_auth.secret_box import SecretBox
 from tarn_auth.session_keys import SESSIONS_PER_USER_MAX
 from tarn_proto.auth.v1.session_key_service_pb2 import (
     Binding,
@@ -310,6 +313,17 @@ async def test_their_number_is_bounded_and_expired_ones_are_removed(ready: World
     rows = [key for key, _ in await ready.rows() if key.startswith(b"session")]
     assert len(rows) == 4  # two keys, each with its row in the index
     await grant_of(ready, made)
+
+
+async def test_a_rotation_seals_them_again(ready: World, ada: Ada) -> None:
+    made = await ada.issue()
+    new = b"n" * 32
+    box = SecretBox((new, ready.secret), ready.random.randbytes)
+    registers = Registers(ready.kv, AuthKeys("test").partition)
+    assert (await count_seals(registers, box)).waiting == 3
+    assert (await reseal(registers, box, lambda *_: None)).waiting == 0
+    found = await grant_of(ready, made, ready.replica(secret=new))
+    assert found.signing_key == signing_key(made.secret_access_key, ready.day(), *REGION)
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,9 @@ async def test_the_token_is_checked_everywhere(world: World) -> None:
         assert code_of(pair.get_object, **get) == (400, "InvalidToken")
         wrong = world.client((first[0], second[1], first[2]))
         assert code_of(wrong.get_object, **get) == (403, "SignatureDoesNotMatch")
+        status, body = status_of(wrong.generate_presigned_url("get_object", get))
+        assert (status, b"SignatureDoesNotMatch" in body) == (403, True)
+        assert first[2].encode() not in body  # errors are logged
 
         url = right.generate_presigned_url("get_object", get)
         assert status_of(url)[0] == 404

@@ -58,6 +58,7 @@ _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+", re.ASCII)
 _NO_HEADER_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _QUERY_MARKS: Final = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature")
 _QUERY_MARKS_V2: Final = ("AWSAccessKeyId",)
+_SESSION_TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a header
 _ACCESS_KEY_MAX: Final = 128
 _SIGNATURE_DIGITS: Final = 64
 # Unauthenticated callers also choose these texts: texts longer than any client sends are read, but not cached.
@@ -468,5 +469,12 @@ def verify(signed: SignedRequest, signing_key: bytes) -> None:
         AWSAccessKeyId=signed.access_key_id,
         StringToSign=first[0],
         SignatureProvided=signed.signature,
-        CanonicalRequest=first[1].decode("latin-1"),
+        CanonicalRequest=_shown(first[1].decode("latin-1")),
     )
+
+
+def _shown(canonical: str) -> str:
+    """Returns what an error shows of a canonical request: errors are logged, and a session token is a secret."""
+    if _SESSION_TOKEN in canonical.lower():
+        return "not shown, because it holds a session token"
+    return canonical
