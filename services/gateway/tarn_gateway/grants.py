@@ -7,7 +7,9 @@ each with `require`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -27,8 +29,13 @@ from tarn.gate.access import Access
 from tarn.rpc.wire.call import Call
 from tarn_gateway.http import Request
 from tarn_gateway.operation import About
+from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request, readable_ref
 from tarn_gateway.signing.sigv4 import SignedRequest, SigV4Policy, parse_authorization, verify
+from tarn_proto.auth.v1.session_key_service_pb2 import (
+    CreateSessionKeyRequest,
+    CreateSessionKeyResponse,
+)
 
 __all__ = ["Authenticator", "authorize", "require"]
 
@@ -59,16 +66,49 @@ class Authenticator:
             TarnError: CREDENTIAL_NOT_FOUND for an unknown key; any error of the call to auth.
         """
         signed = parse_authorization(request, self._clock.now_us(), self._policy)
-        scope = (signed.access_key_id, signed.date, signed.region, signed.service)
-        granted = self._access.signing_grant_cached(*scope)
-        if granted is None:
-            deadline = self._clock.monotonic() + self._timeout_s
-            call = Call(request.request_id, "", deadline)
-            granted = await self._access.signing_grant(call, *scope)
+        granted = await self._granted(request, signed)
         verify(signed, granted.signing_key)
         return signed, granted
 
+    async def claimed(self, request: Request, service: str) -> tuple[SignedRequest, SigningGrant]:
+        """Returns what a request for another service than S3 claims, with the key by which `verify` has to check it
+        against the hash of its body. Raises as `authenticate`."""
+        policy = replace(self._policy, service=service)
+        signed = parse_authorization(request, self._clock.now_us(), policy)
+        return signed, await self._granted(request, signed)
 
+    async def issue(
+        self, request: Request, granted: SigningGrant, wanted: CreateSessionKeyRequest
+    ) -> CreateSessionKeyResponse:
+        """Issues a session key of a verified caller.
+
+        Raises:
+            TarnError: refusals of auth; any error of the call.
+        """
+        return await self._access.create_session_key(self._call(request, granted), wanted)
+
+    def _call(self, request: Request, granted: SigningGrant | None = None) -> Call:
+        token = "" if granted is None else granted.grant.caller_token
+        return Call(request.request_id, token, self._clock.monotonic() + self._timeout_s)
+
+    async def _granted(self, request: Request, signed: SignedRequest) -> SigningGrant:
+        """Returns the signing key and the grant of the access key that a request names. Raises as `authenticate`.
+
+        A session token is part of the signature, as every header and parameter of its kind.
+        """
+        token = request.headers.get(_TOKEN)
+        if token is not None and not 0 < len(token) <= _TOKEN_MAX:
+            raise S3Error("InvalidToken", f"A session token has 1 to {_TOKEN_MAX} characters.")
+        digest = b"" if token is None else hashlib.sha256(token.encode()).digest()
+        scope = (signed.access_key_id, signed.date, signed.region, signed.service, digest)
+        granted = self._access.signing_grant_cached(*scope)
+        if granted is None:
+            granted = await self._access.signing_grant(self._call(request), *scope)
+        return granted
+
+
+_TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a header
+_TOKEN_MAX: Final = 1024
 _WRITE: Final = Action.WRITE_REPO
 """Looked up once: members of enumerations are slow to reach."""
 
