@@ -60,6 +60,10 @@ _COMMANDS = {
         "Show uncommitted changes, or the differences of two refs.",
     ),
     "merge": ("tarn_cli.commands.merge:merge", "Merge a ref into a branch, or preview the merge."),
+    "tx": (
+        "tarn_cli.commands.tx:tx",
+        "Run a command whose writes appear together, or not at all.",
+    ),
     "task": ("tarn_cli.commands.task:task", "Long work that goes on in the background."),
     "revert": ("tarn_cli.commands.pick:revert", "Undo the changes of a commit, by a new commit."),
     "cherry-pick": (

@@ -30,6 +30,7 @@ INPUTS = {
     "commit": 540,
     "refs": 3_240,
     "records": 2_520,
+    "sts": 1_800,
 }
 """Number of inputs that the tests generate for each target: seconds of an idle processor. `make fuzz` tries more."""
 

@@ -14,6 +14,7 @@ from tarn.config import Config, ConfigError, installation_secret
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import parse_user_id
 from tarn_cli.commands.rotation import rotate_master_key
+from tarn_cli.commands.session_keys import session_keys
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.context import data_folder
 from tarn_cli.exits import CliError, Exit
@@ -74,6 +75,7 @@ def auth() -> None:
 
 
 auth.add_command(rotate_master_key)
+auth.add_command(session_keys)
 
 
 @auth.command()

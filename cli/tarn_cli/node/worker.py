@@ -80,6 +80,7 @@ async def _assemble(
         certificates=secrets.certificates,
         # The gateway and graveler of a worker ask in process; only the compactor is a process of its own.
         remote_services=[Service.COMPACTOR],
+        features=replica.features,
     )
     runtime.secrets.subscribe(lambda changed: auth.use_secrets(AuthConfig.of(changed).secrets))
     auth_calls = InProcessTransport(auth.endpoints_in_process, clock)

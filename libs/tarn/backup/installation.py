@@ -98,8 +98,9 @@ async def save_installation(
 
 
 async def _save_users(writer: ChunkWriter, auth: AuthKeys) -> Lines:
-    """Saves users and credentials. The index of credentials by owner is made from the saved credentials: if it was
-    copied, a credential that is deleted meanwhile could be saved without it, and no listing would show the key.
+    """Saves users and credentials, without session keys. The index of credentials by owner is made from the saved
+    credentials: if it was copied, a credential that is deleted meanwhile could be saved without it, and no listing
+    would show the key.
     """
     owned: list[Row] = []
 
@@ -112,7 +113,12 @@ async def _save_users(writer: ChunkWriter, auth: AuthKeys) -> Lines:
     start, end = auth.OWNED, after_prefix(auth.OWNED)
     lines = await writer.copy(auth.partition, b"", start, keep=note)
     lines += await writer.save(auth.partition, owned, start, end)
-    return lines + await writer.copy(auth.partition, end, None)
+    return lines + await writer.copy(auth.partition, end, None, keep=_outlives_a_backup)
+
+
+def _outlives_a_backup(key: bytes, value: bytes) -> bool:  # noqa: ARG001 - `copy` passes both
+    """Session keys live for hours, and one that was ended must not come back with a restore."""
+    return not key.startswith((AuthKeys.session(""), AuthKeys.SESSION_ENDS))
 
 
 async def served_repositories(kv: ListingKv, keys: InstallationKeys) -> list[str]:

@@ -101,6 +101,11 @@ _USERS: Final = (
     Record("AuthKeys.user", Step.USERS),
     Record("AuthKeys.setup", Step.USERS, ("AuthKeys.user",), guard="by key before the users"),
     Record("AuthKeys.secrets", Step.USERS),
+    Record(
+        "AuthKeys.session", None, guard="lives for hours, and must not come back once it was ended"
+    ),
+    Record("AuthKeys.session_end", None, guard="index of session keys"),
+    Record("AuthKeys.SESSION_ENDS", None, guard="index of session keys"),
 )
 
 _REPOSITORY: Final = (

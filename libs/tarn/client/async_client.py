@@ -40,6 +40,7 @@ class AsyncClient(Operations):
         addresses: of graveler, each `host:port`; a name that stands for several addresses stands for all of them.
         access_key_id: half of the key pair to log in with; empty for calls that need no user.
         secret_access_key: the other half. It is never sent.
+        session_token: of a session key, sent at log-in; empty for a key pair.
         auth_addresses: of auth, if it does not listen at `addresses`.
         tls: certificates; `TlsFiles()` for TLS with the authorities of the system, None for plain text.
         timeout_s: most seconds that one call may take, with its log-in and its attempts.
@@ -58,6 +59,7 @@ class AsyncClient(Operations):
         *,
         access_key_id: str = "",
         secret_access_key: str = "",
+        session_token: str = "",
         auth_addresses: str | Sequence[str] = (),
         tls: TlsFiles | None = None,
         timeout_s: float = 60.0,
@@ -88,7 +90,7 @@ class AsyncClient(Operations):
         self._transports = (graveler, auth)
         self._log_in: LogIn | None = None
         if access_key_id:
-            pair = KeyPair(access_key_id, secret_access_key)
+            pair = KeyPair(access_key_id, secret_access_key, session_token)
             self._log_in = LogIn(AuthClient(auth), pair, self._clock, self._ids, rng)
         self.graveler = GravelerClient(SessionTransport(graveler, self._log_in))
         self.collections = CollectionClient(SessionTransport(graveler, self._log_in))

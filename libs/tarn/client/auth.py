@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tarn.core.access.policy import Grant, Statement, compile_policy
+from tarn.core.access.policy import Binding, Grant, Statement, compile_policy
 from tarn.core.access.proof import log_in_proof, set_up_proof
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId
@@ -16,10 +16,12 @@ from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn_proto.auth.v1 import authorization_service_pb2 as authorization_pb
 from tarn_proto.auth.v1 import caller_pb2 as caller_pb
+from tarn_proto.auth.v1 import session_key_service_pb2 as session_keys_pb
 from tarn_proto.auth.v1 import session_service_pb2 as session_pb
 from tarn_proto.auth.v1 import user_pb2 as user_pb
 from tarn_proto.auth.v1 import user_service_pb2 as users_pb
 from tarn_proto.auth.v1.authorization_service_rpc import AuthorizationServiceClient
+from tarn_proto.auth.v1.session_key_service_rpc import SessionKeyServiceClient
 from tarn_proto.auth.v1.session_service_rpc import SessionServiceClient
 from tarn_proto.auth.v1.user_service_rpc import UserServiceClient
 
@@ -64,19 +66,38 @@ class AuthClient:
         self._authorization_service = AuthorizationServiceClient(transport)
         self._session_service = SessionServiceClient(transport)
         self._user_service = UserServiceClient(transport)
+        self._session_key_service = SessionKeyServiceClient(transport)
         self._prove = prove
 
     async def authorize_key(
-        self, call: Call, access_key_id: str, date: str, region: str, service: str
+        self,
+        call: Call,
+        access_key_id: str,
+        date: str,
+        region: str,
+        service: str,
+        token_digest: bytes = b"",
     ) -> SigningGrant:
         """Returns the signing key of one day (`yyyymmdd`, at most one day from now), and the grant.
 
+        Args:
+            call: the call.
+            access_key_id: of a key pair; of a session key if there is a digest.
+            date: of the scope.
+            region: of the scope.
+            service: of the scope.
+            token_digest: SHA-256 of the session token of the request; empty if it has none.
+
         Raises:
-            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND: the key is unknown. INVALID: another date or
-                service.
+            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND: the key is unknown; SESSION_TOKEN_INVALID,
+                SESSION_EXPIRED. INVALID: another date or service.
         """
         request = authorization_pb.AuthorizeKey(
-            access_key_id=access_key_id, date=date, region=region, service=service
+            access_key_id=access_key_id,
+            date=date,
+            region=region,
+            service=service,
+            session_token_digest=token_digest,
         )
         with self._asking(call) as asking:
             result = await self._authorization_service.authorize_key(request, asking)
@@ -139,10 +160,12 @@ class AuthClient:
         *,
         now_us: int,
         nonce: bytes,
+        session_token: str = "",
     ) -> Session:
         """Exchanges a key pair for a caller token. Proves the secret without sending it.
 
-        `now_us` is the caller's wall clock in Unix microseconds, `nonce` 16 new random bytes.
+        `now_us` is the caller's wall clock in Unix microseconds, `nonce` 16 new random bytes, `session_token` that of a
+        session key, which is sent.
 
         Raises:
             TarnError: UNAUTHENTICATED, SIGNATURE_MISMATCH: the proof is wrong. The error does not tell which
@@ -154,6 +177,7 @@ class AuthClient:
             sign_time=Timestamp(seconds=sign_time_s),
             nonce=nonce.hex(),
             signature=log_in_proof(secret_access_key, access_key_id, sign_time_s, nonce.hex()),
+            session_token=session_token,
         )
         response = await self._session_service.LogIn(request, call)
         end = response.expire_time
@@ -217,6 +241,39 @@ class AuthClient:
         request = users_pb.DeleteCredentialRequest(access_key_id=access_key_id)
         await self._user_service.DeleteCredential(request, call)
 
+    async def create_session_key(
+        self, call: Call, request: session_keys_pb.CreateSessionKeyRequest
+    ) -> session_keys_pb.CreateSessionKeyResponse:
+        """Creates a session key of the caller: `session_key`, and its secrets, which no other answer contains."""
+        return await self._session_key_service.CreateSessionKey(request, call)
+
+    async def list_session_keys(
+        self, call: Call, *, user_id: str = "", page_size: int = 0, page_token: str = ""
+    ) -> session_keys_pb.ListSessionKeysResponse:
+        """Returns a page of a user's session keys that live; of the caller's if no user is named."""
+        request = session_keys_pb.ListSessionKeysRequest(
+            user_id=user_id, page_size=page_size, page_token=page_token
+        )
+        return await self._session_key_service.ListSessionKeys(request, call)
+
+    async def renew_session_key(
+        self, call: Call, access_key_id: str, *, duration_s: int = 0
+    ) -> session_keys_pb.SessionKey:
+        """Lets a session key live for `duration_s` from now, 36 hours from its creation at most; 0 for an hour.
+
+        Raises:
+            TarnError: NOT_FOUND, CREDENTIAL_NOT_FOUND: it does not exist, or it is over.
+        """
+        request = session_keys_pb.RenewSessionKeyRequest(
+            access_key_id=access_key_id, duration_s=duration_s
+        )
+        return (await self._session_key_service.RenewSessionKey(request, call)).session_key
+
+    async def end_session_key(self, call: Call, access_key_id: str) -> None:
+        """Ends a session key. Raises NOT_FOUND, CREDENTIAL_NOT_FOUND if there is none."""
+        request = session_keys_pb.EndSessionKeyRequest(access_key_id=access_key_id)
+        await self._session_key_service.EndSessionKey(request, call)
+
     @contextmanager
     def _asking(self, call: Call) -> Iterator[Call]:
         """The call of a question about a caller: this process asks, and proves that it is a service."""
@@ -237,4 +294,5 @@ def _grant(grant: caller_pb.Grant) -> Grant:
     )
     policy = compile_policy(statements)
     user_id, roles = UserId(grant.user_id), tuple(grant.roles)
-    return Grant(user_id, policy, grant.caller_token, grant.ttl_ms, grant.user_uid, roles)
+    bindings = tuple(Binding(b.bucket_id, b.repository_id, b.ref) for b in grant.bindings)
+    return Grant(user_id, policy, grant.caller_token, grant.ttl_ms, grant.user_uid, roles, bindings)

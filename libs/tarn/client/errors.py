@@ -393,6 +393,18 @@ class CredentialNotFoundError(TarnCallError):
     KINDS = (Kind.UNAUTHENTICATED, Kind.NOT_FOUND)
 
 
+class SessionTokenInvalidError(UnauthenticatedError):
+    """The session token is not that of the session key, or the session key does not exist."""
+
+    REASON = Reason.SESSION_TOKEN_INVALID
+
+
+class SessionExpiredError(UnauthenticatedError):
+    """The session key has expired: get another one."""
+
+    REASON = Reason.SESSION_EXPIRED
+
+
 class AlreadySetUpError(FailedPreconditionError):
     """The installation has its first admin."""
 

@@ -86,6 +86,7 @@ class LogIn:
                     self._key_pair.secret_access_key,
                     now_us=now_us,
                     nonce=self._ids.nonce(),
+                    session_token=self._key_pair.session_token,
                 )
             except TarnError as error:
                 pause = backoff_seconds(self._rng, attempt)

@@ -403,10 +403,12 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """An access key id and its secret, with which a program logs in and signs S3 requests."""
+    """An access key id and its secret, with which a program logs in and signs S3 requests; of a session key also its
+    token."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
+    session_token: str = field(default="", repr=False)
 
 
 class TaskState(enum.Enum):

@@ -18,7 +18,12 @@ from tarn.fsck.finding import Code, Finding
 from tarn.fsck.session import FsckSession, or_corrupt, shown, uuid_time_us
 from tarn.fsck.uploads import upload_partitions
 from tarn.kv.agreement import SETTINGS, decode_settings
-from tarn.kv.auth_records import decode_credential, decode_setup, decode_user
+from tarn.kv.auth_records import (
+    decode_credential,
+    decode_session_key,
+    decode_setup,
+    decode_user,
+)
 from tarn.kv.compaction_records import decode_pause
 from tarn.kv.drop_records import Drop, decode_drop
 from tarn.kv.fence import FENCE, decode_store, fence_partition
@@ -395,7 +400,16 @@ _OF_THE_PLACE = {
 }
 
 
-_AUTH = {b"setup", b"secrets", b"users", b"credentials", b"owned", b"deletions"}
+_AUTH = {
+    b"setup",
+    b"secrets",
+    b"users",
+    b"credentials",
+    b"owned",
+    b"deletions",
+    b"sessions",
+    b"session-ends",
+}
 
 
 def _check_auth(key: bytes, value: bytes) -> None:
@@ -408,6 +422,10 @@ def _check_auth(key: bytes, value: bytes) -> None:
         case "credentials" if decode_credential(value).access_key_id != name:
             raise ValueError(
                 f"the record belongs to key {decode_credential(value).access_key_id!r}"
+            )
+        case "sessions" if decode_session_key(value).access_key_id != name:
+            raise ValueError(
+                f"the record belongs to key {decode_session_key(value).access_key_id!r}"
             )
         case _:
             pass

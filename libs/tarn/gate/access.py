@@ -24,6 +24,10 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.note import note_principal
 from tarn.telemetry.meters import Meters
+from tarn_proto.auth.v1.session_key_service_pb2 import (
+    CreateSessionKeyRequest,
+    CreateSessionKeyResponse,
+)
 
 __all__ = ["Access"]
 
@@ -33,6 +37,9 @@ _REFUSAL_TTL_S = 1.0
 # Unauthenticated clients choose these strings and each is cached for a while. Tarn issues none this long.
 _ACCESS_KEY_ID_MAX = 128
 _TOKEN_MAX = 2048
+
+_Scope = tuple[str, str, str, str, bytes]
+"""Access key id, date, region, service, and the digest of the session token: a grant is for one token only."""
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -51,9 +58,7 @@ class Access:
     def __init__(self, auth: AuthClient, clock: Clock, *, grants_max: int = _GRANTS_MAX) -> None:
         self._auth = auth
         self._clock = clock
-        self._by_key: _Answers[tuple[str, str, str, str], SigningGrant] = _Answers(
-            clock, grants_max
-        )
+        self._by_key: _Answers[_Scope, SigningGrant] = _Answers(clock, grants_max)
         self._by_token: _Answers[str, Grant] = _Answers(clock, grants_max)
         self._by_service: _Answers[Service, Grant] = _Answers(clock, len(Service))
 
@@ -63,17 +68,24 @@ class Access:
         self._by_token.register(meters, "token")
 
     async def signing_grant(
-        self, call: Call, access_key_id: str, date: str, region: str, service: str
+        self,
+        call: Call,
+        access_key_id: str,
+        date: str,
+        region: str,
+        service: str,
+        token_digest: bytes = b"",
     ) -> SigningGrant:
         """Returns the SigV4 signing key of an access key for one day (`yyyymmdd`), and its user's grant.
 
-        The caller must check region and service first, because each spelling takes a cache entry.
+        The caller must check region and service first, because each spelling takes a cache entry. `token_digest` is the
+        SHA-256 of the session token of the request, empty if it has none.
 
         Raises:
-            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND: the key is unknown. INVALID: the date is more than
-                a day off. Also the transport's errors.
+            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND: the key is unknown; SESSION_TOKEN_INVALID,
+                SESSION_EXPIRED. INVALID: the date is more than a day off. Also the transport's errors.
         """
-        key = (access_key_id, date, region, service)
+        key = (access_key_id, date, region, service, token_digest)
         if (found := self._by_key.get(key)) is not None:
             return found
         if len(access_key_id) > _ACCESS_KEY_ID_MAX:
@@ -87,10 +99,10 @@ class Access:
         return await self._by_key.load(call, key, ask)
 
     def signing_grant_cached(
-        self, access_key_id: str, date: str, region: str, service: str
+        self, access_key_id: str, date: str, region: str, service: str, token_digest: bytes = b""
     ) -> SigningGrant | None:
         """As `signing_grant`, but never waits; returns None if auth must be asked."""
-        return self._by_key.get((access_key_id, date, region, service))
+        return self._by_key.get((access_key_id, date, region, service, token_digest))
 
     async def grant(self, call: Call) -> Grant:
         """Returns the grant of the call's caller token.
@@ -164,6 +176,12 @@ class Access:
                 return False
             raise
         return grant.user_id == service.user_id
+
+    async def create_session_key(
+        self, call: Call, request: CreateSessionKeyRequest
+    ) -> CreateSessionKeyResponse:
+        """Creates a session key of the caller. Raises what auth raised, and the transport's errors."""
+        return await self._auth.create_session_key(call, request)
 
     async def user_uid(self, call: Call, user_id: str) -> bytes:
         """Returns the uid of a user, which identifies this life of the user.

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tarn.core.access.policy import Binding
+from tarn.core.access.session_policy import RENEWED_S_MAX, Permission
 from tarn.core.ids import AccessKeyId, UserId
 from tarn.kv.records import parse_record
 from tarn.kv.unknown_fields import unknown_of, with_unknown
@@ -14,12 +16,15 @@ from tarn_proto.store.v1 import auth_pb2 as pb
 
 __all__ = [
     "Credential",
+    "SessionKey",
     "Setup",
     "User",
     "decode_credential",
+    "decode_session_key",
     "decode_setup",
     "decode_user",
     "encode_credential",
+    "encode_session_key",
     "encode_setup",
     "encode_user",
 ]
@@ -59,6 +64,41 @@ class Credential:
     sealed_secret: bytes = field(repr=False)
     encryption_key_id: str
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """A session key.
+
+    Attributes:
+        issuer_access_key_id: the key pair that issued it, and with which it ends.
+        expire_time_us: Unix microseconds, as is `create_time_us`.
+        sealed_secret: as in `Credential`.
+        token_digest: SHA-256 of the session token.
+        permissions: what it may do at most; none: all that session keys may do.
+        bindings: what bucket names mean to its holder.
+    """
+
+    access_key_id: AccessKeyId
+    user_id: UserId
+    user_uid: bytes
+    issuer_access_key_id: AccessKeyId
+    description: str
+    create_time_us: int
+    expire_time_us: int
+    sealed_secret: bytes = field(repr=False)
+    encryption_key_id: str
+    token_digest: bytes = field(repr=False)
+    permissions: tuple[Permission, ...] = ()
+    bindings: tuple[Binding, ...] = ()
+    stored_parts: bytes = field(default=b"", compare=False, repr=False)
+    """The permissions and bindings as they were read, with what only newer replicas know of them. They never change."""
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
+
+    @property
+    def renew_until_us(self) -> int:
+        """The end of its last renewal at the latest, Unix microseconds."""
+        return self.create_time_us + RENEWED_S_MAX * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +154,52 @@ def decode_credential(value: bytes) -> Credential:
         record.create_time_us,
         record.sealed_secret,
         record.encryption_key_id,
+        unknown_of(record),
+    )
+
+
+def encode_session_key(key: SessionKey) -> bytes:
+    """Encodes a session key as a KV value."""
+    record = pb.SessionKeyRecord(
+        access_key_id=key.access_key_id,
+        user_id=key.user_id,
+        user_uid=key.user_uid,
+        issuer_access_key_id=key.issuer_access_key_id,
+        description=key.description,
+        create_time_us=key.create_time_us,
+        expire_time_us=key.expire_time_us,
+        sealed_secret=key.sealed_secret,
+        encryption_key_id=key.encryption_key_id,
+        token_digest=key.token_digest,
+    )
+    if key.stored_parts:
+        record.MergeFromString(key.stored_parts)
+    else:
+        for permission in key.permissions:
+            record.permissions.add(actions=permission.actions, resources=permission.resources)
+        for each in key.bindings:
+            record.bindings.add(bucket_id=each.bucket, repository_id=each.repository, ref=each.ref)
+    return with_unknown(record, key.unknown_fields).SerializeToString()
+
+
+def decode_session_key(value: bytes) -> SessionKey:
+    """Decodes a session key from a KV value."""
+    record = parse_record(pb.SessionKeyRecord(), value)
+    parts = pb.SessionKeyRecord(permissions=record.permissions, bindings=record.bindings)
+    return SessionKey(
+        AccessKeyId(record.access_key_id),
+        UserId(record.user_id),
+        record.user_uid,
+        AccessKeyId(record.issuer_access_key_id),
+        record.description,
+        record.create_time_us,
+        record.expire_time_us,
+        record.sealed_secret,
+        record.encryption_key_id,
+        record.token_digest,
+        tuple(Permission(tuple(p.actions), tuple(p.resources)) for p in record.permissions),
+        tuple(Binding(b.bucket_id, b.repository_id, b.ref) for b in record.bindings),
+        parts.SerializeToString(),
         unknown_of(record),
     )
 

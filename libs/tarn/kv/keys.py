@@ -404,6 +404,22 @@ class AuthKeys:
         """
         return AuthKeys.OWNED + f"{user_uid.hex()}/{access_key_id}".encode()
 
+    SESSION_ENDS: ClassVar[bytes] = b"session-ends/"
+    """Prefix of the index of session keys by their user."""
+
+    @staticmethod
+    def session(access_key_id: AccessKeyId | str) -> bytes:
+        """`sessions/<access key id>`."""
+        return f"sessions/{access_key_id}".encode()
+
+    @staticmethod
+    def session_end(user_uid: bytes, access_key_id: AccessKeyId | str) -> bytes:
+        """`session-ends/<user uid>/<access key id>` → when the session key expires, 8 bytes, Unix microseconds.
+
+        A renewal changes the session key first, so the end in this row may be earlier than the true one.
+        """
+        return AuthKeys.SESSION_ENDS + f"{user_uid.hex()}/{access_key_id}".encode()
+
     @staticmethod
     def deletion(user_uid: bytes | None) -> bytes:
         """`deletions/<user uid>` → the user whose deletion has begun. None gives the prefix of all such keys."""

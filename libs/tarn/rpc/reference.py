@@ -11,7 +11,12 @@ from pathlib import Path
 from google.protobuf.descriptor import ServiceDescriptor
 
 from tarn.rpc.rules import Rule, rules_of
-from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, user_service_pb2
+from tarn_proto.auth.v1 import (
+    authorization_service_pb2,
+    session_key_service_pb2,
+    session_service_pb2,
+    user_service_pb2,
+)
 from tarn_proto.compactor.v1 import compactor_service_pb2
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
@@ -60,6 +65,7 @@ _FILES = (
     compactor_service_pb2,
     session_service_pb2,
     user_service_pb2,
+    session_key_service_pb2,
     authorization_service_pb2,
 )
 

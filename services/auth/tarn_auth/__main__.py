@@ -32,6 +32,7 @@ async def _assemble(
         runtime.ids,
         previous_secrets=settings.previous_secrets,
         certificates=settings.certificates,
+        features=replica.features,
     )
     runtime.secrets.subscribe(lambda changed: auth.use_secrets(AuthConfig.of(changed).secrets))
     return [replica, auth]

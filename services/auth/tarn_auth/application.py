@@ -13,6 +13,7 @@ import structlog
 from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, TarnError
+from tarn.core.levels import ALL_FEATURES, FeatureGate
 from tarn.kv.keys import AuthKeys
 from tarn.kv.port import Kv
 from tarn.rpc.wire.methods import Endpoint
@@ -27,11 +28,14 @@ from tarn_auth.secret_box import RandomBytes
 from tarn_auth.secret_change import SecretChange
 from tarn_auth.secret_mark import check_secret
 from tarn_auth.service_callers import Callers, RemoteServices, SameProcess
+from tarn_auth.session_key_service import SessionKeyService
+from tarn_auth.session_keys import SessionKeys
 from tarn_auth.session_service import SessionService
 from tarn_auth.set_up import SetUp
 from tarn_auth.user_service import UserService
 from tarn_auth.users import Users
 from tarn_proto.auth.v1.authorization_service_rpc import authorization_service
+from tarn_proto.auth.v1.session_key_service_rpc import session_key_service
 from tarn_proto.auth.v1.session_service_rpc import session_service
 from tarn_proto.auth.v1.user_service_rpc import user_service
 
@@ -50,6 +54,7 @@ class AuthApplication:
         previous_secrets: still open the secrets sealed with them (see `tarn_auth.secret_box`).
         random_bytes: unpredictable; source of keys and nonces.
         certificates: the DNS name in the certificates of each service.
+        features: what the feature level of the store allows.
         remote_services: services that run in other processes and may ask this one for authorisations.
 
     Attributes:
@@ -72,6 +77,7 @@ class AuthApplication:
         random_bytes: RandomBytes = os.urandom,
         certificates: Mapping[Service, str] = MappingProxyType({}),
         remote_services: Collection[Service] = tuple(Service),
+        features: FeatureGate = ALL_FEATURES,
     ) -> None:
         registers = Registers(kv, AuthKeys(installation_id).partition)
         keyring = Keyring((installation_secret, *previous_secrets), random_bytes)
@@ -79,12 +85,14 @@ class AuthApplication:
         self._check = partial(check_secret, registers, installation_id, box.key_ids)
         self._secret_change = SecretChange(registers, installation_id, keyring)
         credentials = Credentials(registers, box, clock, random_bytes)
-        self._users = Users(registers, credentials, clock, ids)
-        authorizer = Authorizer(self._users, credentials, keyring, clock)
+        session_keys = SessionKeys(registers, box, clock, random_bytes, features)
+        self._users = Users(registers, credentials, session_keys, clock, ids)
+        authorizer = Authorizer(self._users, credentials, session_keys, keyring, clock)
         set_up = SetUp(registers, self._users, credentials, authorizer, keyring, clock)
-        log_in = LogIn(authorizer, credentials, box, clock, random_bytes)
+        log_in = LogIn(authorizer, credentials, session_keys, box, clock, random_bytes)
         sessions = SessionService(installation_id, set_up, log_in, authorizer)
         users = UserService(self._users, credentials, authorizer, keyring)
+        keys = SessionKeyService(self._users, session_keys, authorizer, keyring)
 
         def endpoints(callers: Callers) -> Sequence[Endpoint]:
             gate = AuthGate(authorizer, callers)
@@ -92,6 +100,7 @@ class AuthApplication:
                 authorization_service(AuthorizationService(authorizer), gate),
                 session_service(sessions, gate),
                 user_service(users, gate),
+                session_key_service(keys, gate),
             )
 
         self.endpoints = endpoints(RemoteServices(keyring, clock, certificates, remote_services))

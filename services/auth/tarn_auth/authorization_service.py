@@ -21,7 +21,11 @@ class AuthorizationService:
     ) -> pb.AuthorizeKeyResult:
         """Returns the grant of a signer, with the signing key."""
         found = await self._authorizer.authorize_key(
-            request.access_key_id, request.date, request.region, request.service
+            request.access_key_id,
+            request.date,
+            request.region,
+            request.service,
+            request.session_token_digest,
         )
         return pb.AuthorizeKeyResult(signing_key=found.key, grant=to_grant(found.grant))
 

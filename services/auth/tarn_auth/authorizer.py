@@ -18,21 +18,23 @@ import hashlib
 import hmac
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tarn.aio.ttl_cache import TtlCache
 from tarn.core.access.caller_token import CallerToken, issue, verify
 from tarn.core.access.policy import Grant, Role, compile_policy, statements_of
 from tarn.core.access.service import Service, service_of
+from tarn.core.access.session_policy import intersect, session_statements
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import AccessKeyId
-from tarn.kv.auth_records import Credential, User
+from tarn.kv.auth_records import Credential, SessionKey, User
 from tarn.rpc.rules import Rule
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.note import note_principal, note_resource
 from tarn_auth.credentials import Credentials
 from tarn_auth.keyring import Keyring
+from tarn_auth.session_keys import SessionKeys, is_token_of
 from tarn_auth.users import Users
 
 __all__ = [
@@ -57,7 +59,7 @@ _HOLDERS_MAX = 8192
 _ACCESS_KEY_ID_MAX = 128
 _DATE = re.compile(r"[0-9]{8}")
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
-_SERVICE = "s3"
+_SERVICES = ("s3", "sts")
 
 
 def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
@@ -70,10 +72,20 @@ def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A key pair and its living user."""
+    """A key pair and its living user.
+
+    Attributes:
+        session: the session key that is in use; `credential` has issued it.
+    """
 
     user: User
     credential: Credential
+    session: SessionKey | None = None
+
+    @property
+    def access_key_id(self) -> AccessKeyId:
+        """The id of the key in use."""
+        return self.credential.access_key_id if self.session is None else self.session.access_key_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +104,45 @@ class Authorizer:
     """
 
     def __init__(
-        self, users: Users, credentials: Credentials, keyring: Keyring, clock: Clock
+        self,
+        users: Users,
+        credentials: Credentials,
+        session_keys: SessionKeys,
+        keyring: Keyring,
+        clock: Clock,
     ) -> None:
         self._users = users
         self._credentials = credentials
+        self._session_keys = session_keys
         self._keyring = keyring
         self._clock = clock
         self._holders: TtlCache[str, Holder] = TtlCache(clock, _HOLDERS_MAX)
+        # Apart, so that an id that a client chose is never looked up as one of the other kind.
+        self._session_holders: TtlCache[str, Holder] = TtlCache(clock, _HOLDERS_MAX)
 
     async def authorize_key(
-        self, access_key_id: str, date: str, region: str, service: str
+        self, access_key_id: str, date: str, region: str, service: str, token_digest: bytes = b""
     ) -> SigningKey:
         """Returns the signing key of an access key for one day, and its user's grant.
 
+        Args:
+            access_key_id: of a key pair; of a session key if there is a digest.
+            date: `yyyymmdd`.
+            region: of the scope.
+            service: of the scope.
+            token_digest: SHA-256 of the session token of the request; empty if it has none.
+
         Raises:
             TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND if the key pair or its user does not exist;
-                INVALID for a date more than a day off, or a service other than `s3`.
+                SESSION_TOKEN_INVALID if there is no session key of this token, SESSION_EXPIRED;
+                INVALID for a date more than a day off, or a service other than `s3` and `sts`.
         """
         self._check_scope(date, region, service)
+        if token_digest:
+            of_session = await self._session_of(access_key_id, token_digest)
+            assert of_session.session is not None, "it is the holder of a session key"
+            secret = self._session_keys.open(of_session.session)
+            return SigningKey(signing_key(secret, date, region, service), self.grant(of_session))
         holder = await self._kept(access_key_id)
         if holder is None:
             text = "the access key does not exist"
@@ -138,8 +171,12 @@ class Authorizer:
         claims = self._verify(token, self._clock.now_us())
         if (service := service_of(claims.user_id)) is not None:
             return _service_grant(service, token)
-        holder = _claimed(claims, await self._kept(claims.access_key_id))
-        return self._grant(holder.user, token)
+        if claims.is_session:
+            holder = _claimed(claims, await self._kept_session(claims.access_key_id))
+            self._require_life(holder, Reason.CALLER_TOKEN_INVALID)
+        else:
+            holder = _claimed(claims, await self._kept(claims.access_key_id))
+        return self._grant(holder, token)
 
     def authorize_service(self, name: str, callers: Collection[Service]) -> Grant:
         """Returns a grant with a caller token for a service that works without a user.
@@ -185,7 +222,11 @@ class Authorizer:
             text = "the call carries no caller token; log in first"
             raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
         claims = self._verify(call.caller_token, self._clock.now_us())
-        holder = _claimed(claims, await self.find(claims.access_key_id))
+        if claims.is_session:
+            holder = _claimed(claims, await self.find_session(claims.access_key_id))
+            self._require_life(holder, Reason.CALLER_TOKEN_INVALID)
+        else:
+            holder = _claimed(claims, await self.find(claims.access_key_id))
         note_principal(holder.user.user_id)
         return holder
 
@@ -213,6 +254,28 @@ class Authorizer:
             return None  # a later user of the same name
         return Holder(user, credential)
 
+    async def find_session(self, access_key_id: str, token: str | None = None) -> Holder | None:
+        """Returns a session key, its user, and the key pair that issued it, as stored now; None if one of them does not
+        exist.
+
+        Args:
+            access_key_id: of the session key.
+            token: its token; None if the caller has proved to hold it. None is returned for another token, and for a
+                key that has expired.
+        """
+        name = access_key_id if len(access_key_id) <= _ACCESS_KEY_ID_MAX else ""
+        session = await self._session_keys.find(name)
+        issuer = await self.find("" if session is None else session.issuer_access_key_id)
+        if session is None or issuer is None:
+            return None
+        if not hmac.compare_digest(issuer.user.user_uid, session.user_uid):
+            return None  # a later user of the same name
+        if token is not None:
+            digest = hashlib.sha256(token.encode()).digest()
+            if not is_token_of(session, digest) or session.expire_time_us <= self._clock.now_us():
+                return None
+        return replace(issuer, session=session)
+
     def grant(self, holder: Holder) -> Grant:
         """Returns a grant with a new token."""
         window = self._window()
@@ -220,23 +283,27 @@ class Authorizer:
             self._keyring.token_keys[0],
             holder.user.user_id,
             holder.user.user_uid,
-            holder.credential.access_key_id,
+            holder.access_key_id,
             window,
             window + _TOKEN_WINDOW_US + TOKEN_LIFE_US,
+            is_session=holder.session is not None,
         )
-        return self._grant(holder.user, token)
+        return self._grant(holder, token)
 
     def _window(self) -> int:
         now = self._clock.now_us()
         return now - now % _TOKEN_WINDOW_US
 
-    def expire_time_us(self, grant: Grant) -> int:
-        """Returns when the token of a grant of this process expires, in Unix microseconds."""
-        return self._verify(grant.caller_token, self._clock.now_us()).expire_time_us
+    def expire_time_us(self, holder: Holder, grant: Grant) -> int:
+        """Returns when the token of a grant of this process expires, in Unix microseconds. A session key that
+        is renewed meanwhile keeps it valid for longer."""
+        end_us = self._verify(grant.caller_token, self._clock.now_us()).expire_time_us
+        return end_us if holder.session is None else min(end_us, holder.session.expire_time_us)
 
     def forget(self) -> None:
         """Clears the cache, because this process has changed a user or a key pair."""
         self._holders.clear()
+        self._session_holders.clear()
 
     async def _kept(self, access_key_id: str) -> Holder | None:
         holder = self._holders.get(access_key_id)
@@ -247,17 +314,55 @@ class Authorizer:
                 self._holders.put(access_key_id, holder, begin + CACHE_TTL_S)
         return holder
 
-    @staticmethod
-    def _grant(user: User, token: str) -> Grant:
+    async def _kept_session(self, access_key_id: str) -> Holder | None:
+        holder = self._session_holders.get(access_key_id)
+        if holder is None:
+            begin = self._clock.monotonic()
+            holder = await self.find_session(access_key_id)
+            if holder is not None:
+                self._session_holders.put(access_key_id, holder, begin + CACHE_TTL_S)
+        return holder
+
+    async def _session_of(self, access_key_id: str, token_digest: bytes) -> Holder:
+        """Returns the holder of a session key, who has shown its token. Raises as `authorize_key`."""
+        holder = await self._kept_session(access_key_id)
+        if (
+            holder is None
+            or holder.session is None
+            or not is_token_of(holder.session, token_digest)
+        ):
+            text = (
+                "the session token is not that of a session key with this access key id; the key may have been ended, "
+                "or its user or the key pair that issued it deleted"
+            )
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.SESSION_TOKEN_INVALID, text)
+        self._require_life(holder, Reason.SESSION_EXPIRED)
+        return holder
+
+    def _require_life(self, holder: Holder, reason: Reason) -> None:
+        """Refuses a session key that has expired."""
+        if holder.session is not None and holder.session.expire_time_us <= self._clock.now_us():
+            text = f"session key {holder.access_key_id} has expired; get another one"
+            raise TarnError(Kind.UNAUTHENTICATED, reason, text)
+
+    def _grant(self, holder: Holder, token: str) -> Grant:
+        user, session = holder.user, holder.session
         known = {role.value for role in Role}
         roles = [Role(name) for name in user.roles if name in known]
-        policy = compile_policy(statements_of(roles, user.user_id))
         names = tuple(role.value for role in roles)
-        return Grant(user.user_id, policy, token, GRANT_TTL_MS, user.user_uid, names)
+        statements = statements_of(roles, user.user_id)
+        if session is None:
+            policy = compile_policy(statements)
+            return Grant(user.user_id, policy, token, GRANT_TTL_MS, user.user_uid, names)
+        own = session_statements(user.user_id, session.access_key_id, session.permissions)
+        policy = compile_policy(intersect(statements, own))
+        left_ms = max(0, (session.expire_time_us - self._clock.now_us()) // 1000)
+        ttl_ms = min(GRANT_TTL_MS, left_ms)
+        return Grant(user.user_id, policy, token, ttl_ms, user.user_uid, names, session.bindings)
 
     def _check_scope(self, date: str, region: str, service: str) -> None:
-        if service != _SERVICE:
-            raise _invalid("service", service, f"must be {_SERVICE!r}")
+        if service not in _SERVICES:
+            raise _invalid("service", service, f"must be one of {', '.join(_SERVICES)}")
         if not _REGION.fullmatch(region):
             raise _invalid("region", region, "must be 1 to 64 letters, digits and '-'")
         try:
@@ -275,9 +380,7 @@ def _service_grant(service: Service, token: str) -> Grant:
 
 def _claimed(claims: CallerToken, holder: Holder | None) -> Holder:
     if holder is None or holder.user.user_uid != claims.user_uid:
-        text = (
-            "the user or the key pair of the caller token was deleted; log in with another key pair"
-        )
+        text = "the user or the key of the caller token was deleted; log in with another one"
         raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
     return holder
 

@@ -19,6 +19,7 @@ from tarn.kv.auth_records import Credential
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.credentials import Credentials
 from tarn_auth.secret_box import RandomBytes, SecretBox
+from tarn_auth.session_keys import SessionKeys
 
 __all__ = ["SKEW_US_MAX", "LogIn", "Nonces"]
 
@@ -35,12 +36,14 @@ class LogIn:
         self,
         authorizer: Authorizer,
         credentials: Credentials,
+        session_keys: SessionKeys,
         box: SecretBox,
         clock: Clock,
         random_bytes: RandomBytes,
     ) -> None:
         self._authorizer = authorizer
         self._credentials = credentials
+        self._session_keys = session_keys
         self._clock = clock
         self._nonces = Nonces(clock)
         self._box = box
@@ -48,9 +51,15 @@ class LogIn:
         self._decoy = _decoy(box, random_bytes)
 
     async def log_in(
-        self, access_key_id: str, sign_time_s: int, nonce: str, signature: str
+        self,
+        access_key_id: str,
+        sign_time_s: int,
+        nonce: str,
+        signature: str,
+        session_token: str = "",
     ) -> tuple[Grant, int]:
-        """Returns the grant of the key pair's user, and when its token expires, in Unix microseconds.
+        """Returns the grant of the user of a key pair, or of a session key if there is a token, and when the caller
+        token expires, in Unix microseconds.
 
         Raises:
             TarnError: UNAUTHENTICATED, SIGNATURE_MISMATCH for a wrong secret, an unknown key, a time
@@ -58,20 +67,31 @@ class LogIn:
                 replica does not know it, so a stolen proof works there for 15 minutes; TLS protects
                 proofs from theft). EXHAUSTED, OVERLOADED for too many log-ins.
         """
-        holder = await self._authorizer.find(access_key_id)
+        if session_token:
+            holder = await self._authorizer.find_session(access_key_id, session_token)
+        else:
+            holder = await self._authorizer.find(access_key_id)
         if self._decoy.encryption_key_id not in self._box.key_ids:  # the secret was replaced
             self._decoy = _decoy(self._box, self._random_bytes)
-        secret = self._credentials.open(holder.credential if holder is not None else self._decoy)
+        if holder is not None and holder.session is not None:
+            secret = self._session_keys.open(holder.session)
+        else:
+            secret = self._credentials.open(
+                holder.credential if holder is not None else self._decoy
+            )
         expected = log_in_proof(secret, access_key_id, sign_time_s, nonce)
         matches = hmac.compare_digest(expected.encode(), signature.encode())
         skew_us = abs(self._clock.now_us() - sign_time_s * 1_000_000)
         fits = skew_us <= SKEW_US_MAX and _NONCE.fullmatch(nonce) is not None
         # Only valid proofs are recorded, so that unauthenticated callers cannot fill the memory.
         if holder is None or not (matches and fits) or not self._nonces.use(access_key_id, nonce):
-            text = "the log-in proof is not valid: check the key pair and this machine's clock"
+            text = (
+                "the log-in proof is not valid: check the key pair, or the session key with its token, and this "
+                "machine's clock"
+            )
             raise TarnError(Kind.UNAUTHENTICATED, Reason.SIGNATURE_MISMATCH, text)
         grant = self._authorizer.grant(holder)
-        return grant, self._authorizer.expire_time_us(grant)
+        return grant, self._authorizer.expire_time_us(holder, grant)
 
 
 class Nonces:

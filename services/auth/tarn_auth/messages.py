@@ -6,12 +6,21 @@ from collections.abc import Iterable
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tarn.core.access.policy import Grant, Statement
-from tarn.kv.auth_records import Credential, User
+from tarn.core.access.policy import Binding, Grant, Statement
+from tarn.kv.auth_records import Credential, SessionKey, User
 from tarn_proto.auth.v1 import caller_pb2 as caller_pb
+from tarn_proto.auth.v1 import session_key_service_pb2 as session_key_pb
 from tarn_proto.auth.v1 import user_pb2 as user_pb
 
-__all__ = ["to_credential", "to_grant", "to_statements", "to_timestamp", "to_user"]
+__all__ = [
+    "to_bindings",
+    "to_credential",
+    "to_grant",
+    "to_session_key",
+    "to_statements",
+    "to_timestamp",
+    "to_user",
+]
 
 
 def to_timestamp(time_us: int) -> Timestamp:
@@ -36,6 +45,33 @@ def to_grant(grant: Grant) -> caller_pb.Grant:
         ttl_ms=grant.ttl_ms,
         user_uid=grant.user_uid,
         roles=grant.roles,
+        bindings=to_bindings(grant.bindings),
+    )
+
+
+def to_bindings(bindings: Iterable[Binding]) -> list[session_key_pb.Binding]:
+    """Converts the bindings of a session key."""
+    return [
+        session_key_pb.Binding(bucket_id=b.bucket, repository_id=b.repository, ref=b.ref)
+        for b in bindings
+    ]
+
+
+def to_session_key(key: SessionKey) -> session_key_pb.SessionKey:
+    """Converts a session key, without its secrets."""
+    return session_key_pb.SessionKey(
+        access_key_id=key.access_key_id,
+        user_id=key.user_id,
+        issuer_access_key_id=key.issuer_access_key_id,
+        description=key.description,
+        create_time=to_timestamp(key.create_time_us),
+        expire_time=to_timestamp(key.expire_time_us),
+        renew_until_time=to_timestamp(key.renew_until_us),
+        permissions=[
+            session_key_pb.Permission(actions=p.actions, resources=p.resources)
+            for p in key.permissions
+        ],
+        bindings=to_bindings(key.bindings),
     )
 
 

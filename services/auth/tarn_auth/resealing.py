@@ -1,4 +1,4 @@
-"""Rotation of the installation's secret: seals all users' secret keys again, with the current one.
+"""Rotation of the installation's secret: seals the secrets of all key pairs and session keys with the current one.
 
 Every row names the key that sealed it, so the rows themselves are the progress: an interrupted run is continued by the
 next one, several may run at once, and auth goes on serving. A row is replaced by compare-and-set over the version that
@@ -13,7 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.auth_records import decode_credential, encode_credential
+from tarn.kv.auth_records import (
+    Credential,
+    SessionKey,
+    decode_credential,
+    decode_session_key,
+    encode_credential,
+    encode_session_key,
+)
 from tarn.kv.keys import AuthKeys, after_prefix
 from tarn.kv.port import PredicateFailedError
 from tarn_auth.registers import Registers
@@ -23,7 +30,13 @@ from tarn_auth.secret_mark import forget_other_secrets
 __all__ = ["Seals", "count_seals", "reseal"]
 
 _PAGE: Final = 100
-_PREFIX: Final = AuthKeys.credential("")
+
+Sealed = Credential | SessionKey
+_KINDS: Final[tuple[tuple[bytes, Callable[[bytes], Sealed]], ...]] = (
+    (AuthKeys.credential(""), decode_credential),
+    (AuthKeys.session(""), decode_session_key),
+)
+"""The rows with sealed secrets: the beginning of their keys, and their decoder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,35 +105,42 @@ async def reseal(registers: Registers, box: SecretBox, report: Callable[[int, in
 async def _pass(
     registers: Registers, box: SecretBox, report: Callable[[int, int], None] | None
 ) -> Seals:
-    """Reads every key pair, and seals it again if `report` is given."""
+    """Reads every key pair and session key, and seals it again if `report` is given."""
     counts = Counter[str]()
-    start, end, current, sealed = _PREFIX, after_prefix(_PREFIX), box.key_ids[0], 0
-    while rows := await registers.page(start, end, _PAGE):
-        for key, value in rows:
-            key_id = decode_credential(value).encryption_key_id
-            if report is not None and key_id != current and await _seal(registers, box, key):
-                key_id = current
-                sealed += 1
-            counts[key_id] += 1
-        start = rows[-1][0] + b"\0"
-        if report is not None:
-            report(counts.total(), sealed)
+    current, sealed = box.key_ids[0], 0
+    for prefix, decode in _KINDS:
+        start, end = prefix, after_prefix(prefix)
+        while rows := await registers.page(start, end, _PAGE):
+            for key, value in rows:
+                key_id = decode(value).encryption_key_id
+                is_old = report is not None and key_id != current
+                if is_old and await _seal(registers, box, key, decode):
+                    key_id = current
+                    sealed += 1
+                counts[key_id] += 1
+            start = rows[-1][0] + b"\0"
+            if report is not None:
+                report(counts.total(), sealed)
     return Seals(dict(counts), current, tuple(box.key_ids))
 
 
-async def _seal(registers: Registers, box: SecretBox, key: bytes) -> bool:
-    """Seals one key pair again. Returns False if it was changed or deleted meanwhile."""
+async def _seal(
+    registers: Registers, box: SecretBox, key: bytes, decode: Callable[[bytes], Sealed]
+) -> bool:
+    """Seals one secret again. Returns False if its row was changed or deleted meanwhile."""
     found = await registers.get(key)
     if found is None:
         return False
-    credential = decode_credential(found.value)
-    secret = box.open(
-        credential.access_key_id, credential.sealed_secret, credential.encryption_key_id
-    )
-    sealed, key_id = box.seal(credential.access_key_id, secret)
-    after = replace(credential, sealed_secret=sealed, encryption_key_id=key_id)
+    row = decode(found.value)
+    secret = box.open(row.access_key_id, row.sealed_secret, row.encryption_key_id)
+    sealed, key_id = box.seal(row.access_key_id, secret)
+    after = replace(row, sealed_secret=sealed, encryption_key_id=key_id)
     try:
-        await registers.replace(key, encode_credential(after), found)
+        await registers.replace(key, _encode(after), found)
     except PredicateFailedError:
         return False
     return True
+
+
+def _encode(row: Sealed) -> bytes:
+    return encode_credential(row) if isinstance(row, Credential) else encode_session_key(row)

@@ -61,7 +61,11 @@ class SessionService:
     async def LogIn(self, request: pb.LogInRequest, call: Call) -> pb.LogInResponse:
         """Exchanges a proof for a caller token."""
         grant, expire_time_us = await self._log_in.log_in(
-            request.access_key_id, request.sign_time.seconds, request.nonce, request.signature
+            request.access_key_id,
+            request.sign_time.seconds,
+            request.nonce,
+            request.signature,
+            request.session_token,
         )
         _note(grant.user_id)
         return pb.LogInResponse(grant=to_grant(grant), expire_time=to_timestamp(expire_time_us))

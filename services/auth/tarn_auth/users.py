@@ -16,6 +16,7 @@ from tarn.kv.keys import AuthKeys, after_prefix
 from tarn.kv.port import PredicateFailedError, Versioned
 from tarn_auth.credentials import Credentials
 from tarn_auth.registers import Registers
+from tarn_auth.session_keys import SessionKeys
 
 __all__ = ["Users", "user_not_found"]
 
@@ -35,10 +36,16 @@ class Users:
     """Creates, finds, changes and deletes users."""
 
     def __init__(
-        self, registers: Registers, credentials: Credentials, clock: Clock, ids: IdSource
+        self,
+        registers: Registers,
+        credentials: Credentials,
+        session_keys: SessionKeys,
+        clock: Clock,
+        ids: IdSource,
     ) -> None:
         self._registers = registers
         self._credentials = credentials
+        self._session_keys = session_keys
         self._clock = clock
         self._ids = ids
 
@@ -156,6 +163,7 @@ class Users:
 
     async def _end_deletion(self, user: User) -> None:
         await self._credentials.delete_all(user.user_uid)
+        await self._session_keys.end_all(user.user_uid)
         await self._registers.drop([AuthKeys.deletion(user.user_uid)])
 
     async def _row(self, user_id: str) -> Versioned:

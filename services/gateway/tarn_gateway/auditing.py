@@ -10,7 +10,7 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
-from tarn.core.access.actions import REPOSITORIES, Action
+from tarn.core.access.actions import REPOSITORIES, Action, session_resource
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.audit.record import AuditRecord, Outcome
 from tarn_gateway.http import Exchange, Request
@@ -21,10 +21,15 @@ __all__ = ["S3Audit"]
 
 _REFUSALS: Final = frozenset({401, 403})
 _REFUSALS_BY_CODE: Final = frozenset(
-    {"AuthorizationHeaderMalformed", "AuthorizationQueryParametersError", "InvalidToken"}
+    {
+        "AuthorizationHeaderMalformed",
+        "AuthorizationQueryParametersError",
+        "ExpiredToken",
+        "InvalidToken",
+    }
 )
 _NO_REFUSALS: Final = frozenset({"QuotaExceeded"})
-_WRITES: Final = frozenset({Action.WRITE_REPO, Action.WRITE_RULES})
+_CHANGES: Final = (Action.WRITE_REPO, Action.WRITE_RULES, Action.MANAGE_SESSIONS)
 
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]{1,128})")
 _CREDENTIAL_IN_QUERY = re.compile(rb"X-Amz-Credential=([^%&/]{1,128})")
@@ -40,7 +45,7 @@ class S3Audit:
         """Records a request that has ended, if it is to be recorded."""
         operation = trace.operation
         outcome = _outcome(trace.code, exchange.status)
-        is_write = operation is not None and operation.action in _WRITES
+        is_write = operation is not None and operation.action in _CHANGES
         is_read = operation is not None and not is_write
         if not (is_write or outcome is Outcome.DENIED or (is_read and self._log.reads)):
             return
@@ -92,6 +97,8 @@ def _outcome(code: str, status: int) -> Outcome:
 def _resource(trace: Trace, *, is_write: bool) -> str:
     if trace.operation is None:
         return ""
+    if trace.operation.action is Action.MANAGE_SESSIONS:
+        return session_resource(trace.user, trace.session or "*") if trace.user else ""
     if not trace.repository:
         return REPOSITORIES
     resource = f"repository/{trace.repository}"

@@ -149,7 +149,8 @@ class Backend:
         *,
         is_fresh: bool = False,
     ) -> Place:
-        """Returns what a bucket name stands for, perhaps what it did some seconds ago.
+        """Returns what a bucket name stands for, perhaps what it did some seconds ago. Bindings of the caller's session
+        key precede repositories and views.
 
         Args:
             http: the request.
@@ -164,6 +165,10 @@ class Backend:
         """
         if not bucket:
             return _SERVICE
+        for binding in granted.grant.bindings:
+            if binding.bucket == bucket:
+                # Without a version: nothing can change it, so graveler has nothing to confirm.
+                return Place(binding.repository, binding.ref)
         place = self.buckets.cached(bucket)
         if place is not None and not (is_fresh and place.ref):
             return place

@@ -7,7 +7,9 @@ each with `require`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -32,6 +34,10 @@ from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request, readable_ref
 from tarn_gateway.signing.post_policy import check_policy, parse_post, verify_post
 from tarn_gateway.signing.sigv4 import SignedRequest, SigV4Policy, parse_authorization, verify
+from tarn_proto.auth.v1.session_key_service_pb2 import (
+    CreateSessionKeyRequest,
+    CreateSessionKeyResponse,
+)
 
 __all__ = ["Authenticator", "authorize", "require"]
 
@@ -62,7 +68,7 @@ class Authenticator:
             TarnError: CREDENTIAL_NOT_FOUND for an unknown key; any error of the call to auth.
         """
         signed = parse_authorization(request, self._clock.now_us(), self._policy)
-        granted = await self._granted(signed)
+        granted = await self._granted(request, signed, request.headers.get(_TOKEN))
         verify(signed, granted.signing_key)
         return signed, granted
 
@@ -76,21 +82,51 @@ class Authenticator:
             TarnError: as `authenticate`.
         """
         signed = parse_post(request, form.fields, self._clock.now_us(), self._policy)
-        granted = await self._granted(signed)
+        granted = await self._granted(request, signed, form.fields.get(_TOKEN))
         verify_post(signed, form.fields, granted.signing_key)
         form.sizes = check_policy(form.fields, bucket, self._clock.now_us())
         return signed, granted
 
-    async def _granted(self, signed: SignedRequest) -> SigningGrant:
-        scope = (signed.access_key_id, signed.date, signed.region, signed.service)
+    async def claimed(self, request: Request, service: str) -> tuple[SignedRequest, SigningGrant]:
+        """Returns what a request for another service than S3 claims, with the key by which `verify` has to check it
+        against the hash of its body. Raises as `authenticate`."""
+        policy = replace(self._policy, service=service)
+        signed = parse_authorization(request, self._clock.now_us(), policy)
+        return signed, await self._granted(request, signed, request.headers.get(_TOKEN))
+
+    async def issue(
+        self, request: Request, granted: SigningGrant, wanted: CreateSessionKeyRequest
+    ) -> CreateSessionKeyResponse:
+        """Issues a session key of a verified caller.
+
+        Raises:
+            TarnError: refusals of auth; any error of the call.
+        """
+        return await self._access.create_session_key(self._call(request, granted), wanted)
+
+    def _call(self, request: Request, granted: SigningGrant | None = None) -> Call:
+        token = "" if granted is None else granted.grant.caller_token
+        return Call(request.request_id, token, self._clock.monotonic() + self._timeout_s)
+
+    async def _granted(
+        self, request: Request, signed: SignedRequest, token: str | None
+    ) -> SigningGrant:
+        """Returns the signing key and the grant of the access key that a request names. Raises as `authenticate`.
+
+        A session token is part of the signature, as every header and parameter of its kind; or of the policy of a form.
+        """
+        if token is not None and not 0 < len(token) <= _TOKEN_MAX:
+            raise S3Error("InvalidToken", f"A session token has 1 to {_TOKEN_MAX} characters.")
+        digest = b"" if token is None else hashlib.sha256(token.encode()).digest()
+        scope = (signed.access_key_id, signed.date, signed.region, signed.service, digest)
         granted = self._access.signing_grant_cached(*scope)
         if granted is None:
-            deadline = self._clock.monotonic() + self._timeout_s
-            call = Call(signed.request.request_id, "", deadline)
-            granted = await self._access.signing_grant(call, *scope)
+            granted = await self._access.signing_grant(self._call(request), *scope)
         return granted
 
 
+_TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a header
+_TOKEN_MAX: Final = 1024
 _WRITE: Final = Action.WRITE_REPO
 """Looked up once: members of enumerations are slow to reach."""
 

@@ -33,6 +33,7 @@ from tarn_gateway.router import route
 from tarn_gateway.s3error import HOST_ID, S3Error, error_response, from_tarn_error
 from tarn_gateway.s3request import S3Request
 from tarn_gateway.signing.sigv4 import SignedRequest
+from tarn_gateway.sts import ASSUME_ROLE, Sts, StsError, is_sts, sts_error_response
 from tarn_gateway.trace import Trace
 from tarn_gateway.traces import Traces
 
@@ -69,6 +70,7 @@ class S3Handler:
         self._authenticator = authenticator
         self._backend = backend
         self._traces = traces
+        self._sts = Sts(authenticator, rates)
         self._now = backend.clock.monotonic
         self._domains = tuple(domains)
         self._rates = rates
@@ -79,6 +81,8 @@ class S3Handler:
         REQUEST_ID.set(request.request_id)
         trace = self._traces.begin(request)
         began = self._now()
+        if is_sts(request):
+            return await self._sts.assume_role(request, trace)
         host = request.headers.text("host")
         address = parse_address(host, request.raw_path, self._domains)
         if request.method == "OPTIONS":
@@ -180,6 +184,9 @@ class S3Handler:
             shown = from_tarn_error(error, write=_writes(request, trace))
             if trace.view and error.reason is Reason.ACCESS_DENIED:
                 shown = S3Error("AccessDenied")  # the text would tell what the view shows
+        elif isinstance(error, StsError):
+            trace.code = error.code
+            return sts_error_response(error, request)
         elif isinstance(error, S3Error):
             shown = error
             if isinstance(error, RateExceededError):
@@ -195,6 +202,8 @@ class S3Handler:
             self._log_failure(request, trace, error)
             shown = S3Error("InternalError")
         trace.code = shown.code
+        if trace.operation is ASSUME_ROLE:
+            return sts_error_response(StsError.of(shown), request)
         response = error_response(shown, request)
         response.headers += (_ID_2, *trace.cors)
         if trace.span is not None:

@@ -39,6 +39,7 @@ S3Code = Literal[
     "EntityTooLarge",
     "EntityTooSmall",
     "ExpiredCommit",
+    "ExpiredToken",
     "IncompleteBody",
     "InternalError",
     "InvalidAccessKeyId",
@@ -121,6 +122,7 @@ CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
     ),
     "EntityTooLarge": (400, "Your proposed upload exceeds the maximum allowed size"),
     "EntityTooSmall": (400, "Your proposed upload is smaller than the minimum allowed size"),
+    "ExpiredToken": (400, "The provided token has expired."),
     "IncompleteBody": (
         400,
         "You did not provide the number of bytes specified by the Content-Length HTTP header",
@@ -364,6 +366,8 @@ _REASONS: Final[Mapping[Reason, S3Code]] = {
     # Auth has another secret since a few seconds: the gateway gets a new token of its own by itself.
     Reason.ADDRESS_NOT_ISSUED: "ServiceUnavailable",
     Reason.CREDENTIAL_NOT_FOUND: "InvalidAccessKeyId",
+    Reason.SESSION_TOKEN_INVALID: "InvalidToken",
+    Reason.SESSION_EXPIRED: "ExpiredToken",
     Reason.SIGNATURE_MISMATCH: "SignatureDoesNotMatch",
     Reason.CALLER_TOKEN_INVALID: "AccessDenied",
     Reason.ACCESS_DENIED: "AccessDenied",

@@ -13,7 +13,8 @@ class Trace:
     """Facts about a request, each recorded as soon as the handler knows it.
 
     `view` is the name of the bucket view, as it was sent; empty if the bucket is a repository. `outcomes` is the list
-    of the same name of the `S3Request`. `throttled_by` is the limit of the rate that refused it.
+    of the same name of the `S3Request`. `session` is the id of the session key that was issued. `throttled_by` is the
+    limit of the rate that refused it.
     `cors` are the headers that tell a browser about the answer, whatever it is.
     """
 
@@ -28,6 +29,7 @@ class Trace:
         "perform_s",
         "ref",
         "repository",
+        "session",
         "span",
         "throttled_by",
         "user",
@@ -38,6 +40,7 @@ class Trace:
         self.operation: Operation | None = None
         self.repository = ""
         self.view = ""
+        self.session = ""
         self.ref = ""
         self.path = ""
         self.user = ""

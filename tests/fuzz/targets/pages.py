@@ -99,6 +99,7 @@ def _of_caller(token: str) -> str:
         found.access_key_id,
         found.issue_time_us,
         found.expire_time_us,
+        is_session=found.is_session,
     )
     if again != token:
         raise PropertyError("a caller token has two spellings")
@@ -133,7 +134,9 @@ def _inside(rng: random.Random, data: bytes) -> bytes:
 def _issued(rng: random.Random, data: bytes) -> bytes:
     name = data.decode("latin-1")[:60]
     user_id, key_id = UserId(name), AccessKeyId(rng.choice(("AKIA", "")))
-    return issue(_KEY, user_id, rng.randbytes(16), key_id, 0, rng.choice((1, 10**15, -1))).encode()
+    uid, end_us = rng.randbytes(16), rng.choice((1, 10**15, -1))
+    is_session = rng.random() < 0.5
+    return issue(_KEY, user_id, uid, key_id, 0, end_us, is_session=is_session).encode()
 
 
 TARGET = Target(

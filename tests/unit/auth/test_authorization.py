@@ -101,7 +101,7 @@ async def test_the_day_is_at_most_one_off(ready: World, change: str, allowed: bo
         ("20261399", "us-east-1", "s3"),
         (None, "", "s3"),
         (None, "us/east", "s3"),
-        (None, "us-east-1", "sts"),
+        (None, "us-east-1", "iam"),
     ],
 )
 async def test_another_scope_is_refused(

@@ -15,14 +15,25 @@ from tarn.core.access.policy import Grant
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import AccessKeyId, UserId
 from tarn.rpc.rules import rules_of
-from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, user_service_pb2
+from tarn_proto.auth.v1 import (
+    authorization_service_pb2,
+    session_key_service_pb2,
+    session_service_pb2,
+    user_service_pb2,
+)
+from tarn_proto.auth.v1.session_key_service_pb2 import CreateSessionKeyRequest
 
 if TYPE_CHECKING:
     from tests.unit.auth.conftest import World
 
 METHODS = [
     method
-    for file in (authorization_service_pb2, session_service_pb2, user_service_pb2)
+    for file in (
+        authorization_service_pb2,
+        session_key_service_pb2,
+        session_service_pb2,
+        user_service_pb2,
+    )
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
     if method.name != "Operate"
@@ -33,7 +44,8 @@ GUARDED = [
     if rules_of(method.containing_service)[method.name].action is not None
 ]
 
-OTHERS = [method for method in GUARDED if method.name != "GetCaller"]  # GetCaller names no user
+OF_CALLERS = {"GetCaller", "CreateSessionKey"}
+OTHERS = [method for method in GUARDED if method.name not in OF_CALLERS]  # these name no user
 
 
 async def call(world: World, method: MethodDescriptor, token: str, **fields: object) -> Message:
@@ -46,7 +58,7 @@ async def call(world: World, method: MethodDescriptor, token: str, **fields: obj
 
 
 def test_there_are_rpcs_to_walk() -> None:
-    assert len(GUARDED) == 9
+    assert len(GUARDED) == 13
 
 
 @pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)
@@ -74,7 +86,7 @@ async def test_the_least_privileged_user_cannot_reach_other_users(
     before = await ready.rows()
     with pytest.raises(TarnError) as caught:
         await call(ready, method, token, user_id="carol", roles=["Admin"], access_key_id=key)
-    hidden = method.name == "DeleteCredential"
+    hidden = method.name in ("DeleteCredential", "RenewSessionKey", "EndSessionKey")
     expected = Reason.CREDENTIAL_NOT_FOUND if hidden else Reason.ACCESS_DENIED
     assert caught.value.reason is expected
     assert await ready.rows() == before
@@ -87,7 +99,12 @@ async def test_a_token_of_another_installation_is_refused(ready: World) -> None:
     assert caught.value.reason is Reason.CALLER_TOKEN_INVALID
 
 
-RECORDS = {"user_id": "carol", "credential.user_id": "carol", "caller.user_id": "root"}
+RECORDS = {
+    "user_id": "carol",
+    "credential.user_id": "carol",
+    "caller.user_id": "root",
+    "session.user_id": "root",
+}
 
 
 @pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)
@@ -98,7 +115,13 @@ async def test_an_admin_without_the_permission_of_the_rule_is_refused(
     carol = await ready.user("carol", "Analyst")
     rule = rules_of(method.containing_service)[method.name]
     resource = rule.resource.template
-    for name, value in RECORDS.items():
+    key = carol.credential.access_key_id
+    if "session.access_key_id" in rule.resource.names:
+        made = await ready.auth.create_session_key(
+            ready.call(ready.admin), CreateSessionKeyRequest()
+        )
+        key = made.session_key.access_key_id
+    for name, value in {**RECORDS, "session.access_key_id": key}.items():
         resource = resource.replace(f"{{{name}}}", value)
     denied = (rule.require_action(), resource)
     checks: list[tuple[Action, str]] = []
@@ -110,7 +133,6 @@ async def test_an_admin_without_the_permission_of_the_rule_is_refused(
 
     monkeypatch.setattr(Grant, "require", require)
     before = await ready.rows()
-    key = carol.credential.access_key_id
     fields = {"user_id": "carol", "roles": ["Admin"], "access_key_id": key}
     with pytest.raises(TarnError):
         await call(ready, method, ready.admin, **fields)

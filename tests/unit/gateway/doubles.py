@@ -555,6 +555,8 @@ class FakeAuth:
         self, request: auth_pb.AuthorizeKey, call: Call
     ) -> auth_pb.AuthorizeKeyResult:
         secret = SECRETS.get(request.access_key_id)
+        if request.session_token_digest:
+            raise error_of(Kind.UNAUTHENTICATED, Reason.SESSION_TOKEN_INVALID)
         if secret is None:
             raise error_of(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND)
         key = f"AWS4{secret}".encode()

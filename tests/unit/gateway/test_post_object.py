@@ -334,6 +334,7 @@ async def test_forms_that_are_refused(lake: Lake, fields: dict[str, str], code: 
         ({"x-amz-server-side-encryption": "AES256"}, {}),
         ({"x-amz-storage-class": "GLACIER"}, {}),
         ({}, {"x-amz-meta-a": "1"}),
+        ({}, {"x-amz-security-token": "t"}),
         ({}, {"x-amz-checksum-crc32": "AAAAAA=="}),
         ({}, {"if-none-match": "*"}),
     ],

@@ -39,6 +39,9 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
     "CredentialRecord": lambda value: auth_records.encode_credential(
         auth_records.decode_credential(value)
     ),
+    "SessionKeyRecord": lambda value: auth_records.encode_session_key(
+        auth_records.decode_session_key(value)
+    ),
     "SetupRecord": lambda value: auth_records.encode_setup(auth_records.decode_setup(value)),
     "CollectionRecord": lambda value: collection_records.encode_collection(
         collection_records.decode_collection(value)

@@ -25,6 +25,7 @@ from graveler_service import running_service
 from served_service import ServiceClock
 
 from tarn.client.service_proofs import ServiceProofs
+from tarn.core.access.actions import Action
 from tarn.core.access.policy import Policy, Role, statements_of
 from tarn.core.access.service import Service
 from tarn.core.errors import Reason, TarnError
@@ -43,6 +44,10 @@ from tarn.telemetry.tracing import Tracing
 from tarn_compactor.application import CompactorApplication
 from tarn_compactor.config import CompactorSettings
 from tarn_compactor.policy import Thresholds
+from tarn_proto.auth.v1.session_key_service_pb2 import (
+    CreateSessionKeyRequest,
+    EndSessionKeyRequest,
+)
 
 # grpc.aio shares one poller among the event loops of a process; one loop keeps tests apart from it.
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -336,3 +341,38 @@ async def test_every_credential_that_is_issued_and_every_refusal_is_audited(
 
 def day(now_s: int) -> str:
     return dt.datetime.fromtimestamp(now_s, dt.UTC).strftime("%Y%m%d")
+
+
+async def test_a_session_key_of_an_administrator_may_do_what_its_page_says(tmp_path: Path) -> None:
+    """docs/design/session-keys.md: the rpcs of three actions, its own user, and itself; nothing else."""
+    data = {Action.LIST_REPOS, Action.READ_REPO, Action.WRITE_REPO}
+    async with ports(tmp_path) as served:
+        lake = served.lake
+        request = CreateSessionKeyRequest()
+        made = await lake.auth.create_session_key(lake.admin, request)
+        key = made.session_key.access_key_id
+        session = await lake.auth.log_in(
+            lake.anonymous,
+            key,
+            made.secret_access_key,
+            now_us=lake.clock.now_us(),
+            nonce=b"s" * 16,
+            session_token=made.session_token,
+        )
+        call = replace(served.call(), caller_token=session.grant.caller_token)
+        call = replace(call, service_token=lake.admin.service_token)
+        problems = []
+        for rpc in served.rpcs:
+            if rpc.rule.action is None:
+                continue
+            reason = await rpc.reason(served.plain, call)
+            is_data = rpc.rule.action in data
+            if (is_data and reason in REFUSALS) or (
+                not is_data and reason not in REFUSALS and is_about_request(rpc)
+            ):
+                problems.append(f"{rpc.rule.full_name}: {reason}")
+        assert "\n".join(problems) == ""
+        own = EndSessionKeyRequest(access_key_id=key)
+        (rpc,) = [rpc for rpc in served.rpcs if rpc.name == "EndSessionKey"]
+        assert await replace(rpc, request=own).reason(served.plain, call) is None
+        assert await rpc.reason(served.plain, call) is Reason.CALLER_TOKEN_INVALID

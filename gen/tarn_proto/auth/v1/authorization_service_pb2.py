@@ -28,7 +28,7 @@ from tarn_proto.common.v1 import operation_pb2 as tarn__proto_dot_common_dot_v1_
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.tarn_proto/auth/v1/authorization_service.proto\x12\x0ctarn.auth.v1\x1a\x1ftarn_proto/auth/v1/caller.proto\x1a tarn_proto/common/v1/bound.proto\x1a$tarn_proto/common/v1/operation.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"D\n\x0eOperateRequest\x12\x32\n\noperations\x18\x01 \x03(\x0b\x32\x17.tarn.auth.v1.OperationB\x05\xa8\xbb\x18\x80\x02\"A\n\x0fOperateResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.tarn.auth.v1.OperationResult\"\xcb\x02\n\tOperation\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1f.tarn.common.v1.OperationHeader\x12\x46\n\rauthorize_key\x18\x02 \x01(\x0b\x32\x1a.tarn.auth.v1.AuthorizeKeyB\x11\xa2\xbb\x18\r(\x01:\x07gateway@\x01H\x00\x12]\n\x0f\x61uthorize_token\x18\x03 \x01(\x0b\x32\x1c.tarn.auth.v1.AuthorizeTokenB$\xa2\xbb\x18 (\x01:\tcompactor:\x07gateway:\x08gravelerH\x00\x12Y\n\x11\x61uthorize_service\x18\x04 \x01(\x0b\x32\x1e.tarn.auth.v1.AuthorizeServiceB\x1c\xa2\xbb\x18\x18(\x01:\tcompactor:\x07gateway@\x01H\x00\x42\x0b\n\toperation\"\x9d\x02\n\x0fOperationResult\x12\x14\n\x0coperation_id\x18\x01 \x01(\x04\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1e.tarn.common.v1.OperationError\x12\x39\n\rauthorize_key\x18\x03 \x01(\x0b\x32 .tarn.auth.v1.AuthorizeKeyResultH\x00\x12=\n\x0f\x61uthorize_token\x18\x04 \x01(\x0b\x32\".tarn.auth.v1.AuthorizeTokenResultH\x00\x12\x41\n\x11\x61uthorize_service\x18\x05 \x01(\x0b\x32$.tarn.auth.v1.AuthorizeServiceResultH\x00\x42\x08\n\x06result\"T\n\x0c\x41uthorizeKey\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61te\x18\x02 \x01(\t\x12\x0e\n\x06region\x18\x03 \x01(\t\x12\x0f\n\x07service\x18\x04 \x01(\t\"M\n\x12\x41uthorizeKeyResult\x12\x13\n\x0bsigning_key\x18\x01 \x01(\x0c\x12\"\n\x05grant\x18\x02 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"&\n\x0e\x41uthorizeToken\x12\x14\n\x0c\x63\x61ller_token\x18\x01 \x01(\t\":\n\x14\x41uthorizeTokenResult\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"#\n\x10\x41uthorizeService\x12\x0f\n\x07service\x18\x01 \x01(\t\"<\n\x16\x41uthorizeServiceResult\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant2b\n\x14\x41uthorizationService\x12J\n\x07Operate\x12\x1c.tarn.auth.v1.OperateRequest\x1a\x1d.tarn.auth.v1.OperateResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.tarn_proto/auth/v1/authorization_service.proto\x12\x0ctarn.auth.v1\x1a\x1ftarn_proto/auth/v1/caller.proto\x1a tarn_proto/common/v1/bound.proto\x1a$tarn_proto/common/v1/operation.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"D\n\x0eOperateRequest\x12\x32\n\noperations\x18\x01 \x03(\x0b\x32\x17.tarn.auth.v1.OperationB\x05\xa8\xbb\x18\x80\x02\"A\n\x0fOperateResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.tarn.auth.v1.OperationResult\"\xcb\x02\n\tOperation\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1f.tarn.common.v1.OperationHeader\x12\x46\n\rauthorize_key\x18\x02 \x01(\x0b\x32\x1a.tarn.auth.v1.AuthorizeKeyB\x11\xa2\xbb\x18\r(\x01:\x07gateway@\x01H\x00\x12]\n\x0f\x61uthorize_token\x18\x03 \x01(\x0b\x32\x1c.tarn.auth.v1.AuthorizeTokenB$\xa2\xbb\x18 (\x01:\tcompactor:\x07gateway:\x08gravelerH\x00\x12Y\n\x11\x61uthorize_service\x18\x04 \x01(\x0b\x32\x1e.tarn.auth.v1.AuthorizeServiceB\x1c\xa2\xbb\x18\x18(\x01:\tcompactor:\x07gateway@\x01H\x00\x42\x0b\n\toperation\"\x9d\x02\n\x0fOperationResult\x12\x14\n\x0coperation_id\x18\x01 \x01(\x04\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1e.tarn.common.v1.OperationError\x12\x39\n\rauthorize_key\x18\x03 \x01(\x0b\x32 .tarn.auth.v1.AuthorizeKeyResultH\x00\x12=\n\x0f\x61uthorize_token\x18\x04 \x01(\x0b\x32\".tarn.auth.v1.AuthorizeTokenResultH\x00\x12\x41\n\x11\x61uthorize_service\x18\x05 \x01(\x0b\x32$.tarn.auth.v1.AuthorizeServiceResultH\x00\x42\x08\n\x06result\"r\n\x0c\x41uthorizeKey\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61te\x18\x02 \x01(\t\x12\x0e\n\x06region\x18\x03 \x01(\t\x12\x0f\n\x07service\x18\x04 \x01(\t\x12\x1c\n\x14session_token_digest\x18\x05 \x01(\x0c\"M\n\x12\x41uthorizeKeyResult\x12\x13\n\x0bsigning_key\x18\x01 \x01(\x0c\x12\"\n\x05grant\x18\x02 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"&\n\x0e\x41uthorizeToken\x12\x14\n\x0c\x63\x61ller_token\x18\x01 \x01(\t\":\n\x14\x41uthorizeTokenResult\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"#\n\x10\x41uthorizeService\x12\x0f\n\x07service\x18\x01 \x01(\t\"<\n\x16\x41uthorizeServiceResult\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant2b\n\x14\x41uthorizationService\x12J\n\x07Operate\x12\x1c.tarn.auth.v1.OperateRequest\x1a\x1d.tarn.auth.v1.OperateResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,17 +52,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPERATIONRESULT']._serialized_start=674
   _globals['_OPERATIONRESULT']._serialized_end=959
   _globals['_AUTHORIZEKEY']._serialized_start=961
-  _globals['_AUTHORIZEKEY']._serialized_end=1045
-  _globals['_AUTHORIZEKEYRESULT']._serialized_start=1047
-  _globals['_AUTHORIZEKEYRESULT']._serialized_end=1124
-  _globals['_AUTHORIZETOKEN']._serialized_start=1126
-  _globals['_AUTHORIZETOKEN']._serialized_end=1164
-  _globals['_AUTHORIZETOKENRESULT']._serialized_start=1166
-  _globals['_AUTHORIZETOKENRESULT']._serialized_end=1224
-  _globals['_AUTHORIZESERVICE']._serialized_start=1226
-  _globals['_AUTHORIZESERVICE']._serialized_end=1261
-  _globals['_AUTHORIZESERVICERESULT']._serialized_start=1263
-  _globals['_AUTHORIZESERVICERESULT']._serialized_end=1323
-  _globals['_AUTHORIZATIONSERVICE']._serialized_start=1325
-  _globals['_AUTHORIZATIONSERVICE']._serialized_end=1423
+  _globals['_AUTHORIZEKEY']._serialized_end=1075
+  _globals['_AUTHORIZEKEYRESULT']._serialized_start=1077
+  _globals['_AUTHORIZEKEYRESULT']._serialized_end=1154
+  _globals['_AUTHORIZETOKEN']._serialized_start=1156
+  _globals['_AUTHORIZETOKEN']._serialized_end=1194
+  _globals['_AUTHORIZETOKENRESULT']._serialized_start=1196
+  _globals['_AUTHORIZETOKENRESULT']._serialized_end=1254
+  _globals['_AUTHORIZESERVICE']._serialized_start=1256
+  _globals['_AUTHORIZESERVICE']._serialized_end=1291
+  _globals['_AUTHORIZESERVICERESULT']._serialized_start=1293
+  _globals['_AUTHORIZESERVICERESULT']._serialized_end=1353
+  _globals['_AUTHORIZATIONSERVICE']._serialized_start=1355
+  _globals['_AUTHORIZATIONSERVICE']._serialized_end=1453
 # @@protoc_insertion_point(module_scope)

@@ -49,16 +49,18 @@ class OperationResult(_message.Message):
     def __init__(self, operation_id: _Optional[int] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKeyResult, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeTokenResult, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeServiceResult, _Mapping]] = ...) -> None: ...
 
 class AuthorizeKey(_message.Message):
-    __slots__ = ("access_key_id", "date", "region", "service")
+    __slots__ = ("access_key_id", "date", "region", "service", "session_token_digest")
     ACCESS_KEY_ID_FIELD_NUMBER: _ClassVar[int]
     DATE_FIELD_NUMBER: _ClassVar[int]
     REGION_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TOKEN_DIGEST_FIELD_NUMBER: _ClassVar[int]
     access_key_id: str
     date: str
     region: str
     service: str
-    def __init__(self, access_key_id: _Optional[str] = ..., date: _Optional[str] = ..., region: _Optional[str] = ..., service: _Optional[str] = ...) -> None: ...
+    session_token_digest: bytes
+    def __init__(self, access_key_id: _Optional[str] = ..., date: _Optional[str] = ..., region: _Optional[str] = ..., service: _Optional[str] = ..., session_token_digest: _Optional[bytes] = ...) -> None: ...
 
 class AuthorizeKeyResult(_message.Message):
     __slots__ = ("signing_key", "grant")

@@ -1,3 +1,4 @@
+from tarn_proto.auth.v1 import session_key_service_pb2 as _session_key_service_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -17,17 +18,19 @@ class Statement(_message.Message):
     def __init__(self, allow: _Optional[bool] = ..., actions: _Optional[_Iterable[str]] = ..., resources: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Grant(_message.Message):
-    __slots__ = ("user_id", "statements", "caller_token", "ttl_ms", "user_uid", "roles")
+    __slots__ = ("user_id", "statements", "caller_token", "ttl_ms", "user_uid", "roles", "bindings")
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     STATEMENTS_FIELD_NUMBER: _ClassVar[int]
     CALLER_TOKEN_FIELD_NUMBER: _ClassVar[int]
     TTL_MS_FIELD_NUMBER: _ClassVar[int]
     USER_UID_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
+    BINDINGS_FIELD_NUMBER: _ClassVar[int]
     user_id: str
     statements: _containers.RepeatedCompositeFieldContainer[Statement]
     caller_token: str
     ttl_ms: int
     user_uid: bytes
     roles: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, user_id: _Optional[str] = ..., statements: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., caller_token: _Optional[str] = ..., ttl_ms: _Optional[int] = ..., user_uid: _Optional[bytes] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
+    bindings: _containers.RepeatedCompositeFieldContainer[_session_key_service_pb2.Binding]
+    def __init__(self, user_id: _Optional[str] = ..., statements: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., caller_token: _Optional[str] = ..., ttl_ms: _Optional[int] = ..., user_uid: _Optional[bytes] = ..., roles: _Optional[_Iterable[str]] = ..., bindings: _Optional[_Iterable[_Union[_session_key_service_pb2.Binding, _Mapping]]] = ...) -> None: ...

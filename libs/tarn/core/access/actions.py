@@ -15,6 +15,8 @@ Resources are paths of names:
     bucket/<bucket>                                  a bucket view
     user/*                                           all users, for listing them
     user/<user>
+    user/<user>/session/*                            all session keys of a user, for creating and listing them
+    user/<user>/session/<access key id>
     compactor/*                                      all compactors
     quota/*                                          the limits of all repositories and users
     quota/repository/<repository>
@@ -41,6 +43,7 @@ __all__ = [
     "object_resource",
     "ref_object_resource",
     "repository_resource",
+    "session_resource",
     "user_resource",
 ]
 
@@ -77,6 +80,8 @@ class Action(enum.StrEnum):
     WRITE_USERS = "WriteUsers"
     MANAGE_CREDENTIALS = "ManageCredentials"
     """Key pairs of the user that is the resource; the built-in roles allow users to manage their own."""
+    MANAGE_SESSIONS = "ManageSessions"
+    """Session keys (docs/design/session-keys.md); the built-in roles allow users to manage their own."""
 
 
 REPOSITORIES = "repository/*"
@@ -125,3 +130,8 @@ def ref_object_resource(repository: str, ref: str, path: str) -> str:
 def user_resource(user_id: str) -> str:
     """A user, its roles and its key pairs."""
     return f"user/{_segment(user_id)}"
+
+
+def session_resource(user_id: str, access_key_id: str) -> str:
+    """A session key of a user; `*` for all of them."""
+    return f"{user_resource(user_id)}/session/{_segment(access_key_id)}"

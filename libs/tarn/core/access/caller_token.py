@@ -1,9 +1,9 @@
 """Caller tokens: short-lived proofs of the caller's identity, issued by auth.
 
-Format: `t1.<payload>.<mac>`, both parts in base64url without padding. The payload holds the fields of version 1
-in fixed order, each text preceded by its length, so that its bytes can be read in only one way. The MAC is
-HMAC-SHA256 over everything before the last dot, including the version. Only auth has the key; to every other
-service a token is opaque.
+Format: `t1.<payload>.<mac>`, both parts in base64url without padding; `t2` if the token was issued for a session key.
+The payload holds the fields in fixed order, each text preceded by its length, so that its bytes can be read in only one
+way. The MAC is HMAC-SHA256 over everything before the last dot, including the version. Only auth has the key; to every
+other service a token is opaque.
 
 A token contains the user's uid, so it is not valid for a later user of the same name. It also contains the access key
 that it was issued for, so it becomes invalid together with that key.
@@ -26,7 +26,9 @@ __all__ = ["TOKEN_LENGTH_MAX", "CallerToken", "issue", "verify"]
 TOKEN_LENGTH_MAX = 1024
 """Longer texts are refused before they are decoded."""
 
-_VERSION = "t1"
+_OF_KEY_PAIRS = "t1"
+_OF_SESSIONS = "t2"
+"""A version of its own, so that release 0.9.0 refuses the token and nobody looks for a key pair of this id."""
 _TIMES = struct.Struct(">qq")
 _FIELD_MAX = 255
 
@@ -37,7 +39,7 @@ class CallerToken:
 
     Attributes:
         user_uid: the user's uid, unique to one life of the user.
-        access_key_id: the key pair for which the token was issued.
+        access_key_id: the key pair, or the session key, for which the token was issued.
         issue_time_us: Unix microseconds, as is `expire_time_us`.
     """
 
@@ -46,6 +48,8 @@ class CallerToken:
     access_key_id: AccessKeyId
     issue_time_us: int
     expire_time_us: int
+    is_session: bool = False
+    """The token was issued for a session key, whose rights it has."""
 
 
 def issue(
@@ -55,13 +59,15 @@ def issue(
     access_key_id: AccessKeyId,
     issue_time_us: int,
     expire_time_us: int,
+    *,
+    is_session: bool = False,
 ) -> str:
     """Encodes and signs a token. `key` has 32 bytes, which only auth knows."""
     fields = (user_id.encode(), user_uid, access_key_id.encode())
     assert all(len(field) <= _FIELD_MAX for field in fields), "an id is longer than its limit"
     payload = _TIMES.pack(issue_time_us, expire_time_us)
     payload += b"".join(bytes((len(field),)) + field for field in fields)
-    signed = f"{_VERSION}.{_encode(payload)}"
+    signed = f"{_OF_SESSIONS if is_session else _OF_KEY_PAIRS}.{_encode(payload)}"
     return f"{signed}.{_encode(_mac(key, signed))}"
 
 
@@ -79,16 +85,16 @@ def verify(key: bytes, token: str, now_us: int) -> CallerToken:
     if not hmac.compare_digest(_encode(_mac(key, signed)), mac):
         raise _invalid("was not made by this installation's auth")
     version, _, payload = signed.partition(".")
-    if version != _VERSION:
-        raise _invalid(f"has version {version[:8]!r}, not {_VERSION!r}")
-    found = _parse(_decode(payload))
+    if version not in (_OF_KEY_PAIRS, _OF_SESSIONS):
+        raise _invalid(f"has version {version[:8]!r}, not {_OF_KEY_PAIRS!r} or {_OF_SESSIONS!r}")
+    found = _parse(_decode(payload), is_session=version == _OF_SESSIONS)
     if now_us >= found.expire_time_us:
         late_s = (now_us - found.expire_time_us) // 1_000_000
         raise _invalid(f"expired {late_s} s ago")
     return found
 
 
-def _parse(payload: bytes) -> CallerToken:
+def _parse(payload: bytes, *, is_session: bool) -> CallerToken:
     issue_time_us, expire_time_us = _TIMES.unpack_from(payload)
     fields = []
     start = _TIMES.size
@@ -103,6 +109,7 @@ def _parse(payload: bytes) -> CallerToken:
         AccessKeyId(access_key_id.decode()),
         issue_time_us,
         expire_time_us,
+        is_session,
     )
 
 

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tarn.core.access.actions import Action, user_resource
+from tarn.core.access.actions import Action, session_resource, user_resource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId
 
 __all__ = [
+    "Binding",
     "Grant",
     "Policy",
     "Role",
@@ -125,6 +126,21 @@ def decide(statements: tuple[Statement, ...], action: Action, resource: str) -> 
 
 
 @dataclass(frozen=True, slots=True)
+class Binding:
+    """What a bucket name means to the holder of a session key.
+
+    Attributes:
+        bucket: the name.
+        repository: the repository that it shows.
+        ref: the ref that it shows; each key is a path of it.
+    """
+
+    bucket: str
+    repository: str
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """The permissions of one caller, valid for `ttl_ms` from the moment the grant was requested.
 
@@ -134,6 +150,7 @@ class Grant:
         caller_token: passed on to other services, which decide again; a secret.
         user_uid: 16 bytes, unique to this life of the user.
         roles: the caller's roles.
+        bindings: of a session key: what bucket names mean to its holder.
     """
 
     user_id: UserId
@@ -142,6 +159,7 @@ class Grant:
     ttl_ms: int
     user_uid: bytes = b""
     roles: tuple[str, ...] = ()
+    bindings: tuple[Binding, ...] = ()
 
     def allows(self, action: Action, resource: str) -> bool:
         """Whether the caller may do the action on the resource."""
@@ -201,7 +219,8 @@ _OWN = (Action.READ_USERS.value, Action.MANAGE_CREDENTIALS.value)
 
 def statements_of(roles: Iterable[Role], user_id: UserId) -> tuple[Statement, ...]:
     """The statements of a user's roles. Every user may read their own record and manage their own keys."""
-    statements = [Statement(True, _OWN, (user_resource(user_id),))]
+    sessions = Statement(True, (Action.MANAGE_SESSIONS.value,), (session_resource(user_id, "*"),))
+    statements = [Statement(True, _OWN, (user_resource(user_id),)), sessions]
     for role in roles:
         match role:
             case Role.ADMIN:

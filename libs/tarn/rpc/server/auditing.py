@@ -58,7 +58,11 @@ DETAILS: Final = (
 )
 """The fields of requests that a record tells, if they are set. All others, among them secrets, are left out."""
 
-_RESULTS: Final = (("commit", "commit_id"), ("credential", "access_key_id"))
+_RESULTS: Final = (
+    ("commit", "commit_id"),
+    ("credential", "access_key_id"),
+    ("session_key", "access_key_id"),
+)
 """The part of an answer that a record holds: a field of a message in it."""
 
 _log = structlog.get_logger()

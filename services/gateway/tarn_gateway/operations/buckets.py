@@ -27,7 +27,8 @@ async def list_buckets(backend: Backend, request: S3Request) -> Response:
     """ListBuckets: the repositories that the caller may read, and the views of them, at most 10,000 per page.
 
     Graveler filters. Its page token is the continuation token, which is also opaque in S3. As in S3, a request with any
-    parameter is told the region of each bucket. All buckets are in one region, so in every other one there is none.
+    parameter is told the region of each bucket. All buckets are in one region, so in every other one there is none. The
+    names that a session key binds, which have no creation time, are shown if there is only one page.
     """
     query = request.query
     prefix, token = query.text("prefix"), query.text("continuation-token")
@@ -49,6 +50,12 @@ async def list_buckets(backend: Backend, request: S3Request) -> Response:
         buckets += found
         if not token:
             break
+    bound = {each.bucket for each in request.granted.grant.bindings}
+    if bound and region == backend.region:
+        buckets = [each for each in buckets if each.name not in bound]
+        if "max-buckets" not in query and "continuation-token" not in query:
+            buckets += [xml_out.ListedBucket(name, 0) for name in bound if name.startswith(prefix)]
+            buckets.sort(key=lambda each: each.name)
     document = xml_out.list_buckets(
         buckets,
         request.granted.grant.user_id,

@@ -154,9 +154,11 @@ def _document(request: S3Request, wanted: _Wanted, page: _Page, *, owner: str) -
 
 
 def _token_head(place: Place) -> str:
-    """What a token begins with. That of a view names its version, because a listing must not go on with the second half
-    of another ref."""
-    return f"{_TOKEN_VERSION_OF_VIEWS}{place.version}/" if place.ref else _TOKEN_VERSION
+    """What a token begins with. That of a view names its version, that of a binding its ref, because a listing must not
+    go on with the second half of another ref."""
+    if not place.ref:
+        return _TOKEN_VERSION
+    return f"{_TOKEN_VERSION_OF_VIEWS}{place.version or f'{place.repository}:{place.ref}'}/"
 
 
 def _encode_token(place: Place, last: str) -> str:

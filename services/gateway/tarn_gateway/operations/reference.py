@@ -9,7 +9,6 @@ from tarn_gateway.operation import COPY_SOURCE, Addressed, Operation
 from tarn_gateway.operations.not_offered import NOT_OFFERED
 from tarn_gateway.operations.table import OPERATIONS
 from tarn_gateway.requests.header_table import ALL, HEADERS, HeaderRow
-from tarn_gateway.s3error import CODES
 
 __all__ = ["REMARKS", "describe"]
 
@@ -127,6 +126,6 @@ def _header_row(row: HeaderRow) -> str:
     elif row.accepted is None:
         otherwise = "no effect"
     else:
-        otherwise = f"{values} accepted, " * bool(values) + f"{CODES[row.code][0]} `{row.code}`"
+        otherwise = f"{values} accepted, " * bool(values) + "501 `NotImplemented`"
     told = ": ".join(filter(None, (otherwise, row.why)))
     return f"| {names} | {honoured} | {told} |"

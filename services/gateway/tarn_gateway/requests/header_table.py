@@ -104,7 +104,7 @@ HEADERS: Final = (
 
     # who asks, and how often
     HeaderRow("authorization date x-amz-date x-amz-content-sha256", ALL),
-    HeaderRow("x-amz-security-token", code="InvalidToken", why="there are no session tokens"),
+    HeaderRow("x-amz-security-token", ALL, why="the token of a session key; with a key pair it is 400 `InvalidToken`"),
     HeaderRow("amz-sdk-invocation-id", "PutObject CopyObject DeleteObject DeleteObjects", None,
               why="it names a repeated conditional write"),
     HeaderRow("amz-sdk-request", "DeleteObject DeleteObjects", None,
@@ -192,6 +192,4 @@ def _judge(row: HeaderRow, name: str, value: str, operation: str, user_id: str) 
     shown = f"{name}: {value[:80]}" if row.accepted else name
     refused = "not implemented" if row.code == "NotImplemented" else "refused"
     text = f"{shown} is {refused} for {operation}{f': {row.why}' if row.why else ''}."
-    if row.code == "InvalidToken":
-        text = "There are no session tokens: send the access key without x-amz-security-token."
     raise S3Error(row.code, text, Header=name)

@@ -47,6 +47,8 @@ _SHOWN: Final = {
     "x-amz-signature": "X-Amz-Signature",
 }
 _UNCOVERED: Final = frozenset({"policy", "x-amz-signature"})
+_TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a field
+_HIDDEN: Final = "not shown, because it holds a session token"
 _IGNORED: Final = "x-ignore-"
 _EXPIRATION: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
 _DIGITS: Final = re.compile(r"\d{1,15}", re.ASCII)
@@ -71,7 +73,7 @@ def parse_post(request: Request, fields: Fields, now_us: int, policy: SigV4Polic
     """Reads the authorization of a form; `verify_post` compares its signature.
 
     Raises:
-        S3Error: AccessDenied (anonymous, too early, older than a week), InvalidToken, InvalidRequest (other
+        S3Error: AccessDenied (anonymous, too early, older than a week), InvalidRequest (other
             signatures), InvalidArgument (a missing or malformed field).
     """
     _check_presence(fields)
@@ -82,7 +84,7 @@ def parse_post(request: Request, fields: Fields, now_us: int, policy: SigV4Polic
         )
 
     access_key_id, date, region, service = split_scope(
-        fields["x-amz-credential"], policy.region, malformed
+        fields["x-amz-credential"], policy.region, policy.service, malformed
     )
     timestamp, now_s = fields["x-amz-date"], now_us // 1_000_000
     time_s = seconds_of(timestamp)
@@ -117,9 +119,6 @@ def parse_post(request: Request, fields: Fields, now_us: int, policy: SigV4Polic
 
 def _check_presence(fields: Fields) -> None:
     """Refuses a form that is not signed, or not by Signature Version 4."""
-    if "x-amz-security-token" in fields:
-        text = "There are no session tokens: sign without x-amz-security-token."
-        raise S3Error("InvalidToken", text)
     if not fields.keys().isdisjoint(_SIGV2):
         raise S3Error(
             "InvalidRequest",
@@ -148,7 +147,7 @@ def verify_post(signed: SignedRequest, fields: Fields, signing_key: bytes) -> No
         raise S3Error(
             "SignatureDoesNotMatch",
             AWSAccessKeyId=signed.access_key_id,
-            StringToSign=fields["policy"],
+            StringToSign=_HIDDEN if _TOKEN in fields else fields["policy"],
             SignatureProvided=signed.signature,
         )
 
@@ -278,4 +277,6 @@ def _check_condition(condition: Any, values: Fields) -> str:  # noqa: ANN401 - J
 
 
 def _fail(condition: list[str]) -> NoReturn:
+    if condition[1].lower().removeprefix("$") == _TOKEN:
+        condition = [*condition[:2], _HIDDEN]
     raise _denied(f"Policy Condition failed: {json.dumps(condition, ensure_ascii=False)}")

@@ -58,6 +58,7 @@ _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+", re.ASCII)
 _NO_HEADER_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _QUERY_MARKS: Final = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature")
 _QUERY_MARKS_V2: Final = ("AWSAccessKeyId",)
+_SESSION_TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a header
 _ACCESS_KEY_MAX: Final = 128
 _SIGNATURE_DIGITS: Final = 64
 # Unauthenticated callers also choose these texts: texts longer than any client sends are read, but not cached.
@@ -71,10 +72,13 @@ class SigV4Policy:
     Attributes:
         region: the only region accepted in scopes; None accepts any (a client must name one, and
             an installation of ours may have none).
+        service: the only service accepted in scopes: `s3`, or `sts`, whose requests have no header with the hash of
+            their bodies.
         skew_s: maximum difference between a client's clock and ours, seconds.
     """
 
     region: str | None = None
+    service: str = SERVICE
     skew_s: int = 900
 
 
@@ -190,6 +194,8 @@ def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy
         raise _malformed(f"the date of the credential, {date}, is not that of the request")
     signed_headers = _split_signed_headers(names, headers, _malformed)
     payload_hash = headers.get("x-amz-content-sha256")
+    if payload_hash is None and policy.service != SERVICE:
+        payload_hash = UNSIGNED_PAYLOAD  # until the body is read
     if payload_hash is None:
         raise S3Error("InvalidRequest", "The header x-amz-content-sha256 is missing.")
     return SignedRequest(
@@ -215,12 +221,12 @@ def _claim_of(text: str, policy: SigV4Policy) -> tuple[_Scope, str, str]:
     # Clients put the signature last; the text before it is the same in all their requests of a day.
     end = len(text) - _SIGNATURE_DIGITS
     if 0 < end <= _REMEMBERED_CHARACTERS_MAX and text.endswith("Signature=", 0, end):
-        scope, names, _ = _remembered_claim(text[:end], policy.region)
+        scope, names, _ = _remembered_claim(text[:end], policy.region, policy.service)
         return scope, names, text[end:]
-    return _parse_claim(text, policy.region)
+    return _parse_claim(text, policy.region, policy.service)
 
 
-def _parse_claim(text: str, region: str | None) -> tuple[_Scope, str, str]:
+def _parse_claim(text: str, region: str | None, service: str) -> tuple[_Scope, str, str]:
     fields: dict[str, str] = {}
     for item in text.split(","):
         name, equals, value = item.strip().partition("=")
@@ -229,7 +235,7 @@ def _parse_claim(text: str, region: str | None) -> tuple[_Scope, str, str]:
         fields[name] = value
     if fields.keys() != {"Credential", "SignedHeaders", "Signature"}:
         raise _malformed("it must hold Credential, SignedHeaders and Signature")
-    scope = split_scope(fields["Credential"], region, _malformed)
+    scope = split_scope(fields["Credential"], region, service, _malformed)
     return scope, fields["SignedHeaders"], fields["Signature"]
 
 
@@ -276,7 +282,9 @@ def _parse_presigned(
     if query.text("X-Amz-Algorithm") != ALGORITHM:
         _refuse_mechanism()
     credential = query.text("X-Amz-Credential")
-    access_key_id, date, region, service = split_scope(credential, policy.region, _bad_query)
+    access_key_id, date, region, service = split_scope(
+        credential, policy.region, policy.service, _bad_query
+    )
     timestamp = query.text("X-Amz-Date")
     time_s = seconds_of(timestamp)
     if time_s is None:
@@ -368,7 +376,10 @@ _AUTHORIZATION: Final = frozenset(
 
 
 def split_scope(
-    credential: str, region_wanted: str | None, malformed: Callable[[str], S3Error]
+    credential: str,
+    region_wanted: str | None,
+    service_wanted: str,
+    malformed: Callable[[str], S3Error],
 ) -> _Scope:
     parts = credential.rsplit("/", 4)
     if len(parts) != 5 or not all(parts):
@@ -376,8 +387,8 @@ def split_scope(
     access_key_id, date, region, service, terminator = parts
     if terminator != TERMINATOR:
         raise malformed(f"the credential does not end with {TERMINATOR}")
-    if service != SERVICE:
-        raise malformed(f"the service of the credential is not {SERVICE}")
+    if service != service_wanted:
+        raise malformed(f"the service of the credential is not {service_wanted}")
     if len(access_key_id) > _ACCESS_KEY_MAX:
         raise malformed("the access key id is too long")
     if region_wanted is not None and region != region_wanted:
@@ -475,5 +486,12 @@ def verify(signed: SignedRequest, signing_key: bytes) -> None:
         AWSAccessKeyId=signed.access_key_id,
         StringToSign=first[0],
         SignatureProvided=signed.signature,
-        CanonicalRequest=first[1].decode("latin-1"),
+        CanonicalRequest=_shown(first[1].decode("latin-1")),
     )
+
+
+def _shown(canonical: str) -> str:
+    """Returns what an error shows of a canonical request: errors are logged, and a session token is a secret."""
+    if _SESSION_TOKEN in canonical.lower():
+        return "not shown, because it holds a session token"
+    return canonical
