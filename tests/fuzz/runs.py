@@ -15,6 +15,7 @@ FINDINGS = ROOT / ".fuzz"
 INPUTS = {
     "sigv4": 2_160,
     "chunked": 900,
+    "forms": 540,
     "xml": 2_160,
     "entry": 450,
     "ranges": 270,

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING, BinaryIO
+
 import click
 
+from tarn.core.cors import CORS_BYTES_MAX, cors_to_json, parse_cors
+from tarn.core.errors import TarnError
 from tarn_cli.objects.uri import parse_ref, parse_repository
 from tarn_cli.output import Record, shown_time
 from tarn_cli.session import Group, Session, pass_session
 from tarn_proto.graveler.v1.bucket_service_pb2 import BucketView
+
+if TYPE_CHECKING:  # imported when a command runs
+    from tarn_cli.connection import Connection
 
 __all__ = ["bucket"]
 
@@ -120,3 +128,75 @@ def delete(session: Session, bucket_id: str, etag: str) -> None:
     name = parse_repository(bucket_id)
     session.run(lambda tarn: tarn.graveler.delete_bucket_view(tarn.call(), name, etag=etag))
     session.output.remark(f"deleted bucket view {name}; what it showed is untouched")
+
+
+@bucket.group()
+def cors() -> None:
+    """CORS rules: which web pages may use a bucket from a browser. docs/user/browsers.md explains them.
+
+    A bucket is a repository or a bucket view; each has rules of its own. Rules have the JSON of `aws s3api
+    put-bucket-cors`. Gateways use new rules within five seconds.
+
+    \b
+    Examples:
+      tarn bucket cors set sales cors.json
+      tarn bucket cors show sales
+      tarn bucket cors delete sales
+    """
+
+
+@cors.command("show")
+@_name
+@pass_session
+def show_cors(session: Session, bucket_id: str) -> None:
+    """Show the CORS rules of a bucket as JSON."""
+    name = parse_repository(bucket_id)
+    found = session.run(lambda tarn: tarn.graveler.get_bucket_cors(tarn.call(), name)).rules_json
+    shown = json.dumps(json.loads(found), indent=2, ensure_ascii=False) if found else ""
+    session.output.one(
+        {"bucket": name, "rules": found}, shown.splitlines() or "no rules: browsers may not use it"
+    )
+
+
+@cors.command("set")
+@_name
+@click.argument("file", type=click.File("rb"))
+@pass_session
+def set_cors(session: Session, bucket_id: str, file: BinaryIO) -> None:
+    """Replace the CORS rules of a bucket by those of FILE (`-`: standard input)."""
+    _set_cors(session, bucket_id, _rules_of(file))
+
+
+@cors.command("delete")
+@_name
+@pass_session
+def delete_cors(session: Session, bucket_id: str) -> None:
+    """Remove all CORS rules of a bucket."""
+    _set_cors(session, bucket_id, "")
+
+
+def _rules_of(file: BinaryIO) -> str:
+    given = file.read(8 * CORS_BYTES_MAX + 1)  # what is stored has no white space
+    try:
+        if len(given) > 8 * CORS_BYTES_MAX:
+            raise click.ClickException(f"the rules are longer than {8 * CORS_BYTES_MAX} bytes")
+        text = json.dumps(json.loads(given), separators=(",", ":"), ensure_ascii=False)
+        return cors_to_json(parse_cors(text))
+    except (ValueError, RecursionError):
+        raise click.ClickException("the rules are not JSON") from None
+    except TarnError as error:
+        raise click.ClickException(error.message) from None
+
+
+def _set_cors(session: Session, bucket_id: str, rules_json: str) -> None:
+    name = parse_repository(bucket_id)
+
+    async def work(tarn: Connection) -> None:
+        is_view = (await tarn.graveler.get_bucket_cors(tarn.call(), name)).is_view
+        await tarn.graveler.set_bucket_cors(tarn.call(), name, rules_json, is_view=is_view)
+
+    session.run(work)
+    count = len(parse_cors(rules_json))
+    session.output.remark(
+        f"bucket {name} has {count} CORS rules" if count else f"removed the CORS rules of {name}"
+    )

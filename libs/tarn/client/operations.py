@@ -179,6 +179,24 @@ class Operations(Calls):
         """Deletes a view; what it shows stays. Arguments and errors as `point_bucket_view`."""
         await self.graveler.delete_bucket_view(self.call(), bucket_id, etag=etag)
 
+    async def get_bucket_cors(self, bucket_id: str) -> str:
+        """Returns the CORS rules of a bucket as JSON, empty if it has none; or raises `BucketNotFoundError`."""
+        return (await self.graveler.get_bucket_cors(self.call(), bucket_id)).rules_json
+
+    async def set_bucket_cors(self, bucket_id: str, rules_json: str) -> None:
+        """Replaces the CORS rules of a bucket, a repository's or a view's.
+
+        Args:
+            bucket_id: the repository or the view.
+            rules_json: all rules, in the form of `aws s3api put-bucket-cors`; empty: none.
+
+        Raises:
+            BucketNotFoundError, RepositoryNotFoundError: there is no such bucket.
+            BucketMovedError: other rules were set at the same time.
+        """
+        is_view = (await self.graveler.get_bucket_cors(self.call(), bucket_id)).is_view
+        await self.graveler.set_bucket_cors(self.call(), bucket_id, rules_json, is_view=is_view)
+
     # ---- branches
 
     async def create_branch(

@@ -149,3 +149,34 @@ class RepositoryClient(RpcClient):
         """Deletes a view; what it shows stays. `etag` as in `point_bucket_view`."""
         request = bucket_service_pb2.DeleteBucketViewRequest(bucket_id=bucket_id, etag=etag)
         await self._bucket_service.DeleteBucketView(request, call)
+
+    async def get_bucket_cors(
+        self, call: Call, bucket_id: str
+    ) -> bucket_service_pb2.GetBucketCorsResponse:
+        """Returns the CORS rules of a bucket (`rules_json`, empty: none), and whether it is a view (`is_view`)."""
+        request = bucket_service_pb2.GetBucketCorsRequest(bucket_id=bucket_id)
+        return await self._bucket_service.GetBucketCors(request, call)
+
+    async def set_bucket_cors(
+        self, call: Call, bucket_id: str, rules_json: str, *, is_view: bool
+    ) -> None:
+        """Replaces the CORS rules of a bucket.
+
+        Args:
+            call: context of the call.
+            bucket_id: name of the bucket.
+            rules_json: all rules (`tarn.core.cors`); empty: none.
+            is_view: whether it is a bucket view; otherwise it is a repository.
+        """
+        if is_view:
+            request = bucket_service_pb2.SetBucketViewCorsRequest(
+                bucket_id=bucket_id, rules_json=rules_json
+            )
+            await self._bucket_service.SetBucketViewCors(request, call)
+            return
+        await self._bucket_service.SetRepositoryCors(
+            bucket_service_pb2.SetRepositoryCorsRequest(
+                repository_id=bucket_id, rules_json=rules_json
+            ),
+            call,
+        )

@@ -250,6 +250,8 @@ class Client:
     list_bucket_views = BlockingListing(Operations.list_bucket_views)
     point_bucket_view = Blocking(Operations.point_bucket_view)
     delete_bucket_view = Blocking(Operations.delete_bucket_view)
+    get_bucket_cors = Blocking(Operations.get_bucket_cors)
+    set_bucket_cors = Blocking(Operations.set_bucket_cors)
 
     create_branch = Blocking(Operations.create_branch)
     set_branch_expiry = Blocking(Operations.set_branch_expiry)

@@ -60,6 +60,7 @@ class Repository:
         is_pending: creation has begun; every operation except creation treats the repository as absent.
         restore_id: the restore that is not finished; every operation except restore and deletion treats the
             repository as absent. Empty: there is none.
+        cors_json: CORS rules of its bucket (`tarn.core.cors`); empty: none.
     """
 
     repository_id: RepositoryId
@@ -70,6 +71,7 @@ class Repository:
     is_deleted: bool = False
     is_pending: bool = False
     restore_id: str = ""
+    cors_json: str = ""
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
     @property
@@ -90,6 +92,7 @@ class BucketView:
         generation: grows by one with each change.
         change_id: of the last change.
         is_pending: creation has begun; every operation except creation treats the view as absent.
+        cors_json: CORS rules of the bucket (`tarn.core.cors`); empty: none.
     """
 
     bucket_id: RepositoryId
@@ -101,6 +104,7 @@ class BucketView:
     create_time_us: int
     change_id: bytes = b""
     is_pending: bool = False
+    cors_json: str = ""
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
@@ -303,6 +307,7 @@ def encode_repository(repository: Repository) -> bytes:
         is_deleted=repository.is_deleted,
         is_pending=repository.is_pending,
         restore_id=repository.restore_id,
+        cors_json=repository.cors_json,
     )
     return with_unknown(record, repository.unknown_fields).SerializeToString()
 
@@ -319,6 +324,7 @@ def encode_bucket_view(view: BucketView) -> bytes:
         view_ref=view.ref,
         view_generation=view.generation,
         view_change_id=view.change_id,
+        cors_json=view.cors_json,
     )
     return with_unknown(record, view.unknown_fields).SerializeToString()
 
@@ -344,6 +350,7 @@ def decode_bucket(value: bytes) -> Repository | BucketView:
             record.create_time_us,
             record.view_change_id,
             record.is_pending,
+            record.cors_json,
             unknown_of(record),
         )
     return Repository(
@@ -355,6 +362,7 @@ def decode_bucket(value: bytes) -> Repository | BucketView:
         record.is_deleted,
         record.is_pending,
         record.restore_id,
+        record.cors_json,
         unknown_of(record),
     )
 

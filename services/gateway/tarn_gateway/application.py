@@ -26,6 +26,7 @@ from tarn_gateway.handler import S3Handler
 from tarn_gateway.http import HttpServer
 from tarn_gateway.rates import RateLimits
 from tarn_gateway.repository_cache import RepositoryCache
+from tarn_gateway.s3error import head_refusal
 from tarn_gateway.signing.sigv4 import SigV4Policy
 from tarn_gateway.traces import Traces
 
@@ -118,6 +119,7 @@ class GatewayApplication:
             ids=ids,
             on_error=handler.refuse,
             observer=traces.end,
+            on_head_error=head_refusal,
         )
         self._meters = meters
         self._port = 0

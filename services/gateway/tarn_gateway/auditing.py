@@ -29,7 +29,7 @@ _REFUSALS_BY_CODE: Final = frozenset(
     }
 )
 _NO_REFUSALS: Final = frozenset({"QuotaExceeded"})
-_CHANGES: Final = (Action.WRITE_REPO, Action.MANAGE_SESSIONS)
+_CHANGES: Final = (Action.WRITE_REPO, Action.WRITE_RULES, Action.MANAGE_SESSIONS)
 
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]{1,128})")
 _CREDENTIAL_IN_QUERY = re.compile(rb"X-Amz-Credential=([^%&/]{1,128})")

@@ -17,6 +17,7 @@ from tarn.rpc.wire.call import Call
 from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.bodies.payload import Payload, PayloadPolicy, open_payload
 from tarn_gateway.bucket_cache import BucketCache, Place
+from tarn_gateway.cors import CorsCache
 from tarn_gateway.documents.reading import DOCUMENT_MEMORY_BYTES, DocumentReader
 from tarn_gateway.http import Request
 from tarn_gateway.key_locks import KeyLocks
@@ -77,6 +78,7 @@ class Backend:
     Attributes:
         buckets: what bucket names stand for.
         own_token: returns the caller token of this gateway as a service, which proves that it made an address.
+        cors: the CORS rules of buckets.
         bucket_mode: what CreateBucket makes.
         locks: locks of keys that are written conditionally.
         documents: reads the documents of requests, within their bounds.
@@ -96,6 +98,11 @@ class Backend:
     locks: KeyLocks = field(default_factory=KeyLocks)
     documents: DocumentReader = field(default_factory=DocumentReader)
     removals: TaskSet = field(default_factory=TaskSet)
+    cors: CorsCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        cors = CorsCache(self.graveler, self.clock, self.ids, self.own_token)
+        object.__setattr__(self, "cors", cors)
 
     def call(self, request: S3Request, timeout_s: float = 0.0) -> Call:
         """Returns the context of one call to graveler. Its time begins now: the transfer of a body is not

@@ -27,10 +27,12 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.gate.access import Access
 from tarn.rpc.wire.call import Call
+from tarn_gateway.bodies.form import PostForm
 from tarn_gateway.http import Request
 from tarn_gateway.operation import About
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request, readable_ref
+from tarn_gateway.signing.post_policy import check_policy, parse_post, verify_post
 from tarn_gateway.signing.sigv4 import SignedRequest, SigV4Policy, parse_authorization, verify
 from tarn_proto.auth.v1.session_key_service_pb2 import (
     CreateSessionKeyRequest,
@@ -66,8 +68,23 @@ class Authenticator:
             TarnError: CREDENTIAL_NOT_FOUND for an unknown key; any error of the call to auth.
         """
         signed = parse_authorization(request, self._clock.now_us(), self._policy)
-        granted = await self._granted(request, signed)
+        granted = await self._granted(request, signed, request.headers.get(_TOKEN))
         verify(signed, granted.signing_key)
+        return signed, granted
+
+    async def authenticate_form(
+        self, form: PostForm, request: Request, bucket: str
+    ) -> tuple[SignedRequest, SigningGrant]:
+        """Likewise, for a form; and checks that its policy allows what it says.
+
+        Raises:
+            S3Error: the errors of `signing.post_policy`.
+            TarnError: as `authenticate`.
+        """
+        signed = parse_post(request, form.fields, self._clock.now_us(), self._policy)
+        granted = await self._granted(request, signed, form.fields.get(_TOKEN))
+        verify_post(signed, form.fields, granted.signing_key)
+        form.sizes = check_policy(form.fields, bucket, self._clock.now_us())
         return signed, granted
 
     async def claimed(self, request: Request, service: str) -> tuple[SignedRequest, SigningGrant]:
@@ -75,7 +92,7 @@ class Authenticator:
         against the hash of its body. Raises as `authenticate`."""
         policy = replace(self._policy, service=service)
         signed = parse_authorization(request, self._clock.now_us(), policy)
-        return signed, await self._granted(request, signed)
+        return signed, await self._granted(request, signed, request.headers.get(_TOKEN))
 
     async def issue(
         self, request: Request, granted: SigningGrant, wanted: CreateSessionKeyRequest
@@ -91,12 +108,13 @@ class Authenticator:
         token = "" if granted is None else granted.grant.caller_token
         return Call(request.request_id, token, self._clock.monotonic() + self._timeout_s)
 
-    async def _granted(self, request: Request, signed: SignedRequest) -> SigningGrant:
+    async def _granted(
+        self, request: Request, signed: SignedRequest, token: str | None
+    ) -> SigningGrant:
         """Returns the signing key and the grant of the access key that a request names. Raises as `authenticate`.
 
-        A session token is part of the signature, as every header and parameter of its kind.
+        A session token is part of the signature, as every header and parameter of its kind; or of the policy of a form.
         """
-        token = request.headers.get(_TOKEN)
         if token is not None and not 0 < len(token) <= _TOKEN_MAX:
             raise S3Error("InvalidToken", f"A session token has 1 to {_TOKEN_MAX} characters.")
         digest = b"" if token is None else hashlib.sha256(token.encode()).digest()
@@ -144,13 +162,22 @@ def _key(request: S3Request) -> str:
     return ref_object_resource(request.repository, readable_ref(target.ref), target.path)
 
 
+def _form(request: S3Request) -> str:
+    if request.ref_path is None:
+        condition = "Bucket POST must be of the enclosure-type multipart/form-data"
+        raise S3Error("PreconditionFailed", Condition=condition)
+    return _key(request)
+
+
 _RESOURCES: Mapping[About, Callable[[S3Request], str] | None] = MappingProxyType(
     {
         About.SERVICE: _service,
         About.NAME: _name,
         About.BUCKET: _bucket,
+        About.SETTINGS: _bucket,
         About.REF: _listed,
         About.KEYS: None,  # see `authorize`
+        About.FORM: _form,
         About.KEY: _key,
         About.UPLOAD: _key,
     }
@@ -186,7 +213,9 @@ def authorize(request: S3Request) -> None:
     """
     operation, grant = request.operation, request.granted.grant
     resource_of = _RESOURCES[operation.about]
-    if resource_of is not None:
+    if operation.about is About.SETTINGS and request.place.ref:
+        grant.require(Action.WRITE_BUCKETS, bucket_resource(request.address.bucket))
+    elif resource_of is not None:
         grant.require(operation.action, resource_of(request))
     else:
         # The body names the keys, and `deleting` checks each. A caller who may write none of them need not send it.

@@ -11,23 +11,28 @@ from typing import Final
 
 import structlog
 
+from tarn.client.auth import SigningGrant
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.telemetry.tracing import child_span
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import LostBlockError
+from tarn_gateway.bodies.form import FormReader, PostForm
 from tarn_gateway.bucket_cache import MAY_HAVE_MOVED, Place
+from tarn_gateway.cors import cors_headers, preflight
 from tarn_gateway.grants import Authenticator, authorize
 from tarn_gateway.http import Request, Response
 from tarn_gateway.operation import About, MissingRef
 from tarn_gateway.operations.table import Perform
 from tarn_gateway.rates import RateExceededError, RateLimits
-from tarn_gateway.requests.address import parse_address
+from tarn_gateway.requests.address import Address, check_key, parse_address
 from tarn_gateway.requests.header_table import check_headers
+from tarn_gateway.requests.multipart import is_form
 from tarn_gateway.requests.query import parse_query, refuse_version
 from tarn_gateway.router import route
 from tarn_gateway.s3error import HOST_ID, S3Error, error_response, from_tarn_error
 from tarn_gateway.s3request import S3Request
+from tarn_gateway.signing.sigv4 import SignedRequest
 from tarn_gateway.sts import ASSUME_ROLE, Sts, StsError, is_sts, sts_error_response
 from tarn_gateway.trace import Trace
 from tarn_gateway.traces import Traces
@@ -69,6 +74,7 @@ class S3Handler:
         self._now = backend.clock.monotonic
         self._domains = tuple(domains)
         self._rates = rates
+        self._forms = FormReader()
 
     async def __call__(self, request: Request) -> Response:
         """Answers one request. `refuse` turns every exception into an answer."""
@@ -79,11 +85,22 @@ class S3Handler:
             return await self._sts.assume_role(request, trace)
         host = request.headers.text("host")
         address = parse_address(host, request.raw_path, self._domains)
+        if request.method == "OPTIONS":
+            bucket, is_key = address.bucket, bool(address.key)
+            response = await preflight(self._backend.cors, request, bucket, is_key=is_key)
+            response.headers.append(_ID_2)
+            return response
+        if "origin" in request.headers:
+            # Before the signature: a page must be able to read why it was refused.
+            trace.cors = await cors_headers(self._backend.cors, request, address.bucket)
+        form: PostForm | None = None
+        if request.method == "POST" and _is_form(request, address):
+            form = await self._forms.read(request)
         if trace.span is None:
-            signed, granted = await self._authenticator.authenticate(request)
+            signed, granted = await self._authenticate(request, form, address)
         else:
             with child_span("authenticate"):
-                signed, granted = await self._authenticator.authenticate(request)
+                signed, granted = await self._authenticate(request, form, address)
         request.identified = True
         authenticated = self._now()
         trace.auth_s = authenticated - began
@@ -92,6 +109,10 @@ class S3Handler:
         query = parse_query(request.raw_query)
         refuse_version(query)
         operation = trace.operation = route(request.method, address, query, request.headers)
+        if form is not None:
+            check_headers(operation.name, request.headers, trace.user)
+            request.headers = form.headers()
+            address = Address(address.bucket, check_key(form.fields["key"]))
         if operation.about is About.NAME:
             place = Place(address.bucket)
         else:
@@ -100,17 +121,24 @@ class S3Handler:
             )
         try:
             s3_request = S3Request(
-                request, began, operation, address, place, query, signed, granted
+                request, began, operation, address, place, query, signed, granted, form
             )
             _note(trace, s3_request)
             check_headers(operation.name, request.headers, trace.user)
             response = await self._perform(operation.perform, s3_request, trace)
         finally:
             trace.perform_s = self._now() - authenticated
-        response.headers.append(_ID_2)
+        response.headers += (_ID_2, *trace.cors)
         if trace.span is not None:
             response.headers.append(("traceresponse", trace.span.traceresponse))
         return response
+
+    async def _authenticate(
+        self, request: Request, form: PostForm | None, address: Address
+    ) -> tuple[SignedRequest, SigningGrant]:
+        if form is None:
+            return await self._authenticator.authenticate(request)
+        return await self._authenticator.authenticate_form(form, request, address.bucket)
 
     async def _perform(self, perform: Perform, s3_request: S3Request, trace: Trace) -> Response:
         """Performs an operation: where the cache says, or, after a refusal which shows that it is old, where graveler
@@ -177,7 +205,7 @@ class S3Handler:
         if trace.operation is ASSUME_ROLE:
             return sts_error_response(StsError.of(shown), request)
         response = error_response(shown, request)
-        response.headers.append(_ID_2)
+        response.headers += (_ID_2, *trace.cors)
         if trace.span is not None:
             response.headers.append(("traceresponse", trace.span.traceresponse))
         return response
@@ -204,6 +232,12 @@ def _writes(request: Request, trace: Trace) -> bool:
 def _has_body(request: Request) -> bool:
     """Whether a request has a body, which can be read only once."""
     return request.body.length != 0
+
+
+def _is_form(request: Request, address: Address) -> bool:
+    """Whether a POST is the upload of a form, which has its signature in its fields."""
+    is_of_bucket = bool(address.bucket) and not address.key and not request.raw_query
+    return is_of_bucket and is_form(request.headers)
 
 
 def _note(trace: Trace, s3_request: S3Request) -> None:

@@ -34,8 +34,10 @@ class About(enum.Enum):
     SERVICE = "all repositories"
     NAME = "the name of the bucket, whatever it stands for"
     BUCKET = "the repository"
+    SETTINGS = "the bucket itself: the repository, or the bucket view"
     REF = "the ref and the prefix that are listed, or the repository if no ref is named"
     KEYS = "each key of the body by itself"
+    FORM = "the path of a branch that the key of the form names"
     KEY = "the path of a branch that is written, of any ref that is read"
     UPLOAD = "the same path: an upload belongs to its key"
 
@@ -47,7 +49,7 @@ class About(enum.Enum):
         match self:
             case About.SERVICE:
                 return Addressed.SERVICE
-            case About.NAME | About.BUCKET | About.REF | About.KEYS:
+            case About.NAME | About.BUCKET | About.SETTINGS | About.REF | About.KEYS | About.FORM:
                 return Addressed.BUCKET
             case About.KEY | About.UPLOAD:
                 return Addressed.KEY
@@ -73,7 +75,8 @@ class Operation:
             blanks; a parameter may have a value (`list-type=2`). The request has all of them, and no other
             parameter that selects any row.
         about: see `About`.
-        action: the action that the caller must be allowed.
+        action: the action that the caller must be allowed. A change of the settings of a bucket view needs
+            `WriteBuckets` instead.
         missing_ref: see `MissingRef`.
         narrowed_by: a parameter that selects other operations, and that this one takes too.
         source: the action that is required on the source of a copy.

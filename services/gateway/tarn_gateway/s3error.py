@@ -22,14 +22,16 @@ from tarn_gateway.http import (
 )
 from tarn_gateway.xml_text import escape
 
-__all__ = ["CODES", "S3Code", "S3Error", "error_response", "from_tarn_error"]
+__all__ = ["CODES", "S3Code", "S3Error", "error_response", "from_tarn_error", "head_refusal"]
 
 S3Code = Literal[
     "AccessControlListNotSupported",
     "AccessDenied",
+    "AccessForbidden",
     "AuthorizationHeaderMalformed",
     "AuthorizationQueryParametersError",
     "BadDigest",
+    "BadRequest",
     "BucketAlreadyExists",
     "BucketAlreadyOwnedByYou",
     "BucketNotEmpty",
@@ -48,15 +50,18 @@ S3Code = Literal[
     "InvalidPart",
     "InvalidPartNumber",
     "InvalidPartOrder",
+    "InvalidPolicyDocument",
     "InvalidRange",
     "InvalidRequest",
     "InvalidStorageClass",
     "InvalidToken",
     "InvalidURI",
     "KeyTooLongError",
+    "MalformedPOSTRequest",
     "MalformedTrailerError",
     "MalformedXML",
     "MaxMessageLengthExceeded",
+    "MaxPostPreDataLengthExceededError",
     "MetadataTooLarge",
     "MethodNotAllowed",
     "MissingContentLength",
@@ -64,6 +69,7 @@ S3Code = Literal[
     "MissingSecurityHeader",
     "NoSuchBucket",
     "NoSuchBucketPolicy",
+    "NoSuchCORSConfiguration",
     "NoSuchKey",
     "NoSuchLifecycleConfiguration",
     "NoSuchTagSet",
@@ -87,79 +93,183 @@ S3Code = Literal[
 ]
 
 CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
-    "AccessControlListNotSupported": (
-        400,
-        "There are no ACLs: the owner has full control, and users have the permissions of their policies. "
-        "Send no ACL, or `private`.",
+    "AccessControlListNotSupported": (400, "The bucket does not allow ACLs"),
+    "AccessDenied": (403, "Access Denied"),
+    "AccessForbidden": (
+        403,
+        "CORSResponse: This CORS request is not allowed. This is usually because the evalution "
+        "of Origin, request method / Access-Control-Request-Method or "
+        "Access-Control-Request-Headers are not whitelisted by the resource's CORS spec.",
     ),
-    "AccessDenied": (403, "Access denied."),
-    "AuthorizationHeaderMalformed": (400, "The Authorization header is malformed."),
+    "AuthorizationHeaderMalformed": (400, "The authorization header is malformed"),
     "AuthorizationQueryParametersError": (400, "The authorization query parameters are invalid."),
-    "BadDigest": (400, "A checksum that you sent does not match the body received."),
-    "BucketAlreadyExists": (409, "The name belongs to another bucket; choose another name."),
-    "BucketAlreadyOwnedByYou": (409, "There is a bucket of this name already, and you may use it."),
-    "BucketNotEmpty": (409, "The bucket is not empty; delete its objects first."),
-    "ConditionalRequestConflict": (409, "Another write of this key is in progress; try again."),
-    "EntityTooLarge": (400, "The object is larger than allowed."),
-    "EntityTooSmall": (400, "A part other than the last is smaller than the minimum of 5 MiB."),
-    "ExpiredToken": (400, "The session key has expired."),
-    "IncompleteBody": (400, "The body is shorter or longer than announced."),
-    "InternalError": (500, "Internal error; please try again."),
-    "InvalidAccessKeyId": (403, "There is no such access key id."),
-    "InvalidArgument": (400, "An argument is invalid."),
-    "InvalidBucketName": (400, "The bucket name is invalid."),
-    "InvalidDigest": (400, "Content-MD5 is not the base64 form of 16 bytes."),
-    "InvalidLocationConstraint": (400, "The location is not the region of this endpoint."),
-    "InvalidPart": (400, "A part does not exist, or its ETag or checksum differs."),
-    "InvalidPartNumber": (416, "The object has no part of this number."),
-    "InvalidPartOrder": (400, "Parts must be listed by ascending part number."),
-    "InvalidRange": (416, "The range begins after the end of the object."),
+    "BadDigest": (400, "The Content-MD5 you specified did not match what we received."),
+    "BadRequest": (400, "An error occurred when parsing the HTTP request."),
+    "BucketAlreadyExists": (
+        409,
+        "The requested bucket name is not available. The bucket namespace is shared by all users "
+        "of the system. Please select a different name and try again.",
+    ),
+    "BucketAlreadyOwnedByYou": (
+        409,
+        "Your previous request to create the named bucket succeeded and you already own it.",
+    ),
+    "BucketNotEmpty": (409, "The bucket you tried to delete is not empty"),
+    "ConditionalRequestConflict": (
+        409,
+        "The conditional request cannot succeed due to a conflicting operation against this "
+        "resource.",
+    ),
+    "EntityTooLarge": (400, "Your proposed upload exceeds the maximum allowed size"),
+    "EntityTooSmall": (400, "Your proposed upload is smaller than the minimum allowed size"),
+    "ExpiredToken": (400, "The provided token has expired."),
+    "IncompleteBody": (
+        400,
+        "You did not provide the number of bytes specified by the Content-Length HTTP header",
+    ),
+    "InternalError": (500, "We encountered an internal error. Please try again."),
+    "InvalidAccessKeyId": (
+        403,
+        "The AWS Access Key Id you provided does not exist in our records.",
+    ),
+    "InvalidArgument": (400, "Invalid Argument"),
+    "InvalidBucketName": (400, "The specified bucket is not valid."),
+    "InvalidDigest": (400, "The Content-MD5 you specified was invalid."),
+    "InvalidLocationConstraint": (400, "The specified location-constraint is not valid"),
+    "InvalidPart": (
+        400,
+        "One or more of the specified parts could not be found.  The part may not have been "
+        "uploaded, or the specified entity tag may not match the part's entity tag.",
+    ),
+    "InvalidPartNumber": (416, "The requested partnumber is not satisfiable"),
+    "InvalidPartOrder": (
+        400,
+        "The list of parts was not in ascending order. Parts must be ordered by part number.",
+    ),
+    "InvalidPolicyDocument": (400, "The policy document of the form cannot be read."),
+    "InvalidRange": (416, "The requested range is not satisfiable"),
     "InvalidRequest": (400, "The request is invalid."),
-    "InvalidStorageClass": (400, "The only storage class is STANDARD."),
-    "InvalidToken": (400, "The security token is invalid."),
-    "InvalidURI": (400, "The URI cannot be parsed."),
-    "KeyTooLongError": (400, "The key is longer than 1024 bytes."),
-    "MalformedTrailerError": (400, "The trailers are malformed or were not announced."),
-    "MalformedXML": (400, "The XML is not well-formed or does not match the schema."),
-    "MaxMessageLengthExceeded": (400, "The request is too large."),
-    "MetadataTooLarge": (400, "User metadata is larger than 2048 bytes."),
-    "MethodNotAllowed": (405, "The method is not allowed on this resource."),
-    "MissingContentLength": (411, "Content-Length is required."),
-    "MissingRequestBodyError": (400, "The request body is empty."),
-    "MissingSecurityHeader": (400, "A required header is missing."),
+    "InvalidStorageClass": (400, "The storage class you specified is not valid"),
+    "InvalidToken": (400, "The provided token is malformed or otherwise invalid."),
+    "InvalidURI": (400, "Couldn't parse the specified URI."),
+    "KeyTooLongError": (400, "Your key is too long"),
+    "MalformedPOSTRequest": (
+        400,
+        "The body of your POST request is not well-formed multipart/form-data.",
+    ),
+    "MalformedTrailerError": (
+        400,
+        "The request contained trailing data that was not well-formed or did not conform to our "
+        "published schema.",
+    ),
+    "MalformedXML": (
+        400,
+        "The XML you provided was not well-formed or did not validate against our published schema",
+    ),
+    "MaxMessageLengthExceeded": (400, "Your request was too big."),
+    "MaxPostPreDataLengthExceededError": (
+        400,
+        "Your POST request fields preceding the upload file were too large.",
+    ),
+    "MetadataTooLarge": (400, "Your metadata headers exceed the maximum allowed metadata size"),
+    "MethodNotAllowed": (405, "The specified method is not allowed against this resource."),
+    "MissingContentLength": (411, "You must provide the Content-Length HTTP header."),
+    "MissingRequestBodyError": (400, "Request Body is empty"),
+    "MissingSecurityHeader": (400, "Your request was missing a required header"),
     "ExpiredCommit": (
         410,
         "The commit has expired by a retention rule, and its objects are deleted.",
     ),
-    "NoSuchBucket": (404, "There is no such repository or branch."),
-    "NoSuchBucketPolicy": (404, "The bucket has no policy."),
-    "NoSuchKey": (404, "There is no such key."),
-    "NoSuchLifecycleConfiguration": (404, "The bucket has no lifecycle configuration."),
-    "NoSuchTagSet": (404, "The bucket has no tags."),
-    "NoSuchUpload": (404, "There is no such upload; it may be completed or aborted."),
-    "NoSuchVersion": (404, "The object's data no longer exists."),
-    "NoSuchWebsiteConfiguration": (404, "The bucket has no website configuration."),
-    "NotImplemented": (501, "This is not implemented."),
+    "NoSuchBucket": (404, "The specified bucket does not exist"),
+    "NoSuchBucketPolicy": (404, "The bucket policy does not exist"),
+    "NoSuchCORSConfiguration": (404, "The CORS configuration does not exist"),
+    "NoSuchKey": (404, "The specified key does not exist."),
+    "NoSuchLifecycleConfiguration": (404, "The lifecycle configuration does not exist"),
+    "NoSuchTagSet": (404, "The TagSet does not exist"),
+    "NoSuchUpload": (
+        404,
+        "The specified upload does not exist. The upload ID may be invalid, or the upload may "
+        "have been aborted or completed.",
+    ),
+    "NoSuchVersion": (404, "The specified version does not exist."),
+    "NoSuchWebsiteConfiguration": (
+        404,
+        "The specified bucket does not have a website configuration",
+    ),
+    "NotImplemented": (501, "A header you provided implies functionality that is not implemented"),
     "ObjectErased": (410, "The object's data was erased out of all history."),
-    "ObjectLockConfigurationNotFoundError": (404, "The bucket has no object lock."),
-    "OperationAborted": (409, "A conflicting operation is in progress; try again."),
-    "PreconditionFailed": (412, "A precondition does not hold."),
+    "ObjectLockConfigurationNotFoundError": (
+        404,
+        "Object Lock configuration does not exist for this bucket",
+    ),
+    "OperationAborted": (
+        409,
+        "A conflicting conditional operation is currently in progress against this resource. "
+        "Please try again.",
+    ),
+    "PreconditionFailed": (412, "At least one of the pre-conditions you specified did not hold"),
     "QuotaExceeded": (403, "A limit of the repository is reached."),
-    "ReplicationConfigurationNotFoundError": (404, "The bucket is not replicated."),
-    "RequestTimeTooSkewed": (403, "The request's time differs too much from the server's time."),
-    "RequestTimeout": (400, "The body stopped arriving."),
+    "ReplicationConfigurationNotFoundError": (404, "The replication configuration was not found"),
+    "RequestTimeTooSkewed": (
+        403,
+        "The difference between the request time and the current time is too large.",
+    ),
+    "RequestTimeout": (
+        400,
+        "Your socket connection to the server was not read from or written to within the timeout "
+        "period. Idle connections will be closed.",
+    ),
     "ServerSideEncryptionConfigurationNotFoundError": (
         404,
-        "The bucket has no encryption configuration.",
+        "The server side encryption configuration was not found",
     ),
-    "ServiceUnavailable": (503, "The service is unavailable; please try again."),
-    "SignatureDoesNotMatch": (403, "The signature that we calculated differs from yours."),
-    "SlowDown": (503, "Please slow down."),
-    "XAmzContentSHA256Mismatch": (400, "x-amz-content-sha256 is not the hash of the body."),
+    "ServiceUnavailable": (503, "Service is unable to handle request."),
+    "SignatureDoesNotMatch": (
+        403,
+        "The request signature we calculated does not match the signature you provided. Check "
+        "your key and signing method.",
+    ),
+    "SlowDown": (503, "Please reduce your request rate."),
+    "XAmzContentSHA256Mismatch": (
+        400,
+        "The provided 'x-amz-content-sha256' header does not match what was computed.",
+    ),
 }
+"""Status and sentence of each code. The sentences are S3's, because people search for them; ExpiredCommit, ObjectErased
+and QuotaExceeded are Tarn's own."""
+
+_VARIOUS: Final = frozenset(
+    {
+        "AuthorizationQueryParametersError",
+        "BadRequest",
+        "ExpiredCommit",
+        "InvalidArgument",
+        "InvalidPolicyDocument",
+        "InvalidRequest",
+        "ObjectErased",
+        "QuotaExceeded",
+    }
+)
+"""Codes whose sentence differs from case to case: the message of an error replaces that of the table."""
+_SENTENCES: Final = (
+    "AWS authentication requires a valid Date or x-amz-date header",
+    "Invalid according to Policy:",
+    "Request has expired",
+    "Request is not valid yet",
+    "The CRC",
+    "The SHA",
+    "There were headers present in the request which were not signed",
+)
+"""Beginnings of S3's other sentences of codes, which replace that of the table, too."""
 
 HOST_ID: Final = "tarn"
 RETRY_AFTER_S: Final = 1
+
+
+def _told(code: S3Code, sentence: str, message: str) -> str:
+    if code in _VARIOUS or message.startswith((sentence, *_SENTENCES)):
+        return message
+    return f"{sentence.rstrip('.')}. {message}"
 
 
 class S3Error(Exception):
@@ -167,7 +277,8 @@ class S3Error(Exception):
 
     Args:
         code: a key of `CODES`.
-        message: a sentence for people; None takes the table's.
+        message: what S3's sentence does not say, for people. It follows that sentence, or replaces it where S3 has
+            another one for the case. None: nothing.
         headers: additional response headers, e.g. Content-Range of a 416.
         extra: further elements of the error document, e.g. `ArgumentName`.
     """
@@ -181,8 +292,8 @@ class S3Error(Exception):
         **extra: str,
     ) -> None:
         self.code: S3Code = code
-        self.status, default = CODES[code]
-        self.message = default if message is None else message
+        self.status, sentence = CODES[code]
+        self.message = sentence if message is None else _told(code, sentence, message)
         self.headers = dict(headers or {})
         self.extra = extra
         super().__init__(f"{code}: {self.message}")
@@ -208,6 +319,20 @@ def error_response(error: S3Error, request: Request) -> Response:
         headers.append(("Retry-After", str(RETRY_AFTER_S)))
     resource = request.raw_path.decode("latin-1")
     return Response(error.status, headers, error.xml(resource, request.request_id))
+
+
+_HEAD_CODES: Final[Mapping[int, S3Code]] = {
+    405: "MethodNotAllowed",
+    408: "RequestTimeout",
+    501: "NotImplemented",
+}
+
+
+def head_refusal(status: int, detail: str, request_id: str) -> Response:
+    """Returns the answer to a head that cannot be parsed: HTTP's status, and S3's code for it."""
+    code = _HEAD_CODES.get(status, "BadRequest")
+    error = S3Error(code, f"{CODES[code][1].rstrip('.')}. {detail}")
+    return Response(status, [("Content-Type", "application/xml")], error.xml("", request_id))
 
 
 _REASONS: Final[Mapping[Reason, S3Code]] = {

@@ -8,6 +8,7 @@ from tarn.client.auth import SigningGrant
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn.core.refs import is_commit_id, parse_ref
+from tarn_gateway.bodies.form import PostForm
 from tarn_gateway.bucket_cache import Place
 from tarn_gateway.http import Headers, Request
 from tarn_gateway.operation import Operation
@@ -34,6 +35,7 @@ class S3Request:
         ref_path: the ref and the path of the key; None if the request names no key.
         query: decoded.
         signed: its verified signature.
+        form: of PostObject; its file is not read yet.
         granted: the signing key and the caller's permissions.
         is_body_taken: whether the operation has begun to read the body; then it cannot be performed again.
         outcomes: of an operation on several resources: each resource and its error code, empty if it succeeded;
@@ -43,6 +45,7 @@ class S3Request:
     __slots__ = (
         "address",
         "began",
+        "form",
         "granted",
         "http",
         "is_body_taken",
@@ -64,13 +67,15 @@ class S3Request:
         query: Query,
         signed: SignedRequest,
         granted: SigningGrant,
+        form: PostForm | None = None,
     ) -> None:
         self.http = http
         self.began = began
         self.operation = operation
         self.address = address
         self.place = place
-        self.is_body_taken = False
+        self.form = form
+        self.is_body_taken = form is not None
         self.ref_path: RefPath | None = self.ref_path_of(address.key) if address.key else None
         self.query = query
         self.signed = signed
@@ -88,6 +93,7 @@ class S3Request:
             self.query,
             self.signed,
             self.granted,
+            self.form,
         )
 
     def ref_path_of(self, key: str) -> RefPath:

@@ -15,12 +15,14 @@ class Trace:
     `view` is the name of the bucket view, as it was sent; empty if the bucket is a repository. `outcomes` is the list
     of the same name of the `S3Request`. `session` is the id of the session key that was issued. `throttled_by` is the
     limit of the rate that refused it.
+    `cors` are the headers that tell a browser about the answer, whatever it is.
     """
 
     __slots__ = (
         "access_key_id",
         "auth_s",
         "code",
+        "cors",
         "operation",
         "outcomes",
         "path",
@@ -45,6 +47,7 @@ class Trace:
         self.access_key_id = ""
         self.outcomes: list[tuple[str, str]] = []
         self.code = ""
+        self.cors: list[tuple[str, str]] = []
         self.span: RequestSpan | None = None
         self.throttled_by: tuple[QuotaKind, str] | None = None
         self.auth_s = 0.0

@@ -6,6 +6,8 @@ the HTTP server does with the handler's answer.
 
 from __future__ import annotations
 
+import base64
+import hmac
 import importlib.util
 import json
 import sys
@@ -146,6 +148,10 @@ class Lake:
         self.handler = S3Handler(authenticator, self.backend, self.traces, domains=("s3.test",))
         self._count = 0
 
+    def secret(self, key: str) -> str:
+        """Returns the secret of an access key."""
+        return str(doubles.SECRETS[key])
+
     def create(self, name: str, *branches: str, tags: tuple[str, ...] = ()) -> Any:
         """Creates a repository; its namespace has its name."""
         self._count += 1
@@ -225,6 +231,71 @@ class Lake:
             request_id=f"{self._count:020X}",
         )
         return await self._answer(wire_request, reader)
+
+    async def post(
+        self,
+        bucket: str,
+        fields: dict[str, str],
+        file: bytes = b"text",
+        *,
+        filename: str | None = "a.txt",
+        conditions: list[Any] | None = None,
+        policy: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+        key: str = "AKIAADMIN",
+        signed_with: str = "",
+        replaced: dict[str, str | None] | None = None,
+        **more: Any,
+    ) -> Reply:
+        """Uploads a form, signed as a client would.
+
+        Args:
+            bucket: of the request.
+            fields: without those of the signature.
+            file: the bytes of the file.
+            filename: None: none.
+            conditions: of the policy; by default one for each field, and the bucket.
+            policy: the whole policy.
+            headers: of the request.
+            key: the access key.
+            signed_with: another secret than that of the key.
+            replaced: fields changed after the signature; None: left out.
+            more: arguments of `ask`.
+        """
+        seconds = self.clock.now_us() / 1e6
+        date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(seconds))
+        scope = [date[:8], "us-east-1", "s3", "aws4_request"]
+        signed = {
+            "x-amz-algorithm": "AWS4-HMAC-SHA256",
+            "x-amz-credential": "/".join([key, *scope]),
+            "x-amz-date": date,
+        }
+        if conditions is None:
+            named = [{name: value} for name, value in fields.items() if not name.startswith("x-ig")]
+            conditions = [{"bucket": bucket}, *named]
+        end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds + 60))
+        signed_conditions = [*conditions, *[{name: value} for name, value in signed.items()]]
+        text = json.dumps(policy or {"expiration": end, "conditions": signed_conditions})
+        encoded = base64.b64encode(text.encode()).decode()
+        proof = f"AWS4{signed_with or doubles.SECRETS.get(key, 'unknown')}".encode()
+        for step in (*scope, encoded):
+            proof = hmac.digest(proof, step.encode(), "sha256")
+        sent: dict[str, str | None] = {
+            **fields,
+            **signed,
+            "policy": encoded,
+            "x-amz-signature": proof.hex(),
+            **(replaced or {}),
+        }
+        start = '--limit\r\nContent-Disposition: form-data; name="'
+        parts = [f'{start}{n}"\r\n\r\n{v}\r\n'.encode() for n, v in sent.items() if v is not None]
+        named_file = "" if filename is None else f'; filename="{filename}"'
+        parts.append(f'{start}file"{named_file}\r\n\r\n'.encode() + file + b"\r\n--limit--\r\n")
+        kind = {"content-type": "multipart/form-data; boundary=limit"}
+        body = b"".join(parts)
+        return await self.ask(
+            "POST", f"/{bucket}", body=body, headers=kind | (headers or {}), key="", **more
+        )
 
     async def _answer(self, wire_request: Request, reader: GivenBody) -> Reply:
         try:

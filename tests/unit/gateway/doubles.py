@@ -100,6 +100,8 @@ class FakeGraveler:
         self._clock, self._ids = clock, ids
         self.repos: dict[str, Repo] = {}
         self.views: dict[str, bucket_pb.BucketView] = {}
+        self.cors: dict[str, str] = {}
+        self.cors_asked: list[str] = []
         self._generation = 0
         self.uploads: dict[str, Upload] = {}
         self.fail: dict[str, list[TarnError | None]] = {}
@@ -258,6 +260,41 @@ class FakeGraveler:
         if (view := self.views.get(request.bucket_id)) is None:
             raise error_of(Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND)
         return bucket_pb.GetBucketViewResponse(view=view)
+
+    async def GetBucketCors(
+        self, request: bucket_pb.GetBucketCorsRequest, call: Call
+    ) -> bucket_pb.GetBucketCorsResponse:
+        """The gateway asks by itself, or for a user."""
+        name = request.bucket_id
+        if call.caller_token == "t1.gateway":
+            self.cors_asked.append(name)
+            queue = self.fail.get("GetBucketCors")
+            if queue and (error := queue.pop(0)) is not None:
+                raise error
+        else:
+            self._enter("GetBucketCors", call)
+        if name not in self.views and name not in self.repos:
+            raise error_of(Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND)
+        return bucket_pb.GetBucketCorsResponse(
+            rules_json=self.cors.get(name, ""), is_view=name in self.views
+        )
+
+    async def SetBucketViewCors(
+        self, request: bucket_pb.SetBucketViewCorsRequest, call: Call
+    ) -> bucket_pb.SetBucketViewCorsResponse:
+        self._enter("SetBucketViewCors", call)
+        if request.bucket_id not in self.views:
+            raise error_of(Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND)
+        self.cors[request.bucket_id] = request.rules_json
+        return bucket_pb.SetBucketViewCorsResponse()
+
+    async def SetRepositoryCors(
+        self, request: bucket_pb.SetRepositoryCorsRequest, call: Call
+    ) -> bucket_pb.SetRepositoryCorsResponse:
+        self._enter("SetRepositoryCors", call)
+        self._repo(request.repository_id)
+        self.cors[request.repository_id] = request.rules_json
+        return bucket_pb.SetRepositoryCorsResponse()
 
     async def CreateRepository(
         self, request: repository_pb.CreateRepositoryRequest, call: Call

@@ -40,6 +40,10 @@ UNSET = {
 }
 """The answers to valid requests for settings that no bucket has."""
 DELETE = b"<Delete><Object><Key>main/other</Key></Object></Delete>"
+CORS = (
+    b"<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod></CORSRule>"
+    b"</CORSConfiguration>"
+)
 EPOCH = "Thu, 01 Jan 1970 00:00:00 GMT"
 FUTURE = "Fri, 01 Jan 2100 00:00:00 GMT"
 OWNERS = ("x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner")
@@ -117,6 +121,17 @@ def others(row: HeaderRow, name: str) -> list[Operation]:
     ]
 
 
+def reads_of(operation: Operation) -> int:
+    """Reads of the body before a request is refused: a form has its signature there."""
+    return 1 if operation.about is About.FORM else 0
+
+
+def row_names(operation: Operation) -> set[str]:
+    """The headers that an operation honours, by an example of each."""
+    rows = [row for row in HEADERS if row.honoured_by != ALL and row.honours(operation.name)]
+    return {EXAMPLES.get(name, name) for row in rows for name in row.names.split()}
+
+
 class Client:
     """Sends a valid request of each operation to a lake that has what they need."""
 
@@ -129,6 +144,9 @@ class Client:
         lake = self.lake
         repo = lake.graveler.repos["lake"]
         repo.branches["main"].clear()
+        lake.graveler.cors["lake"] = (
+            '{"CORSRules":[{"AllowedOrigins":["*"],"AllowedMethods":["GET"]}]}'
+        )
         await lake.ask(
             "PUT", "/lake/main/a", body=b"text", headers={"x-amz-checksum-crc32": "O4unxw=="}
         )
@@ -158,6 +176,13 @@ class Client:
                 else "/"
             ]
         )
+        if operation.about is About.FORM:
+            # What a form honours are fields, not headers.
+            fields = {
+                name: value for name, value in headers.items() if name in row_names(operation)
+            }
+            rest = {name: value for name, value in headers.items() if name not in fields}
+            return await self.lake.post("lake", {"key": "main/a", **fields}, headers=rest)
         sent = dict(headers)
         if COPY_SOURCE in operation.selected_by.split():
             sent = {COPY_SOURCE: "/lake/v1/source", **sent}
@@ -177,6 +202,8 @@ class Client:
                     f"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
                     "</CompleteMultipartUpload>"
                 ).encode()
+            case "PutBucketCors":
+                return CORS
             case "PutObject" | "UploadPart":
                 return b"text"
             case name:
@@ -211,7 +238,7 @@ async def test_an_operation_that_does_not_honour_a_header_refuses_it_by_name(
         if operation.method != "HEAD":
             assert f"<Header>{header}</Header>".encode() in reply.body
         assert client.lake.graveler.calls == []
-        assert reply.reads == 0
+        assert reply.reads <= reads_of(operation)
 
 
 def test_every_value_that_is_accepted_passes() -> None:
@@ -272,7 +299,7 @@ async def test_the_owner_of_every_bucket_is_the_caller(
     reply = await client.ask(operation, {header: "123456789012"})
     assert (reply.status, reply.line["code"]) == (403, "AccessDenied")
     assert client.lake.graveler.calls == []
-    assert reply.reads == 0
+    assert reply.reads <= reads_of(operation)
     listed = await client.lake.ask("GET", "/")
     owner = listed.all("ID")[0]
     assert is_done(await client.ask(operation, {header: owner}))
@@ -310,6 +337,8 @@ def headers_in_the_model() -> Iterator[tuple[str, str]]:
     """Yields operation and header of botocore's description of S3."""
     model: Any = Loader().load_service_model("s3", "service-2")
     for operation in OPERATIONS:
+        if operation.about is About.FORM:
+            continue  # no SDK sends it
         name = model["operations"][operation.name].get("input", {}).get("shape")
         for about in model["shapes"].get(name, {"members": {}})["members"].values():
             if about.get("location") in ("header", "headers"):

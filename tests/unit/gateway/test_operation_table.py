@@ -156,6 +156,8 @@ async def ask(lake: Any, row: Operation, headers: dict[str, str] | None = None) 
     asked_for = ["prefix=main/dir/"] if row.about is About.REF else []
     query = "&".join(filter(None, [query_of(row), *asked_for]))
     sent = headers_of(row) | (headers or {})
+    if row.about is About.FORM:
+        return await lake.post("lake", {"key": "main/a"}, headers=headers)
     return await lake.ask(row.method, TARGETS[row.addressed], query, body, sent)
 
 
@@ -163,6 +165,7 @@ RESOURCES = {
     About.SERVICE: "repository/*",
     About.NAME: "repository/lake",
     About.BUCKET: "repository/lake",
+    About.SETTINGS: "repository/lake",
     About.REF: "repository/lake/ref/main/object/dir/",
     About.KEYS: "repository/lake/branch/main/object/a",
 }

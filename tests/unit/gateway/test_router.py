@@ -59,7 +59,6 @@ def refusal(method: str, bucket: str, key: str, query: str) -> S3Error:
     ("method", "bucket", "key", "query", "code", "word"),
     [
         ("PUT", "lake", "", "versioning", "NotImplemented", "PutBucketVersioning"),
-        ("POST", "lake", "", "", "NotImplemented", "PostObject"),
         ("PUT", "lake", "main/a", "retention", "NotImplemented", "PutObjectRetention"),
         # S3 has these operations on other resources; the refusal names the parameter nevertheless.
         ("GET", "", "", "torrent", "NotImplemented", "torrent"),

@@ -20,6 +20,7 @@ from tarn_gateway.s3error import (
     S3Error,
     error_response,
     from_tarn_error,
+    head_refusal,
 )
 
 
@@ -47,6 +48,34 @@ def test_the_document_is_well_formed_whatever_the_texts_hold() -> None:
     ]
     assert response.status == 400
     assert response.headers == [("Content-Type", "application/xml")]
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "told"),
+    [
+        ("NoSuchKey", None, "The specified key does not exist."),
+        ("NoSuchKey", "path a of lake", "The specified key does not exist. path a of lake"),
+        ("AccessDenied", "ann may not", "Access Denied. ann may not"),
+        ("AccessDenied", "Invalid according to Policy: x", "Invalid according to Policy: x"),
+        ("AccessDenied", "Request has expired", "Request has expired"),
+        ("InvalidArgument", "n must be 1", "n must be 1"),
+        ("QuotaExceeded", "lake has 5 objects", "lake has 5 objects"),
+    ],
+)
+def test_a_message_begins_with_the_sentence_of_s3(
+    code: S3Code, message: str | None, told: str
+) -> None:
+    assert S3Error(code, message).message == told
+
+
+@pytest.mark.parametrize("status", [400, 405, 408, 414, 431, 501, 505])
+def test_a_head_that_cannot_be_parsed_has_a_document(status: int) -> None:
+    response = head_refusal(status, "a <b>", "R1")
+    assert isinstance(response.body, bytes)
+    root = etree.fromstring(response.body)
+    assert (response.status, root.findtext("RequestId")) == (status, "R1")
+    assert root.findtext("Code") in CODES
+    assert "a <b>" in (root.findtext("Message") or "")
 
 
 def test_a_503_says_when_to_try_again() -> None:

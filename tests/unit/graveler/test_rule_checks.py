@@ -104,6 +104,7 @@ RECORDS = {
     "upload.path": "dir/of-upload",
     "repository.repository_id": "lake",
     "view.repository_id": "lake",
+    "holder.repository_id": "lake",
     "shown.repository_id": "lake",
     "merge.repository_id": "lake",
     "merge.branch_id": "main",
@@ -118,6 +119,7 @@ HIDDEN = {
     for name in ("GetTask", "WaitTask", "CancelTask")
 }
 HIDDEN["BucketService.GetBucketView"] = Reason.BUCKET_NOT_FOUND
+HIDDEN["BucketService.GetBucketCors"] = Reason.BUCKET_NOT_FOUND
 """Accesses without which a record is like one that does not exist."""
 
 Case = tuple[ServiceDescriptor, str, Rule]

@@ -111,3 +111,41 @@ class DeleteBucketViewRequest(_message.Message):
 class DeleteBucketViewResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class GetBucketCorsRequest(_message.Message):
+    __slots__ = ("bucket_id",)
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    bucket_id: str
+    def __init__(self, bucket_id: _Optional[str] = ...) -> None: ...
+
+class GetBucketCorsResponse(_message.Message):
+    __slots__ = ("rules_json", "is_view")
+    RULES_JSON_FIELD_NUMBER: _ClassVar[int]
+    IS_VIEW_FIELD_NUMBER: _ClassVar[int]
+    rules_json: str
+    is_view: bool
+    def __init__(self, rules_json: _Optional[str] = ..., is_view: _Optional[bool] = ...) -> None: ...
+
+class SetBucketViewCorsRequest(_message.Message):
+    __slots__ = ("bucket_id", "rules_json")
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    RULES_JSON_FIELD_NUMBER: _ClassVar[int]
+    bucket_id: str
+    rules_json: str
+    def __init__(self, bucket_id: _Optional[str] = ..., rules_json: _Optional[str] = ...) -> None: ...
+
+class SetBucketViewCorsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SetRepositoryCorsRequest(_message.Message):
+    __slots__ = ("repository_id", "rules_json")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    RULES_JSON_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    rules_json: str
+    def __init__(self, repository_id: _Optional[str] = ..., rules_json: _Optional[str] = ...) -> None: ...
+
+class SetRepositoryCorsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

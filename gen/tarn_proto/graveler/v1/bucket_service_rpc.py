@@ -10,7 +10,7 @@ from tarn.rpc.wire.methods import Endpoint, Gate
 from tarn_proto.graveler.v1 import bucket_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from tarn.gate.permits import Caller, Permit
+    from tarn.gate.permits import Caller, Permit, RepositoryPermit
 
 __all__ = ["BucketService", "BucketServiceClient", "bucket_service"]
 
@@ -59,6 +59,30 @@ class BucketService(Protocol):
     ) -> pb.DeleteBucketViewResponse:
         """Deletes a view; what it shows stays. Fails with BUCKET_NOT_FOUND, and with BUCKET_MOVED if the view has
         another ETag than the request.
+        """
+        ...
+
+    async def GetBucketCors(
+        self, request: pb.GetBucketCorsRequest, permit: Caller, /
+    ) -> pb.GetBucketCorsResponse:
+        """Returns the CORS rules of a bucket, a repository's or a view's, to a caller who may read the repository, and
+        to gateways. Fails with BUCKET_NOT_FOUND.
+        """
+        ...
+
+    async def SetBucketViewCors(
+        self, request: pb.SetBucketViewCorsRequest, permit: Permit, /
+    ) -> pb.SetBucketViewCorsResponse:
+        """Replaces the CORS rules of a bucket view, and nothing else of it. Fails with BUCKET_NOT_FOUND, with
+        BUCKET_MOVED if other rules are set beside it, and with FEATURE_LEVEL.
+        """
+        ...
+
+    async def SetRepositoryCors(
+        self, request: pb.SetRepositoryCorsRequest, permit: RepositoryPermit, /
+    ) -> pb.SetRepositoryCorsResponse:
+        """Replaces the CORS rules of the bucket of a repository. Fails with REPOSITORY_NOT_FOUND, with BUCKET_MOVED if
+        other rules are set beside it, and with FEATURE_LEVEL.
         """
         ...
 
@@ -113,6 +137,33 @@ class BucketServiceClient:
         """
         answer = await self._transport.unary(_BUCKET_SERVICE, "DeleteBucketView", request, call)
         return expect(answer, pb.DeleteBucketViewResponse)
+
+    async def GetBucketCors(
+        self, request: pb.GetBucketCorsRequest, call: Call
+    ) -> pb.GetBucketCorsResponse:
+        """Returns the CORS rules of a bucket, a repository's or a view's, to a caller who may read the repository, and
+        to gateways. Fails with BUCKET_NOT_FOUND.
+        """
+        answer = await self._transport.unary(_BUCKET_SERVICE, "GetBucketCors", request, call)
+        return expect(answer, pb.GetBucketCorsResponse)
+
+    async def SetBucketViewCors(
+        self, request: pb.SetBucketViewCorsRequest, call: Call
+    ) -> pb.SetBucketViewCorsResponse:
+        """Replaces the CORS rules of a bucket view, and nothing else of it. Fails with BUCKET_NOT_FOUND, with
+        BUCKET_MOVED if other rules are set beside it, and with FEATURE_LEVEL.
+        """
+        answer = await self._transport.unary(_BUCKET_SERVICE, "SetBucketViewCors", request, call)
+        return expect(answer, pb.SetBucketViewCorsResponse)
+
+    async def SetRepositoryCors(
+        self, request: pb.SetRepositoryCorsRequest, call: Call
+    ) -> pb.SetRepositoryCorsResponse:
+        """Replaces the CORS rules of the bucket of a repository. Fails with REPOSITORY_NOT_FOUND, with BUCKET_MOVED if
+        other rules are set beside it, and with FEATURE_LEVEL.
+        """
+        answer = await self._transport.unary(_BUCKET_SERVICE, "SetRepositoryCors", request, call)
+        return expect(answer, pb.SetRepositoryCorsResponse)
 
 
 def bucket_service(

@@ -12,6 +12,7 @@ Resources are paths of names:
     repository/<repository>/branch/<branch>[/object/<path>]
     repository/<repository>/ref/<ref>[/object/<path>]
     repository/<repository>/tag/<tag>
+    bucket/<bucket>                                  a bucket view
     user/*                                           all users, for listing them
     user/<user>
     user/<user>/session/*                            all session keys of a user, for creating and listing them
@@ -38,6 +39,7 @@ __all__ = [
     "USERS",
     "Action",
     "branches_resource",
+    "bucket_resource",
     "object_resource",
     "ref_object_resource",
     "repository_resource",
@@ -61,7 +63,7 @@ class Action(enum.StrEnum):
     COMPACT_REPO = "CompactRepo"
     """Compactions of branches. They change no content, so they need no WriteRepo."""
     WRITE_RULES = "WriteRules"
-    """Protected and hidden branches, read-only and the default branch of a repository."""
+    """Protected and hidden branches, read-only, the default branch and the CORS rules of a repository."""
     ATTACH_NAMESPACE = "AttachNamespace"
     """Making a repository over an existing storage namespace: restore and recovery (docs/design/dump.md)."""
     MANAGE_COMPACTION = "ManageCompaction"

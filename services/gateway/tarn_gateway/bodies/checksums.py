@@ -348,9 +348,11 @@ def _text(value: bytes) -> str:
 
 
 def _bad_digest(name: str, expected: bytes, computed: bytes) -> S3Error:
+    algorithm = _BY_HEADER.get(name)
+    text = f"The {algorithm} you specified did not match the calculated checksum."
     return S3Error(
         "BadDigest",
-        f"The {name} that you sent does not match the body received.",
+        None if algorithm is None else text,
         ExpectedDigest=_text(expected),
         CalculatedDigest=_text(computed),
     )

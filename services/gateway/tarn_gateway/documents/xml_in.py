@@ -33,11 +33,13 @@ __all__ = [
     "DocumentParser",
     "PARTS_MAX",
     "PIECE_BYTES",
+    "Schema",
     "SETTINGS_BYTES_MAX",
     "Settings",
     "complete_parser",
     "create_parser",
     "delete_parser",
+    "malformed",
     "parse_complete",
     "parse_create",
     "parse_delete",
@@ -69,11 +71,12 @@ Parsed = TypeVar("Parsed")
 PartT = TypeVar("PartT", str, int)
 
 
-def _malformed(detail: str) -> S3Error:
+def malformed(detail: str) -> S3Error:
+    """Returns MalformedXML with what is wrong."""
     return S3Error("MalformedXML", f"The XML is not acceptable: {detail}.")
 
 
-class _Schema(Generic[Parsed]):
+class Schema(Generic[Parsed]):
     """A root that holds items, which hold fields, which hold text. lxml calls it while it parses.
 
     Nothing is kept of an element after its end, and the first one that is not in the schema ends the parse: an
@@ -106,29 +109,33 @@ class _Schema(Generic[Parsed]):
     # --- called by lxml
 
     def doctype(self, *_: object) -> None:
-        raise _malformed("a document type is not allowed")
+        """Refuses a document type."""
+        raise malformed("a document type is not allowed")
 
     def start(self, tag: str | bytes, _: Mapping[str | bytes, str | bytes]) -> None:
+        """Takes the start of an element."""
         self.events += 1
         self._depth += 1
         name = _local(tag)
         if self._depth == 1:
             if name != self.root:
-                raise _malformed(f"the root is not {self.root}")
+                raise malformed(f"the root is not {self.root}")
         elif self._depth == 2:
             self._text.clear()
             self.item(name)
         elif self._depth == 3:
             self._text.clear()
         else:
-            raise _malformed(f"an element of a field, {name}, holds elements")
+            raise malformed(f"an element of a field, {name}, holds elements")
 
     def data(self, data: str | bytes) -> None:
+        """Takes text."""
         self.events += 1
         if self._depth > 1:
             self._text.append(str(data))
 
     def end(self, tag: str | bytes) -> None:
+        """Takes the end of an element."""
         self.events += 1
         self._depth -= 1
         if self._depth == 0:
@@ -158,7 +165,7 @@ class DocumentParser(Generic[Parsed]):
         schema: receives its elements.
     """
 
-    def __init__(self, schema: _Schema[Parsed]) -> None:
+    def __init__(self, schema: Schema[Parsed]) -> None:
         self._schema = schema
         self._silent_bytes = 0
         self._is_empty = True
@@ -187,7 +194,7 @@ class DocumentParser(Generic[Parsed]):
         if self._schema.events != before:
             self._silent_bytes = 0
         elif self._silent_bytes > _SILENT_BYTES_MAX:
-            raise _malformed(f"a tag or comment is longer than {_SILENT_BYTES_MAX} bytes")
+            raise malformed(f"a tag or comment is longer than {_SILENT_BYTES_MAX} bytes")
 
     def finish(self) -> Parsed:
         """Returns what the document says, after all of its bytes.
@@ -205,9 +212,9 @@ class DocumentParser(Generic[Parsed]):
         try:
             parse()
         except etree.XMLSyntaxError as error:
-            raise _malformed(f"not well-formed at line {error.lineno}") from None
+            raise malformed(f"not well-formed at line {error.lineno}") from None
         except ValueError:
-            raise _malformed("not well-formed") from None
+            raise malformed("not well-formed") from None
 
 
 def _whole(parser: DocumentParser[Parsed], body: bytes, bytes_max: int) -> Parsed:
@@ -233,7 +240,7 @@ class DeleteRequest:
     conditions: Mapping[str, WriteCondition] = field(default_factory=dict)
 
 
-class _Delete(_Schema[DeleteRequest]):
+class _Delete(Schema[DeleteRequest]):
     root = "Delete"
 
     def __init__(self) -> None:
@@ -249,11 +256,11 @@ class _Delete(_Schema[DeleteRequest]):
             case "Object":
                 self._key, self._condition = "", UNCONDITIONAL
                 if len(self._keys) == DELETE_KEYS_MAX:
-                    raise _malformed(f"more than {DELETE_KEYS_MAX} keys")
+                    raise malformed(f"more than {DELETE_KEYS_MAX} keys")
             case "Quiet":
                 pass
             case _:
-                raise _malformed(f"{name} is not allowed in Delete")
+                raise malformed(f"{name} is not allowed in Delete")
 
     def field(self, name: str, text: str) -> None:
         match name:
@@ -279,21 +286,21 @@ class _Delete(_Schema[DeleteRequest]):
                 mtime_s = _part(name, self._condition.mtime_s, parse_http_date(text.strip()))
                 self._condition = replace(self._condition, mtime_s=mtime_s)
             case _:
-                raise _malformed(f"{name} is not allowed in Object")
+                raise malformed(f"{name} is not allowed in Object")
 
     def item_end(self, name: str, text: str) -> None:
         if name == "Quiet":
             self._quiet = text.strip().lower() == "true"
             return
         if not self._key:
-            raise _malformed("an Object has no Key")
+            raise malformed("an Object has no Key")
         if self._conditions.setdefault(self._key, self._condition) != self._condition:
-            raise _malformed("a Key is listed twice with different conditions")
+            raise malformed("a Key is listed twice with different conditions")
         self._keys.append(self._key)
 
     def result(self) -> DeleteRequest:
         if not self._keys:
-            raise _malformed(f"0 keys are not 1 to {DELETE_KEYS_MAX}")
+            raise malformed(f"0 keys are not 1 to {DELETE_KEYS_MAX}")
         conditions = {key: each for key, each in self._conditions.items() if each}
         return DeleteRequest(tuple(self._keys), self._quiet, conditions)
 
@@ -301,9 +308,9 @@ class _Delete(_Schema[DeleteRequest]):
 def _part(name: str, before: PartT | None, value: PartT | None) -> PartT:
     """Returns a part of the condition of a key. One that is not understood must not be ignored."""
     if value is None:
-        raise _malformed(f"{name} has a value that no object can have")
+        raise malformed(f"{name} has a value that no object can have")
     if before is not None:
-        raise _malformed(f"an Object has {name} twice")
+        raise malformed(f"an Object has {name} twice")
     return value
 
 
@@ -324,7 +331,7 @@ def parse_delete(body: bytes) -> DeleteRequest:
     return _whole(delete_parser(), body, DELETE_BYTES_MAX)
 
 
-class _Create(_Schema[str]):
+class _Create(Schema[str]):
     root = "CreateBucketConfiguration"
 
     def __init__(self) -> None:
@@ -337,7 +344,7 @@ class _Create(_Schema[str]):
             raise S3Error("NotImplemented", text)
 
     def field(self, name: str, _text: str) -> None:
-        raise _malformed(f"{name} is not allowed in LocationConstraint")
+        raise malformed(f"{name} is not allowed in LocationConstraint")
 
     def item_end(self, _name: str, text: str) -> None:
         self._location = text.strip()
@@ -381,7 +388,7 @@ class CompletedPart:
 _CHECKSUMS: Final = {f"Checksum{each}": each for each in Algorithm}
 
 
-class _Complete(_Schema[tuple[CompletedPart, ...]]):
+class _Complete(Schema[tuple[CompletedPart, ...]]):
     root = "CompleteMultipartUpload"
 
     def __init__(self) -> None:
@@ -392,7 +399,7 @@ class _Complete(_Schema[tuple[CompletedPart, ...]]):
 
     def item(self, name: str) -> None:
         if name != "Part":
-            raise _malformed("only Part is allowed in CompleteMultipartUpload")
+            raise malformed("only Part is allowed in CompleteMultipartUpload")
         self._number = self._etag = ""
         self._checksums = []
 
@@ -403,15 +410,15 @@ class _Complete(_Schema[tuple[CompletedPart, ...]]):
             self._etag = text.strip().strip('"')
         elif name in _CHECKSUMS:
             if len(self._checksums) == len(_CHECKSUMS):
-                raise _malformed("a Part has a checksum twice")
+                raise malformed("a Part has a checksum twice")
             self._checksums.append((_CHECKSUMS[name], text.strip()))
         else:
-            raise _malformed(f"{name} is not allowed in Part")
+            raise malformed(f"{name} is not allowed in Part")
 
     def item_end(self, _name: str, _text: str) -> None:
         number = self._number
         if not (number.isascii() and number.isdigit() and self._etag):
-            raise _malformed("a Part needs a PartNumber and an ETag")
+            raise malformed("a Part needs a PartNumber and an ETag")
         if len(number) > 5 or not 1 <= int(number) <= PARTS_MAX:
             raise S3Error("InvalidPart", f"The part number {number[:20]} is not 1 to {PARTS_MAX}.")
         if self._parts and int(number) <= self._parts[-1].number:
@@ -420,7 +427,7 @@ class _Complete(_Schema[tuple[CompletedPart, ...]]):
 
     def result(self) -> tuple[CompletedPart, ...]:
         if not self._parts:
-            raise _malformed(f"0 parts are not 1 to {PARTS_MAX}")
+            raise malformed(f"0 parts are not 1 to {PARTS_MAX}")
         return tuple(self._parts)
 
 
@@ -446,7 +453,7 @@ Settings = tuple[tuple[str, str], ...]
 """The elements that hold text: the names below the root, joined by `/`, and the text; in the order of the document."""
 
 
-class _Settings(_Schema[Settings]):
+class _Settings(Schema[Settings]):
     """Elements in elements, at places that are known; text counts where no element can be."""
 
     def __init__(self, root: str, places: frozenset[str]) -> None:
@@ -466,12 +473,12 @@ class _Settings(_Schema[Settings]):
         name = _local(tag)
         if self._depth == 1:
             if name != self.root:
-                raise _malformed(f"the root is not {self.root}")
+                raise malformed(f"the root is not {self.root}")
             return
         self._names.append(name)
         place = "/".join(self._names)
         if place not in self._places and place not in self._above:
-            raise _malformed(f"{place} is not allowed in {self.root}")
+            raise malformed(f"{place} is not allowed in {self.root}")
 
     def end(self, _: str | bytes) -> None:
         self.events += 1
@@ -482,7 +489,7 @@ class _Settings(_Schema[Settings]):
         self._names.pop()
         if place in self._places:
             if len(self._found) == _SETTINGS_MAX:
-                raise _malformed(f"{self.root} has more than {_SETTINGS_MAX} elements")
+                raise malformed(f"{self.root} has more than {_SETTINGS_MAX} elements")
             self._found.append((place, "".join(self._text).strip()))
         self._text.clear()
 

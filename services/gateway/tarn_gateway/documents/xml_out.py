@@ -15,6 +15,8 @@ from tarn_gateway.http import Response
 from tarn_gateway.xml_text import escape, escape_all, url_encode, url_encode_all
 
 __all__ = [
+    "HEAD",
+    "NS",
     "AttributeParts",
     "DeletedKey",
     "FailedKey",
@@ -40,13 +42,14 @@ __all__ = [
     "list_parts",
     "list_uploads",
     "location_constraint",
+    "post_response",
     "settings",
     "object_attributes",
     "versioning_configuration",
 ]
 
-_HEAD: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
-_NS: Final = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+HEAD: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
+NS: Final = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 _SECONDS: Final = tuple(f"{number:02d}.000Z" for number in range(60))
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _STORAGE: Final = "<StorageClass>STANDARD</StorageClass>"
@@ -138,7 +141,7 @@ def _listing(
     delimiter = f"<Delimiter>{encode(listing.delimiter)}</Delimiter>" if listing.delimiter else ""
     encoding = "<EncodingType>url</EncodingType>" if listing.url_encoded else ""
     return (
-        f"{_HEAD}<{root}{_NS}><Name>{escape(listing.bucket)}</Name>"
+        f"{HEAD}<{root}{NS}><Name>{escape(listing.bucket)}</Name>"
         f"<Prefix>{encode(listing.prefix)}</Prefix>{middle(encode)}"
         f"<MaxKeys>{listing.max_keys}</MaxKeys>{delimiter}{encoding}"
         f"<IsTruncated>{'true' if listing.truncated else 'false'}</IsTruncated>"
@@ -226,7 +229,7 @@ def list_buckets(
         for bucket in buckets
     )
     return (
-        f"{_HEAD}<ListAllMyBucketsResult{_NS}>{_owner(owner)}<Buckets>{rows}</Buckets>"
+        f"{HEAD}<ListAllMyBucketsResult{NS}>{_owner(owner)}<Buckets>{rows}</Buckets>"
         f"{_optional('Prefix', escape(prefix))}"
         f"{_optional('ContinuationToken', escape(continuation_token))}</ListAllMyBucketsResult>"
     ).encode()
@@ -234,12 +237,12 @@ def list_buckets(
 
 def location_constraint(region: str) -> bytes:
     """GetBucketLocation; an empty element means us-east-1."""
-    return f"{_HEAD}<LocationConstraint{_NS}>{escape(region)}</LocationConstraint>".encode()
+    return f"{HEAD}<LocationConstraint{NS}>{escape(region)}</LocationConstraint>".encode()
 
 
 def versioning_configuration() -> bytes:
     """GetBucketVersioning: never enabled. In Tarn, commits are versions."""
-    return f"{_HEAD}<VersioningConfiguration{_NS}/>".encode()
+    return f"{HEAD}<VersioningConfiguration{NS}/>".encode()
 
 
 def settings(root: str, values: Mapping[str, str]) -> bytes:
@@ -250,14 +253,14 @@ def settings(root: str, values: Mapping[str, str]) -> bytes:
         begin = "".join(f"<{name}>" for name in names)
         end = "".join(f"</{name}>" for name in reversed(names))
         out.append(f"{begin}{escape(text)}{end}")
-    return f"{_HEAD}<{root}{_NS}>{''.join(out)}</{root}>".encode()
+    return f"{HEAD}<{root}{NS}>{''.join(out)}</{root}>".encode()
 
 
 def access_control_policy(owner: str) -> bytes:
     """GetBucketAcl and GetObjectAcl: the owner has full control, and nobody else has anything."""
     name = escape(owner)
     return (
-        f"{_HEAD}<AccessControlPolicy{_NS}>{_owner(owner)}<AccessControlList><Grant><Grantee{_XSI}>"
+        f"{HEAD}<AccessControlPolicy{NS}>{_owner(owner)}<AccessControlList><Grant><Grantee{_XSI}>"
         f"<ID>{name}</ID><DisplayName>{name}</DisplayName></Grantee>"
         "<Permission>FULL_CONTROL</Permission></Grant></AccessControlList></AccessControlPolicy>"
     ).encode()
@@ -290,7 +293,7 @@ def delete_result(outcomes: Iterable[DeletedKey | FailedKey], *, quiet: bool) ->
             case DeletedKey(key):
                 if not quiet:
                     out.append(f"<Deleted><Key>{escape(key)}</Key></Deleted>")
-    return f"{_HEAD}<DeleteResult{_NS}>{''.join(out)}</DeleteResult>".encode()
+    return f"{HEAD}<DeleteResult{NS}>{''.join(out)}</DeleteResult>".encode()
 
 
 def _checksums(checksums: Iterable[Checksum], *, kind: bool = True) -> str:
@@ -309,7 +312,7 @@ def _checksums(checksums: Iterable[Checksum], *, kind: bool = True) -> str:
 def copy_object_result(etag: str, mtime_us: int, checksums: Iterable[Checksum] = ()) -> bytes:
     """CopyObject."""
     return (
-        f"{_HEAD}<CopyObjectResult{_NS}><LastModified>{iso_date(mtime_us)}</LastModified>"
+        f"{HEAD}<CopyObjectResult{NS}><LastModified>{iso_date(mtime_us)}</LastModified>"
         f"<ETag>&quot;{etag}&quot;</ETag>{_checksums(checksums)}</CopyObjectResult>"
     ).encode()
 
@@ -317,7 +320,7 @@ def copy_object_result(etag: str, mtime_us: int, checksums: Iterable[Checksum] =
 def copy_part_result(etag: str, mtime_us: int, checksums: Iterable[Checksum] = ()) -> bytes:
     """UploadPartCopy."""
     return (
-        f"{_HEAD}<CopyPartResult{_NS}><LastModified>{iso_date(mtime_us)}</LastModified>"
+        f"{HEAD}<CopyPartResult{NS}><LastModified>{iso_date(mtime_us)}</LastModified>"
         f"<ETag>&quot;{etag}&quot;</ETag>{_checksums(checksums, kind=False)}</CopyPartResult>"
     ).encode()
 
@@ -325,7 +328,7 @@ def copy_part_result(etag: str, mtime_us: int, checksums: Iterable[Checksum] = (
 def initiate_result(bucket: str, key: str, upload_id: str) -> bytes:
     """CreateMultipartUpload."""
     return (
-        f"{_HEAD}<InitiateMultipartUploadResult{_NS}><Bucket>{escape(bucket)}</Bucket>"
+        f"{HEAD}<InitiateMultipartUploadResult{NS}><Bucket>{escape(bucket)}</Bucket>"
         f"<Key>{escape(key)}</Key><UploadId>{escape(upload_id)}</UploadId>"
         "</InitiateMultipartUploadResult>"
     ).encode()
@@ -336,9 +339,17 @@ def complete_result(
 ) -> bytes:
     """CompleteMultipartUpload."""
     return (
-        f"{_HEAD}<CompleteMultipartUploadResult{_NS}><Location>{escape(location)}</Location>"
+        f"{HEAD}<CompleteMultipartUploadResult{NS}><Location>{escape(location)}</Location>"
         f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(key)}</Key>"
         f"<ETag>&quot;{etag}&quot;</ETag>{_checksums(checksums)}</CompleteMultipartUploadResult>"
+    ).encode()
+
+
+def post_response(location: str, bucket: str, key: str, etag: str) -> bytes:
+    """PostObject with status 201; S3 gives it no namespace."""
+    return (
+        f"{HEAD}<PostResponse><Location>{escape(location)}</Location><Bucket>{escape(bucket)}</Bucket>"
+        f"<Key>{escape(key)}</Key><ETag>&quot;{etag}&quot;</ETag></PostResponse>"
     ).encode()
 
 
@@ -395,7 +406,7 @@ def object_attributes(found: ObjectAttributes) -> bytes:
     """GetObjectAttributes; as in S3, its ETag has no quotes."""
     checksum = f"<Checksum>{_checksums(found.checksums)}</Checksum>" if found.checksums else ""
     return (
-        f"{_HEAD}<GetObjectAttributesResponse{_NS}>{_optional('ETag', found.etag or '')}{checksum}"
+        f"{HEAD}<GetObjectAttributesResponse{NS}>{_optional('ETag', found.etag or '')}{checksum}"
         f"{'' if found.parts is None else _attribute_parts(found.parts)}"
         f"{_STORAGE if found.has_storage_class else ''}"
         f"{'' if found.size is None else f'<ObjectSize>{found.size}</ObjectSize>'}"
@@ -439,7 +450,7 @@ def list_parts(
     )
     who = escape(owner)
     return (
-        f"{_HEAD}<ListPartsResult{_NS}><Bucket>{escape(bucket)}</Bucket>"
+        f"{HEAD}<ListPartsResult{NS}><Bucket>{escape(bucket)}</Bucket>"
         f"<Key>{encode(key)}</Key><UploadId>{escape(upload_id)}</UploadId>"
         f"<Initiator><ID>{who}</ID><DisplayName>{who}</DisplayName></Initiator>{_owner(owner)}"
         f"{_STORAGE}<PartNumberMarker>{part_number_marker}</PartNumberMarker>"
@@ -500,7 +511,7 @@ def list_uploads(listing: UploadListing) -> bytes:
         for prefix in listing.common_prefixes
     )
     return (
-        f"{_HEAD}<ListMultipartUploadsResult{_NS}><Bucket>{escape(listing.bucket)}</Bucket>"
+        f"{HEAD}<ListMultipartUploadsResult{NS}><Bucket>{escape(listing.bucket)}</Bucket>"
         f"<KeyMarker>{encode(listing.key_marker)}</KeyMarker>"
         f"<UploadIdMarker>{escape(listing.upload_id_marker)}</UploadIdMarker>"
         f"{_optional('NextKeyMarker', encode(listing.next_key_marker))}"

@@ -319,10 +319,10 @@ class Connection(asyncio.BufferedProtocol):
     async def _refuse(self, writer: ResponseWriter, error: HeadError) -> None:
         """Answers a request that no handler receives."""
         self._body = None
-        body = f"{error}\n".encode("latin-1", "replace")
-        response = Response(error.status, [("Content-Type", "text/plain")], body)
-        framing = Framing(len(body), chunked=False, connection="close")
         request_id = self._context.next_request_id()
+        response = self._context.on_head_error(error.status, str(error), request_id)
+        assert isinstance(response.body, bytes), "it is a text, not a stream"
+        framing = Framing(len(response.body), chunked=False, connection="close")
         head = render_head(response, self._context.common_headers(), request_id, framing)
         await send_body(writer, head, response, chunked=False)
         await self._linger(writer)

@@ -17,7 +17,16 @@ from tarn_gateway.http.request import Request
 from tarn_gateway.http.response import Response
 from tarn_gateway.http.unsent import Sending
 
-__all__ = ["Exchange", "Handler", "Observer", "OnError", "ServerContext", "Spawn", "Sweepable"]
+__all__ = [
+    "Exchange",
+    "Handler",
+    "Observer",
+    "OnError",
+    "OnHeadError",
+    "ServerContext",
+    "Spawn",
+    "Sweepable",
+]
 
 
 @hot_value
@@ -46,6 +55,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 method (a mutation with its whole body runs to its end; one without meets `BodyTruncatedError`)."""
 
 OnError = Callable[[Request, Exception], Response]
+OnHeadError = Callable[[int, str, str], Response]
+"""Makes the answer to a head that no handler receives, from its status, what is wrong, and the request id."""
 """Returns the answer for an exception of a handler, or of its response's iterator before its first piece."""
 
 Observer = Callable[[Exchange], None]
@@ -103,7 +114,9 @@ class ServerContext:
         on_error: OnError,
         observer: Observer | None,
         server_name: str,
+        on_head_error: OnHeadError,
     ) -> None:
+        self.on_head_error = on_head_error
         self.handler = handler
         self.limits = limits
         self.on_error = on_error

@@ -11,16 +11,36 @@ from typing import Final, Self
 
 from tarn.core.clock import Clock, IdSource
 from tarn_gateway.http.connection import Connection
-from tarn_gateway.http.context import Exchange, Handler, Observer, OnError, ServerContext
+from tarn_gateway.http.context import (
+    Exchange,
+    Handler,
+    Observer,
+    OnError,
+    OnHeadError,
+    ServerContext,
+)
 from tarn_gateway.http.limits import HttpLimits
 from tarn_gateway.http.request import Request
 from tarn_gateway.http.response import Response
 from tarn_gateway.http.tls_listener import TlsListener
 from tarn_gateway.http.unsent import give_way
 
-__all__ = ["Exchange", "Handler", "HttpServer", "Observer", "OnError", "bare_error"]
+__all__ = [
+    "Exchange",
+    "Handler",
+    "HttpServer",
+    "Observer",
+    "OnError",
+    "bare_error",
+    "bare_head_error",
+]
 
 SWEEP_S: Final = 1.0
+
+
+def bare_head_error(status: int, detail: str, _request_id: str) -> Response:
+    """The default `OnHeadError`: a line of text."""
+    return Response(status, [("Content-Type", "text/plain")], f"{detail}\n".encode())
 
 
 def bare_error(_request: Request, _error: Exception) -> Response:
@@ -46,6 +66,7 @@ class HttpServer:
         on_error: returns the answer for an exception of the handler; must not raise.
         observer: called for every exchange.
         server_name: the Server header.
+        on_head_error: returns the answer to a head that no handler receives; must not raise.
     """
 
     def __init__(
@@ -58,11 +79,20 @@ class HttpServer:
         on_error: OnError = bare_error,
         observer: Observer | None = None,
         server_name: str = "Tarn",
+        on_head_error: OnHeadError = bare_head_error,
     ) -> None:
         self._limits = limits
         # The context belongs to the running loop, which may not exist yet.
         self._make_context = functools.partial(
-            ServerContext, handler, limits, clock, ids, on_error, observer, server_name
+            ServerContext,
+            handler,
+            limits,
+            clock,
+            ids,
+            on_error,
+            observer,
+            server_name,
+            on_head_error,
         )
         self._context: ServerContext | None = None
         self._tasks = asyncio.TaskGroup()

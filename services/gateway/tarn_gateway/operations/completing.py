@@ -31,7 +31,6 @@ from tarn_gateway.bodies.checksums import (
     NO_VALUES,
     PREFIX,
     Algorithm,
-    checksum_header,
     composite_checksum,
     full_object_checksum,
     multipart_md5,
@@ -385,6 +384,5 @@ def _check_claims(entry: Entry, expected: Expected) -> None:
         raise S3Error("InvalidRequest", text)
     # Clients may omit the number of parts from a composite checksum.
     if expected.value not in (checksum.value, checksum.value.partition("-")[0]):
-        name = checksum_header(expected.algorithm)
-        text = f"The {name} that you sent does not match the object."
+        text = f"The {expected.algorithm} you specified did not match the calculated checksum."
         raise S3Error("BadDigest", text)

@@ -24,9 +24,6 @@ NOT_OFFERED: Final = (
     NotOffered("GetBucketAnalyticsConfiguration", "GET", "analytics", _BUCKET,
                others=("ListBucketAnalyticsConfigurations",)),
     NotOffered("PutBucketAnalyticsConfiguration", "PUT", "analytics", _BUCKET),
-    NotOffered("DeleteBucketCors", "DELETE", "cors", _BUCKET),
-    NotOffered("GetBucketCors", "GET", "cors", _BUCKET),
-    NotOffered("PutBucketCors", "PUT", "cors", _BUCKET),
     NotOffered("DeleteBucketEncryption", "DELETE", "encryption", _BUCKET),
     NotOffered("PutBucketEncryption", "PUT", "encryption", _BUCKET),
     NotOffered("DeleteBucketIntelligentTieringConfiguration", "DELETE", "intelligent-tiering", _BUCKET),
@@ -68,7 +65,6 @@ NOT_OFFERED: Final = (
                "Buckets are not versioned: a repository keeps versions as commits."),
     NotOffered("DeleteBucketWebsite", "DELETE", "website", _BUCKET),
     NotOffered("PutBucketWebsite", "PUT", "website", _BUCKET),
-    NotOffered("PostObject", "POST", "", _BUCKET, "Uploads by HTML forms are not implemented."),
 
     NotOffered("DeleteObjectAnnotation", "DELETE", "annotation", _KEY),
     NotOffered("GetObjectAnnotation", "GET", "annotation", _KEY, others=("ListObjectAnnotations",)),

@@ -21,6 +21,9 @@ REMARKS: Final[Mapping[str, str]] = {
     "CreateBucket": "what it makes is configured: [buckets.md](buckets.md#createbucket-and-deletebucket)",
     "DeleteBucket": "of an empty bucket view; what was committed to the repository behind it stays",
     "GetBucketVersioning": "never enabled: versions are commits",
+    "GetBucketCors": "[CORS rules](browsers.md) of the bucket",
+    "PutBucketCors": "at most 100 rules and 8 KiB; of a bucket view it needs `WriteBuckets`",
+    "DeleteBucketCors": "as PutBucketCors",
     "GetBucketAcl": "the owner (the caller) has full control, nobody else is granted anything",
     "PutBucketAcl": "only what GetBucketAcl answers, `private` and `bucket-owner-full-control`; changes nothing",
     "GetBucketOwnershipControls": "BucketOwnerEnforced",
@@ -52,6 +55,7 @@ REMARKS: Final[Mapping[str, str]] = {
     "none",
     "PutObject": f"{_CONDITIONS}; user metadata up to 2 KiB, `Content-Type`, `Cache-Control`, "
     "`Content-Encoding`, `Content-Disposition`, `Content-Language` and `Expires` are kept",
+    "PostObject": "[uploads by HTML forms](browsers.md#uploads-by-forms), `multipart/form-data` with a signed policy",
     "CopyObject": f"{_CONDITIONS}, `x-amz-copy-source-if-*`; inside a repository nothing is copied but "
     "metadata, between repositories the bytes are copied",
     "DeleteObject": f"{_OF_DELETES}; deleting an absent key succeeds, and is 404 `NoSuchKey` with `If-Match`",

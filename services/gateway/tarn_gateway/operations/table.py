@@ -27,9 +27,11 @@ from tarn_gateway.operations import (
     buckets,
     completing,
     copying,
+    cors,
     deleting,
     listing,
     parts,
+    posting,
     reading,
     settings,
     uploads,
@@ -52,8 +54,10 @@ class Row(Operation):
 
 
 _SERVICE, _NAME, _BUCKET, _REF = About.SERVICE, About.NAME, About.BUCKET, About.REF
+_SETTINGS, _FORM = About.SETTINGS, About.FORM
 _KEYS, _KEY, _UPLOAD = About.KEYS, About.KEY, About.UPLOAD
 _LIST, _READ, _WRITE = Action.LIST_REPOS, Action.READ_REPO, Action.WRITE_REPO
+_RULES = Action.WRITE_RULES
 _OF_READ, _OF_WRITE = MissingRef.OF_READ, MissingRef.OF_WRITE
 
 _PUT_PART = "partNumber uploadId"
@@ -69,6 +73,9 @@ OPERATIONS: Final = (
     Row("HeadBucket", "HEAD", "", _BUCKET, _READ, _OF_READ, buckets.head_bucket),
     Row("GetBucketLocation", "GET", "location", _BUCKET, _READ, _OF_READ, buckets.get_bucket_location),
     Row("GetBucketVersioning", "GET", "versioning", _BUCKET, _READ, _OF_READ, buckets.get_bucket_versioning),
+    Row("GetBucketCors", "GET", "cors", _BUCKET, _READ, _OF_READ, cors.get_bucket_cors),
+    Row("PutBucketCors", "PUT", "cors", _SETTINGS, _RULES, _OF_WRITE, cors.put_bucket_cors),
+    Row("DeleteBucketCors", "DELETE", "cors", _SETTINGS, _RULES, _OF_WRITE, cors.delete_bucket_cors),
 
     Row("GetBucketAcl", "GET", "acl", _BUCKET, _READ, _OF_READ, acls.get_bucket_acl),
     Row("PutBucketAcl", "PUT", "acl", _BUCKET, _WRITE, _OF_WRITE, acls.put_bucket_acl),
@@ -109,6 +116,7 @@ OPERATIONS: Final = (
     Row("HeadObject", "HEAD", "", _KEY, _READ, _OF_READ, reading.head_object, narrowed_by="partNumber"),
     Row("GetObjectAttributes", "GET", "attributes", _KEY, _READ, _OF_READ, attributes.get_object_attributes),
     Row("PutObject", "PUT", "", _KEY, _WRITE, _OF_WRITE, writing.put_object, if_match=_READ),
+    Row("PostObject", "POST", "", _FORM, _WRITE, _OF_WRITE, posting.post_object),
     Row("CopyObject", "PUT", _COPY, _KEY, _WRITE, _OF_WRITE, copying.copy_object, source=_READ, if_match=_READ),
     Row("DeleteObject", "DELETE", "", _KEY, _WRITE, _OF_WRITE, deleting.delete_object, if_match=_READ),
     Row("DeleteObjects", "POST", "delete", _KEYS, _WRITE, _OF_WRITE, deleting.delete_objects, if_match=_READ),

@@ -40,6 +40,7 @@ __all__ = [
     "put_object",
     "refuse_early",
     "stage",
+    "store_object",
 ]
 
 _AUDIT: Final = "https://audit.example.org/hadoop/"
@@ -60,13 +61,27 @@ other kind, including UNAVAILABLE (the row may be written and its acknowledgemen
 
 async def put_object(backend: Backend, request: S3Request) -> Response:
     """PutObject."""
-    headers = request.headers
     condition = requested_condition(request)
     branch, path = request.branch, request.path
-    about = parse_object_headers(headers)
+    parse_object_headers(request.headers)  # refuses before the body is read
     payload = backend.payload(request)
     if not path:
         return await _put_root(backend, request, branch, payload, condition)
+    entry = await store_object(backend, request, payload, condition)
+    return Response(200, [("ETag", quoted(entry.etag)), *checksum_headers(entry.checksums)])
+
+
+async def store_object(
+    backend: Backend, request: S3Request, payload: Payload, condition: WriteCondition
+) -> Entry:
+    """Stores a body under the request's key, with the headers of the request; returns its entry.
+
+    Raises:
+        S3Error: errors of the headers and of the payload.
+        TarnError: an error of graveler or of the block store; the condition does not hold.
+    """
+    headers, branch, path = request.headers, request.branch, request.path
+    about = parse_object_headers(headers)
     opening = backend.opening_call(request)
     repository = await backend.repositories.get(opening, request.repository)
     small = backend.bounds.small_body_bytes
@@ -95,8 +110,7 @@ async def put_object(backend: Backend, request: S3Request) -> Response:
             await refuse_early(backend, request, condition, operation, opening)
         entry = entry_of(await receive(backend.blocks, key, payload, small))
         await stage(backend, request, repository, entry, block=key, condition=condition)
-    answer = [("ETag", quoted(entry.etag)), *checksum_headers(entry.checksums)]
-    return Response(200, answer)
+    return entry
 
 
 async def _put_root(

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 from tarn.core.value import hot_value
 from tarn_gateway.s3error import S3Error
 
-__all__ = ["Address", "RefPath", "parse_address", "parse_copy_source", "split_key"]
+__all__ = ["Address", "RefPath", "check_key", "parse_address", "parse_copy_source", "split_key"]
 
 KEY_BYTES_MAX = 1024 + 1 + 128
 """Limit on a key: a path of 1,024 bytes after a ref of at most 128 characters and `/`."""
@@ -89,9 +89,18 @@ def parse_address(host: str, raw_path: bytes, domains: Sequence[str] = ()) -> Ad
     else:
         raw_bucket, _, raw_key = raw_path[1:].partition(b"/")
         bucket, key = _decode(raw_bucket, "bucket name"), _decode(raw_key, "key")
+    return Address(bucket, check_key(key))
+
+
+def check_key(key: str) -> str:
+    """Returns a key of a permitted length.
+
+    Raises:
+        S3Error: KeyTooLongError.
+    """
     if len(key) * 4 > KEY_BYTES_MAX and len(key.encode()) > KEY_BYTES_MAX:
         raise S3Error("KeyTooLongError")
-    return Address(bucket, key)
+    return key
 
 
 def split_key(key: str) -> RefPath:

@@ -48,11 +48,12 @@ class HeaderRow:
 
 
 _READS: Final = "GetObject HeadObject"
-_STORES: Final = "PutObject CopyObject CreateMultipartUpload"
+_OF_CLIENTS: Final = "PutObject CopyObject CreateMultipartUpload"
+_STORES: Final = f"{_OF_CLIENTS} PostObject"
 _COPIES: Final = "CopyObject UploadPartCopy"
 _BODIES: Final = (
-    "PutObject UploadPart DeleteObjects CompleteMultipartUpload PutBucketAcl PutObjectAcl PutBucketOwnershipControls "
-    "PutPublicAccessBlock"
+    "PutObject PostObject UploadPart DeleteObjects CompleteMultipartUpload PutBucketCors PutBucketAcl PutObjectAcl "
+    "PutBucketOwnershipControls PutPublicAccessBlock"
 )
 _OWNERS: Final = "x-amz-expected-bucket-owner x-amz-source-expected-bucket-owner"
 
@@ -87,7 +88,7 @@ HEADERS: Final = (
     # stored with the object
     HeaderRow("cache-control content-disposition content-encoding content-language content-type expires x-amz-meta-*",
               _STORES, None, why="no object is stored"),
-    HeaderRow("referer", _STORES, None, why="S3A's audit line is stored with an object"),
+    HeaderRow("referer", _OF_CLIENTS, None, why="S3A's audit line is stored with an object"),
 
     # checksums and sizes
     HeaderRow("content-md5 x-amz-checksum-* x-amz-sdk-checksum-algorithm x-amz-trailer x-amz-decoded-content-length",
@@ -131,7 +132,7 @@ HEADERS: Final = (
 # fmt: on
 
 _ROWS: Final = {name: row for row in HEADERS for name in row.names.split()}
-_LENGTHS: Final = frozenset({"PutObject", "UploadPart"})
+_LENGTHS: Final = frozenset({"PutObject", "PostObject", "UploadPart"})
 
 
 def row_of(name: str) -> HeaderRow | None:

@@ -24,8 +24,8 @@ __all__ = [
 PREFIX: Final = "x-amz-meta-"
 DEFAULT_CONTENT_TYPE: Final = "binary/octet-stream"
 
-_UNSAFE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
+UNSAFE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
 """A token (RFC 9110 §5.6.2)."""
 
 
@@ -125,7 +125,7 @@ def _sendable(value: str) -> str:
     """
     if value.isascii() and value.isprintable():
         return value
-    if _UNSAFE.search(value):
+    if UNSAFE.search(value):
         return ""
     return value if max(value) <= "\xff" else value.encode().decode("latin-1")
 
@@ -141,7 +141,7 @@ def response_headers(entry: Entry) -> list[tuple[str, str]]:
         if (stored := getattr(entry, field)) and (value := _sendable(stored)):
             headers.append((name, value))
     if entry.metadata:
-        shown = [pair for pair in entry.metadata if _NAME.fullmatch(pair[0])]
+        shown = [pair for pair in entry.metadata if NAME.fullmatch(pair[0])]
         headers += [(PREFIX + name, encode_words(value)) for name, value in shown]
         if len(shown) < len(entry.metadata):
             headers.append(("x-amz-missing-meta", str(len(entry.metadata) - len(shown))))
@@ -171,7 +171,7 @@ def override_headers(headers: list[tuple[str, str]], query: Query) -> list[tuple
         value = query.get(parameter)
         if value is None:
             continue
-        if _UNSAFE.search(value) or len(value) > HEADER_BYTES_MAX:
+        if UNSAFE.search(value) or len(value) > HEADER_BYTES_MAX:
             text = f"{parameter} is not a valid header value."
             raise S3Error("InvalidArgument", text, ArgumentName=parameter)
         # UTF-8 bytes on the wire, because headers are Latin-1 text here.

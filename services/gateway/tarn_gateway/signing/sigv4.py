@@ -51,7 +51,7 @@ PAYLOAD_MODES: Final = frozenset(
 """Values of x-amz-content-sha256 other than 64 hex digits."""
 
 _TIMESTAMP: Final = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
-_SIGNATURE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+SIGNATURE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _HASH: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 # RFC 9110 §5.1 and §5.5; names are in lower case here, values Latin-1.
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+", re.ASCII)
@@ -153,16 +153,33 @@ def _malformed(detail: str) -> S3Error:
 
 
 def _refuse_mechanism() -> NoReturn:
-    text = f"This kind of signature is not accepted here; please use {ALGORITHM}."
+    text = (
+        f"The authorization mechanism you have provided is not supported. Please use {ALGORITHM}."
+    )
     raise S3Error("InvalidRequest", text)
+
+
+def _refuse_kind(kind: str, header: str) -> NoReturn:
+    """Refuses an Authorization header of another kind: none at all, one of AWS's other signatures, or anything."""
+    if not header.strip():
+        raise S3Error("AccessDenied", "The Authorization header is empty.")
+    if kind.startswith("AWS4-") or (kind == "AWS" and ":" in header):
+        _refuse_mechanism()
+    value = f"{kind[:20]}…" if len(kind) > 20 else kind  # not what follows: it may be a secret
+    raise S3Error(
+        "InvalidArgument",
+        "Unsupported Authorization Type",
+        ArgumentName="Authorization",
+        ArgumentValue=value,
+    )
 
 
 def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy) -> SignedRequest:
     kind, _, rest = header.partition(" ")
     if kind != ALGORITHM:
-        _refuse_mechanism()
+        _refuse_kind(kind, header)
     (access_key_id, date, region, service), names, signature = _claim_of(rest, policy)
-    if not _SIGNATURE.fullmatch(signature):
+    if not SIGNATURE.fullmatch(signature):
         raise _malformed("Signature is not 64 hex digits")
     headers = request.headers
     timestamp, time_s = _header_time(headers)
@@ -218,7 +235,7 @@ def _parse_claim(text: str, region: str | None, service: str) -> tuple[_Scope, s
         fields[name] = value
     if fields.keys() != {"Credential", "SignedHeaders", "Signature"}:
         raise _malformed("it must hold Credential, SignedHeaders and Signature")
-    scope = _split_scope(fields["Credential"], region, service, _malformed)
+    scope = split_scope(fields["Credential"], region, service, _malformed)
     return scope, fields["SignedHeaders"], fields["Signature"]
 
 
@@ -229,11 +246,11 @@ def _header_time(headers: Headers) -> tuple[str, int]:
     """Returns the request's time, as in the string to sign and in seconds since the epoch."""
     text = headers.get("x-amz-date")
     if text is not None:
-        seconds = _seconds(text)
+        seconds = seconds_of(text)
         if seconds is not None:
             return text, seconds
     elif (date := headers.get("date")) is not None:
-        seconds = _seconds(date)
+        seconds = seconds_of(date)
         if seconds is None:
             try:
                 seconds = int(parsedate_to_datetime(date).timestamp())
@@ -242,7 +259,7 @@ def _header_time(headers: Headers) -> tuple[str, int]:
                 seconds = None
         if seconds is not None:
             return _timestamp(seconds), seconds
-    raise S3Error("AccessDenied", "A valid x-amz-date or Date header is required.")
+    raise S3Error("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header")
 
 
 # --- the query
@@ -265,18 +282,18 @@ def _parse_presigned(
     if query.text("X-Amz-Algorithm") != ALGORITHM:
         _refuse_mechanism()
     credential = query.text("X-Amz-Credential")
-    access_key_id, date, region, service = _split_scope(
+    access_key_id, date, region, service = split_scope(
         credential, policy.region, policy.service, _bad_query
     )
     timestamp = query.text("X-Amz-Date")
-    time_s = _seconds(timestamp)
+    time_s = seconds_of(timestamp)
     if time_s is None:
         raise _bad_query("X-Amz-Date is not of the form YYYYMMDDTHHMMSSZ")
     if date != timestamp[:8]:
         raise _bad_query(f"the date of the credential, {date}, is not that of X-Amz-Date")
     _check_life(query.text("X-Amz-Expires"), time_s, now_s, policy)
     signature = query.text("X-Amz-Signature")
-    if not _SIGNATURE.fullmatch(signature):
+    if not SIGNATURE.fullmatch(signature):
         raise _bad_query("X-Amz-Signature is not 64 hex digits")
     headers = request.headers
     signed_headers = _split_signed_headers(query.text("X-Amz-SignedHeaders"), headers, _bad_query)
@@ -358,7 +375,7 @@ _AUTHORIZATION: Final = frozenset(
 # --- shared by both
 
 
-def _split_scope(
+def split_scope(
     credential: str,
     region_wanted: str | None,
     service_wanted: str,
@@ -402,7 +419,7 @@ def _split_signed_headers(
             continue
         if name == "x-amz-content-sha256" and headers.text(name) == UNSIGNED_PAYLOAD:
             continue  # clients add it when they use a presigned URL; it claims nothing
-        text = "Headers are present in the request that were not signed"
+        text = "There were headers present in the request which were not signed"
         raise S3Error("AccessDenied", text, HeadersNotSigned=name)
     return names
 
@@ -415,7 +432,7 @@ def _checked_hash(value: str) -> str:
 
 
 @lru_cache(maxsize=512)  # the requests of one second share their time
-def _seconds(timestamp: str) -> int | None:
+def seconds_of(timestamp: str) -> int | None:
     """Returns seconds since the epoch of a `YYYYMMDDTHHMMSSZ`, None for anything else."""
     if not _TIMESTAMP.fullmatch(timestamp):
         return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from tarn.core.access.service import Service
+from tarn.core.cors import cors_to_json, parse_cors
 from tarn.core.errors import TarnError
 from tarn.core.ids import parse_repository_id
 from tarn.core.levels import Feature
 from tarn.gate.access import Access
-from tarn.gate.permits import Caller, Permit
+from tarn.gate.permits import Caller, Permit, RepositoryPermit
 from tarn.kv.records import BucketView, Repository
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.requests import page_of, timestamp
@@ -114,3 +115,46 @@ class BucketHandler:
         del permit
         await self._views.delete(parse_repository_id(request.bucket_id), request.etag)
         return pb.DeleteBucketViewResponse()
+
+    async def GetBucketCors(
+        self, request: pb.GetBucketCorsRequest, permit: Caller
+    ) -> pb.GetBucketCorsResponse:
+        """Returns the CORS rules of a bucket; gateways need them for anonymous preflights."""
+        bucket_id = parse_repository_id(request.bucket_id)
+        holder = await self._views.holder(bucket_id)
+        if holder is None:
+            raise bucket_not_found(bucket_id)
+        if permit.grant.user_id != Service.GATEWAY.user_id:
+            try:
+                permit.require(permit.resource(holder=holder))
+            except TarnError:
+                # Such a caller does not learn that the bucket exists.
+                raise bucket_not_found(bucket_id) from None
+        is_view = isinstance(holder, BucketView)
+        return pb.GetBucketCorsResponse(rules_json=holder.cors_json, is_view=is_view)
+
+    def _checked_cors(self, rules_json: str) -> str:
+        """Returns rules as they are stored.
+
+        Raises:
+            TarnError: INVALID; FAILED_PRECONDITION, FEATURE_LEVEL: a replica of the last release would remove them.
+        """
+        self._features.require(Feature.NEW_FIELDS)
+        return cors_to_json(parse_cors(rules_json))
+
+    async def SetBucketViewCors(
+        self, request: pb.SetBucketViewCorsRequest, permit: Permit
+    ) -> pb.SetBucketViewCorsResponse:
+        """Replaces the CORS rules of a view."""
+        del permit
+        bucket_id = parse_repository_id(request.bucket_id)
+        await self._views.set_cors(bucket_id, self._checked_cors(request.rules_json))
+        return pb.SetBucketViewCorsResponse()
+
+    async def SetRepositoryCors(
+        self, request: pb.SetRepositoryCorsRequest, permit: RepositoryPermit
+    ) -> pb.SetRepositoryCorsResponse:
+        """Replaces the CORS rules of the bucket of a repository."""
+        rules_json = self._checked_cors(request.rules_json)
+        await self._repositories.set_cors(permit.repository, rules_json)
+        return pb.SetRepositoryCorsResponse()

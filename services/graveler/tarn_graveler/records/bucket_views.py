@@ -243,6 +243,26 @@ class BucketViews:
         assert pointed is not None, "no decision removes the view"
         return pointed
 
+    async def set_cors(self, bucket_id: RepositoryId, cors_json: str) -> None:
+        """Replaces the CORS rules of a view. Its version stays: what it shows does not change.
+
+        Raises:
+            TarnError: BUCKET_NOT_FOUND; BUCKET_MOVED: other rules were set meanwhile, or the name was made again;
+                UNAVAILABLE: not changed.
+            OutcomeUnknownError: it cannot be determined whether they were changed.
+        """
+        first: list[BucketView] = []
+
+        def decide(now: BucketView | None) -> BucketView:
+            view = _expected(bucket_id, now, "")
+            first.append(view)
+            # A second attempt must not bury rules of another caller: ours may be beneath them already.
+            if view.uid != first[0].uid or view.cors_json not in (first[0].cors_json, cors_json):
+                raise _moved(bucket_id)
+            return replace(view, cors_json=cors_json)
+
+        await self._register(bucket_id).change(decide)
+
     async def delete(self, bucket_id: RepositoryId, etag: str = "") -> None:
         """Deletes a view; what it shows stays. Arguments and errors as `point`."""
         doomed: set[str] = set()

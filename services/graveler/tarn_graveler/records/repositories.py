@@ -329,6 +329,30 @@ class Repositories:
             )
         return True
 
+    async def set_cors(self, repository: Repository, cors_json: str) -> None:
+        """Replaces the CORS rules of a repository's bucket.
+
+        Raises:
+            TarnError: REPOSITORY_NOT_FOUND, also for another one of the name; BUCKET_MOVED: other rules were set
+                meanwhile; as `change`.
+        """
+        first: list[str] = []
+
+        def decide(current: Repository) -> Repository:
+            if not current.is_served or current.instance_uid != repository.instance_uid:
+                raise repository_not_found(repository.repository_id)
+            first.append(current.cors_json)
+            # A second attempt must not bury rules of another caller: ours may be beneath them already.
+            if current.cors_json not in (first[0], cors_json):
+                name = repository.repository_id
+                text = (
+                    f"the CORS rules of {name} were changed meanwhile; look at them and try again"
+                )
+                raise TarnError(Kind.CONFLICT, Reason.BUCKET_MOVED, text, bucket=name)
+            return replace(current, cors_json=cors_json)
+
+        await self.change(repository.repository_id, decide)
+
     async def mark_deleted(self, repository: Repository) -> Repository:
         """First step of a deletion: marks the record; may be repeated.
 

@@ -296,7 +296,10 @@ def authorization(replace: str, by: str) -> Request:
         (wire("GET", PRESIGNED, {"host": "h", "authorization": "x"}), "InvalidArgument"),
         (wire("GET", PRESIGNED, {"host": "other"}), "SignatureDoesNotMatch"),
         (wire("GET", "/r/k", {"host": "h", "authorization": "AWS AKIA:abc="}), "InvalidRequest"),
-        (wire("GET", "/r/k", {"host": "h", "authorization": "Basic abc"}), "InvalidRequest"),
+        (wire("GET", "/r/k", {"host": "h", "authorization": "Basic abc"}), "InvalidArgument"),
+        (wire("GET", "/r/k", {"host": "h", "authorization": "AWS HAHAHA"}), "InvalidArgument"),
+        (wire("GET", "/r/k", {"host": "h", "authorization": "AWS AKIA:c2ln"}), "InvalidRequest"),
+        (wire("GET", "/r/k", {"host": "h", "authorization": ""}), "AccessDenied"),
         (
             wire(
                 "GET", "/r/k", {"host": "h", "authorization": "AWS4-ECDSA-P256-SHA256 Credential=a"}

@@ -1,0 +1,78 @@
+"""PostObject: uploads by HTML forms. The handler has read the fields; the file follows."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote, urlencode, urlsplit
+
+from tarn.core.condition import WriteCondition
+from tarn.core.entry import Entry
+from tarn_gateway.backend import Backend
+from tarn_gateway.bodies.checksums import checksum_headers
+from tarn_gateway.documents import xml_out
+from tarn_gateway.http import Request, Response
+from tarn_gateway.operations.writing import store_object
+from tarn_gateway.requests.conditions import quoted
+from tarn_gateway.s3error import S3Error
+from tarn_gateway.s3request import S3Request
+
+__all__ = ["post_object"]
+
+_REDIRECTS: Final = ("success_action_redirect", "redirect")
+_DEFAULT_STATUS: Final = "204"
+_STATUSES: Final = frozenset({"200", "201", _DEFAULT_STATUS})
+_URL_MAX: Final = 4096
+
+
+async def post_object(backend: Backend, request: S3Request) -> Response:
+    """PostObject: stores the file as PutObject stores a body, and answers as the form wants."""
+    form = request.form
+    assert form is not None, "the permission was checked for the key of the form"
+    if not request.path:
+        text = "The key must name an object on a branch: <branch>/<path>."
+        raise S3Error("InvalidArgument", text, ArgumentName="key")
+    payload = form.payload(backend.bounds.payload)
+    entry = await store_object(backend, request, payload, WriteCondition())
+    return _answer(request, form.fields, entry)
+
+
+def _answer(request: S3Request, fields: dict[str, str], entry: Entry) -> Response:
+    address, etag = request.address, quoted(entry.etag)
+    location = _location(request.http, address.key)
+    headers = [("ETag", etag), ("Location", location), *checksum_headers(entry.checksums)]
+    wanted = next(filter(None, map(fields.get, _REDIRECTS)), "")
+    if to := _redirect(wanted, address.bucket, address.key, etag):
+        return Response(303, [("ETag", etag), ("Location", to)])
+    status = fields.get("success_action_status", _DEFAULT_STATUS)
+    if status not in _STATUSES:
+        status = _DEFAULT_STATUS
+    if status != "201":
+        return Response(int(status), headers)
+    document = xml_out.post_response(location, address.bucket, address.key, entry.etag)
+    return Response(201, [("Content-Type", "application/xml"), *headers], document)
+
+
+def _location(http: Request, key: str) -> str:
+    """Returns the URL of the object, in the form of the URL that the client used."""
+    scheme = "https" if http.secure else "http"
+    bucket = http.raw_path.decode("latin-1").rstrip("/")
+    return f"{scheme}://{http.headers.text('host')}{bucket}/{quote(key, safe='')}"
+
+
+def _redirect(url: str, bucket: str, key: str, etag: str) -> str:
+    """Returns where to send the browser; empty for a URL that cannot be read, which S3 ignores, too.
+
+    The policy names the URL, or allows any: whoever signed it decides. It must be an absolute one of http or https, in
+    characters of which no header can be broken.
+    """
+    if not (url.isascii() and url.isprintable()) or " " in url or len(url) > _URL_MAX:
+        return ""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    if parts.scheme not in ("http", "https") or not parts.netloc or "\\" in url:
+        return ""
+    added = urlencode({"bucket": bucket, "key": key, "etag": etag})
+    query = f"{parts.query}&{added}" if parts.query else added
+    return parts._replace(query=query).geturl()
