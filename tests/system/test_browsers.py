@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 import subprocess
-from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from botocore.exceptions import ClientError
+from browser import send
 from running_tarn import BIN, RunningTarn, clean_environment
 
 PAGE = Path(__file__).parents[2] / "docs" / "user" / "browsers.md"
@@ -48,7 +45,7 @@ def test_a_page_uploads_a_form_and_reads_it(tarn: RunningTarn, repository: str, 
         s3.put_bucket_cors(Bucket=bucket, CORSConfiguration={"CORSRules": [rule]})
         assert s3.get_bucket_cors(Bucket=bucket)["CORSRules"] == [rule]
         page = {"Origin": "https://app.example"}
-        status, headers, _ = _send(
+        status, headers, _ = send(
             tarn, "OPTIONS", f"/{bucket}", {**page, "Access-Control-Request-Method": "POST"}
         )
         assert (status, headers["access-control-allow-origin"]) == (200, "https://app.example")
@@ -57,7 +54,7 @@ def test_a_page_uploads_a_form_and_reads_it(tarn: RunningTarn, repository: str, 
             bucket, key + "${filename}", Conditions=[["content-length-range", 1, len(file)]]
         )
         for content, expected in ((file, 204), (file + b"+", 400), (b"", 400)):
-            status, headers, body = _send(tarn, "POST", f"/{bucket}", page, signed, content)
+            status, headers, body = send(tarn, "POST", f"/{bucket}", page, signed, content)
             assert (status, headers["access-control-allow-origin"]) == (
                 expected,
                 "https://app.example",
@@ -65,26 +62,3 @@ def test_a_page_uploads_a_form_and_reads_it(tarn: RunningTarn, repository: str, 
         stored = s3.get_object(Bucket=bucket, Key=f"{key}a file.bin")["Body"].read()
         assert stored == file
         s3.delete_bucket_cors(Bucket=bucket)
-
-
-def _send(
-    tarn: RunningTarn,
-    method: str,
-    path: str,
-    headers: dict[str, str],
-    signed: Mapping[str, Any] | None = None,
-    file: bytes = b"",
-) -> tuple[int, dict[str, str], bytes]:
-    """Sends a request as a browser does: without a signature, perhaps with a form."""
-    body = None
-    if signed is not None:
-        start = '--limit\r\nContent-Disposition: form-data; name="'
-        fields = [f'{start}{name}"\r\n\r\n{v}\r\n' for name, v in signed["fields"].items()]
-        head = "".join(fields) + f'{start}file"; filename="a file.bin"\r\n\r\n'
-        body = head.encode() + file + b"\r\n--limit--\r\n"
-        headers = {**headers, "Content-Type": "multipart/form-data; boundary=limit"}
-    connection = http.client.HTTPConnection(urlsplit(tarn.endpoint).netloc, timeout=60)
-    with closing(connection):
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        return answer.status, {n.lower(): v for n, v in answer.getheaders()}, answer.read()

@@ -262,6 +262,18 @@ _SENTENCES: Final = (
 )
 """Beginnings of S3's other sentences of codes, which replace that of the table, too."""
 
+_RESTATED: Final = frozenset(
+    {
+        "InvalidAccessKeyId",
+        "InvalidPart",
+        "InvalidPartOrder",
+        "MalformedXML",
+        "NoSuchUpload",
+    }
+)
+"""Codes whose sentence says all that a program compares; some test suites do. What Tarn adds is an element of its own,
+`Detail`."""
+
 HOST_ID: Final = "tarn"
 RETRY_AFTER_S: Final = 1
 
@@ -278,7 +290,7 @@ class S3Error(Exception):
     Args:
         code: a key of `CODES`.
         message: what S3's sentence does not say, for people. It follows that sentence, or replaces it where S3 has
-            another one for the case. None: nothing.
+            another one for the case, or is an element of its own (`_RESTATED`). None: nothing.
         headers: additional response headers, e.g. Content-Range of a 416.
         extra: further elements of the error document, e.g. `ArgumentName`.
     """
@@ -293,6 +305,8 @@ class S3Error(Exception):
     ) -> None:
         self.code: S3Code = code
         self.status, sentence = CODES[code]
+        if message is not None and code in _RESTATED:
+            extra, message = {**extra, "Detail": message}, None
         self.message = sentence if message is None else _told(code, sentence, message)
         self.headers = dict(headers or {})
         self.extra = extra

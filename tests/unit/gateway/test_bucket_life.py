@@ -183,6 +183,16 @@ async def test_a_new_bucket_does_not_show_what_an_earlier_one_left(lake: Lake) -
     assert (await create(lake)).status == 200
 
 
+async def test_a_new_bucket_does_not_list_uploads_of_an_earlier_one(lake: Lake) -> None:
+    await create(lake)
+    first = behind(lake, "sales")
+    assert (await lake.ask("POST", "/sales/big", "uploads")).status == 200
+    assert (await lake.ask("DELETE", "/sales")).status == 204
+    await create(lake)
+    assert behind(lake, "sales") != first
+    assert (await lake.ask("GET", "/sales", "uploads")).all("UploadId") == []
+
+
 async def test_what_is_written_beside_the_deletion_stays_in_the_repository(lake: Lake) -> None:
     await create(lake)
     repository = behind(lake, "sales")

@@ -128,7 +128,7 @@ async def test_uploads_show_the_bucket(view: Lake) -> None:
     assert (done.all("Bucket"), done.all("Key"), done.all("Location")) == (
         ["sales"],
         ["big"],
-        ["/sales/big"],
+        ["http://s3.test/sales/big"],
     )
     assert view.entry("lake", "main", "big").size == 4
 

@@ -95,7 +95,6 @@ EXAMPLES = {
     "x-amz-copy-source-*": "x-amz-copy-source-server-side-encryption-customer-key",
     "x-amz-object-lock-*": "x-amz-object-lock-mode",
     "x-amz-grant-*": "x-amz-grant-read",
-    "x-amz-bypass-governance-*": "x-amz-bypass-governance-retention",
     "x-amz-rename-source*": "x-amz-rename-source",
 }
 

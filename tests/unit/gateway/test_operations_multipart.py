@@ -356,6 +356,17 @@ async def test_a_listed_checksum_must_be_the_part_s(lake: Any) -> None:
         assert (await complete(lake, upload, body)).status == status
 
 
+async def test_a_listed_checksum_of_another_algorithm_is_not_ignored(lake: Any) -> None:
+    upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
+    await part(lake, upload, 1, LAST)
+    claimed = (
+        b"<ChecksumSHA256>n2alat9FhKiZXkZO18V2LLcZFM3IT8R7DjSMvK//7WU=</ChecksumSHA256></Part>"
+    )
+    refused = await complete(lake, upload, listed((1, md5(LAST))).replace(b"</Part>", claimed))
+    assert (refused.status, refused.code) == (400, "BadDigest")
+    assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
+
+
 @pytest.mark.parametrize(
     "headers",
     [

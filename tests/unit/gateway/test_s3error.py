@@ -129,3 +129,12 @@ def test_body_errors() -> None:
     assert from_tarn_error(BodyTruncatedError(3)).code == "IncompleteBody"
     assert from_tarn_error(BodyStalledError(3, 1.0)).code == "RequestTimeout"
     assert from_tarn_error(BodyMalformedError("x")).code == "InvalidRequest"
+
+
+def test_what_tarn_adds_to_a_sentence_that_programs_compare_is_an_element_of_its_own() -> None:
+    error = from_tarn_error(TarnError(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND, "upload <7> ended"))
+    assert error.message == CODES["NoSuchUpload"][1]
+    assert b"<Detail>upload &lt;7&gt; ended</Detail>" in error.xml("/lake", "id")
+    other = S3Error("AccessDenied", "branch main is protected")
+    assert other.message == "Access Denied. branch main is protected"
+    assert b"<Detail>" not in other.xml("/lake", "id")

@@ -7,6 +7,7 @@ from typing import Final
 
 from tarn.core.access.actions import Action, bucket_resource
 from tarn.core.errors import Reason, TarnError
+from tarn.core.ids import BranchId
 from tarn_gateway.backend import Backend, check_bucket_name
 from tarn_gateway.bucket_cache import Place
 from tarn_gateway.documents.xml_in import CREATE_BYTES_MAX, create_parser
@@ -99,9 +100,12 @@ async def _is_unused(backend: Backend, request: S3Request, repository_id: str) -
     """Returns whether nothing was written to a repository, as far as its default branch shows."""
     try:
         head = await backend.graveler.get_commit(backend.call(request), repository_id, _BRANCH)
-        return not head.parent_ids and await _is_empty(
-            backend, request, Place(repository_id, _BRANCH)
+        if head.parent_ids or not await _is_empty(backend, request, Place(repository_id, _BRANCH)):
+            return False
+        uploads = await backend.graveler.list_uploads(
+            backend.call(request), repository_id, BranchId(_BRANCH), page_size=1
         )
+        return not uploads.uploads and not uploads.is_truncated
     except TarnError as error:
         if error.reason in _GONE:
             return False

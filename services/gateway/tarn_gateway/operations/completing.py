@@ -14,7 +14,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote
 
 import structlog
 
@@ -46,6 +45,7 @@ from tarn_gateway.operations.uploads import (
     find_upload,
     upload_block,
 )
+from tarn_gateway.requests.address import object_url
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
@@ -98,7 +98,7 @@ async def complete_multipart_upload(backend: Backend, request: S3Request) -> Res
     else:
         entry = await _complete(backend, request, upload, listed, expected, begun.claim, condition)
         await discard_parts(backend, upload)
-    location = f"/{request.address.bucket}/{quote(request.address.key)}"
+    location = object_url(request.http, request.address)
     document = xml_out.complete_result(
         location, request.address.bucket, request.address.key, entry.etag, entry.checksums
     )
@@ -295,7 +295,8 @@ def _match(
     """Returns the recorded parts that the client lists.
 
     Raises:
-        S3Error: InvalidPart if a number, ETag or checksum differs.
+        S3Error: InvalidPart if a number, ETag or checksum differs; BadDigest for a checksum of another algorithm than
+            the upload's, which cannot be compared.
     """
     parts = []
     for each in listed:
@@ -303,8 +304,13 @@ def _match(
         if part is None:
             text = f"Part {each.number} was not uploaded."
             raise S3Error("InvalidPart", text, PartNumber=str(each.number))
-        # A checksum of an algorithm other than the upload's was checked with the part, not kept.
-        claimed = [value for name, value in each.checksums if name == upload.checksum_algorithm]
+        claimed = []
+        # Without an algorithm of the upload, checksums were checked with the parts, and are not kept.
+        for name, value in each.checksums if upload.checksum_algorithm else ():
+            if name != upload.checksum_algorithm:
+                text = f"The {name} you specified for part {each.number} did not match what we received."
+                raise S3Error("BadDigest", text)
+            claimed.append(value)
         if part.md5.hex() != each.etag.lower() or any(one != part.checksum for one in claimed):
             text = f"Part {each.number} has a different ETag or checksum."
             raise S3Error("InvalidPart", text, PartNumber=str(each.number), ETag=each.etag[:80])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.checksums import checksum_headers
 from tarn_gateway.documents import xml_out
-from tarn_gateway.http import Request, Response
+from tarn_gateway.http import Response
 from tarn_gateway.operations.writing import store_object
+from tarn_gateway.requests.address import object_url
 from tarn_gateway.requests.conditions import quoted
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
@@ -38,7 +39,7 @@ async def post_object(backend: Backend, request: S3Request) -> Response:
 
 def _answer(request: S3Request, fields: dict[str, str], entry: Entry) -> Response:
     address, etag = request.address, quoted(entry.etag)
-    location = _location(request.http, address.key)
+    location = object_url(request.http, address, safe="")
     headers = [("ETag", etag), ("Location", location), *checksum_headers(entry.checksums)]
     wanted = next(filter(None, map(fields.get, _REDIRECTS)), "")
     if to := _redirect(wanted, address.bucket, address.key, etag):
@@ -50,13 +51,6 @@ def _answer(request: S3Request, fields: dict[str, str], entry: Entry) -> Respons
         return Response(int(status), headers)
     document = xml_out.post_response(location, address.bucket, address.key, entry.etag)
     return Response(201, [("Content-Type", "application/xml"), *headers], document)
-
-
-def _location(http: Request, key: str) -> str:
-    """Returns the URL of the object, in the form of the URL that the client used."""
-    scheme = "https" if http.secure else "http"
-    bucket = http.raw_path.decode("latin-1").rstrip("/")
-    return f"{scheme}://{http.headers.text('host')}{bucket}/{quote(key, safe='')}"
 
 
 def _redirect(url: str, bucket: str, key: str, etag: str) -> str:

@@ -7,12 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from tarn.core.value import hot_value
+from tarn_gateway.http import Request
 from tarn_gateway.s3error import S3Error
 
-__all__ = ["Address", "RefPath", "check_key", "parse_address", "parse_copy_source", "split_key"]
+__all__ = [
+    "Address",
+    "RefPath",
+    "check_key",
+    "object_url",
+    "parse_address",
+    "parse_copy_source",
+    "split_key",
+]
 
 KEY_BYTES_MAX = 1024 + 1 + 128
 """Limit on a key: a path of 1,024 bytes after a ref of at most 128 characters and `/`."""
@@ -132,3 +141,18 @@ def parse_copy_source(value: str) -> Address:
             ArgumentName="x-amz-copy-source",
         )
     return Address(bucket, key)
+
+
+def object_url(http: Request, address: Address, *, safe: str = "/") -> str:
+    """Returns the URL of the object at an address, in the style of the request: the bucket in the host, or in the path.
+
+    Args:
+        http: the request.
+        address: of the object.
+        safe: characters of the key that are not encoded.
+    """
+    scheme = "https" if http.secure else "http"
+    host, in_path = http.headers.text("host"), f"/{address.bucket}"
+    names_it = f"{http.raw_path.decode('latin-1')}/".startswith(f"{in_path}/")
+    is_in_host = host.lower().startswith(f"{address.bucket}.") and not names_it
+    return f"{scheme}://{host}{'' if is_in_host else in_path}/{quote(address.key, safe=safe)}"

@@ -120,6 +120,7 @@ HEADERS: Final = (
               why="there are no ACLs, and users have the permissions of their policies"),
     HeaderRow("x-amz-grant-*", code="AccessControlListNotSupported",
               why="there are no ACLs, and users have the permissions of their policies"),
+    HeaderRow("x-amz-bypass-governance-retention", accepted=_only("true", "false"), why="there are no locks to bypass"),
     HeaderRow("x-amz-bucket-object-lock-enabled", accepted=_only("false"), why="there are no locks"),
     HeaderRow("x-amz-bucket-namespace", accepted=_only("global"), why="names are those of the installation"),
     HeaderRow("x-amz-object-ownership", accepted=_only("BucketOwnerEnforced"), why="there are no ACLs"),
@@ -127,7 +128,7 @@ HEADERS: Final = (
               why="a source has neither tags nor annotations"),
     HeaderRow("x-amz-tagging x-amz-website-redirect-location x-amz-write-offset-bytes"),
     HeaderRow("x-amz-server-side-encryption* x-amz-copy-source-* x-amz-object-lock-* "
-              "x-amz-bypass-governance-* x-amz-rename-source*"),
+              "x-amz-rename-source*"),
 )
 # fmt: on
 

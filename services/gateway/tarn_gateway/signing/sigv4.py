@@ -58,7 +58,13 @@ _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+", re.ASCII)
 _NO_HEADER_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _QUERY_MARKS: Final = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature")
 _QUERY_MARKS_V2: Final = ("AWSAccessKeyId",)
+_DATE: Final = re.compile(r"[0-9]{8}")
+_QUERY_NEEDS: Final = (
+    "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, "
+    "X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters."
+)
 _SESSION_TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a header
+_COMPONENTS: Final = ("Credential", "SignedHeaders", "Signature")
 _ACCESS_KEY_MAX: Final = 128
 _SIGNATURE_DIGITS: Final = 64
 # Unauthenticated callers also choose these texts: texts longer than any client sends are read, but not cached.
@@ -149,7 +155,9 @@ def parse_authorization(request: Request, now_us: int, policy: SigV4Policy) -> S
 
 
 def _malformed(detail: str) -> S3Error:
-    return S3Error("AuthorizationHeaderMalformed", f"The Authorization header: {detail}.")
+    return S3Error(
+        "AuthorizationHeaderMalformed", f"The authorization header is malformed; {detail}"
+    )
 
 
 def _refuse_mechanism() -> NoReturn:
@@ -180,7 +188,7 @@ def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy
         _refuse_kind(kind, header)
     (access_key_id, date, region, service), names, signature = _claim_of(rest, policy)
     if not SIGNATURE.fullmatch(signature):
-        raise _malformed("Signature is not 64 hex digits")
+        raise _malformed("Signature is not 64 hex digits.")
     headers = request.headers
     timestamp, time_s = _header_time(headers)
     if abs(now_s - time_s) > policy.skew_s:
@@ -191,7 +199,7 @@ def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy
             MaxAllowedSkewMilliseconds=str(policy.skew_s * 1000),
         )
     if date != timestamp[:8]:
-        raise _malformed(f"the date of the credential, {date}, is not that of the request")
+        raise _malformed("Invalid credential date. Date is not the same as X-Amz-Date.")
     signed_headers = _split_signed_headers(names, headers, _malformed)
     payload_hash = headers.get("x-amz-content-sha256")
     if payload_hash is None and policy.service != SERVICE:
@@ -231,10 +239,14 @@ def _parse_claim(text: str, region: str | None, service: str) -> tuple[_Scope, s
     for item in text.split(","):
         name, equals, value = item.strip().partition("=")
         if not equals or name in fields:
-            raise _malformed("it is not a list of name=value")
+            raise _malformed(f'the authorization component "{item.strip()[:80]}" is malformed.')
         fields[name] = value
-    if fields.keys() != {"Credential", "SignedHeaders", "Signature"}:
-        raise _malformed("it must hold Credential, SignedHeaders and Signature")
+    if len(fields) != len(_COMPONENTS):
+        needed = "Credential, SignedHeaders, and Signature."
+        raise _malformed(f"the authorization header requires three components: {needed}")
+    for name in _COMPONENTS:
+        if name not in fields:
+            raise _malformed(f"missing {name}.")
     scope = split_scope(fields["Credential"], region, service, _malformed)
     return scope, fields["SignedHeaders"], fields["Signature"]
 
@@ -259,15 +271,18 @@ def _header_time(headers: Headers) -> tuple[str, int]:
                 seconds = None
         if seconds is not None:
             return _timestamp(seconds), seconds
-    raise S3Error("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header")
+    raise S3Error("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header.")
 
 
 # --- the query
 
 
-def _bad_query(detail: str) -> S3Error:
-    text = f"The authorization parameters of the query: {detail}."
+def _bad_query(text: str) -> S3Error:
     return S3Error("AuthorizationQueryParametersError", text)
+
+
+def _bad_query_credential(detail: str) -> S3Error:
+    return _bad_query(f"Error parsing the X-Amz-Credential parameter; {detail}")
 
 
 def _parse_presigned(
@@ -278,23 +293,24 @@ def _parse_presigned(
     names = (*_QUERY_MARKS, "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders")
     for name in names:
         if not query.text(name):
-            raise _bad_query(f"{name} is missing")
+            raise _bad_query(_QUERY_NEEDS)
     if query.text("X-Amz-Algorithm") != ALGORITHM:
         _refuse_mechanism()
     credential = query.text("X-Amz-Credential")
     access_key_id, date, region, service = split_scope(
-        credential, policy.region, policy.service, _bad_query
+        credential, policy.region, policy.service, _bad_query_credential
     )
     timestamp = query.text("X-Amz-Date")
     time_s = seconds_of(timestamp)
     if time_s is None:
-        raise _bad_query("X-Amz-Date is not of the form YYYYMMDDTHHMMSSZ")
+        raise _bad_query("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"")
     if date != timestamp[:8]:
-        raise _bad_query(f"the date of the credential, {date}, is not that of X-Amz-Date")
+        same = f'This date is not the same as X-Amz-Date: "{timestamp[:8]}".'
+        raise _bad_query(f'Invalid credential date "{date}". {same}')
     _check_life(query.text("X-Amz-Expires"), time_s, now_s, policy)
     signature = query.text("X-Amz-Signature")
     if not SIGNATURE.fullmatch(signature):
-        raise _bad_query("X-Amz-Signature is not 64 hex digits")
+        raise _bad_query("X-Amz-Signature is not 64 hex digits.")
     headers = request.headers
     signed_headers = _split_signed_headers(query.text("X-Amz-SignedHeaders"), headers, _bad_query)
     payload_hash = query.get("X-Amz-Content-Sha256")
@@ -317,10 +333,17 @@ def _parse_presigned(
 
 
 def _check_life(expires: str, time_s: int, now_s: int, policy: SigV4Policy) -> None:
-    if not (expires.isascii() and expires.isdigit()) or len(expires) > 9:
-        raise _bad_query("X-Amz-Expires is not a number of seconds")
-    if not 1 <= int(expires) <= EXPIRES_S_MAX:
-        raise _bad_query(f"X-Amz-Expires must be 1 to {EXPIRES_S_MAX} seconds")
+    if expires.startswith("-"):
+        raise _bad_query("X-Amz-Expires must be non-negative")
+    if not (expires.isascii() and expires.isdigit()):
+        raise _bad_query("X-Amz-Expires should be a number")
+    if len(expires) > 9 or int(expires) > EXPIRES_S_MAX:
+        raise _bad_query(
+            "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than "
+            f"{EXPIRES_S_MAX} seconds"
+        )
+    if not int(expires):
+        raise _bad_query("X-Amz-Expires must be at least 1.")
     if time_s - now_s > policy.skew_s:
         raise S3Error("AccessDenied", "Request is not valid yet", ServerTime=_timestamp(now_s))
     if now_s > time_s + int(expires):
@@ -383,16 +406,22 @@ def split_scope(
 ) -> _Scope:
     parts = credential.rsplit("/", 4)
     if len(parts) != 5 or not all(parts):
-        raise malformed("the credential is not key/date/region/service/aws4_request")
+        form = f"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/{TERMINATOR}"
+        raise malformed(f'the Credential is mal-formed; expecting "{form}".')
     access_key_id, date, region, service, terminator = parts
     if terminator != TERMINATOR:
-        raise malformed(f"the credential does not end with {TERMINATOR}")
+        used = f'This endpoint uses "{TERMINATOR}".'
+        raise malformed(f'incorrect terminal "{terminator[:40]}". {used}')
     if service != service_wanted:
-        raise malformed(f"the service of the credential is not {service_wanted}")
+        belongs = f'This endpoint belongs to "{service_wanted}".'
+        raise malformed(f'incorrect service "{service[:40]}". {belongs}')
+    if not _DATE.fullmatch(date):
+        form = 'This date in the credential must be in the format "yyyyMMdd".'
+        raise malformed(f'incorrect date format "{date[:40]}". {form}')
     if len(access_key_id) > _ACCESS_KEY_MAX:
-        raise malformed("the access key id is too long")
+        raise malformed("the access key id is too long.")
     if region_wanted is not None and region != region_wanted:
-        text = f"the region {region[:40]!r} is wrong, {region_wanted!r} is expected"
+        text = f'the region "{region[:40]}" is wrong; expecting "{region_wanted}"'
         error = malformed(text)
         error.extra["Region"] = region_wanted
         raise error
@@ -409,18 +438,17 @@ def _split_signed_headers(
     """
     names = tuple(text.split(";"))
     if "host" not in names:
-        raise malformed("host must be signed")
+        raise malformed("host must be signed.")
     if not text.isascii():
-        raise malformed("the names of signed headers must be ASCII")
+        raise malformed("the names of signed headers must be ASCII.")
     if text != text.lower():
-        raise malformed("the names of signed headers must be lower case")
-    for name in headers.amz_names:
-        if name in names:
-            continue
-        if name == "x-amz-content-sha256" and headers.text(name) == UNSIGNED_PAYLOAD:
-            continue  # clients add it when they use a presigned URL; it claims nothing
+        raise malformed("the names of signed headers must be lower case.")
+    unsigned = [name for name in headers.amz_names if name not in names]
+    if unsigned == ["x-amz-content-sha256"] and headers.text(unsigned[0]) == UNSIGNED_PAYLOAD:
+        return names  # clients add it when they use a presigned URL; it claims nothing
+    if unsigned:
         text = "There were headers present in the request which were not signed"
-        raise S3Error("AccessDenied", text, HeadersNotSigned=name)
+        raise S3Error("AccessDenied", text, HeadersNotSigned=", ".join(sorted(unsigned))[:1024])
     return names
 
 

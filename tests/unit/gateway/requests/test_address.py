@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.requests.address import (
     Address,
     RefPath,
+    object_url,
     parse_address,
     parse_copy_source,
     split_key,
@@ -101,3 +103,21 @@ def test_bad_copy_source(value: str, code: str) -> None:
     with pytest.raises(S3Error) as caught:
         parse_copy_source(value)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "expected"),
+    [
+        ("s3.test:8000", b"/lake/main/a%20b", "http://s3.test:8000/lake/main/a%20b"),
+        ("lake.s3.test", b"/main/a%20b", "http://lake.s3.test/main/a%20b"),
+        ("lake.example", b"/lake/main/a%20b", "http://lake.example/lake/main/a%20b"),
+        ("s3.test", b"/lake", "http://s3.test/lake/main/a%20b"),
+        ("lake.example", b"/lake", "http://lake.example/lake/main/a%20b"),
+        ("LAKE.s3.test", b"/", "http://LAKE.s3.test/main/a%20b"),
+    ],
+)
+def test_the_url_of_an_object_is_in_the_style_of_the_request(
+    host: str, path: bytes, expected: str
+) -> None:
+    request = Request("POST", path, b"", Headers([("host", host)]), BodyReader(0))
+    assert object_url(request, Address("lake", "main/a b")) == expected
