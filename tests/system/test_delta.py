@@ -10,7 +10,6 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -84,10 +83,6 @@ class Put:
     begin_ms: float
     end_ms: float
 
-    @property
-    def duration_ms(self) -> float:
-        return self.end_ms - self.begin_ms
-
 
 PUT = re.compile(
     r"(\S+Z) .*operation=PutObject .*repo=(\S+) .*path=\S*_delta_log/(\d+)\.json .*"
@@ -140,8 +135,3 @@ def test_several_writers_append_to_one_table_on_a_branch(
     winners = {put.version: put for put in puts if put.status == 200}
     late = [put for put in puts if put.status == 412 and put.begin_ms > winners[put.version].end_ms]
     assert late, "some writers must try a version that is already written"
-    if tarn.form == "single":  # otherwise rpcs take time and hide much of the difference
-        told_ms = median(put.duration_ms for put in late)
-        won_ms = median(put.duration_ms for put in winners.values())
-        reason = "who has lost is told by a read, not after a block was written and removed"
-        assert told_ms < 0.75 * won_ms, reason
