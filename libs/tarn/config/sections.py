@@ -798,6 +798,18 @@ class Limits:
         "Bytes per second at which a client must send a body at least, averaged over 30 s in which the gateway "
         "waits for it; 0: any rate. Documents need 16 KiB per second.",
     )
+    anonymous_requests: int = setting(
+        "1000",
+        "Requests without a signature that public buckets answer in a second, of all gateways together "
+        "(`quotas.gateways`). Beyond it: 503 SlowDown.",
+        Number(1, 1_000_000),
+    )
+    anonymous_address_requests: int = setting(
+        "200",
+        "Likewise, from one address, or one /64 of IPv6. Behind a proxy, whose address is that of all clients, set it "
+        "to `limits.anonymous_requests`.",
+        Number(1, 1_000_000),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

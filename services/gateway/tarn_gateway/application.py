@@ -17,6 +17,7 @@ from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
+from tarn_gateway.anonymous import AnonymousRequests
 from tarn_gateway.backend import Backend
 from tarn_gateway.bucket_cache import BucketCache
 from tarn_gateway.config import GatewaySettings
@@ -110,7 +111,12 @@ class GatewayApplication:
             audit=audit,
         )
         handler = S3Handler(
-            authenticator, backend, traces, domains=settings.domains, rates=self._rates
+            authenticator,
+            backend,
+            traces,
+            domains=settings.domains,
+            rates=self._rates,
+            anonymous=AnonymousRequests(backend, settings.anonymous),
         )
         self._server = HttpServer(
             handler,

@@ -9,6 +9,7 @@ from math import inf
 
 from tarn.config import Config, ConfigError, SecretChanges, certificates_of_endpoint, contents_of
 from tarn.config.certificate_change import CertificateChange
+from tarn_gateway.anonymous import AnonymousBounds
 from tarn_gateway.backend import Bounds, BucketMode
 from tarn_gateway.bodies.payload import PayloadPolicy
 from tarn_gateway.http import HttpLimits
@@ -32,6 +33,7 @@ class GatewaySettings:
         limits: limits of the HTTP server.
         bounds: limits of operations.
         gateways: gateways among which the rates of quotas are divided.
+        anonymous: limits of requests without a signature.
     """
 
     host: str = "127.0.0.1"
@@ -45,6 +47,7 @@ class GatewaySettings:
     limits: HttpLimits = field(default_factory=HttpLimits)
     bounds: Bounds = field(default_factory=Bounds)
     gateways: int = 1
+    anonymous: AnonymousBounds = field(default_factory=AnonymousBounds)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
@@ -74,6 +77,11 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
         slow_operation_s=config.telemetry.slow_operation_ms / 1000,
         domains=(section.domain_name.lower(),) if section.domain_name else (),
         gateways=config.quotas.gateways,
+        anonymous=AnonymousBounds(
+            config.limits.anonymous_requests / config.quotas.gateways,
+            config.limits.anonymous_address_requests / config.quotas.gateways,
+            max(1, config.limits.connections // 4),
+        ),
         limits=HttpLimits(
             connections_max=config.limits.connections,
             unidentified_max=max(1, config.limits.connections // 2),

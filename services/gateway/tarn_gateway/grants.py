@@ -33,7 +33,13 @@ from tarn_gateway.operation import About
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request, readable_ref
 from tarn_gateway.signing.post_policy import check_policy, parse_post, verify_post
-from tarn_gateway.signing.sigv4 import SignedRequest, SigV4Policy, parse_authorization, verify
+from tarn_gateway.signing.sigv4 import (
+    SignedRequest,
+    SigV4Policy,
+    anonymous_refusal,
+    parse_authorization,
+    verify,
+)
 from tarn_proto.auth.v1.session_key_service_pb2 import (
     CreateSessionKeyRequest,
     CreateSessionKeyResponse,
@@ -209,9 +215,13 @@ def authorize(request: S3Request) -> None:
 
     Raises:
         TarnError: DENIED with ACCESS_DENIED if the caller may not; the error of a malformed target.
-        S3Error: NoSuchKey for a ref that cannot exist.
+        S3Error: NoSuchKey for a ref that cannot exist; AccessDenied for an anonymous request of what is not public.
     """
     operation, grant = request.operation, request.granted.grant
+    if request.is_anonymous:
+        if not (operation.is_public and request.place.is_public):
+            raise anonymous_refusal()
+        return
     resource_of = _RESOURCES[operation.about]
     if operation.about is About.SETTINGS and request.place.ref:
         grant.require(Action.WRITE_BUCKETS, bucket_resource(request.address.bucket))

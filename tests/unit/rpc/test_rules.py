@@ -98,6 +98,15 @@ def test_what_issues_a_credential_to_a_service_is_marked_for_the_audit_log() -> 
     }
 
 
+def test_anonymous_requests_reach_what_reads_of_objects_need() -> None:
+    assert {rule.name for rule in RULES if rule.public_read} == {
+        "EntryService.Operate.lookup",
+        "EntryService.ListEntries",
+        "EntryService.FindErased",
+        "RepositoryService.GetRepository",
+    }
+
+
 def test_rpcs_without_side_effects_need_no_write_permission() -> None:
     """With NO_SIDE_EFFECTS and a write permission, a change could be sent twice."""
     writing = {
@@ -320,6 +329,10 @@ def test_a_rule_is_read_as_it_is_written() -> None:
         (toy_rule(change="merge"), "'merge' is about a branch, and the resource names none"),
         (with_access("a", decided_by_handler=True), "further accesses have when: 'asked'"),
         (with_access("a", when="color"), "'color' is not a field of GetToyRequest"),
+        (
+            rule_pb2.Rule(action="ReadRepo", resource="user/*", public_read=True),
+            "anonymous requests only read",
+        ),
     ],
 )
 def test_a_service_whose_rule_makes_no_sense_is_not_served(

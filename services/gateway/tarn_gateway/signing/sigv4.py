@@ -29,7 +29,10 @@ __all__ = [
     "PAYLOAD_MODES",
     "SigV4Policy",
     "SignedRequest",
+    "anonymous_refusal",
+    "is_anonymous",
     "parse_authorization",
+    "unsigned",
     "verify",
 ]
 
@@ -92,7 +95,7 @@ class SignedRequest(NamedTuple):
     """A request's authorization, checked except for the signature itself.
 
     Attributes:
-        access_key_id: the claimed key.
+        access_key_id: the claimed key; empty for an anonymous request.
         date: `YYYYMMDD` of the scope; with region and service it determines the signing key.
         region: of the scope.
         service: of the scope.
@@ -134,12 +137,7 @@ def parse_authorization(request: Request, now_us: int, policy: SigV4Policy) -> S
             InvalidURI.
     """
     header = request.headers.get("authorization")
-    query: Query | None = None
-    if b"Amz" in request.raw_query or b"AWS" in request.raw_query:
-        # Decoding a query costs more than the rest of this; a listing's query has none of these names.
-        parsed = parse_query(request.raw_query)
-        if any(mark in parsed for mark in _QUERY_MARKS + _QUERY_MARKS_V2):
-            query = parsed
+    query = _signed_query(request)
     now_s = now_us // 1_000_000
     if header is not None and query is not None:
         text = "The request is authenticated both by its query and by its Authorization header."
@@ -148,7 +146,45 @@ def parse_authorization(request: Request, now_us: int, policy: SigV4Policy) -> S
         return _parse_header(request, header, now_s, policy)
     if query is not None:
         return _parse_presigned(request, query, now_s, policy)
-    raise S3Error("AccessDenied", "Anonymous requests are not allowed.")
+    raise anonymous_refusal()
+
+
+def _signed_query(request: Request) -> Query | None:
+    """Returns the query of a request that is authenticated by its query.
+
+    Raises:
+        S3Error: InvalidURI.
+    """
+    if b"Amz" in request.raw_query or b"AWS" in request.raw_query:
+        # Decoding a query costs more than the rest of this; a listing's query has none of these names.
+        parsed = parse_query(request.raw_query)
+        if any(mark in parsed for mark in _QUERY_MARKS + _QUERY_MARKS_V2):
+            return parsed
+    return None
+
+
+def is_anonymous(request: Request) -> bool:
+    """Whether a request carries no authentication, nor a session token, which would be half of one.
+
+    Raises:
+        S3Error: InvalidURI.
+    """
+    headers = request.headers
+    if "authorization" in headers or _SESSION_TOKEN in headers:
+        return False
+    return _signed_query(request) is None
+
+
+def anonymous_refusal() -> S3Error:
+    """Returns the error for an anonymous request: one for what does not exist and for what is not public."""
+    return S3Error("AccessDenied", "Anonymous requests are not allowed.")
+
+
+def unsigned(request: Request) -> SignedRequest:
+    """Returns the signature that an anonymous request does not have."""
+    return SignedRequest(
+        "", "", "", "", "", (), "", UNSIGNED_PAYLOAD, request=request, headers=request.headers
+    )
 
 
 # --- the Authorization header
