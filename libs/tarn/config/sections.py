@@ -329,6 +329,11 @@ class S3Gateway:
         "What CreateBucket makes: a bucket whose keys are plain paths, a repository whose keys begin with a ref, "
         "or nothing; see `docs/user/buckets.md`.",
     )
+    sigv2: bool = setting(
+        "false",
+        "Accept Signature Version 2 beside version 4, for old clients. It does not protect the body, nor most headers "
+        "and parameters; see `docs/user/s3.md`.",
+    )
     tls: S3Tls
     access_log: bool = setting(
         "true", "Log a line for every request; if false, only for requests that failed with 5xx."

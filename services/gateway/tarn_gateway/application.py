@@ -97,8 +97,6 @@ class GatewayApplication:
         )
         budget = backend.documents.budget
         meters.sample("gateway.document_memory", lambda: budget.held)
-        policy = SigV4Policy(settings.region)
-        authenticator = Authenticator(access, clock, policy, timeout_s=bounds.call_timeout_s)
         self._rates = RateLimits(graveler, calls, clock, gateways=settings.gateways)
         self._tasks = TaskSet()
         traces = Traces(
@@ -111,7 +109,7 @@ class GatewayApplication:
             audit=audit,
         )
         handler = S3Handler(
-            authenticator,
+            _authenticator(settings, access, clock),
             backend,
             traces,
             domains=settings.domains,
@@ -169,3 +167,13 @@ class GatewayApplication:
         removals of blocks that follow their answers, again for at most `timeout_s`."""
         await self._server.drain(timeout_s)
         await self._backend.removals.drain(timeout_s)
+
+
+def _authenticator(settings: GatewaySettings, access: Access, clock: Clock) -> Authenticator:
+    return Authenticator(
+        access,
+        clock,
+        SigV4Policy(settings.region),
+        timeout_s=settings.bounds.call_timeout_s,
+        sigv2_domains=settings.domains if settings.sigv2 else None,
+    )

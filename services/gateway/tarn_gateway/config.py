@@ -27,6 +27,7 @@ class GatewaySettings:
         region: returned to clients that ask, and the only region accepted in signatures.
         domains: lower-case host names whose subdomains are buckets (virtual-host addressing); requests
             to other host names use path style.
+        sigv2: whether Signature Version 2 is accepted beside version 4.
         bucket_mode: what CreateBucket makes.
         access_log: whether to log every request, not only server errors.
         slow_operation_s: a request that takes longer is logged with its phases.
@@ -41,6 +42,7 @@ class GatewaySettings:
     reuse_port: bool = False
     region: str = "us-east-1"
     domains: tuple[str, ...] = ()
+    sigv2: bool = False
     bucket_mode: BucketMode = "view"
     access_log: bool = True
     slow_operation_s: float = inf
@@ -72,6 +74,7 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
         port=int(port),
         reuse_port=reuse_port,
         region=section.region,
+        sigv2=section.sigv2,
         bucket_mode=section.bucket_mode,
         access_log=section.access_log,
         slow_operation_s=config.telemetry.slow_operation_ms / 1000,

@@ -8,7 +8,7 @@ each with `require`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -33,6 +33,7 @@ from tarn_gateway.operation import About
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request, readable_ref
 from tarn_gateway.signing.post_policy import check_policy, parse_post, verify_post
+from tarn_gateway.signing.sigv2 import mismatch, parse_sigv2, signature_of
 from tarn_gateway.signing.sigv4 import (
     SignedRequest,
     SigV4Policy,
@@ -56,15 +57,24 @@ class Authenticator:
         clock: checks the times of signatures and limits calls.
         policy: requirements on a signature.
         timeout_s: time limit of a call to auth.
+        sigv2_domains: accepts Signature Version 2 beside version 4; host names whose subdomains are buckets. None:
+            refuses it.
     """
 
     def __init__(
-        self, access: Access, clock: Clock, policy: SigV4Policy, *, timeout_s: float
+        self,
+        access: Access,
+        clock: Clock,
+        policy: SigV4Policy,
+        *,
+        timeout_s: float,
+        sigv2_domains: Sequence[str] | None = None,
     ) -> None:
         self._access = access
         self._clock = clock
         self._policy = policy
         self._timeout_s = timeout_s
+        self._sigv2_domains = sigv2_domains
 
     async def authenticate(self, request: Request) -> tuple[SignedRequest, SigningGrant]:
         """Returns the verified signature of a request, from headers or query, and its user's grant.
@@ -73,10 +83,36 @@ class Authenticator:
             S3Error: AccessDenied, SignatureDoesNotMatch and the other errors of `signing.sigv4`.
             TarnError: CREDENTIAL_NOT_FOUND for an unknown key; any error of the call to auth.
         """
-        signed = parse_authorization(request, self._clock.now_us(), self._policy)
+        now_us = self._clock.now_us()
+        if self._sigv2_domains is not None:
+            claim = parse_sigv2(request, now_us, self._sigv2_domains)
+            if claim is not None:
+                return claim, await self._granted_by_signature(request, claim)
+        signed = parse_authorization(request, now_us, self._policy)
         granted = await self._granted(request, signed, request.headers.get(_TOKEN))
         verify(signed, granted.signing_key)
         return signed, granted
+
+    async def _granted_by_signature(self, request: Request, claim: SignedRequest) -> SigningGrant:
+        """Returns the grant of the key that signed a request by version 2; there is no signing key then.
+
+        Raises:
+            S3Error: SignatureDoesNotMatch; InvalidToken.
+            TarnError: as `authenticate`.
+        """
+        digest = _token_digest(request.headers.get(_TOKEN))
+        call, signature = self._call(request), signature_of(claim)
+        for text in claim.strings_to_sign:
+            try:
+                grant = await self._access.signature_grant(
+                    call, claim.access_key_id, text, signature, digest
+                )
+            except TarnError as error:
+                if error.reason is not Reason.SIGNATURE_MISMATCH:
+                    raise
+            else:
+                return SigningGrant(b"", grant)
+        raise mismatch(claim)
 
     async def authenticate_form(
         self, form: PostForm, request: Request, bucket: str
@@ -121,9 +157,7 @@ class Authenticator:
 
         A session token is part of the signature, as every header and parameter of its kind; or of the policy of a form.
         """
-        if token is not None and not 0 < len(token) <= _TOKEN_MAX:
-            raise S3Error("InvalidToken", f"A session token has 1 to {_TOKEN_MAX} characters.")
-        digest = b"" if token is None else hashlib.sha256(token.encode()).digest()
+        digest = _token_digest(token)
         scope = (signed.access_key_id, signed.date, signed.region, signed.service, digest)
         granted = self._access.signing_grant_cached(*scope)
         if granted is None:
@@ -133,6 +167,19 @@ class Authenticator:
 
 _TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a header
 _TOKEN_MAX: Final = 1024
+
+
+def _token_digest(token: str | None) -> bytes:
+    """Returns the digest of the session token of a request, empty if it has none.
+
+    Raises:
+        S3Error: InvalidToken for a text that is no token.
+    """
+    if token is not None and not 0 < len(token) <= _TOKEN_MAX:
+        raise S3Error("InvalidToken", f"A session token has 1 to {_TOKEN_MAX} characters.")
+    return b"" if token is None else hashlib.sha256(token.encode()).digest()
+
+
 _WRITE: Final = Action.WRITE_REPO
 """Looked up once: members of enumerations are slow to reach."""
 

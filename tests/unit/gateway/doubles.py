@@ -569,27 +569,44 @@ class FakeAuth:
     async def authorize_key(
         self, request: auth_pb.AuthorizeKey, call: Call
     ) -> auth_pb.AuthorizeKeyResult:
-        secret = SECRETS.get(request.access_key_id)
-        if request.session_token_digest:
-            raise error_of(Kind.UNAUTHENTICATED, Reason.SESSION_TOKEN_INVALID)
-        if secret is None:
-            raise error_of(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND)
+        secret = self._secret(request)
         key = f"AWS4{secret}".encode()
         for part in (request.date, request.region, request.service, "aws4_request"):
             key = hmac.digest(key, part.encode(), "sha256")
-        grant = caller_pb2.Grant(
-            user_id=request.access_key_id.lower(),
+        grant = self._grant(request.access_key_id)
+        return auth_pb.AuthorizeKeyResult(signing_key=key, grant=grant)
+
+    async def authorize_signature_v2(
+        self, request: auth_pb.AuthorizeSignatureV2, call: Call
+    ) -> auth_pb.AuthorizeSignatureV2Result:
+        made = hmac.digest(self._secret(request).encode(), request.string_to_sign, "sha1")
+        if made != request.signature:
+            raise error_of(Kind.UNAUTHENTICATED, Reason.SIGNATURE_MISMATCH)
+        return auth_pb.AuthorizeSignatureV2Result(grant=self._grant(request.access_key_id))
+
+    @staticmethod
+    def _secret(request: auth_pb.AuthorizeKey | auth_pb.AuthorizeSignatureV2) -> str:
+        if request.session_token_digest:
+            raise error_of(Kind.UNAUTHENTICATED, Reason.SESSION_TOKEN_INVALID)
+        secret = SECRETS.get(request.access_key_id)
+        if secret is None:
+            raise error_of(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND)
+        return secret
+
+    @staticmethod
+    def _grant(access_key_id: str) -> caller_pb2.Grant:
+        return caller_pb2.Grant(
+            user_id=access_key_id.lower(),
             statements=[
                 caller_pb2.Statement(
                     allow=True,
-                    actions=ALLOWED[request.access_key_id],
-                    resources=RESOURCES.get(request.access_key_id, ("*",)),
+                    actions=ALLOWED[access_key_id],
+                    resources=RESOURCES.get(access_key_id, ("*",)),
                 )
             ],
-            caller_token=f"token-of-{request.access_key_id}",
+            caller_token=f"token-of-{access_key_id}",
             ttl_ms=60_000,
         )
-        return auth_pb.AuthorizeKeyResult(signing_key=key, grant=grant)
 
 
 def _page(wanted: PageRequest, rows: Sequence[tuple[str, bytes]]) -> Page:

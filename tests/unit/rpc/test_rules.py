@@ -51,6 +51,7 @@ FOR_SERVICES = {
         "graveler",
     },
     "tarn.auth.v1.AuthorizationService.Operate.authorize_service": {"compactor", "gateway"},
+    "tarn.auth.v1.AuthorizationService.Operate.authorize_signature_v2": {"gateway"},
 }
 
 
@@ -95,6 +96,7 @@ def test_what_issues_a_credential_to_a_service_is_marked_for_the_audit_log() -> 
     assert {rule.name for rule in RULES if rule.issues_credential} == {
         "AuthorizationService.Operate.authorize_key",
         "AuthorizationService.Operate.authorize_service",
+        "AuthorizationService.Operate.authorize_signature_v2",
     }
 
 

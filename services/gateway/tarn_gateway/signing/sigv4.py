@@ -105,6 +105,8 @@ class SignedRequest(NamedTuple):
         payload_hash: the body's line in the canonical request: 64 hex digits or a mode name.
         request: the signed request.
         headers: its headers as received, before parameters were added to them.
+        strings_to_sign: of Signature Version 2, which has no scope (`signing.sigv2`), most likely first; empty for
+            version 4.
     """
 
     access_key_id: str
@@ -117,6 +119,7 @@ class SignedRequest(NamedTuple):
     payload_hash: str
     request: Request
     headers: Headers
+    strings_to_sign: tuple[bytes, ...] = ()
 
     @property
     def scope(self) -> str:
@@ -137,7 +140,7 @@ def parse_authorization(request: Request, now_us: int, policy: SigV4Policy) -> S
             InvalidURI.
     """
     header = request.headers.get("authorization")
-    query = _signed_query(request)
+    query = signed_query(request)
     now_s = now_us // 1_000_000
     if header is not None and query is not None:
         text = "The request is authenticated both by its query and by its Authorization header."
@@ -149,7 +152,7 @@ def parse_authorization(request: Request, now_us: int, policy: SigV4Policy) -> S
     raise anonymous_refusal()
 
 
-def _signed_query(request: Request) -> Query | None:
+def signed_query(request: Request) -> Query | None:
     """Returns the query of a request that is authenticated by its query.
 
     Raises:
@@ -172,7 +175,7 @@ def is_anonymous(request: Request) -> bool:
     headers = request.headers
     if "authorization" in headers or _SESSION_TOKEN in headers:
         return False
-    return _signed_query(request) is None
+    return signed_query(request) is None
 
 
 def anonymous_refusal() -> S3Error:
@@ -231,7 +234,7 @@ def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy
         raise S3Error(
             "RequestTimeTooSkewed",
             RequestTime=timestamp,
-            ServerTime=_timestamp(now_s),
+            ServerTime=timestamp_of(now_s),
             MaxAllowedSkewMilliseconds=str(policy.skew_s * 1000),
         )
     if date != timestamp[:8]:
@@ -302,11 +305,11 @@ def _header_time(headers: Headers) -> tuple[str, int]:
         if seconds is None:
             try:
                 seconds = int(parsedate_to_datetime(date).timestamp())
-                return _timestamp(seconds), seconds  # with its zone it may leave the calendar
+                return timestamp_of(seconds), seconds  # with its zone it may leave the calendar
             except (ValueError, TypeError, IndexError, OverflowError):
                 seconds = None
         if seconds is not None:
-            return _timestamp(seconds), seconds
+            return timestamp_of(seconds), seconds
     raise S3Error("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header.")
 
 
@@ -353,7 +356,7 @@ def _parse_presigned(
     if payload_hash is None:
         payload_hash = headers.get("x-amz-content-sha256", UNSIGNED_PAYLOAD)
         assert payload_hash is not None, "get was given a default"
-    _hoist(request, query)
+    hoist(request, query)
     return SignedRequest(
         access_key_id,
         date,
@@ -381,17 +384,17 @@ def _check_life(expires: str, time_s: int, now_s: int, policy: SigV4Policy) -> N
     if not int(expires):
         raise _bad_query("X-Amz-Expires must be at least 1.")
     if time_s - now_s > policy.skew_s:
-        raise S3Error("AccessDenied", "Request is not valid yet", ServerTime=_timestamp(now_s))
+        raise S3Error("AccessDenied", "Request is not valid yet", ServerTime=timestamp_of(now_s))
     if now_s > time_s + int(expires):
         raise S3Error(
             "AccessDenied",
             "Request has expired",
-            Expires=_timestamp(time_s + int(expires)),
-            ServerTime=_timestamp(now_s),
+            Expires=timestamp_of(time_s + int(expires)),
+            ServerTime=timestamp_of(now_s),
         )
 
 
-def _hoist(request: Request, query: Query) -> None:
+def hoist(request: Request, query: Query) -> None:
     """Adds parameters that replace headers; an existing header takes precedence.
 
     Not the checksums: SDKs sign the checksum of an empty body into the URL, because there is no body yet,
@@ -509,7 +512,8 @@ def seconds_of(timestamp: str) -> int | None:
     return int(at.timestamp())
 
 
-def _timestamp(seconds: int) -> str:
+def timestamp_of(seconds: int) -> str:
+    """Returns a time as `YYYYMMDDTHHMMSSZ`."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
