@@ -149,6 +149,10 @@ def test_a_public_bucket_is_read_without_a_key_until_it_is_closed(
         assert read() == (200, b"for all")
         assert b"<Key>a</Key>" in read(f"{view}?list-type=2")[1]
         assert read(f"{repository}/main/a")[0] == 403
+    tarn.ok("branch", "create", f"{repository}/dev", "--from", "main")
+    s3.put_object(Bucket=repository, Key="dev/a", Body=b"new")
+    tarn.ok("bucket", "point", view, "--to", f"{repository}/dev")
+    assert {read() for _ in range(REQUESTS)} == {(200, b"new")}
     assert tarn.ok("bucket", "public", view, "off", "--json").json["public"] is False
     assert {read()[0] for _ in range(REQUESTS)} == {403}
     tarn.ok("bucket", "delete", view)

@@ -133,6 +133,9 @@ class RepositoryGate(Protocol):
         ...
 
 
+_GATEWAY = Service.GATEWAY.user_id
+
+
 class AccessGate:
     """Checks the rules of rpcs with the grants of auth.
 
@@ -207,8 +210,10 @@ class AccessGate:
         if repositories is None or rule.resource.names[:1] != ("repository_id",):
             text = f"{rule.name} is not called through a bucket view"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
-        if rule.public_read and await self._is_without_user(call):
-            return await self._anonymously(repositories, rule, request, call, handle)
+        if rule.public_read:
+            caller = self._access.grant_cached(call) or await self._access.grant(call)
+            if caller.user_id == _GATEWAY:
+                return await self._anonymously(repositories, rule, request, call, handle)
         permit = await self.permit(rule, request, call)
         view = repositories.read_view(call.bucket)
         answer: Message | TarnError | None = None
@@ -229,11 +234,6 @@ class AccessGate:
             raise answer
         return await handle(request, permit) if answer is None else answer
 
-    async def _is_without_user(self, call: Call) -> bool:
-        """Whether a gateway makes a call for no user: for an anonymous request."""
-        grant = self._access.grant_cached(call) or await self._access.grant(call)
-        return grant.user_id == Service.GATEWAY.user_id
-
     async def _anonymously(
         self,
         repositories: RepositoryGate,
@@ -242,18 +242,18 @@ class AccessGate:
         call: Call,
         handle: Callable[[Message, Caller], Awaitable[Message]],
     ) -> Message:
-        """Answers a call for an anonymous request, by what the row of the view says now.
+        """Answers a call of a gateway for an anonymous request, by what the row of the view says now.
 
         Raises:
             TarnError: as `through_view`; DENIED, ACCESS_DENIED: the view is not public-read, or shows something else.
         """
         note_principal(ANONYMOUS)
         found = await repositories.read_view(call.bucket)
+        shown = await repositories.confirm(call.bucket, rule.repository_of(request), found)
         grant = repositories.public_grant(call.bucket, found)
         resource = rule.resource.of(request)
         grant.require(rule.require_action(), resource)
         note_resource(resource)
-        shown = await repositories.confirm(call.bucket, rule.repository_of(request), found)
         return await handle(request, RepositoryPermit(call, grant, rule, request, shown))
 
     async def _require_service(self, rule: Rule, call: Call) -> None:

@@ -95,8 +95,7 @@ class GatewayApplication:
             settings.bucket_mode,
             documents=DocumentReader(bounds.document_memory_bytes),
         )
-        budget = backend.documents.budget
-        meters.sample("gateway.document_memory", lambda: budget.held)
+        meters.sample("gateway.document_memory", lambda: backend.documents.budget.held)
         self._rates = RateLimits(graveler, calls, clock, gateways=settings.gateways)
         self._tasks = TaskSet()
         traces = Traces(

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from tarn.client.auth import SigningGrant
+from tarn.core.access.policy import Binding, Grant, Policy
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import UserId
 from tarn_gateway.anonymous import AnonymousBounds, AnonymousRequests, _network
 from tarn_gateway.http import BodyReader, Exchange, Headers, Request
 from tarn_gateway.requests.address import Address
@@ -147,9 +150,13 @@ async def test_browsers_use_public_views_as_others(view: Lake) -> None:
 
 
 async def test_a_binding_makes_nothing_public(view: Lake) -> None:
-    """A name that a session key binds means that to its holder only."""
-    reply = await anonymous(view, "GET", "/bound/a", headers={"x-amz-security-token": "x"})
-    assert reply.status == 403
+    """A name that a session key binds means that to its holder only, also if a public view has it."""
+    bindings = (Binding("sales", "lake", "dev"),)
+    grant = Grant(UserId("ada"), Policy(()), "token-of-ada", 1000, bindings=bindings)
+    wanted = Request("GET", b"/sales/a", b"", Headers([]), BodyReader(0), request_id="1")
+    granted, now = SigningGrant(b"", grant), view.clock.monotonic()
+    place = await view.backend.resolve(wanted, granted, "sales", now)
+    assert (place.ref, place.is_public) == ("dev", False)
 
 
 # ---- bounds
