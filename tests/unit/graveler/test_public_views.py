@@ -76,7 +76,7 @@ async def test_anonymous_requests_do_nothing_else(service: Service) -> None:
     await tarn.create_repository(service.admin, "pond")
     await tarn.create_bucket_view(service.admin, "sales", "lake", public_read=True)
     call = await without_user(service)
-    for work in (
+    refused: list[Awaitable[object]] = [
         tarn.lookup(call, "lake", "dev", "a"),
         tarn.lookup(call, "lake", "main~0", "a"),
         tarn.list_entries(call, "lake", "main@"),
@@ -87,18 +87,22 @@ async def test_anonymous_requests_do_nothing_else(service: Service) -> None:
         service.stage("b", service.entry(2), call=call),
         tarn.unstage(call, "lake", "main", "a"),
         tarn.create_upload(call, "lake", "main", "d", template=service.entry(0)),
-    ):
+    ]
+    for work in refused:
         assert (await refusal(work)).kind is Kind.DENIED
-    for work in (tarn.lookup(call, "pond", "main", "a"), tarn.get_repository(call, "pond")):
+    refused = [tarn.lookup(call, "pond", "main", "a"), tarn.get_repository(call, "pond")]
+    for work in refused:
         assert (await refusal(work)).reason is Reason.INVALID_ARGUMENT
     (deleted,) = await tarn.unstage_many(call, "lake", "main", ["a"])
     assert deleted is not None
     assert deleted.kind is Kind.DENIED
-    for work in (
-        tarn.lookup(replace(call, bucket=""), "lake", "main", "a"),
-        tarn.list_entries(replace(call, bucket=""), "lake", "main"),
-        tarn.get_repository(replace(call, bucket=""), "lake"),
-    ):
+    by_name = replace(call, bucket="")
+    refused = [
+        tarn.lookup(by_name, "lake", "main", "a"),
+        tarn.list_entries(by_name, "lake", "main"),
+        tarn.get_repository(by_name, "lake"),
+    ]
+    for work in refused:
         assert (await refusal(work)).reason is Reason.ACCESS_DENIED
     assert list((await tarn.list_entries(service.admin, "lake", "main")).paths) == ["a"]
 

@@ -1,8 +1,9 @@
 """Verifies AWS Signature Version 4 for S3.
 
-`parse_authorization` alone decides whether and how a request is signed, and checks everything that can be
-checked without the key. `verify` compares the signature. Between the two calls the caller obtains the signing
-key of (access key, day, region, service), which it may cache: the gateway never sees a secret.
+Requests of version 2 are read before, where they are accepted (`signing.sigv2`), and anonymous ones are told apart by
+`is_anonymous`. For all others, `parse_authorization` alone decides whether and how a request is signed, and checks
+everything that can be checked without the key. `verify` compares the signature. Between the two calls the caller
+obtains the signing key of (access key, day, region, service), which it may cache: the gateway never sees a secret.
 Each rule prevents a known attack: docs/design/security.md, "Signatures".
 """
 
