@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tarn.core.entry import etag_of, is_tombstone, shown_time_us, unpack_head
+from tarn.core.entry import etag_of, identity_of, is_tombstone, shown_time_us, unpack_head
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = ["ANY", "UNCONDITIONAL", "WriteCondition"]
@@ -28,12 +28,15 @@ class WriteCondition:
         size_bytes: of a delete: an object of the path must have this size.
         mtime_s: of a delete: an object of the path must have this modification time, in whole seconds since the
             epoch, as Last-Modified shows it.
+        if_identity: of a write, beside `if_match`: the object must have this identity (`tarn.core.entry.identity_of`).
+            An ETag does not tell an object from one of the same bytes with other metadata or tags.
     """
 
     if_none_match: bool = False
     if_match: str = ""
     size_bytes: int | None = None
     mtime_s: int | None = None
+    if_identity: bytes = b""
 
     def __bool__(self) -> bool:
         return self.if_none_match or bool(self.if_match) or self.is_for_deletes
@@ -75,6 +78,8 @@ class WriteCondition:
             return "not to exist"
         if self.if_match not in ("", ANY, etag):
             return f"to have the ETag {self.if_match[:80]}"
+        if self.if_identity not in (b"", identity_of(newest)):
+            return f"to have the identity {self.if_identity.hex()}"
         _, _, size, mtime_us, *_ = unpack_head(newest)
         if self.size_bytes not in (None, size):
             return f"to have {self.size_bytes} bytes"

@@ -10,7 +10,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.core.access.policy import Grant
 from tarn.core.condition import WriteCondition
+from tarn.core.entry import has_tags
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.levels import Feature, FeatureGate
 from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule
 from tarn.rpc.wire.pagination import PageTokens, page_size
@@ -28,6 +30,7 @@ __all__ = [
     "delete_condition",
     "page_of",
     "paging",
+    "require_features",
     "timestamp",
     "write_condition",
 ]
@@ -35,6 +38,7 @@ __all__ = [
 PAGE_DEFAULT = 100
 PAGE_MAX = 1000
 IF_MATCH_BYTES_MAX = 128
+IDENTITY_BYTES = 16
 _MESSAGE_BYTES_MAX = 64 * 1024
 _METADATA_BYTES_MAX = 64 * 1024
 
@@ -142,28 +146,46 @@ class RepositoryRules:
         return repository
 
 
+def require_features(features: FeatureGate, packed: bytes) -> None:
+    """Refuses a checked entry or template with what replicas of the last release could damage.
+
+    Raises:
+        TarnError: FEATURE_LEVEL.
+    """
+    if not features.allows(Feature.OBJECT_TAGS) and has_tags(packed):
+        features.require(Feature.OBJECT_TAGS)
+
+
 def write_condition(message: pb.WriteCondition) -> WriteCondition:
     """Returns the condition of a write.
 
     An If-Match also needs the permission to read (`if_match` of the rule), because its outcome reveals the ETag.
 
     Raises:
-        TarnError: INVALID for an invalid ETag, and for a condition that only deletes may have.
+        TarnError: INVALID for an invalid ETag or identity, and for a condition that only deletes may have.
     """
     if message.HasField("size_bytes") or message.HasField("mtime_seconds"):
         text = "a size and a modification time are conditions of deletes only"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="condition")
+    identity = message.if_identity
+    if identity and (len(identity) != IDENTITY_BYTES or not message.if_match):
+        text = f"an identity has {IDENTITY_BYTES} bytes and stands beside if_match"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="condition")
     if message.WhichOneof("condition") != "if_match":
         return WriteCondition(if_none_match=message.if_none_match)
-    return WriteCondition(if_match=_checked_etag(message.if_match))
+    return WriteCondition(if_match=_checked_etag(message.if_match), if_identity=identity)
 
 
 def delete_condition(message: pb.WriteCondition) -> WriteCondition:
     """Returns the condition of a delete, whose caller may read the path.
 
     Raises:
-        TarnError: INVALID for an invalid ETag, for no condition, and for a delete of what must not exist.
+        TarnError: INVALID for an invalid ETag, for no condition, for one of writes, and for a delete of what must not
+            exist.
     """
+    if message.if_identity:
+        text = "an identity is a condition of writes only"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="condition")
     match message.WhichOneof("condition"):
         case "if_none_match":
             text = "a delete whose path must hold no object would delete nothing"
