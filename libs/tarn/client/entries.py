@@ -108,7 +108,7 @@ class EntryClient(RpcClient):
         With a condition, the entry must carry an operation id, the same in all attempts of the client's request. The
         entry of a conditional delete is `tarn.core.entry.tombstone_of` that id.
 
-        `parts`: the list of the object's parts (`tarn.core.part_list`), which the entry keeps beside a condition on the
+        `parts`: the list of the object's parts (`tarn.core.part_list`), which the entry keeps if the condition names an
         identity; empty: none.
 
         Returns:
@@ -222,5 +222,4 @@ def condition_message(condition: WriteCondition) -> ConditionMessage | None:
         if_match=condition.if_match or None,
         size_bytes=condition.size_bytes,
         mtime_seconds=condition.mtime_s,
-        if_identity=condition.if_identity,
     )

@@ -52,7 +52,7 @@ class Feature(enum.Enum):
     """Release 0.9.0 takes the tombstone of one, which names its operation, for a damaged row."""
 
     OBJECT_TAGS = (2, "object tags")
-    """Release 0.9.0 loses them whenever it copies an object."""
+    """Release 0.9.0 does not see them, and loses them when it copies an object."""
 
     @property
     def level(self) -> int:

@@ -82,7 +82,6 @@ def _judge(
         message.if_match,
         message.size_bytes if message.HasField("size_bytes") else None,
         message.mtime_seconds if message.HasField("mtime_seconds") else None,
-        message.if_identity,
     )
     if not condition:
         return False

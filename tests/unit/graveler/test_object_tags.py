@@ -14,17 +14,15 @@ from lake_links import Bucket, issue
 
 from tarn.client.graveler import GravelerClient
 from tarn.client.values import ObjectVersion
-from tarn.core.condition import ANY, WriteCondition
-from tarn.core.entry import identity_of, pack, unpack
-from tarn.core.errors import Reason, TarnError
+from tarn.core.condition import ANY, WriteCondition, identity_match
+from tarn.core.entry import pack, unpack
+from tarn.core.errors import Reason
 from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn.core.object_tags import Tags
 from tarn.core.part_list import PartList, parts_of
 from tarn.gate.access import Access
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn_graveler.application import endpoints_of
-from tarn_graveler.handlers.requests import delete_condition, write_condition
-from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 ONE: Tags = (("team", "ada"),)
 TWO: Tags = (("team", "bob"),)
@@ -38,7 +36,7 @@ async def tags_at(service: Service, ref: str, path: str = "a") -> Tags:
 async def retag(service: Service, tags: Tags, branch: str = "main", operation: str = "op") -> bytes:
     """Writes the object anew with other tags, as a gateway does; returns its entry."""
     found = (await service.graveler.lookup(service.admin, "lake", branch, "a")).entry
-    condition = WriteCondition(if_match=ANY, if_identity=identity_of(found))
+    condition = WriteCondition(if_match=identity_match(found))
     address = unpack(service.entry(0)).address
     made = pack(
         replace(unpack(found), tags=tags, address=address, operation_id=operation, parts=b"")
@@ -101,7 +99,7 @@ async def test_a_write_with_an_identity_replaces_that_object_only(
     """The other object has the same ETag."""
     await service.put("a", 5)
     read = (await service.graveler.lookup(service.admin, "lake", "main", "a")).entry
-    condition = WriteCondition(if_match=ANY, if_identity=identity_of(read))
+    condition = WriteCondition(if_match=identity_match(read))
     tagged = pack(replace(unpack(read), tags=ONE, operation_id="mine"))
     newer = pack(replace(unpack(service.entry(5)), content_type="text/csv"))
     await service.stage("a", newer)
@@ -122,7 +120,7 @@ async def _again(service: Service) -> bytes:
 
 async def _now(service: Service) -> WriteCondition:
     found = (await service.graveler.lookup(service.admin, "lake", "main", "a")).entry
-    return WriteCondition(if_match=ANY, if_identity=identity_of(found))
+    return WriteCondition(if_match=identity_match(found))
 
 
 async def test_an_object_that_was_deleted_does_not_come_back(service: Service) -> None:
@@ -139,30 +137,6 @@ async def test_a_repeated_write_of_tags_is_recognised(service: Service) -> None:
     assert await service.stage("a", tagged, condition=condition) is False
     other = pack(replace(unpack(tagged), address=unpack(service.entry(0)).address))
     assert await service.stage("a", other, condition=condition) is True
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        pb.WriteCondition(if_match="*", if_identity=bytes(15)),
-        pb.WriteCondition(if_match="*", if_identity=bytes(17)),
-        pb.WriteCondition(if_none_match=True, if_identity=bytes(16)),
-        pb.WriteCondition(if_identity=bytes(16)),
-    ],
-)
-def test_an_identity_has_its_length_and_stands_beside_an_if_match(
-    message: pb.WriteCondition,
-) -> None:
-    """An If-Match needs the permission to read, and the identity tells about the object, too."""
-    with pytest.raises(TarnError) as raised:
-        write_condition(message)
-    assert raised.value.reason is Reason.INVALID_ARGUMENT
-
-
-def test_a_delete_has_no_condition_on_an_identity() -> None:
-    with pytest.raises(TarnError) as raised:
-        delete_condition(pb.WriteCondition(if_match="*", if_identity=bytes(16)))
-    assert raised.value.reason is Reason.INVALID_ARGUMENT
 
 
 # ---- parts

@@ -93,18 +93,16 @@ class Stage(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., entry: _Optional[bytes] = ..., condition: _Optional[_Union[WriteCondition, _Mapping]] = ..., is_new_address: _Optional[bool] = ..., parts: _Optional[bytes] = ...) -> None: ...
 
 class WriteCondition(_message.Message):
-    __slots__ = ("if_none_match", "if_match", "size_bytes", "mtime_seconds", "if_identity")
+    __slots__ = ("if_none_match", "if_match", "size_bytes", "mtime_seconds")
     IF_NONE_MATCH_FIELD_NUMBER: _ClassVar[int]
     IF_MATCH_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    IF_IDENTITY_FIELD_NUMBER: _ClassVar[int]
     if_none_match: bool
     if_match: str
     size_bytes: int
     mtime_seconds: int
-    if_identity: bytes
-    def __init__(self, if_none_match: _Optional[bool] = ..., if_match: _Optional[str] = ..., size_bytes: _Optional[int] = ..., mtime_seconds: _Optional[int] = ..., if_identity: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, if_none_match: _Optional[bool] = ..., if_match: _Optional[str] = ..., size_bytes: _Optional[int] = ..., mtime_seconds: _Optional[int] = ...) -> None: ...
 
 class StageResult(_message.Message):
     __slots__ = ("is_repeat",)

@@ -57,8 +57,8 @@ REMARKS: Final[Mapping[str, str]] = {
     "PutObject": f"{_CONDITIONS}; user metadata up to 2 KiB, `Content-Type`, `Cache-Control`, "
     "`Content-Encoding`, `Content-Disposition`, `Content-Language`, `Expires` and up to ten tags are kept",
     "PostObject": "[uploads by HTML forms](browsers.md#uploads-by-forms), `multipart/form-data` with a signed policy",
-    "CopyObject": f"{_CONDITIONS}, `x-amz-copy-source-if-*`, `x-amz-tagging-directive`; inside a repository nothing is copied but "
-    "metadata, between repositories the bytes are copied",
+    "CopyObject": f"{_CONDITIONS}, `x-amz-copy-source-if-*`, `x-amz-tagging-directive`; inside a repository nothing is "
+    "copied but metadata, between repositories the bytes are copied",
     "DeleteObject": f"{_OF_DELETES}; deleting an absent key succeeds, and is 404 `NoSuchKey` with `If-Match`",
     "DeleteObjects": (
         "up to 1,000 keys of any branches, an outcome for each; `ETag`, `Size` and `LastModifiedTime` of a key are its "
@@ -67,8 +67,8 @@ REMARKS: Final[Mapping[str, str]] = {
     "GetObjectAcl": "as GetBucketAcl",
     "PutObjectAcl": "as PutBucketAcl; needs `ReadRepo`, too, because the answer tells whether the object exists",
     "GetObjectTagging": "[object tags](#object-tags) of any ref",
-    "PutObjectTagging": "replaces all tags, at most ten; needs `ReadRepo`, too, because the object is read; the bytes of "
-    "an object older than some hours are copied",
+    "PutObjectTagging": "replaces all tags, at most ten; needs `ReadRepo`, too, because the object is read; the "
+    "bytes of an object older than some hours are copied",
     "DeleteObjectTagging": "as PutObjectTagging without tags",
     "CreateMultipartUpload": "an upload survives restarts, and commits in between; it ends when its branch is deleted, "
     "also if the branch is created again",

@@ -16,8 +16,8 @@ from typing import Final
 
 from tarn.block.port import BlockKey
 from tarn.client.graveler import Located
-from tarn.core.condition import ANY, WriteCondition
-from tarn.core.entry import identity_of, pack, unpack
+from tarn.core.condition import WriteCondition, identity_match
+from tarn.core.entry import pack, unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import physical_path
 from tarn.core.object_tags import Tags
@@ -154,7 +154,7 @@ async def _write(
         parts=b"",  # graveler adds them
     )
     parts = parts_of(entry)
-    condition = WriteCondition(if_match=ANY, if_identity=identity_of(found.entry))
+    condition = WriteCondition(if_match=identity_match(found.entry))
     await stage(
         backend,
         request,

@@ -108,7 +108,7 @@ class EntryHandler:
 
     def _with_parts(self, request: pb.Stage, condition: WriteCondition) -> bytes:
         """Returns the entry with the list of its parts, which it keeps from the object that it replaces."""
-        if not condition.if_identity:
+        if not condition.names_identity:
             text = "are kept only by a write whose condition names the identity of the object"
             raise invalid_entry("parts", text)
         self._features.require(Feature.NEW_FIELDS)

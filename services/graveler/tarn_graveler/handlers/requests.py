@@ -38,7 +38,6 @@ __all__ = [
 PAGE_DEFAULT = 100
 PAGE_MAX = 1000
 IF_MATCH_BYTES_MAX = 128
-IDENTITY_BYTES = 16
 _MESSAGE_BYTES_MAX = 64 * 1024
 _METADATA_BYTES_MAX = 64 * 1024
 
@@ -162,30 +161,22 @@ def write_condition(message: pb.WriteCondition) -> WriteCondition:
     An If-Match also needs the permission to read (`if_match` of the rule), because its outcome reveals the ETag.
 
     Raises:
-        TarnError: INVALID for an invalid ETag or identity, and for a condition that only deletes may have.
+        TarnError: INVALID for an invalid ETag, and for a condition that only deletes may have.
     """
     if message.HasField("size_bytes") or message.HasField("mtime_seconds"):
         text = "a size and a modification time are conditions of deletes only"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="condition")
-    identity = message.if_identity
-    if identity and (len(identity) != IDENTITY_BYTES or not message.if_match):
-        text = f"an identity has {IDENTITY_BYTES} bytes and stands beside if_match"
-        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="condition")
     if message.WhichOneof("condition") != "if_match":
         return WriteCondition(if_none_match=message.if_none_match)
-    return WriteCondition(if_match=_checked_etag(message.if_match), if_identity=identity)
+    return WriteCondition(if_match=_checked_etag(message.if_match))
 
 
 def delete_condition(message: pb.WriteCondition) -> WriteCondition:
     """Returns the condition of a delete, whose caller may read the path.
 
     Raises:
-        TarnError: INVALID for an invalid ETag, for no condition, for one of writes, and for a delete of what must not
-            exist.
+        TarnError: INVALID for an invalid ETag, for no condition, and for a delete of what must not exist.
     """
-    if message.if_identity:
-        text = "an identity is a condition of writes only"
-        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="condition")
     match message.WhichOneof("condition"):
         case "if_none_match":
             text = "a delete whose path must hold no object would delete nothing"
