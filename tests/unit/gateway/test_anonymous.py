@@ -93,6 +93,13 @@ async def test_everything_else_is_the_same_refusal(
     assert (view.graveler.calls, reply.reads) == (before, 0)
 
 
+async def test_tags_are_not_public(view: Lake) -> None:
+    await view.ask("PUT", "/sales/t", body=b"1", headers={"x-amz-tagging": "a=b"})
+    assert (await view.ask("GET", "/sales/t")).headers["x-amz-tagging-count"] == "1"
+    assert "x-amz-tagging-count" not in (await anonymous(view, "GET", "/sales/t")).headers
+    assert (await anonymous(view, "GET", "/sales/t", "tagging")).code == "AccessDenied"
+
+
 async def test_half_of_an_authentication_is_no_anonymous_request(view: Lake) -> None:
     for headers in (
         {"authorization": ""},
