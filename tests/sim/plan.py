@@ -110,6 +110,7 @@ class Plan:
     paged_rate: float = 0.0
     view_seconds: float = 0.0
     deleters: int = 0
+    session_users: int = 0
 
     @property
     def registered_seconds(self) -> float:
@@ -277,6 +278,18 @@ def with_views(plan: Plan) -> Plan:
     )
 
 
+def with_sessions(plan: Plan) -> Plan:
+    """Adds users of session keys to a plan with a view. Few others play beside them."""
+    rng = random.Random(f"with sessions {plan.seed}")
+    return replace(
+        with_views(plan),
+        session_users=rng.choice([2, 3]),
+        clients=min(plan.clients, 2),
+        gateways=2,
+        hang_up_seconds=rng.choice([2.0, 5.0]),
+    )
+
+
 def with_stray_clocks(plan: Plan) -> Plan:
     """Makes addresses of some plans come from a clock that is far ahead, as those of a gateway whose clock is wrong."""
     rng = random.Random(f"stray {plan.seed}")
@@ -393,6 +406,7 @@ _ADDED: Mapping[Mode, Callable[[Plan], Plan]] = {
     Mode.ERASE: lambda plan: with_links(with_erasures(plan)),
     Mode.DELETES: with_deleters,
     Mode.VIEWS: with_views,
+    Mode.SESSIONS: with_sessions,
 }
 
 
