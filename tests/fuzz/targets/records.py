@@ -31,6 +31,7 @@ _CODECS: tuple[tuple[str, Callable[[bytes], object], Callable[..., bytes]], ...]
     ("settings", rules_records.decode_settings, rules_records.encode_settings),
     ("user", auth_records.decode_user, auth_records.encode_user),
     ("credential", auth_records.decode_credential, auth_records.encode_credential),
+    ("session key", auth_records.decode_session_key, auth_records.encode_session_key),
     ("setup", auth_records.decode_setup, auth_records.encode_setup),
 )
 
