@@ -118,6 +118,11 @@ class Plan:
         return max(self.drop_delay_seconds + 2 * self.skew_seconds, 4 * self.skew_seconds)
 
     @property
+    def view_users(self) -> int:
+        """How many users work through the view."""
+        return (1 if self.session_users else _VIEW_USERS) if self.view_seconds else 0
+
+    @property
     def has_moves(self) -> bool:
         """Whether clients merge, pick, reset or move branches."""
         weights = (self.merge_weight, self.pick_weight, self.reset_weight, self.move_weight)
@@ -162,6 +167,8 @@ class Plan:
             f"{f', addresses from the future {self.stray_rate}' if self.stray_rate else ''}"
         )
 
+
+_VIEW_USERS = 3
 
 _KINDS: Mapping[int, Narrowing] = {
     2: narrow.clocks,

@@ -19,7 +19,7 @@ from tests.sim.least import ACKNOWLEDGED, acknowledged, collected_too_little, sh
 from tests.sim.linking import Linker
 from tests.sim.plan import Plan, planned
 from tests.sim.reflogs import check_reflog
-from tests.sim.sessioning import SessionAdmin, SessionHolder, SessionOwner, check_sessions
+from tests.sim.sessioning import SessionHolder, check_sessions, session_parties
 from tests.sim.sessions import CACHE_SECONDS, GRANT_SECONDS, REFUSAL_SECONDS
 from tests.sim.versioning import REPOSITORY
 from tests.sim.viewing import ViewAdmin, ViewUser
@@ -72,7 +72,6 @@ _OVERRUN_SECONDS = 2.0
 _SWEEP_SECONDS = 0.25
 _COMPACTORS = 2
 _LINKERS = 2
-_VIEW_USERS = 3
 _PARTITIONS = 1
 _PARTITIONED = (
     tarn.collection.canary,
@@ -270,12 +269,7 @@ async def _play(world: World) -> None:
         view_admin = ViewAdmin(world, "view-admin", ["lake/main", "lake/side"])
         await view_admin.create()
         admins.append(view_admin)
-    if plan.session_users:
-        world.sessions.skew_seconds = plan.skew_seconds
-        session_admin = SessionAdmin(world, "session-admin")
-        owner = SessionOwner(world, "session-owner", await session_admin.set_up())
-        await owner.log_in_first()
-        admins += [session_admin, owner]
+    admins += await session_parties(world)
     if plan.link_seconds:
         linked = [branch for branch in branches if branch.startswith("lake/")]
         admins += [Linker(world, f"linker-{n}", linked) for n in range(_LINKERS)]
@@ -286,9 +280,7 @@ async def _play(world: World) -> None:
     world.start_faults()
     clients = [Client(world, f"c{n}", branches) for n in range(plan.clients)]
     clients += [Deleter(world, f"d{n}", branches) for n in range(plan.deleters)]
-    if plan.view_seconds:
-        view_users = 1 if plan.session_users else _VIEW_USERS
-        clients += [ViewUser(world, f"v{n}") for n in range(view_users)]
+    clients += [ViewUser(world, f"v{n}") for n in range(plan.view_users)]
     clients += [SessionHolder(world, f"h{n}") for n in range(plan.session_users)]
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(client.run()) for client in clients]
@@ -297,8 +289,7 @@ async def _play(world: World) -> None:
         world.has_faults = False
         await asyncio.wait(others or running)
     await world.calm_down()
-    if plan.session_users:
-        await check_sessions(world, owner)
+    await check_sessions(world, admins)
     if plan.erasing is not None:
         await erase_all(world)
     world.history.begin_quiet_end()

@@ -22,7 +22,7 @@ from tarn_auth.session_keys import SessionKeys
 from tarn_gateway.backend import Backend
 from tarn_gateway.bucket_cache import Place
 
-__all__ = ["SESSION_GUARDS"]
+__all__ = ["RARE_SESSION_GUARDS", "SESSION_GUARDS"]
 
 
 async def _grant_of_any_token(
@@ -50,7 +50,7 @@ def _cached_of_any_token(
     date: str,
     region: str,
     service: str,
-    token_digest: bytes = b"",  # noqa: ARG001 - what the guard looks at
+    token_digest: bytes = b"",
 ) -> SigningGrant | None:
     return self._by_key.get((access_key_id, date, region, service, b""))
 
@@ -74,9 +74,7 @@ async def _find_without_issuer(
     user = None if session is None else await self._users.find(session.user_id)
     if session is None or user is None or user.user_uid != session.user_uid:
         return None
-    issuer = Credential(
-        session.issuer_access_key_id, user.user_id, user.user_uid, "", 0, b"", ""
-    )
+    issuer = Credential(session.issuer_access_key_id, user.user_id, user.user_uid, "", 0, b"", "")
     return Holder(user, issuer, session)
 
 
@@ -173,6 +171,14 @@ SESSION_GUARDS: Sequence[Guard] = (
         Weakening(Authorizer, "_grant", _grant_of_first_rights),
     ),
     _guard(
+        "binding-comes-first",
+        "a view precedes the binding of a session key",
+        Weakening(Backend, "resolve", _resolve_by_register),
+    ),
+)
+
+RARE_SESSION_GUARDS: Sequence[Guard] = (
+    _guard(
         "session-renewal-is-seen",
         "auth does not look whether a key that it has kept was renewed",
         Weakening(Authorizer, "_kept_session", _kept_although_expired),
@@ -182,9 +188,5 @@ SESSION_GUARDS: Sequence[Guard] = (
         "an answer of auth serves requests that came after its time",
         Weakening(_Answers, "_ask", _ask_for_all),
     ),
-    _guard(
-        "binding-comes-first",
-        "a view precedes the binding of a session key",
-        Weakening(Backend, "resolve", _resolve_by_register),
-    ),
 )
+"""Guards for which no seed is recorded."""

@@ -1,10 +1,10 @@
 """Session keys: their user, who issues, renews and ends them; an administrator, who takes rights away and gives them
 back; and those who use the keys, with the right token or another one (docs/design/session-keys.md).
 
-Each request goes through a gateway, which knows the caller, resolves the bucket by the binding of the key, and authorises
-the request; then to graveler with the caller token, which asks auth itself. Some go to graveler at once, with a caller
-token that the holder has got before. So each operation is one on the branch of the binding, and is judged as such; I13
-says whether it may be admitted at all.
+Each request goes through a gateway, which knows the caller, resolves the bucket by the binding of the key, and
+authorises the request; then to graveler with the caller token, which asks auth itself. Some go to graveler at once,
+with a caller token that the holder has got before. So each operation is one on the branch of the binding, and is judged
+as such; I13 says whether it may be admitted at all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import datetime as dt
 import hashlib
 import hmac
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
@@ -45,7 +45,7 @@ from tarn_proto.auth.v1 import session_key_service_pb2 as pb
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-__all__ = ["SessionAdmin", "SessionHolder", "SessionOwner", "check_sessions"]
+__all__ = ["SessionHolder", "check_sessions", "session_parties"]
 
 T = TypeVar("T")
 
@@ -83,7 +83,9 @@ class _Party(Client):
         """A call of this user."""
         return replace(self.transport.call(_CALL_SECONDS), caller_token=self.token)
 
-    async def sure(self, work: Callable[[], Awaitable[T]], expected: Reason | None = None) -> T | None:
+    async def sure(
+        self, work: Callable[[], Awaitable[T]], expected: Reason | None = None
+    ) -> T | None:
         """Repeats a call until it is answered; returns None if the answer is the expected refusal."""
         while True:
             try:
@@ -151,7 +153,9 @@ class SessionOwner(_Party):
 
     async def log_in_first(self) -> None:
         """Logs in, before faults begin, and issues a key."""
-        self.token = await self.log_in(self._pair.credential.access_key_id, self._pair.secret_access_key)
+        self.token = await self.log_in(
+            self._pair.credential.access_key_id, self._pair.secret_access_key
+        )
         await self.issue()
 
     async def run(self) -> None:
@@ -165,9 +169,7 @@ class SessionOwner(_Party):
 
     def _living(self) -> list[SessionLife]:
         return [
-            each
-            for each in self.sessions.lives
-            if not each.ends and each.lasts_at_most > self.now
+            each for each in self.sessions.lives if not each.ends and each.lasts_at_most > self.now
         ]
 
     async def issue(self) -> None:
@@ -351,11 +353,11 @@ class SessionHolder(_Party):
             for op in self.history.ops[before:]:
                 if op.proc == self.name:
                     use.ops.append((op, self.now))
-                    self._count(use, op.reason if op.reason else op.outcome.name.lower())
+                    self._count(use, op.reason or op.outcome.name.lower())
         return use
 
     async def _through_gateway(self, use: Use, token: str, act: str, key: str) -> str:
-        """Returns the caller token of a request that a gateway admits; empty for a refusal, or if there is no answer."""
+        """Returns the caller token of a request that a gateway admits; empty for a refusal, or without an answer."""
         life = use.life
         address = Address(VIEW, key)
         gateway = self.world.some_gateway(self.choices)
@@ -417,8 +419,25 @@ def _signed(life: SessionLife, token: str, address: Address, now_us: int) -> Req
     return Request("PUT", path.encode(), b"", pairs, BodyReader(0), request_id="0" * 20)
 
 
-async def check_sessions(world: World, owner: SessionOwner) -> None:
+async def session_parties(world: World) -> list[Client]:
+    """Sets auth up; returns the administrator and the user of session keys, none in a plan without."""
+    if not world.plan.session_users:
+        return []
+    world.sessions.skew_seconds = world.plan.skew_seconds
+    admin = SessionAdmin(world, "session-admin")
+    owner = SessionOwner(world, "session-owner", await admin.set_up())
+    await owner.log_in_first()
+    return [admin, owner]
+
+
+async def check_sessions(world: World, parties: Iterable[Client]) -> None:
     """Without faults, a new key works at once, and one that was ended does not after the bound."""
+    for party in parties:
+        if isinstance(party, SessionOwner):
+            await _check(world, party)
+
+
+async def _check(world: World, owner: SessionOwner) -> None:
     holder = SessionHolder(world, "last holder")
     known = len(world.sessions.lives)
     while len(world.sessions.lives) == known:

@@ -59,7 +59,7 @@ def test_a_missing_guard_of_session_keys_is_detected(guard: Guard) -> None:
 
 
 def a_key(*, until: float = 100.0, is_read_only: bool = False) -> SessionLife:
-    binding = Binding("sales", "lake", "side")  # type: ignore[arg-type]  # names
+    binding = Binding("sales", "lake", "side")
     return SessionLife("id", "secret", "token", binding, is_read_only, [(0.0, until)], until)
 
 

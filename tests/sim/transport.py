@@ -1,4 +1,4 @@
-"""The transport from clients and gateways to replicas, and to auth: production's, including its only place that resends.
+"""The transport to replicas of graveler and auth: production's, including its only place that resends.
 
 It is `GrpcTransport` without connections: `unary` is production's code, with its attempts after UNAVAILABLE.
 A hot operation is sent once; a read-only one is sent again if its replica died, as a connection does.

@@ -2,14 +2,13 @@
 
 Grants are cached for the time that they state, counted from before the request to auth, so a deleted key stops
 working within the documented time (see `services/auth/README.md`). Concurrent requests for one grant share one
-request to auth; one that came after the time of the answer asks again. Refusals are cached for a second, so that a client that keeps retrying with a wrong key does not
-reach auth each time. They have a cache of their own, so that unauthenticated clients cannot evict the grants of
-users.
+request to auth; one that came after the time of the answer asks again. Refusals are cached for a second, so that a
+client that keeps retrying with a wrong key does not reach auth each time. They have a cache of their own, so that
+unauthenticated clients cannot evict the grants of users.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -227,8 +226,8 @@ class _Answers(Generic[K, T]):
         self._misses += 1
         if (refusal := self._refusals.get(key)) is not None:
             raise refusal.again()
-        came, end = self._clock.monotonic(), -math.inf
-        while end < came:  # others asked so long before that their answer does not count for this call
+        came = self._clock.monotonic()
+        while True:
             try:
                 answer, end = await self._questions.run(
                     key, partial(self._ask, key, ask), timeout_s=call.remaining(self._clock)
@@ -236,11 +235,11 @@ class _Answers(Generic[K, T]):
             except FlightTimeoutError:
                 text = f"request {call.request_id} ran out of time waiting for auth"
                 raise TarnError(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text) from None
-        return answer
+            if end >= came:
+                return answer
+            # Others asked so long before this call that their answer does not count for it.
 
-    async def _ask(
-        self, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]
-    ) -> tuple[T, float]:
+    async def _ask(self, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> tuple[T, float]:
         begin = self._clock.monotonic()
         try:
             answer, ttl_ms = await ask()

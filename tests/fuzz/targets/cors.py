@@ -34,7 +34,7 @@ class _Known:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
 
-    async def rules(self, bucket: str) -> Rules:  # noqa: ARG002 - as `CorsCache.rules`
+    async def rules(self, bucket: str) -> Rules:
         return self._rules
 
 

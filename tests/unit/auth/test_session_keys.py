@@ -302,15 +302,16 @@ async def test_a_slow_answer_admits_nobody_who_came_after_its_time(ready: World,
     auth = SlowAuth(ready.transports[-1])
     access = Access(auth, ready.clock)
     scope = (key_of(made), ready.day(), *REGION, digest_of(made))
-    early = asyncio.create_task(access.signing_grant(ready.call(), *scope))
-    await auth.answered.wait()
-    await ready.auth.end_session_key(ada.call, key_of(made))
-    ready.clock.advance(CACHE_TTL_S + GRANT_TTL_MS / 1000 + 0.1)
-    late = asyncio.create_task(access.signing_grant(ready.call(), *scope))
-    await asyncio.sleep(0)
-    auth.may_arrive.set()
-    assert (await early).grant.user_id == "ada"
-    assert await refused(late) is Reason.SESSION_TOKEN_INVALID
+    async with asyncio.TaskGroup() as group:
+        early = group.create_task(access.signing_grant(ready.call(), *scope))
+        await auth.answered.wait()
+        await ready.auth.end_session_key(ada.call, key_of(made))
+        ready.clock.advance(CACHE_TTL_S + GRANT_TTL_MS / 1000 + 0.1)
+        late = group.create_task(refused(access.signing_grant(ready.call(), *scope)))
+        await asyncio.sleep(0)
+        auth.may_arrive.set()
+    assert early.result().grant.user_id == "ada"
+    assert late.result() is Reason.SESSION_TOKEN_INVALID
 
 
 async def test_a_later_user_of_the_name_has_no_part_in_it(ready: World, ada: Ada) -> None:
