@@ -27,6 +27,7 @@ from tarn_gateway.requests.conditions import (
     write_condition,
 )
 from tarn_gateway.requests.header_table import check_headers
+from tarn_gateway.requests.multipart import boundary_of
 from tarn_gateway.requests.object_headers import (
     override_headers,
     parse_object_headers,
@@ -63,7 +64,7 @@ def _check(data: bytes) -> str:
     request = request_of(data)
     query = gateway(request, lambda: parse_query(request.raw_query))
     words = []
-    for step in (_addressed, _stored, _conditions, _copied, _numbers, _attributes):
+    for step in (_addressed, _stored, _conditions, _copied, _numbers, _attributes, _form):
         try:
             words.append(gateway(request, lambda step=step: step(request, query)))  # type: ignore[misc]  # a default
         except (S3Error, TarnError):
@@ -162,6 +163,13 @@ def _attributes(request: Request, query: Query) -> str:
     return " ".join(sorted(shown))
 
 
+def _form(request: Request, query: Query) -> str:
+    boundary = boundary_of(request.headers)
+    if not 1 <= len(boundary) <= 70 or not boundary.decode("ascii").isprintable():
+        raise PropertyError(f"the boundary of a form is {boundary!r}")
+    return "form"
+
+
 TARGET = Target(
     "head",
     _check,
@@ -192,6 +200,7 @@ TARGET = Target(
         b"x-amz-object-attributes: ETag,ObjectParts\r\n",
         b"x-amz-part-number-marker: 1\r\n",
         b"x-amz-max-parts: 1\r\n",
+        b'content-type: multipart/form-data; boundary="a b"\r\n',
         b"If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
     ),
     share=0.5,
