@@ -32,6 +32,7 @@ INPUTS = {
     "refs": 3_240,
     "records": 2_520,
     "sts": 1_800,
+    "cors": 1_200,
 }
 """Number of inputs that the tests generate for each target: seconds of an idle processor. `make fuzz` tries more."""
 

@@ -12,7 +12,8 @@ later.
     Promises in every state:
     - *lost*: the value of the branch, and of each read, comes from a write that did not end before an acknowledged
       write began; a commit holds such a value for the writes acknowledged before it began (I1, I3, I4);
-    - *two winners*: no two writers that both need the key to be absent are acknowledged (I6);
+    - *two winners*: no two writers that both need the key to be absent are acknowledged, no two deletes of one value,
+      and no conditional write over an acknowledged value that it has not judged (I6);
     - *refused*: no write has an effect whose client was told that surely nothing was done (I2).
 
 Not modelled: several keys, pages of a listing, incarnations, a branch's deletion, replicas of
@@ -40,6 +41,7 @@ _PROCESSES: dict[str, Callable[[Lake, Local, Rules], Iterator[Step]]] = {
     "read": branch_writes.read,
     "delete": branch_writes.delete,
     "create": branch_writes.create,
+    "delete if": branch_writes.delete_if,
     "commit": branch_commits.commit,
     "lazy commit": branch_commits.commit_lazily,
     "compact": branch_commits.compact,
@@ -54,6 +56,7 @@ _PROCESSES: dict[str, Callable[[Lake, Local, Rules], Iterator[Step]]] = {
     "then put": branch_writes.put,
     "then delete": branch_writes.delete,
     "then create": branch_writes.create,
+    "then delete if": branch_writes.delete_if,
     "then commit": branch_commits.commit,
     "then compact": branch_commits.compact,
 }
@@ -117,6 +120,16 @@ HOLDS: tuple[Scenario, ...] = (
     ("put", "then commit", "commit", "then compact"),
     ("put", "compact", "lazy commit"),
     ("put", "then compact", "then put", "then compact", "lazy commit"),
+    ("put", "delete if", "commit"),
+    ("put", "then delete if", "delete if"),
+    ("put", "then delete if", "put"),
+    ("put", "then delete if", "create"),
+    ("create", "delete if", "create"),
+    ("put", "then delete if", "compact"),
+    ("put", "delete if", "merge"),
+    ("put", "then delete if", "part"),
+    ("put", "then commit", "then delete if", "delete if"),
+    ("put", "then delete if", "commit", "lost"),
 )
 """Scenarios in which every promise holds with all guards on."""
 
@@ -135,6 +148,9 @@ WIDE: tuple[Scenario, ...] = (
     ("put", "commit", "commit", "compact"),
     ("put", "then commit", "then delete", "create", "compact"),
     ("put", "delete", "create", "compact"),
+    ("put", "then delete if", "delete if", "commit"),
+    ("put", "then delete if", "put", "commit"),
+    ("put", "then delete if", "create", "compact"),
 )
 """Larger scenarios, up to the available memory."""
 
@@ -152,6 +168,9 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "own row": (("create", "commit"), "lost"),
     "moved is unknown": (("create", "merge", "commit"), "two winners"),
     "written is unknown": (("create", "put", "commit"), "refused"),
+    "delete-if compares": (("put", "then delete if", "put"), "two winners"),
+    "delete-if names its operation": (("put", "then delete if", "then delete if"), "two winners"),
+    "delete-if own tombstone": (("put", "then delete if", "commit"), "lost"),
     "seals": (("put", "commit"), "lost"),
     "finish compares": (("put", "commit", "commit"), "lost"),
     "no overlap rule": (("put", "commit", "commit"), "commit"),

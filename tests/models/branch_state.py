@@ -27,6 +27,9 @@ GUARDS = {
     "own row": "its own row in a sealed token or a commit is written again to the staging token",
     "moved is unknown": "its own row outside the staging token does not count once the head was moved",
     "written is unknown": "once its row was there, a refusal is told as an unknown outcome",
+    "delete-if compares": "a conditional delete compares-and-sets its tombstone over the row that it judged",
+    "delete-if names its operation": "the tombstone of another conditional delete is not its own",
+    "delete-if own tombstone": "its own tombstone in a sealed token is written again to the staging token",
     # Rules 4 and 5: commits, and what they drop.
     "seals": "a commit scans tokens that take no acknowledged write any more",
     "finish compares": "the last step of a commit is a compare-and-set",
@@ -264,7 +267,10 @@ class Rules:
         self._kinds = kinds
         self._off = off
         deletes = {n for n, kind in enumerate(kinds, 1) if kind.removeprefix("then ") == "delete"}
-        self._absent = {0} | deletes
+        self._deletes_if = {
+            n for n, kind in enumerate(kinds, 1) if kind.removeprefix("then ") == "delete if"
+        }
+        self._absent = {0} | deletes | self._deletes_if
         self._creates = {
             n for n, kind in enumerate(kinds, 1) if kind.removeprefix("then ") == "create"
         }
@@ -286,9 +292,18 @@ class Rules:
         kinds = enumerate(self._kinds[: erasure - 1], 1)
         return max(number for number, kind in kinds if kind.removeprefix("then ") == "put")
 
+    def deleted_by(self, delete: int) -> int:
+        """Returns the value that a conditional delete expects: that of the last write of a value before it."""
+        kinds = enumerate(self._kinds[: delete - 1], 1)
+        return max(n for n, kind in kinds if kind.removeprefix("then ") in {"put", "create"})
+
     def is_create(self, write: int) -> bool:
         """Whether this value is that of a conditional write."""
         return write in self._creates
+
+    def is_delete_if(self, write: int) -> bool:
+        """Whether this is a conditional delete."""
+        return write in self._deletes_if
 
     def is_legal(self, lake: Lake, value: int, acked: frozenset[int]) -> bool:
         """Whether a read may return a value if `acked` was acknowledged before it began (I1).
@@ -304,13 +319,25 @@ class Rules:
                 return True
         return False
 
+    def _deleted_twice(self, lake: Lake) -> frozenset[int]:
+        """Returns the acknowledged conditional deletes of a value that was acknowledged before each of them began.
+
+        Before that, the value may come back, because its write may have to write it again. Two deletes of a scenario
+        expect the same value.
+        """
+        over = dict(lake.began)
+        winners = lake.acked & self._deletes_if
+        return frozenset(each for each in winners if self.deleted_by(each) in over[each])
+
     def broken(self, lake: Lake) -> str | None:
         """Returns the promise that a state breaks."""
         shown = lake.visible()
         if not self.is_legal(lake, shown, lake.acked):
             return f"lost: the branch shows {shown}; acknowledged: {set(lake.acked)}"
-        if len(winners := lake.acked & self._creates) > 1:
+        if len(winners := lake.acked & self._creates) > 1 and not self._deletes_if:
             return f"two winners: {set(winners)} were both acknowledged on an absent key"
+        if len(winners := self._deleted_twice(lake)) > 1:
+            return f"two winners: {set(winners)} were both acknowledged on one value"
         if winners := lake.acked & lake.blind:
             return f"two winners: {set(winners)} was acknowledged over a value that it had not seen"
         for value in (shown, lake.commits[lake.record.commit][0]):

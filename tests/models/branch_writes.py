@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tests.models.branch_state import Lake, Local, Rules, Step
 
-__all__ = ["create", "delete", "put", "read"]
+__all__ = ["create", "delete", "delete_if", "put", "read"]
 
 
 def put(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
@@ -150,6 +150,18 @@ def _decide_delete(lake: Lake, me: Local, rules: Rules) -> Step:
 
 def create(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     """A write with `If-None-Match: *`."""
+    yield from _conditionally(lake, me, rules, _decide_create)
+
+
+def delete_if(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """A delete with `If-Match`, of the value of the last write before it in the scenario. Its tombstone names it."""
+    yield from _conditionally(lake, me, rules, _decide_delete_if)
+
+
+def _conditionally(
+    lake: Lake, me: Local, rules: Rules, decide: Callable[[Lake, Local, Rules], Step]
+) -> Iterator[Step]:
+    """Reads the layers, verifies the record, judges, compares and sets, and checks the record again."""
     if me.pc == "begin":
         yield (
             "begins, reads the record",
@@ -160,7 +172,7 @@ def create(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     elif me.pc == "scan":
         yield _scan(lake, me, rules, "decide")
     elif me.pc == "decide":
-        yield _decide_create(lake, me, rules)
+        yield decide(lake, me, rules)
     elif me.pc == "set":
         yield _set(lake, me, rules)
     else:
@@ -173,24 +185,51 @@ def _decide_create(lake: Lake, me: Local, rules: Rules) -> Step:
         return _again(lake, me, rules, "scan", "the record changed")
     assert me.value is not None
     if me.value == me.number:
-        if me.at == 0 or not rules.has("own row"):
-            return "finds its own row", lake.acknowledges(me.number), me.ends(), None
-        if me.record.moves != me.judged and rules.has("moved is unknown"):
-            return "the head was moved; outcome unknown", lake, me.ends(), None
-        return "finds its own row beneath", lake, me._replace(pc="set"), None
+        return _own_row(lake, me, rules, "own row")
     if not rules.is_absent(me.value):
-        if me.wrote and rules.has("written is unknown"):
-            return "exists; outcome unknown", lake, me.ends(), None
-        told = lake._replace(refused=lake.refused | {me.number})
-        return "is refused", told, me.ends(), None
+        return _refuse(lake, me, rules, "exists")
     return "finds nothing", lake, me._replace(pc="set", judged=me.record.moves), None
+
+
+def _decide_delete_if(lake: Lake, me: Local, rules: Rules) -> Step:
+    """Likewise. A listing has no tombstones, so nothing shows who deleted what it lacks."""
+    if rules.has("condition verifies") and not lake.record.same_layers(me.record):
+        return _again(lake, me, rules, "scan", "the record changed")
+    assert me.value is not None
+    is_row = me.at < len(me.record.tokens)
+    is_own = me.value == me.number
+    if not rules.has("delete-if names its operation"):
+        is_own = rules.is_absent(me.value)
+    if is_row and is_own:
+        return _own_row(lake, me, rules, "delete-if own tombstone")
+    if me.value != rules.deleted_by(me.number):
+        return _refuse(lake, me, rules, "is another one, or none")
+    return "finds what it expects", lake, me._replace(pc="set", judged=me.record.moves), None
+
+
+def _own_row(lake: Lake, me: Local, rules: Rules, guard: str) -> Step:
+    """Acknowledges the row in the staging token; writes one from beneath there again."""
+    if me.at == 0 or not rules.has(guard):
+        return "finds its own row", lake.acknowledges(me.number), me.ends(), None
+    if me.record.moves != me.judged and rules.has("moved is unknown"):
+        return "the head was moved; outcome unknown", lake, me.ends(), None
+    return "finds its own row beneath", lake, me._replace(pc="set"), None
+
+
+def _refuse(lake: Lake, me: Local, rules: Rules, why: str) -> Step:
+    """Says that nothing was done; once its row was there, that the outcome is unknown."""
+    if me.wrote and rules.has("written is unknown"):
+        return f"{why}; outcome unknown", lake, me.ends(), None
+    told = lake._replace(refused=lake.refused | {me.number})
+    return f"{why}: is refused", told, me.ends(), None
 
 
 def _set(lake: Lake, me: Local, rules: Rules) -> Step:
     """Sets the row if it is still the one that was read; otherwise sees the row that won."""
     token = me.record.staging
     there = lake.tokens[token]
-    if there != me.row and rules.has("condition compares"):
+    compares = "delete-if compares" if rules.is_delete_if(me.number) else "condition compares"
+    if there != me.row and rules.has(compares):
         if there is None:
             return _again(lake, me, rules, "scan", "its token is gone")
         lost = me._replace(pc="decide", value=there, row=there, at=0)
@@ -202,6 +241,8 @@ def _set(lake: Lake, me: Local, rules: Rules) -> Step:
     unseen = token in names and beneath in lake.acked and not rules.is_absent(beneath)
     # Allowed: it judged by the tombstone of a delete that is under way, and that came too late for a fold.
     unseen &= not me.value or not rules.is_absent(me.value) or me.value in lake.acked
+    if rules.is_delete_if(me.number):
+        unseen = token in names and beneath in lake.acked and beneath != rules.deleted_by(me.number)
     mine = frozenset((me.number,))
     blind = lake.blind | mine if unseen else lake.blind - mine
     written = lake.with_row(token, me.number)._replace(blind=blind)

@@ -43,6 +43,14 @@ REACHED: dict[str, tuple[Scenario, Callable[[Lake], bool]]] = {
         ("create", "create"),
         lambda lake: lake.acked == {1} and lake.refused == {2},
     ),
+    "one of two conditional deletes wins and the other one is refused": (
+        ("put", "then delete if", "delete if"),
+        lambda lake: lake.acked == {1, 2} and lake.refused == {3},
+    ),
+    "a commit takes a conditional delete of what was committed": (
+        ("put", "then commit", "then delete if", "then commit"),
+        lambda lake: 3 in lake.acked and head(lake) == 3 and not any(lake.tokens),
+    ),
     "a commit builds on a compacted metarange": (
         ("put", "compact", "commit"),
         lambda lake: lake.published >= {3} and head(lake) == 1 and lake.record.base is None,

@@ -10,6 +10,7 @@ python -m tests.sim --mutate [--guard NAME]     searches and records seeds that 
     --erase         with garbage collections and erasures
     --deletes       with conditional deletes
     --views         with bucket views that are pointed elsewhere
+    --sessions      with session keys, beside bucket views
     --salt TEXT     the same plans with other injected faults: runs that are independent of the recorded ones
     --processes N   how many processes play; 2 by default
 """
@@ -43,6 +44,7 @@ _MODES = {
     Mode.ERASE: "with garbage collections and erasures",
     Mode.DELETES: "with conditional deletes",
     Mode.VIEWS: "with bucket views that are pointed elsewhere",
+    Mode.SESSIONS: "with session keys, beside bucket views",
 }
 _PROCESSES = 2
 _SHOWN_MAX = 20

@@ -1,7 +1,8 @@
-"""S3 gateways for uploads: production's operations, on requests that are already authorised.
+"""S3 gateways: production's operations for uploads, on requests that are already authorised; and production's
+authentication, resolution of buckets and authorisation, of requests with session keys.
 
-Signatures, routes and HTTP are not simulated. The rest is production's code: how a completion is claimed,
-joined, finished, repeated and abandoned.
+Routes and HTTP are not simulated. The rest is production's code: how a completion is claimed, joined, finished,
+repeated and abandoned; and how a caller is known, what a bucket stands for, and what the caller may do.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from tests.sim.transport import EVERYTHING, GATEWAY_TOKEN, SimTransport
 
 from tarn.client.auth import SigningGrant
 from tarn.client.graveler import GravelerClient
+from tarn.core.access.policy import Grant
 from tarn.core.errors import TarnError
+from tarn.gate.access import Access
 from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend, Bounds
 from tarn_gateway.bucket_cache import BucketCache, Place
+from tarn_gateway.grants import Authenticator, authorize
 from tarn_gateway.http import BodyReader, Headers, Request, Response
 from tarn_gateway.operations.table import Row
 from tarn_gateway.repository_cache import RepositoryCache
@@ -25,7 +29,7 @@ from tarn_gateway.requests.address import Address
 from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
-from tarn_gateway.signing.sigv4 import UNSIGNED_PAYLOAD, SignedRequest
+from tarn_gateway.signing.sigv4 import UNSIGNED_PAYLOAD, SignedRequest, SigV4Policy
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -82,6 +86,44 @@ class Gateway(Machine):
             "us-east-1",
             _own_token,
         )
+        if plan.session_users:
+            self._authenticator = Authenticator(
+                Access(world.auth_client(rng), self.clock),
+                self.clock,
+                SigV4Policy(),
+                timeout_s=plan.hang_up_seconds,
+            )
+
+    async def admit(
+        self, request: Request, operation: Row, address: Address, *, seconds: float
+    ) -> tuple[Place, Grant]:
+        """Knows the caller of a request, resolves its bucket, and authorises it, as before each operation.
+
+        Args:
+            request: as it was received.
+            operation: its row.
+            address: its bucket and key.
+            seconds: how long the client waits.
+
+        Returns:
+            What the bucket stands for, and what the caller may do.
+
+        Raises:
+            LostError: there was no answer.
+            S3Error: the error that the client gets.
+            TarnError: an error that the gateway turns into an S3 error.
+        """
+
+        async def admit() -> tuple[Place, Grant]:
+            began = self.clock.monotonic()
+            signed, granted = await self._authenticator.authenticate(request)
+            place = await self._backend.resolve(request, granted, address.bucket, began)
+            authorize(
+                S3Request(request, began, operation, address, place, Query({}), signed, granted)
+            )
+            return place, granted.grant
+
+        return await self.ask(admit, seconds, expected=(TarnError, S3Error))
 
     async def request(
         self,

@@ -20,6 +20,7 @@ from tests.sim.online_guards import ONLINE_GUARDS
 from tests.sim.overwriting import overwriting
 from tests.sim.part_guards import PART_GUARDS
 from tests.sim.reflog_guards import REFLOG_GUARDS
+from tests.sim.session_guards import SESSION_GUARDS
 from tests.sim.stamp_guards import STAMP_GUARDS
 from tests.sim.upload_guards import UPLOAD_GUARDS
 from tests.sim.view_guards import VIEW_GUARDS
@@ -424,6 +425,7 @@ GUARDS: Sequence[Guard] = (
     *STAMP_GUARDS,
     *DELETE_GUARDS,
     *VIEW_GUARDS,
+    *SESSION_GUARDS,
 )
 
 RARE_LAKE_GUARDS: Sequence[Guard] = (

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from google.protobuf.descriptor import ServiceDescriptor
 from tests.sim.lost import LostError
 
 from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.wire.methods import Endpoint
 from tarn.testing.sim.clock import SimClock, SimIds
 from tarn.testing.sim.faults import FaultInjector
 from tarn.testing.sim.link import Wire
@@ -20,9 +23,10 @@ from tarn.testing.sim.pauses import STRAND, Process, Strand
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-__all__ = ["Machine"]
+__all__ = ["Machine", "Server", "some"]
 
 R = TypeVar("R")
+M = TypeVar("M", bound="Machine")
 
 
 class Machine:
@@ -119,3 +123,31 @@ class Machine:
                 return await answer
         except TimeoutError:
             raise LostError("hung up") from None
+
+
+class Server(Machine):
+    """A machine whose process serves rpcs.
+
+    Attributes:
+        server: production's, with its deadlines and handlers that outlive their callers.
+        services: by their full names.
+    """
+
+    server: InProcessTransport
+    services: dict[str, ServiceDescriptor]
+
+    def serve(self, endpoints: Sequence[Endpoint]) -> None:
+        """Serves rpcs from now on."""
+        self.server = InProcessTransport(endpoints, self.clock)
+        self.services = {endpoint.name: endpoint.descriptor for endpoint in endpoints}
+
+    def crash(self) -> None:
+        """Also cancels handlers that outlive their caller."""
+        super().crash()
+        self.world.tasks.spawn(self.server.close())
+
+
+def some(machines: Sequence[M], rng: random.Random) -> M:
+    """Returns any machine, preferably one that is up."""
+    up = [machine for machine in machines if machine.is_up]
+    return rng.choice(up or machines)

@@ -13,6 +13,7 @@ _SURE = {
     Kind.ALREADY_EXISTS,
     Kind.INVALID,
     Kind.DENIED,
+    Kind.UNAUTHENTICATED,
     Kind.CONFLICT,
     Kind.FAILED_PRECONDITION,
     Kind.EXHAUSTED,

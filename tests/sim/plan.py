@@ -110,11 +110,17 @@ class Plan:
     paged_rate: float = 0.0
     view_seconds: float = 0.0
     deleters: int = 0
+    session_users: int = 0
 
     @property
     def registered_seconds(self) -> float:
         """The configured drop delay: the drop delay that readers rely on, plus the difference of two clocks."""
         return max(self.drop_delay_seconds + 2 * self.skew_seconds, 4 * self.skew_seconds)
+
+    @property
+    def view_users(self) -> int:
+        """How many users work through the view."""
+        return (1 if self.session_users else _VIEW_USERS) if self.view_seconds else 0
 
     @property
     def has_moves(self) -> bool:
@@ -161,6 +167,8 @@ class Plan:
             f"{f', addresses from the future {self.stray_rate}' if self.stray_rate else ''}"
         )
 
+
+_VIEW_USERS = 3
 
 _KINDS: Mapping[int, Narrowing] = {
     2: narrow.clocks,
@@ -274,6 +282,18 @@ def with_views(plan: Plan) -> Plan:
     rng = random.Random(f"with views {plan.seed}")
     return replace(
         plan, has_side=True, view_seconds=rng.choice([0.1, 0.3, 1.0]), clients=min(plan.clients, 3)
+    )
+
+
+def with_sessions(plan: Plan) -> Plan:
+    """Adds users of session keys to a plan with a view. Few others play beside them."""
+    rng = random.Random(f"with sessions {plan.seed}")
+    return replace(
+        with_views(plan),
+        session_users=rng.choice([2, 3]),
+        clients=min(plan.clients, 2),
+        gateways=2,
+        hang_up_seconds=rng.choice([2.0, 5.0]),
     )
 
 
@@ -393,6 +413,7 @@ _ADDED: Mapping[Mode, Callable[[Plan], Plan]] = {
     Mode.ERASE: lambda plan: with_links(with_erasures(plan)),
     Mode.DELETES: with_deleters,
     Mode.VIEWS: with_views,
+    Mode.SESSIONS: with_sessions,
 }
 
 

@@ -17,6 +17,7 @@ from tests.sim.lake_guards import RARE_LAKE_GUARDS
 from tests.sim.move_guards import RARE_MOVE_GUARDS
 from tests.sim.online_guards import RARE_ONLINE_GUARDS
 from tests.sim.part_guards import RARE_PART_GUARDS
+from tests.sim.session_guards import RARE_SESSION_GUARDS
 from tests.sim.upload_guards import RARE_UPLOAD_GUARDS
 
 from tarn.testing.faults.guards import Guard, Weakening
@@ -34,6 +35,7 @@ RARE_GUARDS: Sequence[Guard] = (
     *RARE_DROP_GUARDS,
     *RARE_PART_GUARDS,
     *RARE_DELETE_GUARDS,
+    *RARE_SESSION_GUARDS,
 )
 
 _FENCES = "tests/unit/graveler/test_collection_fences.py"
@@ -44,9 +46,14 @@ _PAUSES = (
     "tests/unit/graveler/test_collection_pauses.py::test_an_operation_that_pauses_while_a_sweep_reads"
     "_the_roots_publishes_no_deleted_range"
 )
+_SESSION_KEYS = "tests/unit/auth/test_session_keys.py"
 _COLLECTING = "tests/unit/collection/test_collecting.py"
 
 DETECTED_BY: Mapping[str, str] = {
+    "session-renewal-is-seen": f"{_SESSION_KEYS}"
+    "::test_a_renewed_key_has_not_expired_on_another_replica",
+    "grant-counts-from-its-question": f"{_SESSION_KEYS}"
+    "::test_a_slow_answer_admits_nobody_who_came_after_its_time",
     "build-renews": f"{_FENCES}::test_ranges_that_were_found_again_are_young_for_the_sweep",
     "address-age-when-durable": "tests/unit/graveler/test_address_age.py"
     "::test_a_row_that_was_on_its_way_for_hours_is_not_acknowledged",

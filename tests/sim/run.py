@@ -19,6 +19,8 @@ from tests.sim.least import ACKNOWLEDGED, acknowledged, collected_too_little, sh
 from tests.sim.linking import Linker
 from tests.sim.plan import Plan, planned
 from tests.sim.reflogs import check_reflog
+from tests.sim.sessioning import SessionHolder, check_sessions, session_parties
+from tests.sim.sessions import CACHE_SECONDS, GRANT_SECONDS, REFUSAL_SECONDS
 from tests.sim.versioning import REPOSITORY
 from tests.sim.viewing import ViewAdmin, ViewUser
 from tests.sim.workload import Client
@@ -32,9 +34,14 @@ import tarn.collection.marking
 import tarn.collection.references
 import tarn.collection.spill
 import tarn.collection.sweeping
+import tarn.core.access.session_policy
 import tarn.core.expiry_plan
+import tarn.gate.access
+import tarn.kv.auth_records
 import tarn.kv.keys
 import tarn.rpc.server.inflight
+import tarn_auth.authorizer
+import tarn_auth.session_keys
 import tarn_gateway.operations.completing
 import tarn_graveler.compaction.compacting
 import tarn_graveler.guards.fences
@@ -65,7 +72,6 @@ _OVERRUN_SECONDS = 2.0
 _SWEEP_SECONDS = 0.25
 _COMPACTORS = 2
 _LINKERS = 2
-_VIEW_USERS = 3
 _PARTITIONS = 1
 _PARTITIONED = (
     tarn.collection.canary,
@@ -131,9 +137,10 @@ def run_plan(plan: Plan, *, is_traced: bool = False, salt: str = SALT) -> Run:
         except SimStuckError as error:
             worlds[0].problem(f"stuck: {error}")
     world = worlds[0]
-    misused = world.views.judge()
+    misused, admitted = world.views.judge(), world.sessions.judge()
     report = check(as_told(world))
     report.violations += [Violation("I12", text) for text in misused]
+    report.violations += [Violation("I13", text) for text in admitted]
     report.violations += [Violation("I0", text) for text in world.problems]
     report.violations += [Violation("I9", text) for text in world.kept.violations()]
     report.violations += [Violation("I9", text) for text in world.erased.problems]
@@ -169,6 +176,8 @@ def scaled(plan: Plan) -> Iterator[None]:
         instead += _of_collections(plan.collecting)
     if plan.expiring is not None:
         instead += _of_expiry(plan.expiring)
+    if plan.session_users:
+        instead += _OF_SESSIONS
     if plan.erasing is None:
         # No address is erased. Without the read, these seeds give the histories that are recorded for the guards.
         instead += [(each, "any", _no_row) for each in (ErasureLookups, ScannedErasures)]
@@ -180,6 +189,17 @@ def scaled(plan: Plan) -> Iterator[None]:
 
 async def _no_row(_: object) -> bool:
     return False
+
+
+_OF_SESSIONS: list[tuple[object, str, object]] = [
+    (tarn_auth.authorizer, "CACHE_TTL_S", CACHE_SECONDS),
+    (tarn_auth.authorizer, "GRANT_TTL_MS", int(GRANT_SECONDS * 1000)),
+    (tarn.gate.access, "_REFUSAL_TTL_S", REFUSAL_SECONDS),
+    (tarn.core.access.session_policy, "DURATION_S_MIN", 1),
+    (tarn.kv.auth_records, "RENEWED_S_MAX", 12),
+    (tarn_auth.session_keys, "_KEPT_US", 2_000_000),
+    (tarn_auth.session_keys, "_SWEEP_SECONDS", 1.0),
+]
 
 
 def _of_collections(plan: Collecting) -> list[tuple[object, str, object]]:
@@ -249,6 +269,7 @@ async def _play(world: World) -> None:
         view_admin = ViewAdmin(world, "view-admin", ["lake/main", "lake/side"])
         await view_admin.create()
         admins.append(view_admin)
+    admins += await session_parties(world)
     if plan.link_seconds:
         linked = [branch for branch in branches if branch.startswith("lake/")]
         admins += [Linker(world, f"linker-{n}", linked) for n in range(_LINKERS)]
@@ -259,8 +280,8 @@ async def _play(world: World) -> None:
     world.start_faults()
     clients = [Client(world, f"c{n}", branches) for n in range(plan.clients)]
     clients += [Deleter(world, f"d{n}", branches) for n in range(plan.deleters)]
-    if plan.view_seconds:
-        clients += [ViewUser(world, f"v{n}") for n in range(_VIEW_USERS)]
+    clients += [ViewUser(world, f"v{n}") for n in range(plan.view_users)]
+    clients += [SessionHolder(world, f"h{n}") for n in range(plan.session_users)]
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(client.run()) for client in clients]
         others = [group.create_task(other.run()) for other in admins]
@@ -268,6 +289,7 @@ async def _play(world: World) -> None:
         world.has_faults = False
         await asyncio.wait(others or running)
     await world.calm_down()
+    await check_sessions(world, admins)
     if plan.erasing is not None:
         await erase_all(world)
     world.history.begin_quiet_end()

@@ -240,6 +240,8 @@ WRONG: dict[str, Act] = {
     "an upload that is open": put("UPLOAD_NOT_FOUND", is_upload=True),
     "a view that was not changed": put("BUCKET_MOVED"),
     "a view that was not deleted": put("BUCKET_NOT_FOUND"),
+    "a caller who has the right": put("ACCESS_DENIED"),
+    "a session key that lives": put("CALLER_TOKEN_INVALID"),
     "parts that were acknowledged": put("InvalidPart", is_upload=True),
     "retries without another operation": lambda lake: lake.refused(
         "TOO_MANY_RETRIES", OpKind.COMMIT, MAIN
@@ -296,6 +298,10 @@ RIGHT: dict[str, Act] = {
     ),
     "a view that was changed": put("BUCKET_MOVED", grounds=frozenset({"BUCKET_MOVED"})),
     "a view that was deleted": put("BUCKET_NOT_FOUND", grounds=frozenset({"BUCKET_NOT_FOUND"})),
+    "a caller who lost the right": put("ACCESS_DENIED", grounds=frozenset({"ACCESS_DENIED"})),
+    "a session key that has ended": put(
+        "CALLER_TOKEN_INVALID", grounds=frozenset({"CALLER_TOKEN_INVALID"})
+    ),
     "retries beside another operation": beside_other_writes,
     "a fault": put("UNAVAILABLE"),
     "a read that was too slow each time": lambda lake: lake.refused(
@@ -385,7 +391,6 @@ _HANDLERS = (
 _CORE = ("address_age", "branch", "condition", "expiry", "ids", "quota", "rules")
 
 NEVER_RIGHT = {
-    "ACCESS_DENIED": "permissions are not simulated",
     "ADDRESS_NOT_ISSUED": "clients stage what gateways issue",
     "BLOCK_NOT_FOUND": "clients write an object before they link it",
     "BRANCH_PROTECTED": "no repository has rules for branches",

@@ -1,4 +1,4 @@
-"""The transport from clients and gateways to replicas: production's, including its only place that resends.
+"""The transport to replicas of graveler and auth: production's, including its only place that resends.
 
 It is `GrpcTransport` without connections: `unary` is production's code, with its attempts after UNAVAILABLE.
 A hot operation is sent once; a read-only one is sent again if its replica died, as a connection does.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, cast
 
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from tests.sim.lost import LostError
+from tests.sim.machine import some
 
 from tarn.core.access.policy import Grant, Policy, Statement
 from tarn.core.access.service import Service
@@ -30,9 +32,10 @@ from tarn.rpc.wire.methods import UnaryMethod
 from tarn.testing.sim.clock import SimClock
 
 if TYPE_CHECKING:
+    from tests.sim.machine import Server
     from tests.sim.world import World
 
-__all__ = ["GATEWAY_TOKEN", "EVERYTHING", "OPEN", "SimTransport"]
+__all__ = ["GATEWAY_TOKEN", "EVERYTHING", "OPEN", "MixedAccess", "SimTransport"]
 
 _LOOK_AGAIN_SECONDS = 0.05
 _ON_THE_WAY_SECONDS = 0.01
@@ -64,18 +67,42 @@ class _OpenAccess:
 OPEN = cast("Access", _OpenAccess())
 
 
+class MixedAccess(Access):
+    """Production's for callers who have a token of auth; admits all others, whose permissions are not simulated."""
+
+    def grant_cached(self, call: Call) -> Grant | None:
+        """See `Access.grant_cached`."""
+        if call.caller_token == EVERYTHING.caller_token:
+            return EVERYTHING
+        return super().grant_cached(call)
+
+    def accepts(self, token: str) -> bool:
+        """See `Access.accepts`."""
+        return token == EVERYTHING.caller_token or super().accepts(token)
+
+    async def is_service(self, call: Call, service: Service) -> bool:
+        """See `Access.is_service`. Services have fixed tokens here."""
+        return await OPEN.is_service(call, service)
+
+
 class SimTransport(GrpcTransport):
     """A `Transport` to any replica that is up.
 
     Args:
         world: the installation.
         rng: chooses the replica and the time between attempts.
+        servers: returns the replicas of the service; graveler's by default.
     """
 
-    def __init__(self, world: World, rng: random.Random) -> None:
+    def __init__(
+        self,
+        world: World,
+        rng: random.Random,
+        servers: Callable[[], Sequence[Server]] | None = None,
+    ) -> None:
         self.clock = SimClock(world.loop)
         super().__init__(["sim:1"], clock=self.clock, rng=rng)
-        self._world = world
+        self._servers = servers or (lambda: world.replicas)
         self._random = rng
         self._ids = itertools.count(1)
 
@@ -92,11 +119,11 @@ class SimTransport(GrpcTransport):
         Raises:
             TarnError: UNAVAILABLE; no replica came up in time.
         """
-        while not any(replica.is_up for replica in self._world.replicas):
+        while not any(server.is_up for server in self._servers()):
             if call.deadline <= self.clock.monotonic() + _LOOK_AGAIN_SECONDS:
                 raise unavailable_error("no replica is up")
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-        return cast("Peer", _Peer(self._world, self._random))
+        return cast("Peer", _Peer(some(self._servers(), self._random), self.clock))
 
     async def operate(
         self, service: ServiceDescriptor, operation: str, request: Message, call: Call
@@ -119,23 +146,23 @@ class _Peer:
 
     address = "sim"
 
-    def __init__(self, world: World, rng: random.Random) -> None:
-        self._world = world
-        self._replica = world.some_replica(rng)
+    def __init__(self, server: Server, clock: SimClock) -> None:
+        self._server = server
+        self._clock = clock
 
     async def unary(
         self, method: UnaryMethod, request: Message, call: Call, timeout_s: float
     ) -> Message:
         """See `Peer.unary`."""
-        replica = self._replica
+        server = self._server
         service_name, _, name = method.path[1:].partition("/")
         try:
-            return await replica.ask(
-                lambda: replica.server.unary(replica.services[service_name], name, request, call),
+            return await server.ask(
+                lambda: server.server.unary(server.services[service_name], name, request, call),
                 timeout_s + _ON_THE_WAY_SECONDS,
             )
         except LostError as error:
-            if call.deadline <= self._world.loop.time():
+            if call.deadline <= self._clock.monotonic():
                 raise _late(call, read_only=method.read_only) from None
             if method.read_only:
                 raise unavailable_error(str(error)) from None
@@ -149,10 +176,10 @@ class _Peer:
         Raises:
             LostError: there was no answer.
         """
-        replica = self._replica
-        seconds = max(0.0, call.deadline - self._world.loop.time()) + _ON_THE_WAY_SECONDS
-        return await replica.ask(
-            lambda: replica.server.operate(service, operation, request, call), seconds
+        server = self._server
+        seconds = max(0.0, call.deadline - self._clock.monotonic()) + _ON_THE_WAY_SECONDS
+        return await server.ask(
+            lambda: server.server.operate(service, operation, request, call), seconds
         )
 
 

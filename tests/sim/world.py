@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from tests.sim.auths import Auth
 from tests.sim.collecting import Collecting
 from tests.sim.collectors import CollectorProcess
 from tests.sim.equals import Discard
@@ -18,23 +19,25 @@ from tests.sim.erasers import EraserProcess
 from tests.sim.gateways import Gateway
 from tests.sim.kept import Kept
 from tests.sim.keys import keys_of
-from tests.sim.machine import Machine
+from tests.sim.machine import Machine, Server, some
 from tests.sim.plan import Plan
-from tests.sim.transport import OPEN
+from tests.sim.sessions import Sessions
+from tests.sim.transport import OPEN, MixedAccess, SimTransport
 from tests.sim.values import Values
 from tests.sim.views import Views
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
+from tarn.client.auth import AuthClient
 from tarn.core.collection import LIMITS
 from tarn.core.errors import TarnError
 from tarn.core.expiry import Expiry
 from tarn.core.ids import CommitId
+from tarn.gate.access import Access
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Kv, Partition, Predicate
 from tarn.kv.records import Repository
-from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.testing.check.history import History
 from tarn.testing.sim.blocks import BlockLink, committed_over
 from tarn.testing.sim.clock import SimClock
@@ -57,6 +60,8 @@ SALT = "sky"
 """Salt of the recorded seeds: with the seed, it determines the stream of injected faults. Another salt plays other
 runs of the same plans."""
 
+_AUTHS = 2
+_AUTH_CRASH_SECONDS = 4.0
 _COLLECTOR_HOP_SECONDS = 0.001
 _SLOW_RATE = 0.01
 _COLLECTOR_PAUSE_SECONDS = 2.0
@@ -154,7 +159,7 @@ class _NothingExpires(ExpiredCommits):
         """Refuses nothing."""
 
 
-class Replica(Machine):
+class Replica(Server):
     """One graveler process: production's services on simulated stores.
 
     Attributes:
@@ -199,19 +204,23 @@ class Replica(Machine):
             fences=_NoFences() if collecting is None else None,
             expired=_NothingExpires() if collecting is None else None,
         )
-        endpoints = endpoints_of(self.graveler, OPEN)
-        self.server = InProcessTransport(endpoints, self.clock)
-        self.services = {endpoint.name: endpoint.descriptor for endpoint in endpoints}
+        self.serve(endpoints_of(self.graveler, self._access()))
         self.spawn(self.graveler.cleaner.run(), may_stop=False)
         if self.graveler.online is not None:
             self.graveler.online.queue.outcomes = world.online_outcomes
             self.spawn(self.graveler.online.run(), may_stop=False)
 
+    def _access(self) -> Access:
+        """Knows what callers may do."""
+        if not self.world.plan.session_users:
+            return OPEN
+        rng = random.Random(f"access {self.world.plan.seed} {self.name} {self._life}")
+        return MixedAccess(self.world.auth_client(rng), self.clock)
+
     def crash(self) -> None:
-        """Also cancels handlers that outlive their caller."""
+        """Also drops the writes that the process has queued."""
         self._end.crash()
         super().crash()
-        self.world.tasks.spawn(self.server.close())
 
 
 def _brisk(profile: FaultProfile, collecting: Collecting) -> FaultProfile:
@@ -262,7 +271,9 @@ class World:
         self.kept = Kept(self, plan.online_seconds or reading_seconds)
         self.erased = Erased(self)
         self.views = Views()
+        self.sessions = Sessions()
         self.replicas = [Replica(self, f"r{n}") for n in range(plan.replicas)]
+        self.auths = [Auth(self, f"a{n}") for n in range(_AUTHS if plan.session_users else 0)]
         self.gateways = [Gateway(self, f"g{n}") for n in range(plan.gateways)]
         self.collectors: list[CollectorProcess] = []
         self.erasers: list[EraserProcess] = []
@@ -285,13 +296,15 @@ class World:
 
     def some_replica(self, rng: random.Random) -> Replica:
         """Returns any replica, preferably one that is up."""
-        up = [replica for replica in self.replicas if replica.is_up]
-        return rng.choice(up or self.replicas)
+        return some(self.replicas, rng)
 
     def some_gateway(self, rng: random.Random) -> Gateway:
         """Returns any gateway, preferably one that is up."""
-        up = [gateway for gateway in self.gateways if gateway.is_up]
-        return rng.choice(up or self.gateways)
+        return some(self.gateways, rng)
+
+    def auth_client(self, rng: random.Random) -> AuthClient:
+        """Returns a client of auth, which reaches any replica of it that is up."""
+        return AuthClient(SimTransport(self, rng, lambda: self.auths))
 
     def start_faults(self) -> None:
         """Starts faults and crashes."""
@@ -304,6 +317,8 @@ class World:
         if self.plan.crash_seconds:
             for machine in [*self.replicas, *self.gateways]:
                 self.tasks.spawn(self._crashes(machine, self.plan.crash_seconds))
+        for auth in self.auths:
+            self.tasks.spawn(self._crashes(auth, self.plan.crash_seconds or _AUTH_CRASH_SECONDS))
         if self.plan.collecting is not None and self.plan.collecting.crash_seconds:
             for collector in self.collectors:
                 self.tasks.spawn(self._crashes(collector, self.plan.collecting.crash_seconds))
@@ -374,7 +389,7 @@ class World:
 
     @property
     def _machines(self) -> list[Machine]:
-        return [*self.replicas, *self.gateways, *self.collectors, *self.erasers]
+        return [*self.replicas, *self.gateways, *self.auths, *self.collectors, *self.erasers]
 
     async def calm_down(self) -> None:
         """Ends all faults; waits until requests in flight have arrived and tokens are dropped."""
@@ -391,7 +406,7 @@ class World:
         for process in [*self.collectors, *self.erasers]:
             if process.is_up:
                 process.crash()
-        for machine in [*self.replicas, *self.gateways]:
+        for machine in [*self.replicas, *self.gateways, *self.auths]:
             if not machine.is_up:
                 machine.start()
         await asyncio.sleep(2 * plan.registered_seconds + 2)

@@ -2,9 +2,9 @@
 
 Grants are cached for the time that they state, counted from before the request to auth, so a deleted key stops
 working within the documented time (see `services/auth/README.md`). Concurrent requests for one grant share one
-request to auth. Refusals are cached for a second, so that a client that keeps retrying with a wrong key does not
-reach auth each time. They have a cache of their own, so that unauthenticated clients cannot evict the grants of
-users.
+request to auth; one that came after the time of the answer asks again. Refusals are cached for a second, so that a
+client that keeps retrying with a wrong key does not reach auth each time. They have a cache of their own, so that
+unauthenticated clients cannot evict the grants of users.
 """
 
 from __future__ import annotations
@@ -222,7 +222,8 @@ class _Answers(Generic[K, T]):
         self._clock = clock
         self._answers: TtlCache[K, T] = TtlCache(clock, answers_max)
         self._refusals: TtlCache[K, TarnError] = TtlCache(clock, _REFUSALS_MAX)
-        self._questions: SingleFlight[K, T] = SingleFlight(_error_for_waiters)
+        # With an answer comes the end of its time, on the monotonic clock.
+        self._questions: SingleFlight[K, tuple[T, float]] = SingleFlight(_error_for_waiters)
         self._hits = self._misses = 0
 
     def register(self, meters: Meters, cache: str) -> None:
@@ -243,20 +244,25 @@ class _Answers(Generic[K, T]):
 
     async def load(self, call: Call, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> T:
         """The answer for a key: kept, on its way, or asked for now."""
-        if (answer := self.get(key)) is not None:
-            return answer
+        if (kept := self.get(key)) is not None:
+            return kept
         self._misses += 1
         if (refusal := self._refusals.get(key)) is not None:
             raise refusal.again()
-        try:
-            return await self._questions.run(
-                key, partial(self._ask, key, ask), timeout_s=call.remaining(self._clock)
-            )
-        except FlightTimeoutError:
-            text = f"request {call.request_id} ran out of time waiting for auth"
-            raise TarnError(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text) from None
+        came = self._clock.monotonic()
+        while True:
+            try:
+                answer, end = await self._questions.run(
+                    key, partial(self._ask, key, ask), timeout_s=call.remaining(self._clock)
+                )
+            except FlightTimeoutError:
+                text = f"request {call.request_id} ran out of time waiting for auth"
+                raise TarnError(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text) from None
+            if end >= came:
+                return answer
+            # Others asked so long before this call that their answer does not count for it.
 
-    async def _ask(self, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> T:
+    async def _ask(self, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> tuple[T, float]:
         begin = self._clock.monotonic()
         try:
             answer, ttl_ms = await ask()
@@ -265,8 +271,9 @@ class _Answers(Generic[K, T]):
                 # A copy: the traceback of this one will hold the frames of its caller, and the request in them.
                 self._refusals.put(key, error.again(), self._clock.monotonic() + _REFUSAL_TTL_S)
             raise
-        self._answers.put(key, answer, begin + ttl_ms / 1000)
-        return answer
+        end = begin + ttl_ms / 1000
+        self._answers.put(key, answer, end)
+        return answer, end
 
 
 def _error_for_waiters(error: Exception) -> Exception | None:

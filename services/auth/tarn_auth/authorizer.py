@@ -346,7 +346,7 @@ class Authorizer:
 
     async def _kept_session(self, access_key_id: str) -> Holder | None:
         holder = self._session_holders.get(access_key_id)
-        if holder is None:
+        if holder is None or self._has_expired(holder):  # it may have been renewed
             begin = self._clock.monotonic()
             holder = await self.find_session(access_key_id)
             if holder is not None:
@@ -369,9 +369,13 @@ class Authorizer:
         self._require_life(holder, Reason.SESSION_EXPIRED)
         return holder
 
+    def _has_expired(self, holder: Holder) -> bool:
+        session = holder.session
+        return session is not None and session.expire_time_us <= self._clock.now_us()
+
     def _require_life(self, holder: Holder, reason: Reason) -> None:
         """Refuses a session key that has expired."""
-        if holder.session is not None and holder.session.expire_time_us <= self._clock.now_us():
+        if self._has_expired(holder):
             text = f"session key {holder.access_key_id} has expired; get another one"
             raise TarnError(Kind.UNAUTHENTICATED, reason, text)
 

@@ -1,19 +1,26 @@
-"""Forms of uploads from browsers: their parts, and the policy among their fields.
+"""Forms of uploads from browsers: their parts, their signature, and the policy among their fields.
 
 An input is the body of a form with the boundary `b`. It is fed as a whole and byte by byte, with the same result.
 """
 
 from __future__ import annotations
 
-from tests.fuzz.targets.refusals import gateway, headers_are_headers
+import hmac
+import random
+import re
+
+from tests.fuzz.targets import signing
+from tests.fuzz.targets.refusals import gateway, headers_are_headers, sendable
 
 from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.bodies.form import PostForm
 from tarn_gateway.documents.tagging import parse_tagging_document
-from tarn_gateway.http import BodyReader, Headers, Request
+from tarn_gateway.http import BodyReader, Headers, Request, Response
+from tarn_gateway.operations import posting
 from tarn_gateway.requests.multipart import FIELDS_MAX, FORM_BYTES_MAX, FormParser
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.signing.post_policy import SizeRange, check_policy
+from tarn_gateway.signing.post_policy import SizeRange, check_policy, parse_post, verify_post
+from tarn_gateway.signing.sigv4 import SigV4Policy
 
 __all__ = ["TARGET"]
 
@@ -48,9 +55,56 @@ def _check(data: bytes) -> str:
     headers_are_headers(gateway(_REQUEST, form.headers))
     if "tagging" in fields:
         gateway(_REQUEST, lambda: parse_tagging_document(fields["tagging"].encode()))
+    if to := posting._redirect(fields.get("success_action_redirect", ""), "lake", "main/k", '"e"'):
+        sendable(Response(303, [("Location", to)]))
+    words = sorted(fields)
+    for step in (_signed, _allowed):
+        try:
+            words.append(gateway(_REQUEST, lambda step=step: step(fields)))  # type: ignore[misc]  # a default
+        except S3Error as error:
+            words.append(error.code)
+    return " ".join(words)
+
+
+def _signed(fields: dict[str, str]) -> str:
+    """The signature of a form that is accepted is that of its policy."""
+    claimed = parse_post(_REQUEST, fields, signing.NOW_US, SigV4Policy())
+    verify_post(claimed, fields, signing.KEY)
+    if claimed.signature != _signature(fields["policy"].encode()):
+        raise PropertyError("a form is accepted with the signature of another policy")
+    return "signed"
+
+
+def _signature(policy: bytes) -> str:
+    return hmac.digest(signing.KEY, policy, "sha256").hex()
+
+
+def _allowed(fields: dict[str, str]) -> str:
     if "policy" in fields:
-        gateway(_REQUEST, lambda: check_policy(fields, "lake", _NOW_US))
-    return " ".join(sorted(fields))
+        check_policy(fields, "lake", _NOW_US)
+    return "allowed"
+
+
+_POLICY_FIELD = re.compile(rb'name="policy"\r\n(?:[^\r]+\r\n)*\r\n(.*?)\r\n--b', re.DOTALL)
+
+
+def _sign(rng: random.Random, data: bytes) -> bytes:
+    """Puts the fields of a signature before a form: that of its policy, or of another one."""
+    found = _POLICY_FIELD.search(data)
+    policy = found[1] if found else b""
+    fields = {
+        "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
+        "X-Amz-Credential": f"{signing.ACCESS}/{signing.SCOPE}",
+        "X-Amz-Date": signing.STAMP,
+        "X-Amz-Signature": _signature(policy if rng.random() < 0.9 else policy + b" "),
+    }
+    if rng.random() < 0.3:
+        del fields[rng.choice([*fields])]
+    head = "".join(
+        f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in fields.items()
+    )
+    return head.encode() + data
 
 
 TARGET = Target(
@@ -61,7 +115,9 @@ TARGET = Target(
         "tarn_gateway.requests.multipart",
         "tarn_gateway.signing.post_policy",
         "tarn_gateway.bodies.form",
+        "tarn_gateway.operations.posting",
     ),
+    mutations=(_sign,),
     tokens=(
         b"\r\n--b",
         b"--b\r\n",
@@ -71,6 +127,7 @@ TARGET = Target(
         b"file",
         b"policy",
         b"tagging",
+        b"success_action_redirect",
         b"x-amz-meta-",
         b"content-type",
         b"\r\n\r\n",

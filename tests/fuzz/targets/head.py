@@ -5,16 +5,19 @@ The requests count as signed: a user of the installation must not be able to cau
 
 from __future__ import annotations
 
+from lxml import etree
 from tests.fuzz.targets.refusals import gateway, sendable
 from tests.fuzz.targets.requests import request_of
 
-from tarn.core.entry import Entry, pack, unpack
+from tarn.core.entry import Checksum, Entry, pack, unpack, with_parts
 from tarn.core.errors import TarnError
 from tarn.core.ids import parse_path, parse_repository_id
+from tarn.core.part_list import PartList
 from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.bodies.checksums import parse_claims
 from tarn_gateway.http import Request, Response
 from tarn_gateway.http.head import HeadError
+from tarn_gateway.operations import attributes
 from tarn_gateway.requests.address import parse_address, parse_copy_source, split_key
 from tarn_gateway.requests.byterange import ByteRange, parse_copy_range, parse_range
 from tarn_gateway.requests.conditions import (
@@ -24,6 +27,7 @@ from tarn_gateway.requests.conditions import (
     write_condition,
 )
 from tarn_gateway.requests.header_table import check_headers
+from tarn_gateway.requests.multipart import boundary_of
 from tarn_gateway.requests.object_headers import (
     override_headers,
     parse_object_headers,
@@ -39,13 +43,29 @@ __all__ = ["TARGET"]
 
 _SIZE = 1000
 _ETAG = "d41d8cd98f00b204e9800998ecf8427e"
+_PARTS = 3
+_MULTIPART = unpack(
+    with_parts(
+        pack(
+            Entry(
+                2 * (5 << 20) + 1,
+                1,
+                bytes(16),
+                bytes(16),
+                etag_parts=_PARTS,
+                checksums=(Checksum("CRC32", "AAAAAA==-3", composite=True),),
+            )
+        ),
+        PartList.of([5 << 20, 5 << 20, 1], "CRC32", [bytes(4)] * _PARTS).encode(),
+    )
+)
 
 
 def _check(data: bytes) -> str:
     request = request_of(data)
     query = gateway(request, lambda: parse_query(request.raw_query))
     words = []
-    for step in (_addressed, _stored, _conditions, _copied, _numbers):
+    for step in (_addressed, _stored, _conditions, _copied, _numbers, _attributes, _form):
         try:
             words.append(gateway(request, lambda step=step: step(request, query)))  # type: ignore[misc]  # a default
         except (S3Error, TarnError):
@@ -132,6 +152,26 @@ def _numbers(request: Request, query: Query) -> str:
     return "numbers"
 
 
+def _attributes(request: Request, query: Query) -> str:
+    """Checks the document that GetObjectAttributes makes for the attributes and parts that are asked for."""
+    wanted, marker, most = attributes._asked(request.headers)
+    document = etree.fromstring(attributes._document(_MULTIPART, wanted, marker, most))
+    shown = {etree.QName(each).localname for each in document}
+    if shown != wanted:
+        raise PropertyError(f"{wanted} are wanted, {shown} are shown")
+    numbers = [int(each.text or "") for each in document.iterfind(".//{*}Part/{*}PartNumber")]
+    if numbers != [*range(marker + 1, min(marker + most, _PARTS) + 1)]:
+        raise PropertyError(f"parts {numbers} after {marker}, at most {most}")
+    return " ".join(sorted(shown))
+
+
+def _form(request: Request, query: Query) -> str:
+    boundary = boundary_of(request.headers)
+    if not 1 <= len(boundary) <= 70 or not boundary.decode("ascii").isprintable():
+        raise PropertyError(f"the boundary of a form is {boundary!r}")
+    return "form"
+
+
 TARGET = Target(
     "head",
     _check,
@@ -146,6 +186,7 @@ TARGET = Target(
         "tarn_gateway.requests.tagging",
         "tarn_gateway.requests.conditions",
         "tarn_gateway.requests.byterange",
+        "tarn_gateway.operations.attributes",
         "tarn_gateway.bodies.checksums",
         "tarn_gateway.s3request",
     ),
@@ -160,6 +201,10 @@ TARGET = Target(
         b"%00",
         b"%FF",
         b"Range: bytes=",
+        b"x-amz-object-attributes: ETag,ObjectParts\r\n",
+        b"x-amz-part-number-marker: 1\r\n",
+        b"x-amz-max-parts: 1\r\n",
+        b'content-type: multipart/form-data; boundary="a b"\r\n',
         b"If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
     ),
     share=0.5,

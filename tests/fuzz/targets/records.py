@@ -8,7 +8,15 @@ from collections.abc import Callable
 from tests.fuzz.targets.refusals import corrupt_only
 
 from tarn.core.errors import TarnError
-from tarn.kv import auth_records, drop_records, records, rules_records
+from tarn.kv import (
+    auth_records,
+    collection_records,
+    compaction_records,
+    drop_records,
+    records,
+    rules_records,
+    task_records,
+)
 from tarn.kv.namespace_records import decode_namespace, encode_namespace
 from tarn.testing.fuzz.target import PropertyError, Target
 
@@ -27,10 +35,17 @@ _CODECS: tuple[tuple[str, Callable[[bytes], object], Callable[..., bytes]], ...]
     ("tag", records.decode_tag, records.encode_tag),
     ("ref name", records.decode_ref_name, records.encode_ref_name),
     ("namespace", decode_namespace, encode_namespace),
+    ("head change", records.decode_head_change, records.encode_head_change),
+    ("collection", collection_records.decode_collection, collection_records.encode_collection),
+    ("erased address", collection_records.decode_erased, collection_records.encode_erased),
+    ("expiry", collection_records.decode_expiry, collection_records.encode_expiry),
+    ("pause", compaction_records.decode_pause, compaction_records.encode_pause),
+    ("task", task_records.decode_task, task_records.encode_task),
     ("drop", drop_records.decode_drop, drop_records.encode_drop),
     ("settings", rules_records.decode_settings, rules_records.encode_settings),
     ("user", auth_records.decode_user, auth_records.encode_user),
     ("credential", auth_records.decode_credential, auth_records.encode_credential),
+    ("session key", auth_records.decode_session_key, auth_records.encode_session_key),
     ("setup", auth_records.decode_setup, auth_records.encode_setup),
 )
 
@@ -68,7 +83,14 @@ TARGET = Target(
     "records",
     _check,
     refusals=(TarnError,),
-    traced=("tarn.kv.records", "tarn.kv.auth_records", "tarn.core.branch"),
+    traced=(
+        "tarn.kv.records",
+        "tarn.kv.auth_records",
+        "tarn.kv.collection_records",
+        "tarn.kv.compaction_records",
+        "tarn.kv.task_records",
+        "tarn.core.branch",
+    ),
     mutations=(_field,),
     tokens=(b"\x0a\x00", b"\x12\x00", b"\x1a\x00"),
     input_bytes_max=8192,

@@ -23,19 +23,13 @@ from tarn_gateway.documents.xml_in import (
     parse_settings,
 )
 from tarn_gateway.http import BodyReader, Headers, Request
+from tarn_gateway.operations import acls
 from tarn_gateway.s3error import S3Error
 
-__all__ = ["TARGET"]
+__all__ = ["TARGET", "deep", "document_type", "named", "other_reader", "within"]
 
 _NAME_BEYOND_ASCII = re.compile(rb"<[^<>]*[\x80-\xff]")
-_PLACES = frozenset(
-    {
-        "Owner/ID",
-        "AccessControlList/Grant/Grantee/ID",
-        "AccessControlList/Grant/Grantee/URI",
-        "AccessControlList/Grant/Permission",
-    }
-)
+_PLACES = acls._PLACES
 _REQUEST = Request("POST", b"/lake", b"", Headers([]), BodyReader(0))
 
 
@@ -51,7 +45,7 @@ def _check(data: bytes) -> str:
     return " ".join(words)
 
 
-def _other(data: bytes) -> ET.Element | None:
+def other_reader(data: bytes) -> ET.Element | None:
     """Returns the document as expat reads it; None unless it is UTF-8: expat supports few other encodings."""
     if b"\0" in data or b"encoding" in data[:100].replace(b'encoding="UTF-8"', b""):
         return None
@@ -70,7 +64,8 @@ def _other(data: bytes) -> ET.Element | None:
         raise PropertyError(f"libxml2 takes what expat refuses: {error}") from error
 
 
-def _named(element: ET.Element, name: str) -> list[ET.Element]:
+def named(element: ET.Element, name: str) -> list[ET.Element]:
+    """Returns the children of a name, in any namespace."""
     return [child for child in element if child.tag.rpartition("}")[2] == name]
 
 
@@ -78,26 +73,26 @@ def _delete(data: bytes) -> None:
     found: DeleteRequest = parse_delete(data)
     if not 1 <= len(found.keys) <= DELETE_KEYS_MAX:
         raise PropertyError(f"{len(found.keys)} keys")
-    other = _other(data)
+    other = other_reader(data)
     if other is None:
         return
     # If an Object has two Keys, both readers take the last one.
-    keys = [_named(each, "Key")[-1].text for each in _named(other, "Object")]
+    keys = [named(each, "Key")[-1].text for each in named(other, "Object")]
     if list(found.keys) != keys:
         raise PropertyError(f"keys {found.keys}, by another parser {keys}")
-    for key, each in zip(found.keys, _named(other, "Object"), strict=True):
+    for key, each in zip(found.keys, named(other, "Object"), strict=True):
         _has_condition(found.conditions.get(key, UNCONDITIONAL), each)
 
 
 def _has_condition(found: WriteCondition, read: ET.Element) -> None:
     """No condition is ignored, and none is made up."""
-    sizes = [int(each.text or "") for each in _named(read, "Size")]
+    sizes = [int(each.text or "") for each in named(read, "Size")]
     if sizes != [each for each in (found.size_bytes,) if each is not None]:
         raise PropertyError(f"size {found.size_bytes}, by another parser {sizes}")
-    etags = ["".join(each.itertext()) for each in _named(read, "ETag")]
+    etags = ["".join(each.itertext()) for each in named(read, "ETag")]
     if len(etags) != bool(found.if_match) or any(found.if_match not in each for each in etags):
         raise PropertyError(f"ETag {found.if_match!r}, by another parser {etags}")
-    if len(_named(read, "LastModifiedTime")) != (found.mtime_s is not None):
+    if len(named(read, "LastModifiedTime")) != (found.mtime_s is not None):
         raise PropertyError(f"time {found.mtime_s}")
 
 
@@ -106,20 +101,20 @@ def _complete(data: bytes) -> None:
     numbers = [part.number for part in parts]
     if numbers != sorted(set(numbers)) or not 1 <= numbers[0] <= numbers[-1] <= PARTS_MAX:
         raise PropertyError(f"part numbers {numbers}")
-    other = _other(data)
+    other = other_reader(data)
     if other is None:
         return
-    read = [int(_named(each, "PartNumber")[-1].text or "") for each in _named(other, "Part")]
+    read = [int(named(each, "PartNumber")[-1].text or "") for each in named(other, "Part")]
     if numbers != read:
         raise PropertyError(f"part numbers {numbers}, by another parser {read}")
 
 
 def _create(data: bytes) -> None:
     region = parse_create(data)
-    other = _other(data)
+    other = other_reader(data)
     if other is None:
         return
-    asked_for = [each.text or "" for each in _named(other, "LocationConstraint")]
+    asked_for = [each.text or "" for each in named(other, "LocationConstraint")]
     if region != (asked_for[-1].strip() if asked_for else ""):
         raise PropertyError(f"region {region!r}, by another parser {asked_for}")
 
@@ -128,7 +123,7 @@ def _settings(data: bytes) -> None:
     found = parse_settings("AccessControlPolicy", _PLACES, data)
     if len(found) > 512 or not _PLACES.issuperset(place for place, _ in found):
         raise PropertyError(f"settings {found}")
-    other = _other(data)
+    other = other_reader(data)
     if other is None:
         return
     read = [each for each in _leaves(other, "") if each[0] in _PLACES]
@@ -162,7 +157,7 @@ def _leaves(element: ET.Element, place: str) -> Iterator[tuple[str, str]]:
             yield from _leaves(child, below)
 
 
-def _within(make: Callable[[random.Random], bytes]) -> Callable[[random.Random, bytes], bytes]:
+def within(make: Callable[[random.Random], bytes]) -> Callable[[random.Random, bytes], bytes]:
     """Inserts a piece between two tags, or before the first."""
 
     def mutation(rng: random.Random, data: bytes) -> bytes:
@@ -173,14 +168,16 @@ def _within(make: Callable[[random.Random], bytes]) -> Callable[[random.Random, 
     return mutation
 
 
-def _deep(rng: random.Random) -> bytes:
+def deep(rng: random.Random) -> bytes:
+    """Returns many elements, one inside the other."""
     depth = rng.choice((10, 255, 256, 257, 1000, 4000))
     name = rng.choice((b"a", b"Object", b"Part", b"Delete"))
     closed = rng.random() < 0.5
     return (b"<%b>" % name) * depth + (b"</%b>" % name) * (depth if closed else 0)
 
 
-def _document_type(rng: random.Random) -> bytes:
+def document_type(rng: random.Random) -> bytes:
+    """Returns a document type with entities or attributes that grow, or that come from elsewhere."""
     kind = rng.randrange(5)
     if kind == 0:
         lines = [b'<!ENTITY e0 "%b">' % (b"e" * 50)]
@@ -240,7 +237,7 @@ TARGET = Target(
         "tarn_gateway.xml_text",
     ),
     mutations=(
-        _within(_deep), _within(_document_type), _within(_items), _within(_conditions), _declared,
+        within(deep), within(document_type), within(_items), within(_conditions), _declared,
     ),
     tokens=(
         b"<!--", b"-->", b"<![CDATA[", b"]]>", b"<?pi ", b"?>", b"&e1;", b"&a;", b"&lt;", b"&#0;",

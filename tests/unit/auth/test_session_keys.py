@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 from collections.abc import Awaitable
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tarn.client.auth import AuthClient, SigningGrant
 from tarn.core.access.actions import Action
 from tarn.core.errors import Reason, TarnError
 from tarn.core.levels import FeatureGate
@@ -283,6 +285,53 @@ async def test_it_ends_elsewhere_within_ten_seconds(ready: World, ada: Ada, ends
     work = access.signing_grant(ready.call(), *scope)
     assert await refused(work) is Reason.SESSION_TOKEN_INVALID
     assert await refused(access.grant(call)) is Reason.CALLER_TOKEN_INVALID
+
+
+async def test_a_renewed_key_has_not_expired_on_another_replica(ready: World, ada: Ada) -> None:
+    made = await ada.issue(duration_s=900)
+    elsewhere = ready.replica()
+    ready.clock.advance(899)
+    token = (await grant_of(ready, made, elsewhere)).grant.caller_token  # it keeps the record
+    await ready.auth.renew_session_key(ada.call, key_of(made), duration_s=900)
+    ready.clock.advance(2)
+    assert (await grant_of(ready, made, elsewhere)).grant.ttl_ms == GRANT_TTL_MS
+    ready.clock.advance(0.1)
+    assert (await elsewhere.authorize_token(ready.call(), token)).ttl_ms == GRANT_TTL_MS
+
+
+class SlowAuth(AuthClient):
+    """Auth whose first answer stays on its way until it may arrive."""
+
+    def __init__(self, transport: InProcessTransport) -> None:
+        super().__init__(transport)
+        self.answered, self.may_arrive = asyncio.Event(), asyncio.Event()
+
+    async def authorize_key(self, *args: Any) -> SigningGrant:
+        is_first = not self.answered.is_set()
+        answer = await super().authorize_key(*args)
+        self.answered.set()
+        if is_first:
+            await self.may_arrive.wait()
+        return answer
+
+
+async def test_a_slow_answer_admits_nobody_who_came_after_its_time(ready: World, ada: Ada) -> None:
+    """Requests share a question to auth. The answer is as old as the question, also for those who came later."""
+    made = await ada.issue()
+    ready.replica()
+    auth = SlowAuth(ready.transports[-1])
+    access = Access(auth, ready.clock)
+    scope = (key_of(made), ready.day(), *REGION, digest_of(made))
+    async with asyncio.TaskGroup() as group:
+        early = group.create_task(access.signing_grant(ready.call(), *scope))
+        await auth.answered.wait()
+        await ready.auth.end_session_key(ada.call, key_of(made))
+        ready.clock.advance(CACHE_TTL_S + GRANT_TTL_MS / 1000 + 0.1)
+        late = group.create_task(refused(access.signing_grant(ready.call(), *scope)))
+        await asyncio.sleep(0)
+        auth.may_arrive.set()
+    assert early.result().grant.user_id == "ada"
+    assert late.result() is Reason.SESSION_TOKEN_INVALID
 
 
 async def test_a_later_user_of_the_name_has_no_part_in_it(ready: World, ada: Ada) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from lake import Lake, Running, reached
 
 from tarn.block.merging import MergeSides
-from tarn.block.port import BlockInfo, BlockKey
+from tarn.block.port import BlockInfo, BlockKey, BlockStore
 from tarn.block.rangefile import metarange_path, range_path
 from tarn.core import collection as core
 from tarn.core.collection import LIMITS, Collection, Phase, Totals
@@ -20,6 +21,7 @@ from tarn.core.listing.choice import REFUSE
 from tarn.kv.keys import RepositoryKeys
 from tarn_graveler.branch.building import BuildOrder, InlineBuilder
 from tarn_graveler.branch.committing import CommitRequest
+from tarn_graveler.guards.fences import Fences
 from tarn_graveler.versioning.merges import Destination, MergeRequest
 
 MARK, SWEEP = "a" * 32, "b" * 32
@@ -298,3 +300,23 @@ async def test_a_merge_notices_a_batch_between_its_two_looks(lake: Lake, running
     second.open()
     await merging
     assert {info.path for info in infos} <= {info.path for info in await sweeper.ranges()}
+
+
+async def test_blocks_are_looked_at_in_the_order_of_their_paths(lake: Lake) -> None:
+    """The order of a set differs between processes; a seed of the simulator is the same run in each of them."""
+    namespace = lake.repository.storage_namespace
+    paths = [f"_tarn/ranges/{number:064x}.parquet" for number in range(20)]
+    store = lake.graveler.restoring.blocks
+    for path in paths:
+        await store.put(BlockKey(namespace, path), b"")
+    looked: list[str] = []
+
+    class Noting:
+        async def stat(self, key: BlockKey) -> BlockInfo:
+            looked.append(key.path)
+            return await store.stat(key)
+
+    unused = cast("Any", None)
+    fences = Fences(unused, unused, cast("BlockStore", Noting()), lake.clock)
+    assert await fences._are_there(lake.repository, {*paths})
+    assert looked == paths

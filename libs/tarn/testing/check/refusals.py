@@ -189,6 +189,7 @@ _OTHER_VALUE = Condition(
 )
 _ADDRESS = Condition(frozenset({OpKind.PUT}), "had the address such an age", _never)
 _VIEW = Condition(_ALL, "had the view been changed", _never)
+_RIGHT = Condition(_ALL, "had the caller no right to it", _never)
 _UPLOAD = Condition(frozenset({OpKind.PUT}), "had the upload such a state", _never)
 
 CONDITIONS: Mapping[str, Condition] = {
@@ -245,6 +246,8 @@ CONDITIONS: Mapping[str, Condition] = {
     "InvalidPart": _UPLOAD,
     Reason.BUCKET_MOVED: _VIEW,
     Reason.BUCKET_NOT_FOUND: _VIEW,
+    Reason.CALLER_TOKEN_INVALID: _RIGHT,
+    Reason.ACCESS_DENIED: _RIGHT,
 }
 """When each reason is right. A test compares the rows with the reasons that the code of these operations raises."""
 

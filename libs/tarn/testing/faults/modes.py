@@ -26,6 +26,8 @@ class Mode(enum.Enum):
     """Conditional deletes."""
     VIEWS = "views"
     """Bucket views that are pointed elsewhere."""
+    SESSIONS = "sessions"
+    """Session keys, beside bucket views that are pointed elsewhere."""
 
     @property
     def option(self) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 
-__all__ = ["SimClock", "SimIds"]
+__all__ = ["START_US", "SimClock", "SimIds"]
 
-_START_US = 1_793_491_200_000_000
+START_US = 1_793_491_200_000_000
+"""The time at which every run begins, in microseconds since the epoch."""
 
 
 class SimClock:
@@ -23,7 +24,7 @@ class SimClock:
 
     def now_us(self) -> int:
         """Returns the wall clock in microseconds since the epoch."""
-        return _START_US + self.skew_us + int(self._loop.time() * 1_000_000)
+        return START_US + self.skew_us + int(self._loop.time() * 1_000_000)
 
     def monotonic(self) -> float:
         """Returns the monotonic clock, in virtual seconds."""

@@ -30,12 +30,7 @@ _MARKER: Final = Entry(0, 0, bytes(16), EMPTY_MD5)
 
 async def get_object_attributes(backend: Backend, request: S3Request) -> Response:
     """GetObjectAttributes."""
-    headers = request.headers
-    wanted = _wanted(headers)
-    name = "x-amz-max-parts"
-    most = parse_integer(name, headers.text(name), _PAGE_MAX, least=0, most=_PAGE_MAX)
-    name = "x-amz-part-number-marker"
-    marker = parse_integer(name, headers.text(name), 0, least=0, most=PARTS_MAX)
+    asked = _asked(request.headers)
     target, about = request.target, []
     if target.path:
         found = await backend.graveler.lookup(
@@ -46,6 +41,23 @@ async def get_object_attributes(backend: Backend, request: S3Request) -> Respons
     else:
         await root_marker(backend, request)
         entry = _MARKER
+    return xml_out.answer(_document(entry, *asked), about)
+
+
+def _asked(headers: Headers) -> tuple[frozenset[str], int, int]:
+    """Returns the attributes that a request names, after which part the page of parts begins, and its size at most.
+
+    Raises:
+        S3Error: InvalidArgument.
+    """
+    wanted = _wanted(headers)
+    name = "x-amz-max-parts"
+    most = parse_integer(name, headers.text(name), _PAGE_MAX, least=0, most=_PAGE_MAX)
+    name = "x-amz-part-number-marker"
+    return wanted, parse_integer(name, headers.text(name), 0, least=0, most=PARTS_MAX), most
+
+
+def _document(entry: Entry, wanted: frozenset[str], marker: int, most: int) -> bytes:
     attributes = xml_out.ObjectAttributes(
         etag=entry.etag if "ETag" in wanted else None,
         # Without the number of parts, which ObjectParts tells.
@@ -58,7 +70,7 @@ async def get_object_attributes(backend: Backend, request: S3Request) -> Respons
         has_storage_class="StorageClass" in wanted,
         size=entry.size if "ObjectSize" in wanted else None,
     )
-    return xml_out.answer(xml_out.object_attributes(attributes), about)
+    return xml_out.object_attributes(attributes)
 
 
 def _wanted(headers: Headers) -> frozenset[str]:

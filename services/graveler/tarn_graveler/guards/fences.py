@@ -175,7 +175,7 @@ class Fences:
             except BlockNotFoundError:
                 missing.append(path)
 
-        await for_each(paths, look, _LOOKS_AT_ONCE)
+        await for_each(sorted(paths), look, _LOOKS_AT_ONCE)
         return not missing
 
 
