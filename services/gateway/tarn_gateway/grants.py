@@ -65,7 +65,8 @@ class Authenticator:
 
         Raises:
             S3Error: AccessDenied, SignatureDoesNotMatch and the other errors of `signing.sigv4`.
-            TarnError: CREDENTIAL_NOT_FOUND for an unknown key; any error of the call to auth.
+            S3Error: InvalidAccessKeyId for an unknown key.
+            TarnError: any error of the call to auth.
         """
         signed = parse_authorization(request, self._clock.now_us(), self._policy)
         granted = await self._granted(request, signed, request.headers.get(_TOKEN))
@@ -121,7 +122,13 @@ class Authenticator:
         scope = (signed.access_key_id, signed.date, signed.region, signed.service, digest)
         granted = self._access.signing_grant_cached(*scope)
         if granted is None:
-            granted = await self._access.signing_grant(self._call(request), *scope)
+            try:
+                granted = await self._access.signing_grant(self._call(request), *scope)
+            except TarnError as error:
+                if error.reason is not Reason.CREDENTIAL_NOT_FOUND:
+                    raise
+                key = signed.access_key_id
+                raise S3Error("InvalidAccessKeyId", error.message, AWSAccessKeyId=key) from error
         return granted
 
 

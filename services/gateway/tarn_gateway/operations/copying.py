@@ -108,6 +108,7 @@ async def _looked_up(
     """Returns what a place has at a key, and the key's ref and path. Raises as `find_source`."""
     target = ref_path_of(place, key)
     if not target.path:
+        await backend.repositories.get(backend.opening_call(request), place.repository)
         raise S3Error("NoSuchKey", f"The copy source {target.ref!r} names no object.")
     resource = ref_object_resource(place.repository, readable_ref(target.ref), target.path)
     require(request, request.operation.source, resource)
@@ -142,7 +143,10 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     source = await find_source(backend, request, by_reference=True)
     is_same = (source.repository, source.target) == (request.repository, request.target)
     if is_same and not replace:
-        text = "A copy of an object onto itself must change its metadata (REPLACE)."
+        text = (
+            "This copy request is illegal because it is trying to copy an object to itself without changing the "
+            "object's metadata, storage class, website redirect location or encryption attributes."
+        )
         raise S3Error("InvalidRequest", text)
     refuse_external(source.entry)
     is_here = source.repository == request.repository
@@ -179,7 +183,7 @@ def _replaces(request: S3Request) -> bool:
     if directive not in ("COPY", "REPLACE"):
         raise S3Error(
             "InvalidArgument",
-            "x-amz-metadata-directive must be COPY or REPLACE.",
+            "Unknown metadata directive. It must be COPY or REPLACE.",
             ArgumentName="x-amz-metadata-directive",
             ArgumentValue=str(directive)[:80],
         )

@@ -16,8 +16,8 @@ _CONDITIONS: Final = "`If-Match`, `If-None-Match: *`"
 _OF_DELETES: Final = "`If-Match`, `x-amz-if-match-size`, `x-amz-if-match-last-modified-time`"
 
 REMARKS: Final[Mapping[str, str]] = {
-    "ListBuckets": "the repositories that the caller may read, and the bucket views of them; `prefix`, `max-buckets`, "
-    "`continuation-token`, `bucket-region`; at most 10,000 a page",
+    "ListBuckets": "the repositories that the caller may read, the bucket views of them, and the names that its "
+    "session key binds; `prefix`, `max-buckets`, `continuation-token`, `bucket-region`; at most 10,000 a page",
     "CreateBucket": "what it makes is configured: [buckets.md](buckets.md#createbucket-and-deletebucket)",
     "DeleteBucket": "of an empty bucket view; what was committed to the repository behind it stays",
     "GetBucketVersioning": "never enabled: versions are commits",
@@ -30,7 +30,7 @@ REMARKS: Final[Mapping[str, str]] = {
     "PutBucketOwnershipControls": "only BucketOwnerEnforced; changes nothing",
     "GetPublicAccessBlock": "all four are true: nothing is public",
     "PutPublicAccessBlock": "only with all four true; changes nothing",
-    "GetBucketPolicyStatus": "not public",
+    "GetBucketPolicyStatus": "404 `NoSuchBucketPolicy`",
     "GetBucketRequestPayment": "BucketOwner",
     "GetBucketLogging": "empty",
     "GetBucketNotificationConfiguration": "empty",

@@ -24,7 +24,6 @@ __all__ = [
     "NOTIFICATIONS",
     "OWNERSHIP",
     "PAYER",
-    "POLICY_STATUS",
     "PUBLIC_ACCESS",
     "Setting",
     "confirmed",
@@ -58,7 +57,6 @@ PUBLIC_ACCESS: Final = Setting(
         "RestrictPublicBuckets": "true",
     },
 )
-POLICY_STATUS: Final = Setting("PolicyStatus", {"IsPublic": "false"})
 PAYER: Final = Setting("RequestPaymentConfiguration", {"Payer": "BucketOwner"})
 # S3 answers an empty document for a bucket without one of these.
 LOGGING: Final = Setting("BucketLoggingStatus")
