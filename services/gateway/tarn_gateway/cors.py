@@ -194,9 +194,12 @@ async def preflight(cache: CorsCache, request: Request, bucket: str, *, is_key: 
 
 def _requested(headers: Headers) -> Sequence[str]:
     """Returns the names of the headers that a page wants to send, in lower case; raises S3Error BadRequest."""
-    names = [each.strip() for each in headers.text(_HEADERS).split(",")]
-    for name in filter(None, names):
-        if not _NAME.fullmatch(name.lower()):
-            text = f'Access-Control-Request-Headers "{name[:80]}" contains invalid character.'
+    names: dict[str, None] = {}
+    for each in headers.text(_HEADERS).split(","):
+        name = each.strip().lower()
+        if name and not _NAME.fullmatch(name):
+            text = f'Access-Control-Request-Headers "{each[:80]}" contains invalid character.'
             raise S3Error("BadRequest", text)
-    return list(dict.fromkeys(name.lower() for name in names if name))
+        if name:
+            names[name] = None
+    return list(names)

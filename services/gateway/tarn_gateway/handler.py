@@ -43,7 +43,9 @@ __all__ = ["S3Handler"]
 _ID_2: Final = ("x-amz-id-2", HOST_ID)
 _PLACES_TRIED: Final = 4
 """How often an operation is tried; each time but the first one, what its bucket stands for has changed."""
-_ABOUT_KEYS: Final = frozenset({"InvalidArgument", "KeyTooLongError", "NoSuchKey", "NoSuchUpload"})
+_ABOUT_KEYS: Final = frozenset(
+    {"InvalidArgument", "InvalidRequest", "KeyTooLongError", "NoSuchKey", "NoSuchUpload"}
+)
 """Refusals of a key, which may come before anybody looked at its bucket."""
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 
@@ -178,11 +180,7 @@ class S3Handler:
         backend = self._backend
         deadline = self._now() + backend.bounds.call_timeout_s
         call = Call(request.request_id, granted.grant.caller_token, deadline)
-        try:
-            await backend.repositories.get(call, place.repository)
-        except TarnError as error:
-            if error.reason is Reason.REPOSITORY_NOT_FOUND:
-                raise
+        await backend.repositories.refuse_unknown(call, place.repository)
 
     async def _again(self, refused: S3Request, error: TarnError) -> S3Request:
         """Returns a refused request with what its bucket stands for now; raises the error if that is the same."""

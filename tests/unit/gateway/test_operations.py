@@ -313,7 +313,15 @@ SUM = "x-amz-checksum-"
         ("POST", UPLOAD, {f"{SUM}type": "NONE"}, "InvalidRequest",
          "Value for x-amz-checksum-type header is invalid."),
         ("POST", UPLOAD, {"x-amz-mp-object-size": "-1"}, "InvalidRequest",
-         "Value for x-amz-mp-object-size header is invalid: '-1'"),
+         "Value for x-amz-mp-object-size header is less than zero: '-1'"),
+        ("POST", UPLOAD, {"x-amz-mp-object-size": "x"}, "InvalidRequest",
+         "Value for x-amz-mp-object-size header is invalid: 'x'"),
+        ("POST", UPLOAD, {f"{SUM}crc32": "AAAAAA==-2a"}, "InvalidRequest",
+         "Value for x-amz-checksum-crc32 header is invalid."),
+        ("POST", "uploads", {f"{SUM}type": "HALF"}, "InvalidRequest",
+         "Value for x-amz-checksum-type header is invalid."),
+        ("PUT", "", {f"{SUM}crc32": "x", f"{SUM}crc32c": "x"}, "InvalidRequest",
+         "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."),
         ("GET", f"max-parts=x&{UPLOAD}", {}, "InvalidArgument",
          "Provided max-parts not an integer or within integer range"),
         ("GET", f"max-parts=-1&{UPLOAD}", {}, "InvalidArgument",
@@ -354,6 +362,7 @@ ATTRIBUTES = {"x-amz-object-attributes": "ETag"}
         ("GET", "", {}),
         ("GET", "acl", {}),
         ("GET", "attributes", ATTRIBUTES),
+        ("GET", "attributes", {}),
         ("DELETE", "", {}),
         ("POST", "uploads", {}),
         ("PUT", f"partNumber=1&{UPLOAD}", {}),
@@ -381,6 +390,11 @@ async def test_who_may_not_read_learns_no_name(lake: Any, failure: Any) -> None:
     for bucket in ("lake", "river"):
         reply = await lake.ask("PUT", f"/{bucket}/a", body=b"1", key="AKIAWRITER")
         assert (reply.status, reply.code) == (400, "InvalidArgument")
+
+
+async def test_who_may_not_read_deletes_the_root_of_a_branch(lake: Any, failure: Any) -> None:
+    lake.graveler.fail["GetRepository"] = [failure(Kind.DENIED, Reason.ACCESS_DENIED)]
+    assert (await lake.ask("DELETE", "/lake/main/", key="AKIAWRITER")).status == 204
 
 
 async def test_buckets_come_in_pages_when_asked(lake: Any) -> None:

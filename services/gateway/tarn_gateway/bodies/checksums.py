@@ -202,6 +202,21 @@ def _parse_trailer(value: str) -> Algorithm:
     return algorithm
 
 
+def _sent(headers: Headers) -> tuple[Algorithm | None, bytes | None]:
+    """Returns the algorithm and the checksum of the header `x-amz-checksum-*`."""
+    sent = [pair for pair in headers.with_prefix(PREFIX) if pair[0] not in NO_VALUES]
+    if not sent:
+        return None, None
+    if len(sent) > 1:
+        raise S3Error("InvalidRequest", SINGLE)
+    ((name, text),) = sent
+    if name not in _BY_HEADER:
+        told = "The algorithm type you specified in x-amz-checksum- header is invalid."
+        raise S3Error("InvalidRequest", f"{told} {name[:80]!r} is not known.")
+    algorithm = _BY_HEADER[name]
+    return algorithm, _parse_value(algorithm, text)
+
+
 def parse_claims(headers: Headers, *, has_trailers: bool) -> Claims:
     """Reads Content-MD5, `x-amz-checksum-*`, `x-amz-trailer` and `x-amz-sdk-checksum-algorithm`.
 
@@ -219,18 +234,7 @@ def parse_claims(headers: Headers, *, has_trailers: bool) -> Claims:
         md5 = _decode(text, 16)
         if md5 is None:
             raise S3Error("InvalidDigest")
-    algorithm: Algorithm | None = None
-    value: bytes | None = None
-    for name, text in headers.with_prefix(PREFIX):
-        if name in NO_VALUES:
-            continue
-        if algorithm is not None:
-            raise S3Error("InvalidRequest", SINGLE)
-        if name not in _BY_HEADER:
-            told = "The algorithm type you specified in x-amz-checksum- header is invalid."
-            raise S3Error("InvalidRequest", f"{told} {name[:80]!r} is not known.")
-        algorithm = _BY_HEADER[name]
-        value = _parse_value(algorithm, text)
+    algorithm, value = _sent(headers)
     trailer = headers.get("x-amz-trailer")
     if trailer is not None and algorithm is None:
         if not has_trailers:

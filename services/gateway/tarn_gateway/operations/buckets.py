@@ -19,6 +19,7 @@ __all__ = ["get_bucket_location", "get_bucket_versioning", "head_bucket", "list_
 _PAGE = 1000
 _BUCKETS_MAX = 10_000
 """S3's bound of `max-buckets`, and its quota of buckets."""
+_ANY = -(10**10)
 _TOKEN_CHARS_MAX = 1024
 _PARAMETERS = ("prefix", "max-buckets", "continuation-token", "bucket-region")
 _REGION = re.compile(r"[a-z0-9-]{1,64}")
@@ -33,7 +34,7 @@ async def list_buckets(backend: Backend, request: S3Request) -> Response:
     """
     query = request.query
     prefix, token = query.text("prefix"), query.text("continuation-token")
-    size = query.integer("max-buckets", _BUCKETS_MAX, least=0, most=_BUCKETS_MAX + 1)
+    size = query.integer("max-buckets", _BUCKETS_MAX, least=_ANY, most=_BUCKETS_MAX + 1)
     if not 1 <= size <= _BUCKETS_MAX:
         told = f"Argument max-buckets must be an integer between 1 and {_BUCKETS_MAX}."
         raise _invalid("max-buckets", told, query)

@@ -122,11 +122,15 @@ def _expected(headers: Headers) -> Expected:
     if len(values) > 1:
         raise S3Error("InvalidRequest", SINGLE)
     algorithm, value = values[0] if values else (None, "")
-    if algorithm is not None and parse_checksum(algorithm, value.partition("-")[0]) is None:
+    whole, dash, count = value.partition("-")  # a base64 text has no dash
+    if algorithm is not None and (
+        parse_checksum(algorithm, whole) is None or (dash and not count.isdecimal())
+    ):
         raise S3Error("InvalidRequest", f"Value for {PREFIX}{algorithm.lower()} header is invalid.")
     size = headers.get("x-amz-mp-object-size")
     if size is not None and not (size.isascii() and size.isdigit() and len(size) <= 19):
-        text = f"Value for x-amz-mp-object-size header is invalid: '{size[:80]}'"
+        fault = "less than zero" if size[:1] == "-" and size[1:].isdecimal() else "invalid"
+        text = f"Value for x-amz-mp-object-size header is {fault}: '{size[:80]}'"
         raise S3Error("InvalidRequest", text)
     kind = headers.text("x-amz-checksum-type").upper()
     if kind not in ("", "COMPOSITE", "FULL_OBJECT"):

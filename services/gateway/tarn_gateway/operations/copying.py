@@ -108,7 +108,7 @@ async def _looked_up(
     """Returns what a place has at a key, and the key's ref and path. Raises as `find_source`."""
     target = ref_path_of(place, key)
     if not target.path:
-        await backend.repositories.get(backend.opening_call(request), place.repository)
+        await backend.repositories.refuse_unknown(backend.opening_call(request), place.repository)
         raise S3Error("NoSuchKey", f"The copy source {target.ref!r} names no object.")
     resource = ref_object_resource(place.repository, readable_ref(target.ref), target.path)
     require(request, request.operation.source, resource)

@@ -65,7 +65,7 @@ async def delete_object(backend: Backend, request: S3Request) -> Response:
         await backend.graveler.unstage(backend.call(request), request.repository, branch, path)
     else:
         # The root of a branch, a directory that is never stored (see `reading`): nothing to delete.
-        await backend.repositories.get(backend.call(request), request.repository)
+        await backend.repositories.refuse_unknown(backend.call(request), request.repository)
     return Response(204)
 
 

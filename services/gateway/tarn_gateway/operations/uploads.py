@@ -87,6 +87,8 @@ def _checksum_plan(headers: Headers) -> tuple[Algorithm | None, bool]:
         S3Error: InvalidRequest for a combination that S3 does not have.
     """
     name, kind = headers.text("x-amz-checksum-algorithm"), headers.text("x-amz-checksum-type")
+    if kind.upper() not in ("", "COMPOSITE", "FULL_OBJECT"):
+        raise S3Error("InvalidRequest", "Value for x-amz-checksum-type header is invalid.")
     if not name:
         if kind:
             with_ = "can only be used with the x-amz-checksum-algorithm header."
@@ -94,8 +96,6 @@ def _checksum_plan(headers: Headers) -> tuple[Algorithm | None, bool]:
             raise S3Error("InvalidRequest", text)
         return None, False
     algorithm = parse_algorithm(name)
-    if kind.upper() not in ("", "COMPOSITE", "FULL_OBJECT"):
-        raise S3Error("InvalidRequest", "Value for x-amz-checksum-type header is invalid.")
     # S3's defaults: CRC64NVME is only over the whole object, SHA only over the parts.
     full_object = kind.upper() == "FULL_OBJECT" or (not kind and algorithm is Algorithm.CRC64NVME)
     if full_object and algorithm in (Algorithm.SHA1, Algorithm.SHA256):

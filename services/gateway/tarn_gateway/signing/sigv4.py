@@ -298,7 +298,7 @@ def _parse_presigned(
         if not query.text(name):
             raise _bad_query(_QUERY_NEEDS)
     if query.text("X-Amz-Algorithm") != ALGORITHM:
-        _refuse_mechanism()
+        raise _bad_query(f'X-Amz-Algorithm only supports "{ALGORITHM}"')
     credential = query.text("X-Amz-Credential")
     access_key_id, date, region, service = split_scope(
         credential, policy.region, policy.service, _bad_query_credential
