@@ -64,8 +64,8 @@ class RepositoryCache:
         return await self.fresh(call, repository_id)
 
     async def refuse_unknown(self, call: Call, repository_id: str) -> None:
-        """Raises TarnError REPOSITORY_NOT_FOUND if there is no such repository. Whoever may not read it is not told, and
-        a failure of the look-up says nothing."""
+        """Raises TarnError REPOSITORY_NOT_FOUND if there is no such repository. Whoever may not read it is not told,
+        and a failure of the look-up says nothing."""
         try:
             await self.get(call, repository_id)
         except TarnError as error:
