@@ -22,6 +22,8 @@ FOLDER = ROOT / ".test-run"
 TRIED_TWICE = ("tests/system/", "tests/crash/")
 TRIED_TWICE_MAX = 10
 """With more failures than this, the change is to blame and not the machine."""
+WORKERS = (os.cpu_count() or 1) + 1
+"""One more than processors: tests of running services wait for a part of their time."""
 TESTS_FAILED = 1
 """The exit status of pytest if it ran to its end and tests failed."""
 
@@ -39,7 +41,9 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     _say(f"time limits of tests are {factor} times those of an idle machine of reference")
     seconds = ("-p", "tests.where_time_goes", "--seconds-to", str(FOLDER / "seconds.txt"))
-    status = _pytest("-n", "auto", "--dist", "loadgroup", "--durations=40", *seconds, *arguments)
+    status = _pytest(
+        "-n", str(WORKERS), "--dist", "loadgroup", "--durations=40", *seconds, *arguments
+    )
     failed = _failed()
     if status != TESTS_FAILED or not may_run_again(failed):
         return status

@@ -110,12 +110,13 @@ class Service:
         *,
         call: Call | None = None,
         repository: str = "lake",
+        parts: bytes = b"",
     ) -> bool:
         """Stages an entry as a gateway does, for a call of the admin or another one; returns whether it is a repeat."""
         call = replace(call or self.admin, service_token=await self.gateway_token())
         found = await self.replicas.made[0].repositories.get(repository)
         place = (repository, found.instance_uid, branch, path, packed)
-        return await self.graveler.stage(call, *place, condition)
+        return await self.graveler.stage(call, *place, condition, parts=parts)
 
     async def put(self, path: str, size: int, branch: str = "main") -> None:
         await self.stage(path, self.entry(size), branch)

@@ -93,6 +93,13 @@ def test_listing_and_stat(tarn: RunningTarn, repository: str) -> None:
     assert [line.split()[-1] for line in deep] == ["folder/b", "folder/c"]
     found = tarn.ok("--json", "fs", "stat", f"{repository}/main/a").json
     assert (found["size_bytes"], found["etag"]) == (5, "827ccb0eea8a706c4c34a16891f84e7b")
+    assert found["tags"] == {}
+    s3 = tarn.s3()
+    tagging = {"TagSet": [{"Key": "team", "Value": "ada"}]}
+    s3.put_object_tagging(Bucket=repository, Key="main/a", Tagging=tagging)
+    s3.close()
+    found = tarn.ok("--json", "fs", "stat", f"{repository}/main/a").json
+    assert (found["size_bytes"], found["tags"]) == (5, {"team": "ada"})
     removed = tarn.ok("--json", "fs", "rm", "-r", f"{repository}/main/folder/").json
     assert removed == {"removed": 2}
 

@@ -21,12 +21,23 @@ TRICKY = "raw/day=2026-05-01/ü & +%20.csv"
 
 @pytest.mark.on_cassandra("one")
 def test_boto3_writes_reads_lists_and_deletes(s3: Any, place: Place) -> None:
-    put = s3.put_object(
-        Bucket=place.bucket, Key=f"{place.root}{TRICKY}", Body=SMALL, Metadata={"job": "nightly"}
-    )
+    named = {"Bucket": place.bucket, "Key": f"{place.root}{TRICKY}"}
+    put = s3.put_object(**named, Body=SMALL, Metadata={"job": "nightly"}, Tagging="team=a%20b&z=")
     assert put["ETag"] == f'"{hashlib.md5(SMALL).hexdigest()}"'
     head = s3.head_object(Bucket=place.bucket, Key=f"{place.root}{TRICKY}")
     assert (head["ContentLength"], head["Metadata"]) == (len(SMALL), {"job": "nightly"})
+    assert head["TagCount"] == 2
+    old = [{"Key": "team", "Value": "a b"}, {"Key": "z", "Value": ""}]
+    assert s3.get_object_tagging(**named)["TagSet"] == old
+    new = [{"Key": "zone", "Value": "öst/1"}]
+    s3.put_object_tagging(**named, Tagging={"TagSet": new})
+    source = {"CopySource": named, "Bucket": place.bucket}
+    s3.copy_object(**source, Key=f"{place.root}copy")
+    s3.delete_object_tagging(**named)
+    assert s3.get_object_tagging(**named)["TagSet"] == []
+    copy = {"Bucket": place.bucket, "Key": f"{place.root}copy"}
+    assert s3.get_object_tagging(**copy)["TagSet"] == new
+    s3.delete_object(**copy)
     got = s3.get_object(Bucket=place.bucket, Key=f"{place.root}{TRICKY}")
     assert got["Body"].read() == SMALL
     part = s3.get_object(Bucket=place.bucket, Key=f"{place.root}{TRICKY}", Range="bytes=7-10")

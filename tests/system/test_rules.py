@@ -52,7 +52,7 @@ def writes_of(tarn: RunningTarn, s3: Any, lake: str) -> dict[str, Callable[[], A
     """Returns a call of each S3 operation that writes to the branch `etl`; what they need exists already."""
     at = {"Bucket": lake, "Key": "etl/a"}
     source = {"CopySource": f"{lake}/etl/a"}
-    s3.put_object(**at, Body=b"a")
+    s3.put_object(**at, Body=b"a", Tagging="team=ada")
     part, copied, complete = (begin(s3, lake, f"etl/{name}") for name in ("part", "copy", "done"))
     complete = with_part(s3, complete)
     return {
@@ -61,6 +61,8 @@ def writes_of(tarn: RunningTarn, s3: Any, lake: str) -> dict[str, Callable[[], A
         "PutObject with a condition": lambda: s3.put_object(**at, Body=b"b", IfMatch="*"),
         "PostObject": lambda: post_form(tarn, lake, "etl/a", b"b"),
         "CopyObject": lambda: s3.copy_object(Bucket=lake, Key="etl/b", **source),
+        "PutObjectTagging": lambda: s3.put_object_tagging(**at, Tagging={"TagSet": []}),
+        "DeleteObjectTagging": lambda: s3.delete_object_tagging(**at),
         "DeleteObject": lambda: s3.delete_object(**at),
         "DeleteObject with a condition": lambda: s3.delete_object(**at, IfMatch="*"),
         "CreateMultipartUpload": lambda: s3.create_multipart_upload(**at),

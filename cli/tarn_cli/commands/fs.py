@@ -88,9 +88,10 @@ def ls(session: Session, uri: str, recursive: bool, limit: int) -> None:
 @click.argument("uri", metavar="REPOSITORY/REF/PATH")
 @pass_session
 def stat(session: Session, uri: str) -> None:
-    """Show the size, time, ETag, type and metadata of an object."""
+    """Show the size, time, ETag, type, metadata and tags of an object."""
     where = parse_object(uri)
-    head = Objects(session.settings()).head(where)
+    objects = Objects(session.settings())
+    head = objects.head(where)
     session.output.one(
         {
             "path": where.path,
@@ -99,6 +100,7 @@ def stat(session: Session, uri: str) -> None:
             "etag": head["ETag"].strip('"'),
             "content_type": head.get("ContentType", ""),
             "metadata": head.get("Metadata", {}),
+            "tags": objects.tags(where) if head.get("TagCount") else {},
         }
     )
 

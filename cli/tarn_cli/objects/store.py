@@ -93,6 +93,12 @@ class Objects:
             answer: dict[str, Any] = self._client.head_object(Bucket=uri.repository, Key=uri.key)
         return answer
 
+    def tags(self, uri: ObjectUri) -> dict[str, str]:
+        """The tags of an object."""
+        with about(uri):
+            answer = self._client.get_object_tagging(Bucket=uri.repository, Key=uri.key)
+        return {each["Key"]: each["Value"] for each in answer["TagSet"]}
+
     def read(self, uri: ObjectUri, chunk_bytes: int) -> Iterator[bytes]:
         """The bytes of an object, in chunks."""
         with about(uri):

@@ -98,6 +98,7 @@ class EntryClient(RpcClient):
         condition: WriteCondition = UNCONDITIONAL,
         *,
         is_new_address: bool = False,
+        parts: bytes = b"",
     ) -> bool:
         """Writes `entry` (packed) to a path of a branch. After it returns, the write is durable and visible.
 
@@ -106,6 +107,9 @@ class EntryClient(RpcClient):
 
         With a condition, the entry must carry an operation id, the same in all attempts of the client's request. The
         entry of a conditional delete is `tarn.core.entry.tombstone_of` that id.
+
+        `parts`: the list of the object's parts (`tarn.core.part_list`), which the entry keeps if the condition names an
+        identity; empty: none.
 
         Returns:
             True if the path holds the entry of an earlier attempt of the same conditional operation instead;
@@ -122,6 +126,7 @@ class EntryClient(RpcClient):
             entry=entry,
             condition=condition_message(condition),
             is_new_address=is_new_address,
+            parts=parts,
         )
         return (await self._entry_service.stage(request, call)).is_repeat
 

@@ -251,6 +251,7 @@ class ObjectVersion:
         etag: without quotes.
         content_type: empty if the writer gave none.
         metadata: user metadata (`x-amz-meta-…`, without the prefix).
+        tags: object tags.
     """
 
     path: str
@@ -259,6 +260,7 @@ class ObjectVersion:
     etag: str
     content_type: str
     metadata: Mapping[str, str]
+    tags: Mapping[str, str]
 
     @staticmethod
     def of(path: str, packed: bytes) -> ObjectVersion:
@@ -271,6 +273,7 @@ class ObjectVersion:
             entry.etag,
             entry.content_type,
             dict(entry.metadata),
+            dict(entry.tags),
         )
 
     @staticmethod

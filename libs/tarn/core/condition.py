@@ -9,13 +9,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tarn.core.entry import etag_of, is_tombstone, shown_time_us, unpack_head
+from tarn.core.entry import etag_of, identity_of, is_tombstone, shown_time_us, unpack_head
 from tarn.core.errors import Kind, Reason, TarnError
 
-__all__ = ["ANY", "UNCONDITIONAL", "WriteCondition"]
+__all__ = ["ANY", "UNCONDITIONAL", "WriteCondition", "identity_match"]
 
 ANY = "*"
 """The If-Match that is true for any existing object."""
+_IDENTITY = "identity:"
+"""How the If-Match of an identity begins. No ETag has a colon."""
+
+
+def identity_match(packed: bytes) -> str:
+    """Returns the If-Match that is true for a packed entry and all others of its identity.
+
+    An ETag does not tell an object from one of the same bytes with other metadata or tags. It is a form of If-Match,
+    and no condition of its own, because a server that does not know it must refuse the write, not ignore the condition.
+    """
+    return _IDENTITY + identity_of(packed).hex()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +35,8 @@ class WriteCondition:
 
     Attributes:
         if_none_match: the path must hold no object.
-        if_match: the path's object must have this ETag (without quotes); `ANY` accepts any object.
+        if_match: the path's object must have this ETag (without quotes), or the identity of `identity_match`; `ANY`
+            accepts any object.
         size_bytes: of a delete: an object of the path must have this size.
         mtime_s: of a delete: an object of the path must have this modification time, in whole seconds since the
             epoch, as Last-Modified shows it.
@@ -42,6 +54,11 @@ class WriteCondition:
     def is_for_deletes(self) -> bool:
         """Whether it asks for what only deletes may ask for."""
         return self.size_bytes is not None or self.mtime_s is not None
+
+    @property
+    def names_identity(self) -> bool:
+        """Whether it asks for an object of one identity, and not only of one ETag."""
+        return self.if_match.startswith(_IDENTITY)
 
     def check(self, path: str, newest: bytes | None) -> None:
         """Raises an error unless the newest row of the path satisfies the condition.
@@ -73,7 +90,10 @@ class WriteCondition:
         """Returns which condition an object breaks; empty if it satisfies all of them."""
         if self.if_none_match:
             return "not to exist"
-        if self.if_match not in ("", ANY, etag):
+        if self.names_identity:
+            if self.if_match != identity_match(newest):
+                return f"to have the {self.if_match[:80]}"
+        elif self.if_match not in ("", ANY, etag):
             return f"to have the ETag {self.if_match[:80]}"
         _, _, size, mtime_us, *_ = unpack_head(newest)
         if self.size_bytes not in (None, size):

@@ -42,6 +42,7 @@ __all__ = [
     "TailTag",
     "address_of",
     "etag_of",
+    "has_tags",
     "identity_of",
     "is_tombstone",
     "judged_at",
@@ -102,6 +103,7 @@ class TailTag:
     REPLACED = 13
     PARTS = 14
     EXTERNAL_ADDRESS = 15
+    TAGS = 16
 
 
 _NO_IDENTITY = frozenset({TailTag.LINEAGE, TailTag.OPERATION, TailTag.JUDGED_MOVE, TailTag.PARTS})
@@ -170,6 +172,8 @@ class Entry:
         external_address: location of the bytes if they are not in the namespace, else empty.
         parts: sizes and checksums of the parts of a multipart object, as `tarn.core.part_list` encodes them, not
             checked; empty if none are kept. Only graveler sets it, when an upload is completed.
+        tags: object tags (`tarn.core.object_tags`): keys and values, sorted by their unique keys. They are part of the
+            identity.
     """
 
     size: int
@@ -191,6 +195,7 @@ class Entry:
     external_address: str = ""
     checksums: tuple[Checksum, ...] = field(default=())
     parts: bytes = b""
+    tags: tuple[tuple[str, str], ...] = ()
 
     @property
     def etag(self) -> str:
@@ -207,9 +212,9 @@ def _strings(values: list[bytes]) -> bytes:
 
 def _tail_fields(entry: Entry) -> list[tuple[int, bytes]]:
     fields = [(tag, text.encode()) for tag, name in _TEXT_FIELDS if (text := getattr(entry, name))]
-    if entry.metadata:
-        pairs = [part.encode() for pair in entry.metadata for part in pair]
-        fields.append((TailTag.METADATA, _strings(pairs)))
+    for tag, named in ((TailTag.METADATA, entry.metadata), (TailTag.TAGS, entry.tags)):
+        if named:
+            fields.append((tag, _strings([part.encode() for pair in named for part in pair])))
     if entry.etag_parts:
         fields.append((TailTag.ETAG_PARTS, _U32.pack(entry.etag_parts)))
     if entry.judged_move_us:
@@ -357,6 +362,15 @@ def replacing(packed: bytes, address: bytes) -> bytes:
         fields[TailTag.REPLACED] = address
     _, _, size, mtime_us, own, md5, _ = _HEAD.unpack_from(packed)
     return _packed(size, mtime_us, own, md5, sorted(fields.items()))
+
+
+def has_tags(packed: bytes) -> bool:
+    """Whether a packed entry has object tags.
+
+    Raises:
+        EntryCorruptError: as `unpack`, for damage in the tail.
+    """
+    return TailTag.TAGS in _read_tail(packed)
 
 
 def unpack_head(packed: bytes) -> tuple[int, int, int, int, bytes, bytes, bytes]:
@@ -510,10 +524,11 @@ def unpack(packed: bytes) -> Entry:
             _TEXT_NAMES[tag]: value.decode() for tag, value in fields.items() if tag in _TEXT_NAMES
         }
         pairs = packed_strings(fields.get(TailTag.METADATA, b""), packed)
+        tags = packed_strings(fields.get(TailTag.TAGS, b""), packed)
         sums = packed_strings(fields.get(TailTag.CHECKSUMS, b""), packed)
     except UnicodeDecodeError as error:
         raise EntryCorruptError(f"not UTF-8: {error.reason}", packed) from error
-    if len(pairs) % 2 or len(sums) % 3:
+    if len(pairs) % 2 or len(tags) % 2 or len(sums) % 3:
         raise EntryCorruptError("a string list of the wrong length", packed)
     parts = fields.get(TailTag.ETAG_PARTS, bytes(4))
     if len(parts) != 4:
@@ -534,6 +549,7 @@ def unpack(packed: bytes) -> Entry:
         parts=fields.get(TailTag.PARTS, b""),
         etag_parts=_U32.unpack(parts)[0],
         metadata=tuple(zip(pairs[::2], pairs[1::2], strict=True)),
+        tags=tuple(zip(tags[::2], tags[1::2], strict=True)),
         checksums=tuple(
             Checksum(sums[i], sums[i + 1], sums[i + 2] == "C") for i in range(0, len(sums), 3)
         ),

@@ -32,6 +32,7 @@ from tarn.core.entry import (
     unpack_head,
 )
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.object_tags import TAGS_MAX, is_reserved, is_tag_key, is_tag_value
 
 __all__ = [
     "CHECKSUM_BYTES",
@@ -185,7 +186,7 @@ def _refuse_flags(flags: int) -> None:
 
 def _check_tail(packed: bytes, fields: dict[int, Callable[[bytes], str]]) -> str:
     """Checks all fields of the tail, and the identity; returns the operation that the entry names, or an empty text."""
-    operation = ""
+    operation, tags = "", b""
     at, end, last, hashed = HEAD_BYTES, len(packed), 0, HEAD_BYTES
     while at < end:
         start = at + 3
@@ -206,6 +207,8 @@ def _check_tail(packed: bytes, fields: dict[int, Callable[[bytes], str]]) -> str
             operation = text
         elif tag < TailTag.LINEAGE:
             hashed = at
+        elif tag == TailTag.TAGS:
+            tags = packed[start - 3 : at]
         last = tag
     identity = hashlib.blake2b(
         b"".join(
@@ -216,6 +219,7 @@ def _check_tail(packed: bytes, fields: dict[int, Callable[[bytes], str]]) -> str
                 packed[34:50],
                 _ZERO,
                 packed[HEAD_BYTES:hashed],
+                tags,
             )
         ),
         digest_size=16,
@@ -297,6 +301,24 @@ def _metadata(value: bytes) -> str:
     return ""
 
 
+def _tags(value: bytes) -> str:
+    field = "entry.tags"
+    strings = _strings_of(field, value, 2)
+    if len(strings) > 2 * TAGS_MAX:
+        text = f"has {len(strings) // 2} tags; at most {TAGS_MAX} are allowed"
+        raise invalid_entry(field, text, TAGS_MAX)
+    last = ""
+    for key, text in zip(strings[::2], strings[1::2], strict=True):
+        if not is_tag_key(key) or is_reserved(key):
+            raise invalid_entry(field, f"has the key {key[:80]!r}, which no tag can have")
+        if not is_tag_value(text):
+            raise invalid_entry(field, f"has the value {text[:80]!r}, which no tag can have")
+        if key <= last:
+            raise invalid_entry(field, f"has the key {key[:80]!r} after {last[:80]!r}")
+        last = key
+    return ""
+
+
 def _checksums(value: bytes) -> str:
     field = "entry.checksums"
     strings = _strings_of(field, value, 3)
@@ -342,6 +364,7 @@ _NAMES: Final = {
     TailTag.REPLACED: "replaced_address",
     TailTag.PARTS: "parts",
     TailTag.EXTERNAL_ADDRESS: "external_address",
+    TailTag.TAGS: "tags",
 }
 _TEMPLATE_FIELDS: Final[dict[int, Callable[[bytes], str]]] = {
     **{
@@ -357,6 +380,7 @@ _TEMPLATE_FIELDS: Final[dict[int, Callable[[bytes], str]]] = {
     },
     TailTag.METADATA: _metadata,
     TailTag.LINEAGE: _text_of("lineage", LINEAGE_BYTES_MAX),
+    TailTag.TAGS: _tags,
 }
 _ENTRY_FIELDS: Final[dict[int, Callable[[bytes], str]]] = {
     **_TEMPLATE_FIELDS,

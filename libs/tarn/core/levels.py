@@ -51,6 +51,9 @@ class Feature(enum.Enum):
     CONDITIONAL_DELETES = (2, "conditional deletes")
     """Release 0.9.0 takes the tombstone of one, which names its operation, for a damaged row."""
 
+    OBJECT_TAGS = (2, "object tags")
+    """Release 0.9.0 does not see them, and loses them when it copies an object."""
+
     @property
     def level(self) -> int:
         """The level from which replicas may use it."""

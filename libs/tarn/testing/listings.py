@@ -133,6 +133,9 @@ def entries() -> st.SearchStrategy[Entry]:
         replaced_address=st.one_of(st.just(b""), st.binary(min_size=16, max_size=16)),
         external_address=text,
         parts=st.binary(max_size=20),
+        tags=st.dictionaries(text, text, max_size=3).map(
+            lambda pairs: tuple(sorted(pairs.items()))
+        ),
         checksums=st.lists(
             st.builds(Checksum, names, text, st.booleans()),
             unique_by=lambda checksum: checksum.algorithm,

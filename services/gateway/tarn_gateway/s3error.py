@@ -54,6 +54,7 @@ S3Code = Literal[
     "InvalidRange",
     "InvalidRequest",
     "InvalidStorageClass",
+    "InvalidTag",
     "InvalidToken",
     "InvalidURI",
     "KeyTooLongError",
@@ -150,6 +151,10 @@ CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
     "InvalidRange": (416, "The requested range is not satisfiable"),
     "InvalidRequest": (400, "The request is invalid."),
     "InvalidStorageClass": (400, "The storage class you specified is not valid"),
+    "InvalidTag": (
+        400,
+        "The tag provided was not a valid tag. This error can occur if the tag did not pass input validation.",
+    ),
     "InvalidToken": (400, "The provided token is malformed or otherwise invalid."),
     "InvalidURI": (400, "Couldn't parse the specified URI."),
     "KeyTooLongError": (400, "Your key is too long"),
@@ -246,6 +251,7 @@ _VARIOUS: Final = frozenset(
         "InvalidArgument",
         "InvalidPolicyDocument",
         "InvalidRequest",
+        "InvalidTag",
         "ObjectErased",
         "QuotaExceeded",
     }

@@ -18,6 +18,7 @@ from tarn.core.entry import (
     Checksum,
     Entry,
     etag_of,
+    has_tags,
     identity_of,
     is_tombstone,
     judged_move_of,
@@ -62,6 +63,8 @@ def _check(data: bytes) -> str:
     _reads_parts(entry)
     if pack(unpack(packed)) != packed:
         raise PropertyError("an entry has two packed forms")
+    if has_tags(data) != bool(entry.tags) and is_stored:
+        raise PropertyError("an entry has tags that are not told")
     if is_stored and packed != data:
         raise PropertyError("graveler stores an entry that is not in its packed form")
     return "stored" if is_stored else "same" if packed == data else "other"
@@ -158,7 +161,7 @@ def _strings(rng: random.Random, data: bytes) -> bytes:
         for _ in range(rng.randint(0, 7))
     ]
     value = b"".join(struct.pack("<H", len(text) + (rng.random() < 0.05)) + text for text in texts)
-    fields = {**dict(_fields(data)), rng.choice((2, 9)): value}
+    fields = {**dict(_fields(data)), rng.choice((2, 9, 16)): value}
     return _headed(data, sorted(fields.items()))
 
 
@@ -190,6 +193,7 @@ def _whole(rng: random.Random, data: bytes) -> bytes:
         lineage=rng.choice(("", text)),
         external_address=rng.choice(("", "s3://b/k")),
         checksums=rng.choice(((), (Checksum("CRC32", "AAAAAA==", composite=True),))),
+        tags=rng.choice(((), (("a", "1"), ("ключ", "")), (("aws:a", text),))),
     )
     return pack(entry)
 
@@ -201,6 +205,7 @@ TARGET = Target(
     traced=(
         "tarn.core.entry",
         "tarn.core.entry_check",
+        "tarn.core.object_tags",
         "tarn.core.part_list",
         "tarn.core.listing.rangecolumns",
     ),

@@ -9,6 +9,7 @@ from tests.fuzz.targets.refusals import gateway, headers_are_headers
 
 from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.bodies.form import PostForm
+from tarn_gateway.documents.tagging import parse_tagging_document
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.requests.multipart import FIELDS_MAX, FORM_BYTES_MAX, FormParser
 from tarn_gateway.s3error import S3Error
@@ -45,6 +46,8 @@ def _check(data: bytes) -> str:
         raise PropertyError("a file holds its own end")
     form = PostForm(fields, SizeRange(), _REQUEST, FormParser(b"b"), b"")
     headers_are_headers(gateway(_REQUEST, form.headers))
+    if "tagging" in fields:
+        gateway(_REQUEST, lambda: parse_tagging_document(fields["tagging"].encode()))
     if "policy" in fields:
         gateway(_REQUEST, lambda: check_policy(fields, "lake", _NOW_US))
     return " ".join(sorted(fields))
@@ -67,6 +70,7 @@ TARGET = Target(
         b'"; filename="',
         b"file",
         b"policy",
+        b"tagging",
         b"x-amz-meta-",
         b"content-type",
         b"\r\n\r\n",

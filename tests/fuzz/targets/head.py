@@ -30,6 +30,7 @@ from tarn_gateway.requests.object_headers import (
     response_headers,
 )
 from tarn_gateway.requests.query import Query, parse_query, refuse_version
+from tarn_gateway.requests.tagging import parse_tagging
 from tarn_gateway.router import route
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import branch_to_write, readable_ref
@@ -82,6 +83,7 @@ def _stored(request: Request, query: Query) -> str:
         content_disposition=stored.content_disposition,
         content_language=stored.content_language,
         expires=stored.expires,
+        tags=parse_tagging(request.headers),
     )
     if unpack(pack(entry)) != entry:
         raise PropertyError(f"an entry is another one behind its packed form: {entry}")
@@ -141,6 +143,7 @@ TARGET = Target(
         "tarn_gateway.router",
         "tarn_gateway.requests.header_table",
         "tarn_gateway.requests.object_headers",
+        "tarn_gateway.requests.tagging",
         "tarn_gateway.requests.conditions",
         "tarn_gateway.requests.byterange",
         "tarn_gateway.bodies.checksums",
@@ -152,6 +155,7 @@ TARGET = Target(
         b"=?idna?q?xn--?=",
         b"=?utf-8?b?4oKs?=",
         b"x-amz-meta-a: ",
+        b"x-amz-tagging: a=1&b=%C3%BC",
         b"\r\n",
         b"%00",
         b"%FF",

@@ -1,4 +1,4 @@
-"""XML documents: each of the four parsers either refuses an input or reads it as any XML parser does."""
+"""XML documents: each of the five parsers either refuses an input or reads it as any XML parser does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from xml.etree import ElementTree as ET
 from tests.fuzz.targets.refusals import gateway
 
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
+from tarn.core.object_tags import TAGS_MAX, is_tag_key, is_tag_value
 from tarn.testing.fuzz.target import PropertyError, Target
+from tarn_gateway.documents.tagging import parse_tagging_document, tagging_document
 from tarn_gateway.documents.xml_in import (
     DELETE_KEYS_MAX,
     PARTS_MAX,
@@ -39,7 +41,7 @@ _REQUEST = Request("POST", b"/lake", b"", Headers([]), BodyReader(0))
 
 def _check(data: bytes) -> str:
     words: list[str] = []
-    for parse in (_delete, _complete, _create, _settings):
+    for parse in (_delete, _complete, _create, _settings, _tagging):
         try:
             gateway(_REQUEST, lambda parse=parse: parse(data))  # type: ignore[misc]  # a default
         except S3Error as error:
@@ -134,6 +136,23 @@ def _settings(data: bytes) -> None:
         raise PropertyError(f"settings {found}, by another parser {read}")
 
 
+def _tagging(data: bytes) -> None:
+    tags = parse_tagging_document(data)
+    if len(tags) > TAGS_MAX or parse_tagging_document(tagging_document(tags)) != tags:
+        raise PropertyError(f"tags {tags} do not come back")
+    if not all(is_tag_key(key) and is_tag_value(value) for key, value in tags):
+        raise PropertyError(f"tags {tags}")
+    other = _other(data)
+    if other is None:
+        return
+    pairs = [
+        tuple("".join(_named(each, name)[0].itertext()) for name in ("Key", "Value"))
+        for each in _named(_named(other, "TagSet")[0], "Tag")
+    ]
+    if list(tags) != sorted(pairs):
+        raise PropertyError(f"tags {tags}, by another parser {pairs}")
+
+
 def _leaves(element: ET.Element, place: str) -> Iterator[tuple[str, str]]:
     for child in element:
         below = f"{place}/{child.tag.rpartition('}')[2]}".lstrip("/")
@@ -193,8 +212,12 @@ def _conditions(rng: random.Random) -> bytes:
 
 def _items(rng: random.Random) -> bytes:
     count = rng.choice((1, 2, 999, 1000, 1001))
-    if rng.random() < 0.5:
+    kind = rng.random()
+    if kind < 0.4:
         return b"<Object><Key>k</Key>%b</Object>" % _conditions(rng) * min(count, 500)
+    if kind < 0.6:
+        tags = [b"<Tag><Key>%d</Key><Value> </Value></Tag>" % n for n in range(rng.choice((2, 10)))]
+        return b"".join(tags)
     parts = [b"<Part><PartNumber>%d</PartNumber><ETag>e</ETag></Part>" % (n + 1) for n in range(30)]
     return b"".join(parts)
 
@@ -212,7 +235,10 @@ TARGET = Target(
     "xml",
     _check,
     refusals=(S3Error,),
-    traced=("tarn_gateway.documents.xml_in", "tarn_gateway.xml_text"),
+    traced=(
+        "tarn_gateway.documents.xml_in", "tarn_gateway.documents.tagging", "tarn_gateway.requests.tagging",
+        "tarn_gateway.xml_text",
+    ),
     mutations=(
         _within(_deep), _within(_document_type), _within(_items), _within(_conditions), _declared,
     ),
@@ -222,6 +248,7 @@ TARGET = Target(
         b"<Key>", b"</Key>", b"<Quiet>true</Quiet>", b"<VersionId>null</VersionId>",
         b"<ETag>e</ETag>", b"<Size>7</Size>",
         b"<ChecksumCRC32>", b"<ID>", b"</Grant>", b"<AccessControlPolicy>",
+        b"<Tagging>", b"<TagSet>", b"<TagSet/>", b"<Tag>", b"<Value>", b"aws:",
         b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b'xml:space="preserve"',
         b'xml:base="http://h/"',
     ),

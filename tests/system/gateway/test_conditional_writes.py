@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -128,3 +129,35 @@ def test_a_repeated_attempt_gets_the_first_answer(tarn: Any, s3: Any, repository
     with pytest.raises(ClientError) as caught:
         s3.put_object(**at, Body=b"2", IfNoneMatch="*")
     assert refusal(caught) == FAILED
+
+
+def test_tags_never_bring_an_older_object_back(tarn: Any, s3: Any, repository: str) -> None:
+    """A PUT of the same bytes has the same ETag, so other metadata tells the versions apart."""
+    at = {"Bucket": repository, "Key": "main/a"}
+    s3.put_object(**at, Body=b"x", Metadata={"version": "-1"})
+    is_over = threading.Event()
+
+    def tag(name: str) -> int:
+        client, count = tarn.s3(), 0
+        while not is_over.is_set():
+            try:
+                client.put_object_tagging(
+                    **at, Tagging={"TagSet": [{"Key": name, "Value": str(count)}]}
+                )
+                count += 1
+            except ClientError as error:
+                if error.response["Error"]["Code"] != "OperationAborted":
+                    raise
+        client.close()
+        return count
+
+    with ThreadPoolExecutor(2) as pool:
+        tagging = [pool.submit(tag, name) for name in "ab"]
+        try:
+            for version in range(40):
+                s3.put_object(**at, Body=b"x", Metadata={"version": str(version)})
+                assert s3.head_object(**at)["Metadata"] == {"version": str(version)}
+        finally:
+            is_over.set()
+        assert all(each.result() for each in tagging)
+    assert s3.head_object(**at)["Metadata"] == {"version": "39"}

@@ -17,6 +17,7 @@ from tarn.core.entry import (
     EntryCorruptError,
     address_of,
     etag_of,
+    has_tags,
     identity_of,
     is_tombstone,
     judged_at,
@@ -49,18 +50,21 @@ FULL = replace(
     lineage="job-1",
     checksums=(Checksum("CRC32C", "AAAAAA==-3", composite=True),),
     parts=bytes.fromhex("0002000200000200000000010000040000000000"),
+    tags=(("team", "ada"), ("zone", "ü")),
 )
 
 PLAIN_GOLDEN = (
     "0100000400000000000000e025dafe5b0600000102030405060708090a0b0c0d0e0f1011121314151617"
     "18191a1b1c1d1e1f26cf40e862a81dc833459fff3a4210ab"
 )
+TAGS_GOLDEN = "10150004007465616d030061646104007a6f6e650200c3bc"
 FULL_GOLDEN = (
     "0100000400000000000000e025dafe5b0600000102030405060708090a0b0c0d0e0f1011121314151617"
-    "18191a1b1c1d1e1f7024cc808202f7c419884982a5434491010800746578742f63737602170005006f77"
+    "18191a1b1c1d1e1fa655f523f2d75851a0fdd75d76d8403d010800746578742f63737602170005006f77"
     "6e657203006164610500c3bc6e69740200c2b5030400677a69700408006e6f2d6361636865050600696e"
     "6c696e650602006465070100300804000300000009170006004352433332430a004141414141413d3d2d"
     "330100430a05006a6f622d310e14000002000200000200000000010000040000000000"
+    f"{TAGS_GOLDEN}"
 )
 EXTERNAL_GOLDEN = (
     "010201000000000000000200000000000000000000000000000000000000000000000000000000000000"
@@ -105,6 +109,17 @@ def test_a_damaged_tombstone_is_no_plain_one(tail: bytes) -> None:
     for read in (operation_of, judged_move_of):
         with pytest.raises(EntryCorruptError):
             read(TOMBSTONE + tail)
+
+
+def test_the_identity_of_an_entry_without_tags_is_that_of_earlier_releases() -> None:
+    packed = pack(replace(FULL, tags=()))
+    assert packed.hex() == FULL_GOLDEN.replace(TAGS_GOLDEN, "").replace(
+        identity_of(pack(FULL)).hex(), "7024cc808202f7c419884982a5434491"
+    )
+    assert not has_tags(packed)
+    assert has_tags(pack(FULL))
+    with pytest.raises(EntryCorruptError):
+        unpack(packed + b"\x10\3\0\1\0a")
 
 
 @given(entries())
@@ -157,6 +172,8 @@ def test_identity_excludes_address_time_and_operation(one: Entry, other: Entry) 
         {"expires": ""},
         {"checksums": ()},
         {"replaced_address": b"a" * 16},
+        {"tags": ()},
+        {"tags": (("team", "ada"), ("zone", ""))},
     ],
 )
 def test_identity_includes_every_field_that_readers_see(change: dict[str, object]) -> None:

@@ -32,6 +32,7 @@ from tarn.core.entry_check import (
     check_template,
 )
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.object_tags import TAGS_MAX
 from tarn.testing.listings import entries
 
 PLAIN = Entry(1024, 1_790_000_000_000_000, bytes(range(16)), bytes(range(16, 32)))
@@ -55,6 +56,7 @@ FULL = replace(
         Checksum("SHA1", "A" * 27 + "="),
         Checksum("SHA256", "/+9" + "A" * 40 + "="),
     ),
+    tags=tuple((f"{number}-ключ", "v" * 256) for number in range(TAGS_MAX)),
 )
 
 
@@ -118,6 +120,15 @@ def test_the_size_and_the_operation_of_a_valid_entry_are_returned() -> None:
         ("metadata", {"metadata": (("Owner", "v"),)}, None),
         ("metadata", {"metadata": (("b", ""), ("a", ""))}, None),
         ("metadata", {"metadata": (("a", ""), ("a", ""))}, None),
+        ("tags", {"tags": tuple((str(each), "") for each in range(11))}, str(TAGS_MAX)),
+        ("tags", {"tags": (("", "v"),)}, None),
+        ("tags", {"tags": (("k" * 129, "v"),)}, None),
+        ("tags", {"tags": (("k", "v" * 257),)}, None),
+        ("tags", {"tags": (("a\r\nb", "v"),)}, None),
+        ("tags", {"tags": (("k", "\x00"),)}, None),
+        ("tags", {"tags": (("aws:cost", "v"),)}, None),
+        ("tags", {"tags": (("b", ""), ("a", ""))}, None),
+        ("tags", {"tags": (("a", ""), ("a", ""))}, None),
         ("checksums", {"checksums": (Checksum("MD5", "AAAA"),)}, None),
         ("checksums", {"checksums": (Checksum("CRC32", "AAAAAA==\r\nX: y"),)}, None),
         ("checksums", {"checksums": (Checksum("CRC32", "AAAAAAA="),)}, None),
@@ -217,6 +228,19 @@ def test_a_forged_identity_is_refused() -> None:
     refused(committed + full[HEAD_BYTES:])
 
 
+def test_tags_are_checked_against_the_identity() -> None:
+    tagged, plain = pack(replace(PLAIN, tags=(("a", "1"),))), pack(PLAIN)
+    check_entry(tagged)
+    check_entry(pack(replace(PLAIN, operation_id="op", judged_move_us=1, tags=(("a", "1"),))))
+    assert refused(tagged[:HEAD_BYTES]).metadata["field"] == "entry.identity"
+    assert refused(plain + tagged[HEAD_BYTES:]).metadata["field"] == "entry.identity"
+    other = tagged[:-1] + b"2"
+    assert refused(other).metadata["field"] == "entry.identity"
+    three = with_tail(plain, (TailTag.TAGS, strings(b"a", b"1", b"b")))
+    assert refused(three).metadata["field"] == "entry.tags"
+    assert refused(with_tail(plain, (TailTag.TAGS, b"\1"))).metadata["field"] == "entry.tags"
+
+
 @given(entries(), st.integers(0, HEAD_BYTES * 8 - 1))
 def test_no_bit_of_the_content_changes_under_its_identity(made: Entry, bit: int) -> None:
     plain = replace(made, size=5, mtime_us=5, address=bytes(15) + b"a", external_address="")
@@ -233,6 +257,7 @@ def test_no_bit_of_the_content_changes_under_its_identity(made: Entry, bit: int)
         parts=b"",
         metadata=(),
         checksums=(),
+        tags=(),
     )
     packed = bytearray(pack(clean))
     check_entry(bytes(packed))
@@ -257,6 +282,7 @@ def test_any_bytes_are_taken_or_refused_as_the_callers_mistake(data: bytes) -> N
 def test_a_template_has_only_what_the_first_request_of_an_upload_sends() -> None:
     nothing = Entry(0, 0, bytes(16), bytes(16))
     about = replace(nothing, content_type="a/b", metadata=(("a", "b"),), lineage="job", expires="0")
+    about = replace(about, tags=(("team", "ada"),))
     check_template(pack(nothing))
     check_template(pack(about))
     for change in (

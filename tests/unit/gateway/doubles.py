@@ -186,7 +186,8 @@ class FakeGraveler:
             branch.pop(request.path, None)
             self.deleted[request.path] = request.entry
         elif not is_repeat:
-            branch[request.path] = request.entry
+            parts = request.parts
+            branch[request.path] = check_parts(request.entry, parts) if parts else request.entry
         return entry_pb.StageResult(is_repeat=is_repeat)
 
     async def unstage(self, request: entry_pb.Unstage, call: Call) -> entry_pb.UnstageResult:

@@ -17,6 +17,7 @@ from botocore.loaders import Loader
 from s3_multipart import listed
 
 from tarn_gateway.documents import xml_out
+from tarn_gateway.documents.tagging import tagging_document
 from tarn_gateway.http import Headers
 from tarn_gateway.operation import COPY_SOURCE, About, Operation
 from tarn_gateway.operations.settings import OWNERSHIP, PUBLIC_ACCESS
@@ -28,6 +29,7 @@ BODIES = {
     "PutBucketAcl": xml_out.access_control_policy("akiaadmin"),
     "PutObjectAcl": xml_out.access_control_policy("akiaadmin"),
     "PutBucketOwnershipControls": xml_out.settings(OWNERSHIP.root, OWNERSHIP.values),
+    "PutObjectTagging": tagging_document((("a", "1"),)),
     "PutPublicAccessBlock": xml_out.settings(PUBLIC_ACCESS.root, PUBLIC_ACCESS.values),
 }
 UNSET = {
@@ -140,16 +142,15 @@ class Client:
         self.upload = ""
 
     async def prepare(self) -> None:
-        """Makes an object with a checksum, a tag with another one, and an upload with a part."""
+        """Makes an object with a checksum and an object tag, a tag with another one, and an upload with a part."""
         lake = self.lake
         repo = lake.graveler.repos["lake"]
         repo.branches["main"].clear()
         lake.graveler.cors["lake"] = (
             '{"CORSRules":[{"AllowedOrigins":["*"],"AllowedMethods":["GET"]}]}'
         )
-        await lake.ask(
-            "PUT", "/lake/main/a", body=b"text", headers={"x-amz-checksum-crc32": "O4unxw=="}
-        )
+        headers = {"x-amz-checksum-crc32": "O4unxw==", "x-amz-tagging": "team=ada"}
+        await lake.ask("PUT", "/lake/main/a", body=b"text", headers=headers)
         repo.tags["v1"]["source"] = repo.branches["main"]["a"]
         begun = await lake.ask(
             "POST", "/lake/main/a", "uploads", headers={"x-amz-checksum-algorithm": "CRC32"}
@@ -255,7 +256,7 @@ async def outcome(client: Client, operation: Operation, headers: dict[str, str])
     stored = [client.lake.entry("lake", "main", "a")] if operation.name != "DeleteObject" else []
     kept = [
         (e.content_type, e.metadata, e.cache_control, e.content_encoding, e.content_disposition,
-         e.content_language, e.expires, e.lineage, e.checksums, e.size, bool(e.operation_id))
+         e.content_language, e.expires, e.lineage, e.checksums, e.tags, e.size, bool(e.operation_id))
         for e in stored
     ]  # fmt: skip
     uploads = list(client.lake.graveler.uploads.values())[-1:]
@@ -277,6 +278,8 @@ async def test_an_operation_that_honours_a_header_shows_it(lake: Any, name: str)
         beside = {"range": "bytes=1-1"} if name == "if-range" else {}
         if operation.name == "CopyObject" and name in STORED:
             beside = {"x-amz-metadata-directive": "REPLACE"}
+        if operation.name == "CopyObject" and name == "x-amz-tagging":
+            beside = {"x-amz-tagging-directive": "REPLACE"}
         without = await outcome(client, operation, beside)
         assert without[0] in (200, 204, 206)
         assert await outcome(client, operation, beside | {header: value}) != without, operation.name

@@ -196,7 +196,7 @@ async def test_sub_resources_that_are_not_offered_are_named(
 
 
 async def test_put_with_a_sub_resource_is_no_put_object(lake: Any) -> None:
-    reply = await lake.ask("PUT", "/lake/main/a", "tagging=", body=b"<Tagging/>")
+    reply = await lake.ask("PUT", "/lake/main/a", "legal-hold=", body=b"<LegalHold/>")
     assert (reply.status, reply.code) == (501, "NotImplemented")
     assert lake.graveler.calls == []
 

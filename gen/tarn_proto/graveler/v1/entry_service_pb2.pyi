@@ -73,7 +73,7 @@ class LookupResult(_message.Message):
     def __init__(self, entry: _Optional[bytes] = ..., storage_namespace: _Optional[str] = ..., may_be_shared: _Optional[bool] = ...) -> None: ...
 
 class Stage(_message.Message):
-    __slots__ = ("repository_id", "instance_uid", "branch_id", "path", "entry", "condition", "is_new_address")
+    __slots__ = ("repository_id", "instance_uid", "branch_id", "path", "entry", "condition", "is_new_address", "parts")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,7 @@ class Stage(_message.Message):
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     IS_NEW_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     instance_uid: str
     branch_id: str
@@ -88,7 +89,8 @@ class Stage(_message.Message):
     entry: bytes
     condition: WriteCondition
     is_new_address: bool
-    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., entry: _Optional[bytes] = ..., condition: _Optional[_Union[WriteCondition, _Mapping]] = ..., is_new_address: _Optional[bool] = ...) -> None: ...
+    parts: bytes
+    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., entry: _Optional[bytes] = ..., condition: _Optional[_Union[WriteCondition, _Mapping]] = ..., is_new_address: _Optional[bool] = ..., parts: _Optional[bytes] = ...) -> None: ...
 
 class WriteCondition(_message.Message):
     __slots__ = ("if_none_match", "if_match", "size_bytes", "mtime_seconds")

@@ -26,7 +26,7 @@ READING_MAX: Final = 64
 
 _OPERATION: Final = "PostObject"
 _FILENAME: Final = "${filename}"
-_RENAMED: Final = {"acl": "x-amz-acl", "tagging": "x-amz-tagging"}
+_RENAMED: Final = {"acl": "x-amz-acl"}
 _AUTHORIZATION: Final = frozenset(
     {"x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signature"}
 )

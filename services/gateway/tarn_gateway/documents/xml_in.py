@@ -40,11 +40,13 @@ __all__ = [
     "complete_parser",
     "create_parser",
     "delete_parser",
+    "local_name",
     "malformed",
     "parse_complete",
     "parse_create",
     "parse_delete",
     "parse_settings",
+    "parse_whole",
     "settings_parser",
 ]
 
@@ -117,7 +119,7 @@ class Schema(Generic[Parsed]):
         """Takes the start of an element."""
         self.events += 1
         self._depth += 1
-        name = _local(tag)
+        name = local_name(tag)
         if self._depth == 1:
             if name != self.root:
                 raise malformed(f"the root is not {self.root}")
@@ -144,9 +146,9 @@ class Schema(Generic[Parsed]):
         text = "".join(self._text)
         self._text.clear()
         if self._depth == 2:
-            self.field(_local(tag), text)
+            self.field(local_name(tag), text)
         else:
-            self.item_end(_local(tag), text)
+            self.item_end(local_name(tag), text)
 
     def comment(self, _: str | bytes) -> None:
         """Ignores a comment: the text before and after it is one."""
@@ -155,7 +157,8 @@ class Schema(Generic[Parsed]):
         """Called at the end of the document."""
 
 
-def _local(tag: str | bytes) -> str:
+def local_name(tag: str | bytes) -> str:
+    """Returns the name of an element without its namespace."""
     return str(tag).rpartition("}")[2]
 
 
@@ -218,7 +221,12 @@ class DocumentParser(Generic[Parsed]):
             raise malformed("not well-formed") from None
 
 
-def _whole(parser: DocumentParser[Parsed], body: bytes, bytes_max: int) -> Parsed:
+def parse_whole(parser: DocumentParser[Parsed], body: bytes, bytes_max: int) -> Parsed:
+    """Returns what a document says.
+
+    Raises:
+        S3Error: MaxMessageLengthExceeded above `bytes_max`; the errors of the parser.
+    """
     if len(body) > bytes_max:
         raise S3Error("MaxMessageLengthExceeded", MaxMessageLengthBytes=str(bytes_max))
     for at in range(0, len(body), PIECE_BYTES):
@@ -329,7 +337,7 @@ def parse_delete(body: bytes) -> DeleteRequest:
     Raises:
         S3Error: MalformedXML, MaxMessageLengthExceeded, MissingRequestBodyError, NotImplemented.
     """
-    return _whole(delete_parser(), body, DELETE_BYTES_MAX)
+    return parse_whole(delete_parser(), body, DELETE_BYTES_MAX)
 
 
 class _Create(Schema[str]):
@@ -368,7 +376,7 @@ def parse_create(body: bytes) -> str:
     Raises:
         S3Error: MalformedXML, MaxMessageLengthExceeded, MissingRequestBodyError, NotImplemented.
     """
-    return _whole(create_parser(), body, CREATE_BYTES_MAX)
+    return parse_whole(create_parser(), body, CREATE_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,7 +463,7 @@ def parse_complete(body: bytes) -> tuple[CompletedPart, ...]:
         S3Error: MalformedXML (also for zero parts), InvalidPartOrder, InvalidPart, MaxMessageLengthExceeded,
             MissingRequestBodyError.
     """
-    return _whole(complete_parser(), body, COMPLETE_BYTES_MAX)
+    return parse_whole(complete_parser(), body, COMPLETE_BYTES_MAX)
 
 
 Settings = tuple[tuple[str, str], ...]
@@ -479,7 +487,7 @@ class _Settings(Schema[Settings]):
         self.events += 1
         self._depth += 1
         self._text.clear()
-        name = _local(tag)
+        name = local_name(tag)
         if self._depth == 1:
             if name != self.root:
                 raise malformed(f"the root is not {self.root}")
@@ -522,4 +530,4 @@ def parse_settings(root: str, places: frozenset[str], body: bytes) -> Settings:
     Raises:
         S3Error: MalformedXML, MaxMessageLengthExceeded, MissingRequestBodyError.
     """
-    return _whole(settings_parser(root, places), body, SETTINGS_BYTES_MAX)
+    return parse_whole(settings_parser(root, places), body, SETTINGS_BYTES_MAX)

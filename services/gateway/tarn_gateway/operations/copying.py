@@ -23,7 +23,7 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import physical_path
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import copy_block, digest_block
-from tarn_gateway.bodies.checksums import Algorithm, known_checksums, parse_algorithm
+from tarn_gateway.bodies.checksums import Algorithm, BodySums, known_checksums, parse_algorithm
 from tarn_gateway.bucket_cache import MAY_HAVE_MOVED, Place
 from tarn_gateway.documents import xml_out
 from tarn_gateway.grants import require
@@ -37,10 +37,19 @@ from tarn_gateway.repository_cache import CachedRepository
 from tarn_gateway.requests.address import RefPath, parse_copy_source
 from tarn_gateway.requests.conditions import copy_source_conditions
 from tarn_gateway.requests.object_headers import parse_object_headers
+from tarn_gateway.requests.tagging import parse_tagging
 from tarn_gateway.s3error import S3Error, from_tarn_error
 from tarn_gateway.s3request import S3Request, readable_ref, ref_path_of
 
-__all__ = ["YOUNG", "Source", "copy_object", "find_source"]
+__all__ = [
+    "COPY_BYTES_MAX",
+    "YOUNG",
+    "Source",
+    "copy_object",
+    "copy_to_new_block",
+    "find_source",
+    "shares_block",
+]
 
 COPY_BYTES_MAX: Final = 5 * 1024**3
 """S3's limit for one copy; enforced only where bytes are copied."""
@@ -133,8 +142,9 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     branch, path = request.branch, request.path
     if not path:
         raise S3Error("InvalidArgument", "The key must name an object on a branch.")
-    replace = _replaces(request)
+    replace, replace_tags = _replaces(request, "metadata"), _replaces(request, "tagging")
     about = parse_object_headers(headers)
+    tags = parse_tagging(headers)
     named = headers.get("x-amz-checksum-algorithm")
     algorithm = parse_algorithm(named) if named else None
     # The repository first: if the repository is re-created after this, staging is refused.
@@ -142,7 +152,7 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     repository = await backend.repositories.get(opening, request.repository)
     source = await find_source(backend, request, by_reference=True)
     is_same = (source.repository, source.target) == (request.repository, request.target)
-    if is_same and not replace:
+    if is_same and not (replace or replace_tags):
         text = (
             "This copy request is illegal because it is trying to copy an object to itself without changing the "
             "object's metadata, storage class, website redirect location or encryption attributes."
@@ -155,8 +165,7 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
         text = "The repository was deleted and created again; please try again."
         raise S3Error("ServiceUnavailable", text)
     block = None
-    is_fresh = is_here and is_young(source.entry.address, backend.clock.now_us(), YOUNG)
-    if is_fresh and source.may_be_shared:
+    if shares_block(backend, request, source):
         entry = await _by_reference(backend, source, algorithm)
     else:
         await check_branch(backend, request, branch, opening)
@@ -174,20 +183,33 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     )
     if replace:
         entry = with_request_headers(entry, about, headers)
+    if replace_tags:
+        entry = dataclasses.replace(entry, tags=tags)
     await stage(backend, request, repository, entry, block=block, condition=condition)
     return xml_out.answer(xml_out.copy_object_result(entry.etag, entry.mtime_us, entry.checksums))
 
 
-def _replaces(request: S3Request) -> bool:
-    directive = request.headers.get("x-amz-metadata-directive", "COPY")
+def _replaces(request: S3Request, what: str) -> bool:
+    """Whether a copy has its own `metadata` or `tagging`, instead of those of its source."""
+    name = f"x-amz-{what}-directive"
+    directive = request.headers.get(name, "COPY")
     if directive not in ("COPY", "REPLACE"):
         raise S3Error(
             "InvalidArgument",
-            "Unknown metadata directive. It must be COPY or REPLACE.",
-            ArgumentName="x-amz-metadata-directive",
+            f"Unknown {what} directive. It must be COPY or REPLACE.",
+            ArgumentName=name,
             ArgumentValue=str(directive)[:80],
         )
     return directive == "REPLACE"
+
+
+def shares_block(backend: Backend, request: S3Request, source: Source) -> bool:
+    """Whether an entry of the request's repository may refer to the block of a source. If not, the bytes are copied."""
+    return (
+        source.may_be_shared
+        and source.repository == request.repository
+        and is_young(source.entry.address, backend.clock.now_us(), YOUNG)
+    )
 
 
 async def _by_reference(backend: Backend, source: Source, algorithm: Algorithm | None) -> Entry:
@@ -210,12 +232,9 @@ async def _by_bytes(
     if entry.size > COPY_BYTES_MAX:
         text = f"The source is larger than {COPY_BYTES_MAX} bytes; copy it in parts."
         raise S3Error("InvalidRequest", text)
-    address, mtime_us = backend.ids.uuid7(), backend.clock.now_us()
     wanted = _algorithms(entry.checksums) if algorithm is None else frozenset({algorithm})
-    key = BlockKey(repository.namespace, physical_path(address))
-    async with await backend.blocks.open_write(key) as writer:
-        sums = await copy_block(backend.blocks, source.block, 0, entry.size, writer, wanted)
-        await writer.finish()
+    mtime_us = backend.clock.now_us()
+    address, sums = await copy_to_new_block(backend, source, repository, wanted)
     return dataclasses.replace(
         entry,
         mtime_us=mtime_us,
@@ -224,6 +243,21 @@ async def _by_bytes(
         etag_parts=0,
         checksums=sums.checksums,
     )
+
+
+async def copy_to_new_block(
+    backend: Backend,
+    source: Source,
+    repository: CachedRepository,
+    wanted: frozenset[Algorithm] = frozenset(),
+) -> tuple[bytes, BodySums]:
+    """Copies the source's bytes to a new block of a repository; returns its address, and the digests of the bytes."""
+    address = backend.ids.uuid7()
+    key = BlockKey(repository.namespace, physical_path(address))
+    async with await backend.blocks.open_write(key) as writer:
+        sums = await copy_block(backend.blocks, source.block, 0, source.entry.size, writer, wanted)
+        await writer.finish()
+    return address, sums
 
 
 def _algorithms(checksums: tuple[Checksum, ...]) -> frozenset[Algorithm]:

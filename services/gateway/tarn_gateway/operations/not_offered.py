@@ -77,9 +77,6 @@ NOT_OFFERED: Final = (
     NotOffered("GetObjectRetention", "GET", "retention", _KEY),
     NotOffered("PutObjectRetention", "PUT", "retention", _KEY),
     NotOffered("SelectObjectContent", "POST", "select", _KEY),
-    NotOffered("DeleteObjectTagging", "DELETE", "tagging", _KEY),
-    NotOffered("GetObjectTagging", "GET", "tagging", _KEY),
-    NotOffered("PutObjectTagging", "PUT", "tagging", _KEY),
     NotOffered("GetObjectTorrent", "GET", "torrent", _KEY),
 
     NotOffered("AppendObject", "POST", "append", _KEY),  # of other servers

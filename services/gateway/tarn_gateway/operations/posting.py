@@ -7,13 +7,16 @@ from urllib.parse import urlencode, urlsplit
 
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry
+from tarn.core.object_tags import Tags
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.checksums import checksum_headers
 from tarn_gateway.documents import xml_out
+from tarn_gateway.documents.tagging import parse_tagging_document
 from tarn_gateway.http import Response
 from tarn_gateway.operations.writing import store_object
 from tarn_gateway.requests.address import object_url
 from tarn_gateway.requests.conditions import quoted
+from tarn_gateway.requests.tagging import TAGGING, parse_tagging
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
@@ -32,9 +35,25 @@ async def post_object(backend: Backend, request: S3Request) -> Response:
     if not request.path:
         text = "The key must name an object on a branch: <branch>/<path>."
         raise S3Error("InvalidArgument", text, ArgumentName="key")
+    tags = _tags(request, form.fields)
     payload = form.payload(backend.bounds.payload)
-    entry = await store_object(backend, request, payload, WriteCondition())
+    entry = await store_object(backend, request, payload, tags, WriteCondition())
     return _answer(request, form.fields, entry)
+
+
+def _tags(request: S3Request, fields: dict[str, str]) -> Tags:
+    """Returns the tags of the field `tagging`, a document, or of the field that stands for the header.
+
+    Raises:
+        S3Error: InvalidArgument for both; errors of `parse_tagging_document` and `parse_tagging`.
+    """
+    document = fields.get("tagging")
+    if document is None:
+        return parse_tagging(request.headers)
+    if TAGGING in request.headers:
+        text = f"Send either the field tagging or {TAGGING}, not both."
+        raise S3Error("InvalidArgument", text, ArgumentName=TAGGING)
+    return parse_tagging_document(document.encode())
 
 
 def _answer(request: S3Request, fields: dict[str, str], entry: Entry) -> Response:

@@ -49,15 +49,16 @@ REMARKS: Final[Mapping[str, str]] = {
     "delimiter `/`, branches and tags are the common prefixes",
     "ListMultipartUploads": "of one branch, or of all branches that match the prefix",
     "GetObject": "`Range`, `If-Range`, `If-Match`, `If-None-Match`, `If-Modified-Since`, "
-    "`If-Unmodified-Since`, `response-*`, `x-amz-checksum-mode`, `partNumber`",
+    "`If-Unmodified-Since`, `response-*`, `x-amz-checksum-mode`, `partNumber`; `x-amz-tagging-count` tells the number "
+    "of tags",
     "HeadObject": "as GetObject",
     "GetObjectAttributes": "`ObjectParts` lists the parts of each multipart object whose entry keeps them; a copy has "
     "none",
     "PutObject": f"{_CONDITIONS}; user metadata up to 2 KiB, `Content-Type`, `Cache-Control`, "
-    "`Content-Encoding`, `Content-Disposition`, `Content-Language` and `Expires` are kept",
+    "`Content-Encoding`, `Content-Disposition`, `Content-Language`, `Expires` and up to ten tags are kept",
     "PostObject": "[uploads by HTML forms](browsers.md#uploads-by-forms), `multipart/form-data` with a signed policy",
-    "CopyObject": f"{_CONDITIONS}, `x-amz-copy-source-if-*`; inside a repository nothing is copied but "
-    "metadata, between repositories the bytes are copied",
+    "CopyObject": f"{_CONDITIONS}, `x-amz-copy-source-if-*`, `x-amz-tagging-directive`; inside a repository nothing is "
+    "copied but metadata, between repositories the bytes are copied",
     "DeleteObject": f"{_OF_DELETES}; deleting an absent key succeeds, and is 404 `NoSuchKey` with `If-Match`",
     "DeleteObjects": (
         "up to 1,000 keys of any branches, an outcome for each; `ETag`, `Size` and `LastModifiedTime` of a key are its "
@@ -65,6 +66,10 @@ REMARKS: Final[Mapping[str, str]] = {
     ),
     "GetObjectAcl": "as GetBucketAcl",
     "PutObjectAcl": "as PutBucketAcl; needs `ReadRepo`, too, because the answer tells whether the object exists",
+    "GetObjectTagging": "[object tags](#object-tags) of any ref",
+    "PutObjectTagging": "replaces all tags, at most ten; needs `ReadRepo`, too, because the object is read; the "
+    "bytes of an object older than some hours are copied",
+    "DeleteObjectTagging": "as PutObjectTagging without tags",
     "CreateMultipartUpload": "an upload survives restarts, and commits in between; it ends when its branch is deleted, "
     "also if the branch is created again",
     "UploadPartCopy": "`x-amz-copy-source-range` of a source larger than 5 MiB, `x-amz-copy-source-if-*`; the bytes "

@@ -34,6 +34,7 @@ from tarn_gateway.operations import (
     posting,
     reading,
     settings,
+    tagging,
     uploads,
     writing,
 )
@@ -123,6 +124,10 @@ OPERATIONS: Final = (
 
     Row("GetObjectAcl", "GET", "acl", _KEY, _READ, _OF_READ, acls.get_object_acl),
     Row("PutObjectAcl", "PUT", "acl", _KEY, _WRITE, _OF_WRITE, acls.put_object_acl),
+
+    Row("GetObjectTagging", "GET", "tagging", _KEY, _READ, _OF_READ, tagging.get_object_tagging),
+    Row("PutObjectTagging", "PUT", "tagging", _KEY, _WRITE, _OF_WRITE, tagging.put_object_tagging),
+    Row("DeleteObjectTagging", "DELETE", "tagging", _KEY, _WRITE, _OF_WRITE, tagging.delete_object_tagging),
 
     Row("CreateMultipartUpload", "POST", "uploads", _KEY, _WRITE, _OF_WRITE, uploads.create_multipart_upload),
     Row("UploadPart", "PUT", _PUT_PART, _UPLOAD, _WRITE, _OF_WRITE, parts.upload_part),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from tarn_gateway.operations.refs import branch_roots, within
 from tarn_gateway.operations.writing import with_request_headers
 from tarn_gateway.requests.object_headers import parse_object_headers
 from tarn_gateway.requests.query import url_encoding
+from tarn_gateway.requests.tagging import parse_tagging
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request, branch_to_write
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
@@ -50,7 +52,8 @@ async def create_multipart_upload(backend: Backend, request: S3Request) -> Respo
     branch, path = request.branch, request.path
     if not path:
         raise S3Error("InvalidArgument", "The key must name an object on a branch.")
-    template = with_request_headers(_NOTHING, parse_object_headers(headers), headers)
+    empty = dataclasses.replace(_NOTHING, tags=parse_tagging(headers))
+    template = with_request_headers(empty, parse_object_headers(headers), headers)
     algorithm, full_object = _checksum_plan(headers)
     upload = await backend.graveler.create_upload(
         await backend.proven_call(request),

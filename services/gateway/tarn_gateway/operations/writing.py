@@ -18,6 +18,7 @@ from tarn.core.entry import Entry, operation_of, pack
 from tarn.core.entry_check import LINEAGE_BYTES_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
+from tarn.core.object_tags import Tags
 from tarn.core.quota import is_quota_exceeded
 from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend
@@ -29,6 +30,7 @@ from tarn_gateway.operations.conditional import operation_id, requested_conditio
 from tarn_gateway.repository_cache import CachedRepository
 from tarn_gateway.requests.conditions import quoted
 from tarn_gateway.requests.object_headers import ObjectHeaders, parse_object_headers
+from tarn_gateway.requests.tagging import parse_tagging
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
@@ -64,17 +66,18 @@ async def put_object(backend: Backend, request: S3Request) -> Response:
     condition = requested_condition(request)
     branch, path = request.branch, request.path
     parse_object_headers(request.headers)  # refuses before the body is read
+    tags = parse_tagging(request.headers)
     payload = backend.payload(request)
     if not path:
         return await _put_root(backend, request, branch, payload, condition)
-    entry = await store_object(backend, request, payload, condition)
+    entry = await store_object(backend, request, payload, tags, condition)
     return Response(200, [("ETag", quoted(entry.etag)), *checksum_headers(entry.checksums)])
 
 
 async def store_object(
-    backend: Backend, request: S3Request, payload: Payload, condition: WriteCondition
+    backend: Backend, request: S3Request, payload: Payload, tags: Tags, condition: WriteCondition
 ) -> Entry:
-    """Stores a body under the request's key, with the headers of the request; returns its entry.
+    """Stores a body under the request's key, with the headers of the request and some tags; returns its entry.
 
     Raises:
         S3Error: errors of the headers and of the payload.
@@ -94,7 +97,9 @@ async def store_object(
 
     def entry_of(sums: BodySums) -> Entry:
         size, md5, checksums = sums.size, sums.md5, sums.checksums
-        entry = Entry(size, mtime_us, address, md5, operation_id=operation, checksums=checksums)
+        entry = Entry(
+            size, mtime_us, address, md5, operation_id=operation, checksums=checksums, tags=tags
+        )
         return with_request_headers(entry, about, headers)
 
     if condition and not is_large:
@@ -159,6 +164,7 @@ def with_request_headers(entry: Entry, about: ObjectHeaders, headers: Headers) -
         operation_id=entry.operation_id,
         external_address=entry.external_address,
         checksums=entry.checksums,
+        tags=entry.tags,
     )
 
 
@@ -232,6 +238,7 @@ async def stage(
     *,
     block: BlockKey | None,
     condition: WriteCondition,
+    parts: bytes = b"",
 ) -> None:
     """Stages an entry under the request's key.
 
@@ -243,6 +250,7 @@ async def stage(
         block: the entry's block if nothing else refers to it. It is removed if graveler refuses the entry, or
             finds that an earlier attempt of the same conditional operation succeeded.
         condition: must hold for the key immediately before the write.
+        parts: the list of the object's parts (`tarn.core.part_list`) that the entry keeps; empty: none.
 
     Raises:
         TarnError: an error of graveler.
@@ -259,6 +267,7 @@ async def stage(
             pack(entry),
             condition,
             is_new_address=block is not None,
+            parts=parts,
         )
     except TarnError as error:
         refused = error.kind in _REFUSED or is_quota_exceeded(error)

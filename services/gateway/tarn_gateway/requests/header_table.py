@@ -53,7 +53,7 @@ _STORES: Final = f"{_OF_CLIENTS} PostObject"
 _COPIES: Final = "CopyObject UploadPartCopy"
 _BODIES: Final = (
     "PutObject PostObject UploadPart DeleteObjects CompleteMultipartUpload PutBucketCors PutBucketAcl PutObjectAcl "
-    "PutBucketOwnershipControls PutPublicAccessBlock"
+    "PutObjectTagging PutBucketOwnershipControls PutPublicAccessBlock"
 )
 _OWNERS: Final = "x-amz-expected-bucket-owner x-amz-source-expected-bucket-owner"
 
@@ -88,6 +88,8 @@ HEADERS: Final = (
     # stored with the object
     HeaderRow("cache-control content-disposition content-encoding content-language content-type expires x-amz-meta-*",
               _STORES, None, why="no object is stored"),
+    HeaderRow("x-amz-tagging", _STORES, why="PutObjectTagging takes a document"),
+    HeaderRow("x-amz-tagging-directive", "CopyObject", _only("COPY"), why="there is no source whose tags are copied"),
     HeaderRow("referer", _OF_CLIENTS, None, why="S3A's audit line is stored with an object"),
 
     # checksums and sizes
@@ -124,9 +126,8 @@ HEADERS: Final = (
     HeaderRow("x-amz-bucket-object-lock-enabled", accepted=_only("false"), why="there are no locks"),
     HeaderRow("x-amz-bucket-namespace", accepted=_only("global"), why="names are those of the installation"),
     HeaderRow("x-amz-object-ownership", accepted=_only("BucketOwnerEnforced"), why="there are no ACLs"),
-    HeaderRow("x-amz-tagging-directive x-amz-object-annotation-directive", accepted=_only("COPY"),
-              why="a source has neither tags nor annotations"),
-    HeaderRow("x-amz-tagging x-amz-website-redirect-location x-amz-write-offset-bytes"),
+    HeaderRow("x-amz-object-annotation-directive", accepted=_only("COPY"), why="a source has no annotations"),
+    HeaderRow("x-amz-website-redirect-location x-amz-write-offset-bytes"),
     HeaderRow("x-amz-server-side-encryption* x-amz-copy-source-* x-amz-object-lock-* "
               "x-amz-rename-source*"),
 )

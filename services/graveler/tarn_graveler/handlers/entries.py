@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tarn.core.access.service import Service
 from tarn.core.change_kind import ChangeKind
-from tarn.core.condition import UNCONDITIONAL
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry import is_tombstone
 from tarn.core.entry_check import check_entry, check_tombstone, invalid_entry
 from tarn.core.erasure import ADDRESS_BYTES
@@ -12,6 +12,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.levels import Feature
 from tarn.core.listing.pages import PageRequest
+from tarn.core.part_list import check_parts
 from tarn.gate.access import Access
 from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.rpc.wire.call import Call
@@ -21,6 +22,7 @@ from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.requests import (
     delete_condition,
     paging,
+    require_features,
     timestamp,
     write_condition,
 )
@@ -81,6 +83,7 @@ class EntryHandler:
         if len(entry) > 1 and is_tombstone(entry):
             return await self._delete_if(request, permit, name)
         size_bytes, operation_id = check_entry(entry)
+        require_features(self._features, entry)
         condition = UNCONDITIONAL
         if request.HasField("condition"):
             condition = write_condition(request.condition)
@@ -88,6 +91,8 @@ class EntryHandler:
             # Without a condition, a row that names an upload would pass for its completion.
             text = "names a conditional write or an upload; exactly the entries of these do"
             raise invalid_entry("entry.operation_id", text)
+        if request.parts:
+            entry = self._with_parts(request, condition)
         is_new = await self._check_issued(request, permit.call)
         is_repeat = False
         admitted = await self._admission.object(repository, size_bytes)
@@ -100,6 +105,14 @@ class EntryHandler:
         except TarnError as error:
             raise await self._not_writable(name, error) from error
         return pb.StageResult(is_repeat=is_repeat)
+
+    def _with_parts(self, request: pb.Stage, condition: WriteCondition) -> bytes:
+        """Returns the entry with the list of its parts, which it keeps from the object that it replaces."""
+        if not condition.names_identity:
+            text = "are kept only by a write whose condition names the identity of the object"
+            raise invalid_entry("parts", text)
+        self._features.require(Feature.NEW_FIELDS)
+        return check_parts(request.entry, request.parts)
 
     async def _delete_if(
         self, request: pb.Stage, permit: RepositoryPermit, name: BranchName

@@ -14,7 +14,7 @@ from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.records import Repository
 from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.requests import timestamp, write_condition
+from tarn_graveler.handlers.requests import require_features, timestamp, write_condition
 from tarn_graveler.handlers.uploads import admit_step, allow_step, life_to_note
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.refs.resolving import branch_to_write
@@ -52,6 +52,7 @@ class LinkHandler:
         repository, grant = permit.repository, permit.grant
         template = request.template or _NO_TEMPLATE
         check_template(template)
+        require_features(self._features, template)
         branch_id, path = branch_to_write(request.branch_id), parse_path(request.path)
         version = await self._branches.fresh(BranchName(repository, branch_id))
         life = life_to_note(self._features, version.branch)

@@ -10,7 +10,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.core.access.policy import Grant
 from tarn.core.condition import WriteCondition
+from tarn.core.entry import has_tags
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.levels import Feature, FeatureGate
 from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule
 from tarn.rpc.wire.pagination import PageTokens, page_size
@@ -28,6 +30,7 @@ __all__ = [
     "delete_condition",
     "page_of",
     "paging",
+    "require_features",
     "timestamp",
     "write_condition",
 ]
@@ -140,6 +143,16 @@ class RepositoryRules:
         if (kind := rule.kind) is not None:
             await self._settings.require(repository, rule.branch_of(request), kind, grant)
         return repository
+
+
+def require_features(features: FeatureGate, packed: bytes) -> None:
+    """Refuses a checked entry or template with what replicas of the last release could damage.
+
+    Raises:
+        TarnError: FEATURE_LEVEL.
+    """
+    if not features.allows(Feature.OBJECT_TAGS) and has_tags(packed):
+        features.require(Feature.OBJECT_TAGS)
 
 
 def write_condition(message: pb.WriteCondition) -> WriteCondition:

@@ -30,6 +30,7 @@ from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.requests import (
     RepositoryRequest,
     paging,
+    require_features,
     timestamp,
     write_condition,
 )
@@ -185,6 +186,7 @@ class UploadHandler:
         """Begins an upload to a path of an existing branch."""
         repository, grant = permit.repository, permit.grant
         check_template(request.template)
+        require_features(self._features, request.template)
         _check_algorithm(request)
         branch_id = branch_to_write(request.branch_id)
         version = await self._branches.fresh(BranchName(repository, branch_id))
@@ -301,6 +303,7 @@ class UploadHandler:
         repository, upload = await self._enter(request, permit)
         await allow_step(self._settings, repository, upload, permit.grant)
         size_bytes, operation_id = check_entry(request.entry)
+        require_features(self._features, request.entry)
         if address_of(request.entry) != upload.record.address:
             raise invalid_entry("entry.address", "is not that of the upload")
         condition = write_condition(request.condition)
