@@ -318,6 +318,9 @@ SUM = "x-amz-checksum-"
          "Value for x-amz-mp-object-size header is invalid: 'x'"),
         ("POST", UPLOAD, {f"{SUM}crc32": "AAAAAA==-2a"}, "InvalidRequest",
          "Value for x-amz-checksum-crc32 header is invalid."),
+        ("POST", "uploads", {f"{SUM}algorithm": "MD4"}, "InvalidRequest",
+         "Checksum algorithm provided is unsupported. Please try again with any of the valid "
+         "types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"),
         ("POST", "uploads", {f"{SUM}type": "HALF"}, "InvalidRequest",
          "Value for x-amz-checksum-type header is invalid."),
         ("PUT", "", {f"{SUM}crc32": "x", f"{SUM}crc32c": "x"}, "InvalidRequest",

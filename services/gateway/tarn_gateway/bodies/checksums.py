@@ -138,9 +138,8 @@ def parse_algorithm(value: str) -> Algorithm:
     try:
         return Algorithm(value.strip().upper())
     except ValueError:
-        names = ", ".join(Algorithm)
-        text = f"The checksum algorithm {value[:40]!r} is none of {names}."
-        raise S3Error("InvalidRequest", text) from None
+        told = "Checksum algorithm provided is unsupported. Please try again with any of the valid types"
+        raise S3Error("InvalidRequest", f"{told}: [{', '.join(Algorithm)}]") from None
 
 
 def _decode(value: str, size: int) -> bytes | None:
@@ -197,7 +196,8 @@ def _parse_trailer(value: str) -> Algorithm:
     name = value.strip().lower()
     algorithm = _BY_HEADER.get(name)
     if algorithm is None:
-        text = f"x-amz-trailer {value[:80]!r} is not the name of one checksum header."
+        told = "The value specified in the x-amz-trailer header is not supported"
+        text = f"{told}: {value[:80]!r} is not the name of one checksum header."
         raise S3Error("InvalidRequest", text)
     return algorithm
 
