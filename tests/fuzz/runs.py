@@ -14,6 +14,7 @@ FINDINGS = ROOT / ".fuzz"
 
 INPUTS = {
     "sigv4": 2_160,
+    "sigv2": 900,
     "chunked": 900,
     "forms": 540,
     "xml": 2_160,

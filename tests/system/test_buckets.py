@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +127,32 @@ def test_clients_make_and_delete_buckets_of_their_own(
     repository = branch.partition("/")[0]
     s3.put_object(Bucket=repository, Key="main/late", Body=b"of the earlier bucket")
     assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
+
+
+def test_a_public_bucket_is_read_without_a_key_until_it_is_closed(
+    tarn: RunningTarn, repository: str, s3: Any
+) -> None:
+    """By every process of the endpoint: each new connection may reach another one."""
+    view = f"{repository[:50]}-open"
+    s3.put_object(Bucket=repository, Key="main/a", Body=b"for all")
+    tarn.ok("bucket", "create", view, "--to", f"{repository}/main", "--public-read")
+
+    def read(key: str = f"{view}/a") -> tuple[int, bytes]:
+        try:
+            with urllib.request.urlopen(f"{tarn.endpoint}/{key}", timeout=30) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    for _ in range(REQUESTS):
+        assert read() == (200, b"for all")
+        assert b"<Key>a</Key>" in read(f"{view}?list-type=2")[1]
+        assert read(f"{repository}/main/a")[0] == 403
+    tarn.ok("branch", "create", f"{repository}/dev", "--from", "main")
+    s3.put_object(Bucket=repository, Key="dev/a", Body=b"new")
+    tarn.ok("bucket", "point", view, "--to", f"{repository}/dev")
+    assert {read() for _ in range(REQUESTS)} == {(200, b"new")}
+    assert tarn.ok("bucket", "public", view, "off", "--json").json["public"] is False
+    assert {read()[0] for _ in range(REQUESTS)} == {403}
+    tarn.ok("bucket", "delete", view)

@@ -19,13 +19,14 @@ if TYPE_CHECKING:  # imported when a command runs
 
 __all__ = ["bucket"]
 
-_COLUMNS = ("bucket", "shows", "created", "etag")
+_COLUMNS = ("bucket", "shows", "public", "created", "etag")
 
 
 def _record(view: BucketView) -> Record:
     return {
         "bucket": view.bucket_id,
         "shows": f"{view.repository_id}/{view.ref}",
+        "public": view.public_read,
         "created": shown_time(view.create_time),
         "etag": view.etag,
     }
@@ -58,15 +59,22 @@ def bucket() -> None:
 @bucket.command()
 @_name
 @_target
+@click.option(
+    "--public-read",
+    is_flag=True,
+    help="Let everyone read and list it, without an access key (`tarn bucket public`).",
+)
 @pass_session
-def create(session: Session, bucket_id: str, target: str) -> None:
+def create(session: Session, bucket_id: str, target: str, public_read: bool) -> None:
     """Create a bucket that shows a branch, a tag or a commit.
 
     One that shows a branch takes writes; the others are read-only.
     """
     name, uri = parse_repository(bucket_id), parse_ref(target)
     view = session.run(
-        lambda tarn: tarn.graveler.create_bucket_view(tarn.call(), name, uri.repository, uri.ref)
+        lambda tarn: tarn.graveler.create_bucket_view(
+            tarn.call(), name, uri.repository, uri.ref, public_read=public_read
+        )
     )
     session.output.one(_record(view))
 
@@ -108,12 +116,32 @@ def point(session: Session, bucket_id: str, target: str, etag: str) -> None:
     """Have a bucket show something else, from now on.
 
     Requests that begin after this command has ended use the new target, in every gateway. One that runs beside it uses
-    either, as a whole, or is refused with 503 and to be repeated.
+    either, as a whole, or is refused with 503 and to be repeated. A public bucket stays public.
     """
     name, uri = parse_repository(bucket_id), parse_ref(target)
     view = session.run(
         lambda tarn: tarn.graveler.point_bucket_view(
             tarn.call(), name, uri.repository, uri.ref, etag=etag
+        )
+    )
+    session.output.one(_record(view))
+
+
+@bucket.command()
+@_name
+@click.argument("state", type=click.Choice(["on", "off"]))
+@_if_match
+@pass_session
+def public(session: Session, bucket_id: str, state: str, etag: str) -> None:
+    """Let everyone read and list what a bucket shows, without an access key; or end that.
+
+    Writes need an access key as ever. After `off` has ended, no new request without a key is answered. Gateways notice
+    `on` within five seconds.
+    """
+    name = parse_repository(bucket_id)
+    view = session.run(
+        lambda tarn: tarn.graveler.set_bucket_view_public_read(
+            tarn.call(), name, state == "on", etag=etag
         )
     )
     session.output.one(_record(view))

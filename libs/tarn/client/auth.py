@@ -103,6 +103,36 @@ class AuthClient:
             result = await self._authorization_service.authorize_key(request, asking)
         return SigningGrant(result.signing_key, _grant(result.grant))
 
+    async def authorize_signature_v2(
+        self,
+        call: Call,
+        access_key_id: str,
+        string_to_sign: bytes,
+        signature: bytes,
+        token_digest: bytes = b"",
+    ) -> Grant:
+        """Returns the grant of the user who made a signature of version 2.
+
+        Args:
+            call: the call.
+            access_key_id: as in `authorize_key`.
+            string_to_sign: what was signed, at most 64 KiB.
+            signature: HMAC-SHA1 of it, as claimed.
+            token_digest: as in `authorize_key`.
+
+        Raises:
+            TarnError: UNAUTHENTICATED as `authorize_key`; SIGNATURE_MISMATCH: the signature is another one.
+        """
+        request = authorization_pb.AuthorizeSignatureV2(
+            access_key_id=access_key_id,
+            string_to_sign=string_to_sign,
+            signature=signature,
+            session_token_digest=token_digest,
+        )
+        with self._asking(call) as asking:
+            result = await self._authorization_service.authorize_signature_v2(request, asking)
+        return _grant(result.grant)
+
     async def authorize_token(self, call: Call, token: str) -> Grant:
         """Returns the grant of a caller token's bearer.
 

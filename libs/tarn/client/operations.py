@@ -123,7 +123,7 @@ class Operations(Calls):
     # ---- bucket views
 
     async def create_bucket_view(
-        self, bucket_id: str, repository_id: str, ref: str = ""
+        self, bucket_id: str, repository_id: str, ref: str = "", *, public_read: bool = False
     ) -> BucketView:
         """Creates a bucket name that shows a ref of a repository: a branch, a tag or a commit.
 
@@ -131,12 +131,15 @@ class Operations(Calls):
             bucket_id: 3 to 63 characters of `a-z 0-9 -`.
             repository_id: the repository.
             ref: empty: its default branch.
+            public_read: whether anonymous S3 requests may read what it shows.
 
         Raises:
             BucketExistsError: the name belongs to a view or a repository.
         """
         return BucketView.of(
-            await self.graveler.create_bucket_view(self.call(), bucket_id, repository_id, ref)
+            await self.graveler.create_bucket_view(
+                self.call(), bucket_id, repository_id, ref, public_read=public_read
+            )
         )
 
     async def get_bucket_view(self, bucket_id: str) -> BucketView:
@@ -172,6 +175,17 @@ class Operations(Calls):
         return BucketView.of(
             await self.graveler.point_bucket_view(
                 self.call(), bucket_id, repository_id, ref, etag=etag
+            )
+        )
+
+    async def set_bucket_view_public_read(
+        self, bucket_id: str, public_read: bool, *, etag: str = ""
+    ) -> BucketView:
+        """Lets anonymous S3 requests read what a view shows, or ends that: for each request that begins after this has
+        returned. Arguments and errors as `point_bucket_view`; `BucketMovedError` also for a change beside this one."""
+        return BucketView.of(
+            await self.graveler.set_bucket_view_public_read(
+                self.call(), bucket_id, public_read, etag=etag
             )
         )
 

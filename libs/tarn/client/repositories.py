@@ -90,7 +90,13 @@ class RepositoryClient(RpcClient):
         return answer.purge_not_before_time.ToMicroseconds()
 
     async def create_bucket_view(
-        self, call: Call, bucket_id: str, repository_id: str, ref: str = ""
+        self,
+        call: Call,
+        bucket_id: str,
+        repository_id: str,
+        ref: str = "",
+        *,
+        public_read: bool = False,
     ) -> bucket_service_pb2.BucketView:
         """Creates a bucket name that shows a ref of a repository.
 
@@ -99,9 +105,10 @@ class RepositoryClient(RpcClient):
             bucket_id: 3 to 63 characters of `a-z 0-9 -`, that no repository and no other view has.
             repository_id: the repository.
             ref: a branch, a tag or a commit; empty: the default branch.
+            public_read: whether anonymous S3 requests may read what it shows.
         """
         request = bucket_service_pb2.CreateBucketViewRequest(
-            bucket_id=bucket_id, repository_id=repository_id, ref=ref
+            bucket_id=bucket_id, repository_id=repository_id, ref=ref, public_read=public_read
         )
         answer = await self._bucket_service.CreateBucketView(request, call)
         return answer.view
@@ -143,6 +150,17 @@ class RepositoryClient(RpcClient):
             bucket_id=bucket_id, repository_id=repository_id, ref=ref, etag=etag
         )
         answer = await self._bucket_service.PointBucketView(request, call)
+        return answer.view
+
+    async def set_bucket_view_public_read(
+        self, call: Call, bucket_id: str, public_read: bool, *, etag: str = ""
+    ) -> bucket_service_pb2.BucketView:
+        """Lets anonymous S3 requests read what a view shows, or ends that: for each request that begins after this has
+        returned. `etag` as in `point_bucket_view`."""
+        request = bucket_service_pb2.SetBucketViewPublicReadRequest(
+            bucket_id=bucket_id, public_read=public_read, etag=etag
+        )
+        answer = await self._bucket_service.SetBucketViewPublicRead(request, call)
         return answer.view
 
     async def delete_bucket_view(self, call: Call, bucket_id: str, *, etag: str = "") -> None:

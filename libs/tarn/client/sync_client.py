@@ -248,6 +248,7 @@ class Client:
     create_bucket_view = Blocking(Operations.create_bucket_view)
     get_bucket_view = Blocking(Operations.get_bucket_view)
     list_bucket_views = BlockingListing(Operations.list_bucket_views)
+    set_bucket_view_public_read = Blocking(Operations.set_bucket_view_public_read)
     point_bucket_view = Blocking(Operations.point_bucket_view)
     delete_bucket_view = Blocking(Operations.delete_bucket_view)
     get_bucket_cors = Blocking(Operations.get_bucket_cors)

@@ -131,8 +131,9 @@ class BucketView:
         bucket_id: the name of the bucket.
         repository_id: the repository that it shows.
         ref: the branch, tag or commit that it shows.
-        etag: names this version of the view; each change makes another.
+        etag: names this version of what the view shows; each change of that makes another.
         create_time: in UTC.
+        public_read: whether anonymous S3 requests may read what it shows.
     """
 
     bucket_id: str
@@ -140,12 +141,18 @@ class BucketView:
     ref: str
     etag: str
     create_time: datetime
+    public_read: bool = False
 
     @staticmethod
     def of(sent: bucket_service_pb2.BucketView) -> BucketView:
         """The value of a message."""
         return BucketView(
-            sent.bucket_id, sent.repository_id, sent.ref, sent.etag, time_of(sent.create_time)
+            sent.bucket_id,
+            sent.repository_id,
+            sent.ref,
+            sent.etag,
+            time_of(sent.create_time),
+            sent.public_read,
         )
 
 

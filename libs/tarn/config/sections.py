@@ -329,6 +329,11 @@ class S3Gateway:
         "What CreateBucket makes: a bucket whose keys are plain paths, a repository whose keys begin with a ref, "
         "or nothing; see `docs/user/buckets.md`.",
     )
+    sigv2: bool = setting(
+        "false",
+        "Accept Signature Version 2 beside version 4, for old clients. It does not protect the body, nor most headers "
+        "and parameters; see `docs/user/s3.md`.",
+    )
     tls: S3Tls
     access_log: bool = setting(
         "true", "Log a line for every request; if false, only for requests that failed with 5xx."
@@ -797,6 +802,18 @@ class Limits:
         "512",
         "Bytes per second at which a client must send a body at least, averaged over 30 s in which the gateway "
         "waits for it; 0: any rate. Documents need 16 KiB per second.",
+    )
+    anonymous_requests: int = setting(
+        "1000",
+        "Requests without a signature that public buckets answer in a second, of all gateways together "
+        "(`quotas.gateways`). Beyond it: 503 SlowDown.",
+        Number(1, 1_000_000),
+    )
+    anonymous_address_requests: int = setting(
+        "200",
+        "Likewise, from one address, or one /64 of IPv6. Behind a proxy, whose address is that of all clients, set it "
+        "to `limits.anonymous_requests`.",
+        Number(1, 1_000_000),
     )
 
 

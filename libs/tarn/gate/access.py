@@ -88,9 +88,7 @@ class Access:
         key = (access_key_id, date, region, service, token_digest)
         if (found := self._by_key.get(key)) is not None:
             return found
-        if len(access_key_id) > _ACCESS_KEY_ID_MAX:
-            text = f"access key id of {len(access_key_id)} characters does not exist"
-            raise TarnError(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND, text)
+        _check_access_key_id(access_key_id)
 
         async def ask() -> tuple[SigningGrant, int]:
             answer = await self._auth.authorize_key(call, *key)
@@ -103,6 +101,24 @@ class Access:
     ) -> SigningGrant | None:
         """As `signing_grant`, but never waits; returns None if auth must be asked."""
         return self._by_key.get((access_key_id, date, region, service, token_digest))
+
+    async def signature_grant(
+        self,
+        call: Call,
+        access_key_id: str,
+        string_to_sign: bytes,
+        signature: bytes,
+        token_digest: bytes = b"",
+    ) -> Grant:
+        """Returns the grant of the user who made a signature of version 2. Auth is asked each time: only it can tell.
+
+        Raises:
+            TarnError: as `AuthClient.authorize_signature_v2`; the transport's errors.
+        """
+        _check_access_key_id(access_key_id)
+        return await self._auth.authorize_signature_v2(
+            call, access_key_id, string_to_sign, signature, token_digest
+        )
 
     async def grant(self, call: Call) -> Grant:
         """Returns the grant of the call's caller token.
@@ -190,6 +206,13 @@ class Access:
             TarnError: NOT_FOUND, USER_NOT_FOUND; DENIED if the caller may not read that user.
         """
         return (await self._auth.get_user(call, user_id)).user_uid
+
+
+def _check_access_key_id(access_key_id: str) -> None:
+    """Raises `TarnError` CREDENTIAL_NOT_FOUND for an id that no key has."""
+    if len(access_key_id) > _ACCESS_KEY_ID_MAX:
+        text = f"access key id of {len(access_key_id)} characters does not exist"
+        raise TarnError(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND, text)
 
 
 class _Answers(Generic[K, T]):

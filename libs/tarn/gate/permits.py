@@ -13,7 +13,9 @@ from google.protobuf.message import Message
 
 from tarn.aio.futures import ignore_outcome
 from tarn.core.access.actions import Action
+from tarn.core.access.anonymous import ANONYMOUS
 from tarn.core.access.policy import Grant
+from tarn.core.access.service import Service
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
 from tarn.gate.access import Access
@@ -21,7 +23,7 @@ from tarn.kv.port import Versioned
 from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule, Scope
 from tarn.rpc.wire.call import Call
-from tarn.telemetry.audit.note import note_resource
+from tarn.telemetry.audit.note import note_principal, note_resource
 
 __all__ = ["AccessGate", "Caller", "Permit", "RepositoryPermit"]
 
@@ -114,6 +116,14 @@ class RepositoryGate(Protocol):
         """
         ...
 
+    def public_grant(self, bucket: str, found: Versioned | None) -> Grant:
+        """Returns what anonymous requests may do through the bucket view of a call: read what its row says it shows.
+
+        Raises:
+            TarnError: DENIED, ACCESS_DENIED: the row is no public-read view's; INVALID.
+        """
+        ...
+
     async def confirm(self, bucket: str, repository_id: str, found: Versioned | None) -> Repository:
         """Returns the repository of a call, if the row of its view is that of the view that the call names.
 
@@ -121,6 +131,9 @@ class RepositoryGate(Protocol):
             TarnError: BUCKET_MOVED, BUCKET_NOT_FOUND: the view shows something else; INVALID.
         """
         ...
+
+
+_GATEWAY = Service.GATEWAY.user_id
 
 
 class AccessGate:
@@ -197,6 +210,10 @@ class AccessGate:
         if repositories is None or rule.resource.names[:1] != ("repository_id",):
             text = f"{rule.name} is not called through a bucket view"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
+        if rule.public_read:
+            caller = self._access.grant_cached(call) or await self._access.grant(call)
+            if caller.user_id == _GATEWAY:
+                return await self._anonymously(repositories, rule, request, call, handle)
         permit = await self.permit(rule, request, call)
         view = repositories.read_view(call.bucket)
         answer: Message | TarnError | None = None
@@ -216,6 +233,28 @@ class AccessGate:
         if isinstance(answer, TarnError):
             raise answer
         return await handle(request, permit) if answer is None else answer
+
+    async def _anonymously(
+        self,
+        repositories: RepositoryGate,
+        rule: Rule,
+        request: Message,
+        call: Call,
+        handle: Callable[[Message, Caller], Awaitable[Message]],
+    ) -> Message:
+        """Answers a call of a gateway for an anonymous request, by what the row of the view says now.
+
+        Raises:
+            TarnError: as `through_view`; DENIED, ACCESS_DENIED: the view is not public-read, or shows something else.
+        """
+        note_principal(ANONYMOUS)
+        found = await repositories.read_view(call.bucket)
+        shown = await repositories.confirm(call.bucket, rule.repository_of(request), found)
+        grant = repositories.public_grant(call.bucket, found)
+        resource = rule.resource.of(request)
+        grant.require(rule.require_action(), resource)
+        note_resource(resource)
+        return await handle(request, RepositoryPermit(call, grant, rule, request, shown))
 
     async def _require_service(self, rule: Rule, call: Call) -> None:
         """Refuses a user's call that no service of the rule has made."""

@@ -89,10 +89,11 @@ class BucketView:
         uid: of this life of the name; a view that is deleted and made again has another.
         repository_id, repository_uid: the repository that it shows, and its instance.
         ref: the branch, tag or commit that it shows.
-        generation: grows by one with each change.
-        change_id: of the last change.
+        generation: grows by one with each change of what it shows.
+        change_id: of the last change, of what it shows or of `is_public_read`.
         is_pending: creation has begun; every operation except creation treats the view as absent.
         cors_json: CORS rules of the bucket (`tarn.core.cors`); empty: none.
+        is_public_read: whether anonymous S3 requests may read what it shows.
     """
 
     bucket_id: RepositoryId
@@ -105,6 +106,7 @@ class BucketView:
     change_id: bytes = b""
     is_pending: bool = False
     cors_json: str = ""
+    is_public_read: bool = False
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
@@ -325,6 +327,7 @@ def encode_bucket_view(view: BucketView) -> bytes:
         view_generation=view.generation,
         view_change_id=view.change_id,
         cors_json=view.cors_json,
+        view_is_public_read=view.is_public_read,
     )
     return with_unknown(record, view.unknown_fields).SerializeToString()
 
@@ -351,6 +354,7 @@ def decode_bucket(value: bytes) -> Repository | BucketView:
             record.view_change_id,
             record.is_pending,
             record.cors_json,
+            record.view_is_public_read,
             unknown_of(record),
         )
     return Repository(

@@ -100,6 +100,8 @@ def _row(rule: Rule) -> str:
         changes = f"yes: `{rule.change}`"
     if rule.through:
         changes += ", through " + " or ".join(f"`{each}`" for each in sorted(rule.through))
+    if rule.public_read:
+        changes += "; also without a user, through a public-read bucket view"
     if rule.services:
         return f"| {name} | none: for {', '.join(sorted(rule.services))} only |  | {changes} |"
     if rule.action is None:

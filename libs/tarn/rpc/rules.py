@@ -171,6 +171,7 @@ class Rule:
         services: the services that may make the call; empty for an rpc that is not for services only.
         through: services one of which must have made the call for its user; empty if users may make it themselves.
         issues_credential: the answer holds a credential.
+        public_read: a gateway may make the call without a user, through a bucket view that is marked public-read.
         scope: what is known before the handler runs.
         is_wanted: of a further access: whether a request needs it before the handler runs.
     """
@@ -185,6 +186,7 @@ class Rule:
     services: frozenset[Service] = frozenset()
     through: frozenset[Service] = frozenset()
     issues_credential: bool = False
+    public_read: bool = False
     scope: Scope = Scope.OPEN
     is_wanted: Callable[[object], object] = bool
 
@@ -248,6 +250,8 @@ def rules_of(service: ServiceDescriptor) -> Mapping[str, Rule]:
         name: str, full_name: str, rule: rule_pb2.Rule, read_only: bool, of: Descriptor
     ) -> None:
         wrong.extend(f"{full_name}: {text}" for text in _problems(rule, of))
+        if rule.public_read and not (read_only and _reads_only(rule)):
+            wrong.append(f"{full_name}: anonymous requests only read, and have no further accesses")
         if not wrong:
             rules[name] = _rule(full_name, rule, read_only=read_only)
 
@@ -313,8 +317,14 @@ def _rule(full_name: str, rule: rule_pb2.Rule, *, read_only: bool) -> Rule:
         frozenset(Service(name) for name in rule.services),
         frozenset(Service(name) for name in rule.through),
         rule.issues_credential,
+        rule.public_read,
         scope_of(rule),
     )
+
+
+def _reads_only(rule: rule_pb2.Rule) -> bool:
+    is_plain = not rule.also and not rule.through
+    return is_plain and rule.action == Action.READ_REPO and scope_of(rule) is Scope.REPOSITORY
 
 
 def scope_of(rule: rule_pb2.Rule) -> Scope:

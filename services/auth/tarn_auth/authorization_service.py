@@ -29,6 +29,18 @@ class AuthorizationService:
         )
         return pb.AuthorizeKeyResult(signing_key=found.key, grant=to_grant(found.grant))
 
+    async def authorize_signature_v2(
+        self, request: pb.AuthorizeSignatureV2, caller: ServiceCaller
+    ) -> pb.AuthorizeSignatureV2Result:
+        """Returns the grant of a signer, if the signature is right."""
+        grant = await self._authorizer.authorize_signature_v2(
+            request.access_key_id,
+            request.string_to_sign,
+            request.signature,
+            request.session_token_digest,
+        )
+        return pb.AuthorizeSignatureV2Result(grant=to_grant(grant))
+
     async def authorize_token(
         self, request: pb.AuthorizeToken, caller: ServiceCaller
     ) -> pb.AuthorizeTokenResult:

@@ -57,6 +57,8 @@ TOKEN_LIFE_US = 3_600_000_000
 _TOKEN_WINDOW_US = 300_000_000
 _HOLDERS_MAX = 8192
 _ACCESS_KEY_ID_MAX = 128
+_SIGNED_BYTES_MAX = 64 * 1024
+"""A string to sign of version 2 holds parts of the head of a request, which has at most 32 KiB."""
 _DATE = re.compile(r"[0-9]{8}")
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
 _SERVICES = ("s3", "sts")
@@ -138,17 +140,45 @@ class Authorizer:
                 INVALID for a date more than a day off, or a service other than `s3` and `sts`.
         """
         self._check_scope(date, region, service)
+        holder, secret = await self._signer(access_key_id, token_digest)
+        return SigningKey(signing_key(secret, date, region, service), self.grant(holder))
+
+    async def authorize_signature_v2(
+        self, access_key_id: str, string_to_sign: bytes, signature: bytes, token_digest: bytes = b""
+    ) -> Grant:
+        """Returns the grant of the user who made a signature of version 2: HMAC-SHA1 with the secret itself, which is
+        why it is compared here.
+
+        Args:
+            access_key_id: as in `authorize_key`.
+            string_to_sign: what was signed.
+            signature: 20 bytes, as claimed.
+            token_digest: as in `authorize_key`.
+
+        Raises:
+            TarnError: UNAUTHENTICATED as `authorize_key`; SIGNATURE_MISMATCH for another signature; INVALID for a text
+                that is too long.
+        """
+        if len(string_to_sign) > _SIGNED_BYTES_MAX:
+            text = f"the string to sign has {len(string_to_sign)} bytes, {_SIGNED_BYTES_MAX} are allowed"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="string_to_sign")
+        holder, secret = await self._signer(access_key_id, token_digest)
+        if not hmac.compare_digest(hmac.digest(secret.encode(), string_to_sign, "sha1"), signature):
+            text = "the signature is not that of the access key and the request"
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.SIGNATURE_MISMATCH, text)
+        return self.grant(holder)
+
+    async def _signer(self, access_key_id: str, token_digest: bytes) -> tuple[Holder, str]:
+        """Returns the holder of a key pair or session key, and its secret. Arguments and errors as `authorize_key`."""
         if token_digest:
             of_session = await self._session_of(access_key_id, token_digest)
             assert of_session.session is not None, "it is the holder of a session key"
-            secret = self._session_keys.open(of_session.session)
-            return SigningKey(signing_key(secret, date, region, service), self.grant(of_session))
+            return of_session, self._session_keys.open(of_session.session)
         holder = await self._kept(access_key_id)
         if holder is None:
             text = "the access key does not exist"
             raise TarnError(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND, text)
-        secret = self._credentials.open(holder.credential)
-        return SigningKey(signing_key(secret, date, region, service), self.grant(holder))
+        return holder, self._credentials.open(holder.credential)
 
     def _verify(self, token: str, now_us: int) -> CallerToken:
         """Verifies a caller token with each key. Raises as `verify`."""

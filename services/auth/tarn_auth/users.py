@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import structlog
 
+from tarn.core.access.anonymous import ANONYMOUS
 from tarn.core.access.policy import Role
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
@@ -53,8 +54,12 @@ class Users:
         """Creates a user, with a uid that no earlier user of this name had.
 
         Raises:
-            TarnError: ALREADY_EXISTS, USER_EXISTS if there is a user of this name.
+            TarnError: ALREADY_EXISTS, USER_EXISTS if there is a user of this name; INVALID for the name of anonymous
+                callers.
         """
+        if user_id == ANONYMOUS:
+            text = f"{ANONYMOUS} stands for callers without an access key; choose another name"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, user_id=user_id)
         names = tuple(role.value for role in roles)
         user = User(user_id, self._ids.nonce(), names, self._clock.now_us())
         try:

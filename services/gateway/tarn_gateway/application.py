@@ -17,6 +17,7 @@ from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
+from tarn_gateway.anonymous import AnonymousRequests
 from tarn_gateway.backend import Backend
 from tarn_gateway.bucket_cache import BucketCache
 from tarn_gateway.config import GatewaySettings
@@ -94,10 +95,7 @@ class GatewayApplication:
             settings.bucket_mode,
             documents=DocumentReader(bounds.document_memory_bytes),
         )
-        budget = backend.documents.budget
-        meters.sample("gateway.document_memory", lambda: budget.held)
-        policy = SigV4Policy(settings.region)
-        authenticator = Authenticator(access, clock, policy, timeout_s=bounds.call_timeout_s)
+        meters.sample("gateway.document_memory", lambda: backend.documents.budget.held)
         self._rates = RateLimits(graveler, calls, clock, gateways=settings.gateways)
         self._tasks = TaskSet()
         traces = Traces(
@@ -110,7 +108,12 @@ class GatewayApplication:
             audit=audit,
         )
         handler = S3Handler(
-            authenticator, backend, traces, domains=settings.domains, rates=self._rates
+            _authenticator(settings, access, clock),
+            backend,
+            traces,
+            domains=settings.domains,
+            rates=self._rates,
+            anonymous=AnonymousRequests(backend, settings.anonymous),
         )
         self._server = HttpServer(
             handler,
@@ -163,3 +166,13 @@ class GatewayApplication:
         removals of blocks that follow their answers, again for at most `timeout_s`."""
         await self._server.drain(timeout_s)
         await self._backend.removals.drain(timeout_s)
+
+
+def _authenticator(settings: GatewaySettings, access: Access, clock: Clock) -> Authenticator:
+    return Authenticator(
+        access,
+        clock,
+        SigV4Policy(settings.region),
+        timeout_s=settings.bounds.call_timeout_s,
+        sigv2_domains=settings.domains if settings.sigv2 else None,
+    )

@@ -31,8 +31,8 @@ _REFUSALS_BY_CODE: Final = frozenset(
 _NO_REFUSALS: Final = frozenset({"QuotaExceeded"})
 _CHANGES: Final = (Action.WRITE_REPO, Action.WRITE_RULES, Action.MANAGE_SESSIONS)
 
-_CREDENTIAL = re.compile(r"Credential=([^/,\s]{1,128})")
-_CREDENTIAL_IN_QUERY = re.compile(rb"X-Amz-Credential=([^%&/]{1,128})")
+_CREDENTIAL = re.compile(r"(?:Credential=|^AWS )([^/,:\s]{1,128})")
+_CREDENTIAL_IN_QUERY = re.compile(rb"(?:X-Amz-Credential|AWSAccessKeyId)=([^%&/]{1,128})")
 
 
 class S3Audit:

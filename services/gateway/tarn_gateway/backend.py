@@ -140,6 +140,17 @@ class Backend:
             self.buckets.forget(bucket)
         return await self.resolve(request.http, request.granted, bucket, request.began)
 
+    async def is_public(self, request: S3Request) -> bool:
+        """Whether anonymous requests may read what the bucket of a request shows, by a read that is sent now.
+
+        Raises:
+            TarnError: errors of graveler.
+        """
+        bucket = request.address.bucket
+        return (
+            bool(request.place.ref) and (await self.place(request, bucket, is_fresh=True)).is_public
+        )
+
     async def resolve(
         self,
         http: Request,

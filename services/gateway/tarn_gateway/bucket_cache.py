@@ -35,11 +35,13 @@ class Place:
         repository: the repository of its objects.
         ref: the ref that a view shows; empty for the name of a repository, where each key begins with a ref.
         version: names the view and its version, for `Call.bucket`; empty for the name of a repository.
+        is_public: whether anonymous requests may read what the view shows.
     """
 
     repository: str
     ref: str = ""
     version: str = ""
+    is_public: bool = False
 
     @property
     def root(self) -> str:
@@ -90,7 +92,9 @@ class BucketCache:
             if error.reason is not Reason.BUCKET_NOT_FOUND and error.kind is not Kind.UNIMPLEMENTED:
                 raise
         else:
-            place = Place(view.repository_id, view.ref, f"{view.bucket_id}:{view.etag}")
+            place = Place(
+                view.repository_id, view.ref, f"{view.bucket_id}:{view.etag}", view.public_read
+            )
         self._places.put(name, place, begin + self._ttl_s)
         return place
 

@@ -9,6 +9,7 @@ from math import inf
 
 from tarn.config import Config, ConfigError, SecretChanges, certificates_of_endpoint, contents_of
 from tarn.config.certificate_change import CertificateChange
+from tarn_gateway.anonymous import AnonymousBounds
 from tarn_gateway.backend import Bounds, BucketMode
 from tarn_gateway.bodies.payload import PayloadPolicy
 from tarn_gateway.http import HttpLimits
@@ -26,12 +27,14 @@ class GatewaySettings:
         region: returned to clients that ask, and the only region accepted in signatures.
         domains: lower-case host names whose subdomains are buckets (virtual-host addressing); requests
             to other host names use path style.
+        sigv2: whether Signature Version 2 is accepted beside version 4.
         bucket_mode: what CreateBucket makes.
         access_log: whether to log every request, not only server errors.
         slow_operation_s: a request that takes longer is logged with its phases.
         limits: limits of the HTTP server.
         bounds: limits of operations.
         gateways: gateways among which the rates of quotas are divided.
+        anonymous: limits of requests without a signature.
     """
 
     host: str = "127.0.0.1"
@@ -39,12 +42,14 @@ class GatewaySettings:
     reuse_port: bool = False
     region: str = "us-east-1"
     domains: tuple[str, ...] = ()
+    sigv2: bool = False
     bucket_mode: BucketMode = "view"
     access_log: bool = True
     slow_operation_s: float = inf
     limits: HttpLimits = field(default_factory=HttpLimits)
     bounds: Bounds = field(default_factory=Bounds)
     gateways: int = 1
+    anonymous: AnonymousBounds = field(default_factory=AnonymousBounds)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
@@ -69,11 +74,17 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
         port=int(port),
         reuse_port=reuse_port,
         region=section.region,
+        sigv2=section.sigv2,
         bucket_mode=section.bucket_mode,
         access_log=section.access_log,
         slow_operation_s=config.telemetry.slow_operation_ms / 1000,
         domains=(section.domain_name.lower(),) if section.domain_name else (),
         gateways=config.quotas.gateways,
+        anonymous=AnonymousBounds(
+            config.limits.anonymous_requests / config.quotas.gateways,
+            config.limits.anonymous_address_requests / config.quotas.gateways,
+            max(1, config.limits.connections // 4),
+        ),
         limits=HttpLimits(
             connections_max=config.limits.connections,
             unidentified_max=max(1, config.limits.connections // 2),

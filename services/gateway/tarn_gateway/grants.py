@@ -8,7 +8,7 @@ each with `require`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -33,7 +33,14 @@ from tarn_gateway.operation import About
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request, readable_ref
 from tarn_gateway.signing.post_policy import check_policy, parse_post, verify_post
-from tarn_gateway.signing.sigv4 import SignedRequest, SigV4Policy, parse_authorization, verify
+from tarn_gateway.signing.sigv2 import mismatch, parse_sigv2, signature_of
+from tarn_gateway.signing.sigv4 import (
+    SignedRequest,
+    SigV4Policy,
+    anonymous_refusal,
+    parse_authorization,
+    verify,
+)
 from tarn_proto.auth.v1.session_key_service_pb2 import (
     CreateSessionKeyRequest,
     CreateSessionKeyResponse,
@@ -50,15 +57,24 @@ class Authenticator:
         clock: checks the times of signatures and limits calls.
         policy: requirements on a signature.
         timeout_s: time limit of a call to auth.
+        sigv2_domains: accepts Signature Version 2 beside version 4; host names whose subdomains are buckets. None:
+            refuses it.
     """
 
     def __init__(
-        self, access: Access, clock: Clock, policy: SigV4Policy, *, timeout_s: float
+        self,
+        access: Access,
+        clock: Clock,
+        policy: SigV4Policy,
+        *,
+        timeout_s: float,
+        sigv2_domains: Sequence[str] | None = None,
     ) -> None:
         self._access = access
         self._clock = clock
         self._policy = policy
         self._timeout_s = timeout_s
+        self._sigv2_domains = sigv2_domains
 
     async def authenticate(self, request: Request) -> tuple[SignedRequest, SigningGrant]:
         """Returns the verified signature of a request, from headers or query, and its user's grant.
@@ -68,10 +84,36 @@ class Authenticator:
             S3Error: InvalidAccessKeyId for an unknown key.
             TarnError: any error of the call to auth.
         """
-        signed = parse_authorization(request, self._clock.now_us(), self._policy)
+        now_us = self._clock.now_us()
+        if self._sigv2_domains is not None:
+            claim = parse_sigv2(request, now_us, self._sigv2_domains)
+            if claim is not None:
+                return claim, await self._granted_by_signature(request, claim)
+        signed = parse_authorization(request, now_us, self._policy)
         granted = await self._granted(request, signed, request.headers.get(_TOKEN))
         verify(signed, granted.signing_key)
         return signed, granted
+
+    async def _granted_by_signature(self, request: Request, claim: SignedRequest) -> SigningGrant:
+        """Returns the grant of the key that signed a request by version 2; there is no signing key then.
+
+        Raises:
+            S3Error: SignatureDoesNotMatch; InvalidToken.
+            TarnError: as `authenticate`.
+        """
+        digest = _token_digest(request.headers.get(_TOKEN))
+        call, signature = self._call(request), signature_of(claim)
+        for text in claim.strings_to_sign:
+            try:
+                grant = await self._access.signature_grant(
+                    call, claim.access_key_id, text, signature, digest
+                )
+            except TarnError as error:
+                if error.reason is not Reason.SIGNATURE_MISMATCH:
+                    raise
+            else:
+                return SigningGrant(b"", grant)
+        raise mismatch(claim)
 
     async def authenticate_form(
         self, form: PostForm, request: Request, bucket: str
@@ -116,9 +158,7 @@ class Authenticator:
 
         A session token is part of the signature, as every header and parameter of its kind; or of the policy of a form.
         """
-        if token is not None and not 0 < len(token) <= _TOKEN_MAX:
-            raise S3Error("InvalidToken", f"A session token has 1 to {_TOKEN_MAX} characters.")
-        digest = b"" if token is None else hashlib.sha256(token.encode()).digest()
+        digest = _token_digest(token)
         scope = (signed.access_key_id, signed.date, signed.region, signed.service, digest)
         granted = self._access.signing_grant_cached(*scope)
         if granted is None:
@@ -134,6 +174,19 @@ class Authenticator:
 
 _TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a header
 _TOKEN_MAX: Final = 1024
+
+
+def _token_digest(token: str | None) -> bytes:
+    """Returns the digest of the session token of a request, empty if it has none.
+
+    Raises:
+        S3Error: InvalidToken for a text that is no token.
+    """
+    if token is not None and not 0 < len(token) <= _TOKEN_MAX:
+        raise S3Error("InvalidToken", f"A session token has 1 to {_TOKEN_MAX} characters.")
+    return b"" if token is None else hashlib.sha256(token.encode()).digest()
+
+
 _WRITE: Final = Action.WRITE_REPO
 """Looked up once: members of enumerations are slow to reach."""
 
@@ -216,9 +269,13 @@ def authorize(request: S3Request) -> None:
 
     Raises:
         TarnError: DENIED with ACCESS_DENIED if the caller may not; the error of a malformed target.
-        S3Error: NoSuchKey for a ref that cannot exist.
+        S3Error: NoSuchKey for a ref that cannot exist; AccessDenied for an anonymous request of what is not public.
     """
     operation, grant = request.operation, request.granted.grant
+    if request.is_anonymous:
+        if not (operation.is_public and request.place.is_public):
+            raise anonymous_refusal()
+        return
     resource_of = _RESOURCES[operation.about]
     if operation.about is About.SETTINGS and request.place.ref:
         grant.require(Action.WRITE_BUCKETS, bucket_resource(request.address.bucket))

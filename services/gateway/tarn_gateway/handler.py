@@ -1,6 +1,7 @@
 """The life of a request: address → signature → operation → bucket → permission → answer.
 
-The order is part of the security. A caller learns nothing before the signature is verified. Operations that
+The order is part of the security. A caller learns nothing before the signature is verified; one without a signature
+learns nothing but what is public (`tarn_gateway.anonymous`). Operations that
 are not offered are refused before any effect. No operation runs unless the caller may perform its action.
 """
 
@@ -16,6 +17,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.tracing import child_span
+from tarn_gateway.anonymous import AnonymousRequests
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import LostBlockError
 from tarn_gateway.bodies.form import FormReader, PostForm
@@ -33,7 +35,7 @@ from tarn_gateway.requests.query import parse_query, refuse_version
 from tarn_gateway.router import route
 from tarn_gateway.s3error import HOST_ID, S3Error, error_response, from_tarn_error
 from tarn_gateway.s3request import S3Request
-from tarn_gateway.signing.sigv4 import SignedRequest
+from tarn_gateway.signing.sigv4 import SignedRequest, is_anonymous
 from tarn_gateway.sts import STS_OPERATIONS, Sts, StsError, is_sts, sts_error_response
 from tarn_gateway.trace import Trace
 from tarn_gateway.traces import Traces
@@ -61,6 +63,7 @@ class S3Handler:
         traces: the access log.
         domains: lower-case host names whose subdomains are buckets.
         rates: limits of requests; None: none.
+        anonymous: admits requests without a signature.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class S3Handler:
         *,
         domains: Sequence[str] = (),
         rates: RateLimits | None = None,
+        anonymous: AnonymousRequests | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._backend = backend
@@ -80,6 +84,7 @@ class S3Handler:
         self._domains = tuple(domains)
         self._rates = rates
         self._forms = FormReader()
+        self._anonymous = anonymous or AnonymousRequests(backend)
 
     async def __call__(self, request: Request) -> Response:
         """Answers one request. `refuse` turns every exception into an answer."""
@@ -102,11 +107,10 @@ class S3Handler:
         if request.method == "POST" and _is_form(request, address):
             form = await self._forms.read(request)
         if trace.span is None:
-            signed, granted = await self._authenticate(request, form, address)
+            signed, granted = await self._authenticate(request, form, address, trace, began)
         else:
             with child_span("authenticate"):
-                signed, granted = await self._authenticate(request, form, address)
-        request.identified = True
+                signed, granted = await self._authenticate(request, form, address, trace, began)
         authenticated = self._now()
         trace.auth_s = authenticated - began
         trace.user = granted.grant.user_id
@@ -140,11 +144,16 @@ class S3Handler:
         return response
 
     async def _authenticate(
-        self, request: Request, form: PostForm | None, address: Address
+        self, request: Request, form: PostForm | None, address: Address, trace: Trace, began: float
     ) -> tuple[SignedRequest, SigningGrant]:
-        if form is None:
-            return await self._authenticator.authenticate(request)
-        return await self._authenticator.authenticate_form(form, request, address.bucket)
+        if form is not None:
+            identity = await self._authenticator.authenticate_form(form, request, address.bucket)
+        elif is_anonymous(request):
+            return await self._anonymous.enter(request, address, began, trace)
+        else:
+            identity = await self._authenticator.authenticate(request)
+        request.identified = True
+        return identity
 
     async def _perform(self, perform: Perform, s3_request: S3Request, trace: Trace) -> Response:
         """Performs an operation: where the cache says, or, after a refusal which shows that it is old, where graveler

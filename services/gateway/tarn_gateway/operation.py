@@ -82,6 +82,7 @@ class Operation:
         source: the action that is required on the source of a copy.
         if_match: the action that a request with `If-Match`, or a delete with any condition, requires in addition
             to `action`, because the answer shows whether the object exists.
+        is_public: anonymous requests may have it, of a bucket view that is marked public-read.
         others: names of operations that the same request selects.
     """
 
@@ -94,6 +95,7 @@ class Operation:
     narrowed_by: str = field(default="", kw_only=True)
     source: Action | None = field(default=None, kw_only=True)
     if_match: Action | None = field(default=None, kw_only=True)
+    is_public: bool = field(default=False, kw_only=True)
     others: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property

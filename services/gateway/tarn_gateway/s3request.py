@@ -1,4 +1,4 @@
-"""An authenticated request: its operation, its address and its caller."""
+"""A request that was let in: its operation, its address and its caller."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class S3Request:
         place: what the bucket stands for.
         ref_path: the ref and the path of the key; None if the request names no key.
         query: decoded.
-        signed: its verified signature.
+        signed: its verified signature; an absent one of an anonymous request.
         form: of PostObject; its file is not read yet.
         granted: the signing key and the caller's permissions.
         is_body_taken: whether the operation has begun to read the body; then it cannot be performed again.
@@ -99,6 +99,11 @@ class S3Request:
     def ref_path_of(self, key: str) -> RefPath:
         """Returns the ref and the path of a key of the request's bucket. Raises as `ref_path_of`."""
         return ref_path_of(self.place, key)
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether it carries no signature."""
+        return not self.signed.access_key_id
 
     @property
     def headers(self) -> Headers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tarn.core.quota import QuotaKind
 from tarn.telemetry.tracing import RequestSpan
 from tarn_gateway.operation import Operation
@@ -15,6 +17,7 @@ class Trace:
     `view` is the name of the bucket view, as it was sent; empty if the bucket is a repository. `outcomes` is the list
     of the same name of the `S3Request`. `session` is the id of the session key that was issued. `throttled_by` is the
     limit of the rate that refused it.
+    `on_end` is called when the request has ended.
     `cors` are the headers that tell a browser about the answer, whatever it is.
     """
 
@@ -23,6 +26,7 @@ class Trace:
         "auth_s",
         "code",
         "cors",
+        "on_end",
         "operation",
         "outcomes",
         "path",
@@ -48,6 +52,7 @@ class Trace:
         self.outcomes: list[tuple[str, str]] = []
         self.code = ""
         self.cors: list[tuple[str, str]] = []
+        self.on_end: Callable[[], None] | None = None
         self.span: RequestSpan | None = None
         self.throttled_by: tuple[QuotaKind, str] | None = None
         self.auth_s = 0.0

@@ -128,6 +128,8 @@ class Traces:
         """Counts the request and writes its log line; this is the observer of the HTTP server."""
         request = exchange.request
         trace = self._open.pop(request.request_id, None) or Trace()
+        if trace.on_end is not None:
+            trace.on_end()
         status = exchange.status
         if trace.throttled_by is not None and status:
             self._throttled[trace.throttled_by].value += 1

@@ -94,7 +94,7 @@ class World:
         self.kv = FaultyKv(MemKv(), seed)
         self.secret = SECRET
         self.auth = self.replica()
-        self.admin = self.admin_key = ""
+        self.admin = self.admin_key = self.admin_secret = ""
 
     def replica(self, *, secret: bytes = SECRET, previous: tuple[bytes, ...] = ()) -> AuthClient:
         """Starts another process of auth, which learns of the others only through the store."""
@@ -120,6 +120,7 @@ class World:
         made = await self.auth.set_up(self.call(), SECRET, "root")
         self.admin = await self.log_in(made)
         self.admin_key = made.credential.access_key_id
+        self.admin_secret = made.secret_access_key
         return made
 
     async def log_in(self, made: NewCredential, auth: AuthClient | None = None) -> str:

@@ -51,6 +51,46 @@ async def test_a_key_gets_its_signing_key_and_its_users_grant(ready: World) -> N
     assert not answer.grant.allows(Action.CREATE_REPO, "repository/lake")
 
 
+async def test_a_signature_of_version_2_is_compared_inside_auth(ready: World) -> None:
+    bob = await ready.user("bob", "Developer")
+    key, text = bob.credential.access_key_id, b"GET\n\n\nnow\n/lake/main/a"
+    made = hmac.digest(bob.secret_access_key.encode(), text, "sha1")
+    grant = await ready.auth.authorize_signature_v2(ready.call(), key, text, made)
+    assert (grant.user_id, grant.ttl_ms) == ("bob", GRANT_TTL_MS)
+    assert grant.allows(Action.WRITE_REPO, "repository/lake/branch/main")
+    again = await ready.auth.authorize_token(ready.call(), grant.caller_token)
+    assert again.user_id == "bob"
+    for wrong in (b"", made[:-1], made[:-1] + bytes([made[-1] ^ 1]), bytes(20), made + b"x"):
+        with pytest.raises(TarnError) as caught:
+            await ready.auth.authorize_signature_v2(ready.call(), key, text, wrong)
+        assert caught.value.reason is Reason.SIGNATURE_MISMATCH
+        assert made.hex() not in caught.value.message
+        assert bob.secret_access_key not in caught.value.message
+    other = ready.auth.authorize_signature_v2(ready.call(), key, text + b"x", made)
+    assert await refused(other) is Reason.SIGNATURE_MISMATCH
+    long = ready.auth.authorize_signature_v2(ready.call(), key, b"x" * 65_537, made)
+    assert await refused(long) is Reason.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("key", ["", "TARNUNKNOWNACCESSKEY", "x" * 5000])
+async def test_an_unknown_key_has_no_signature(ready: World, key: str) -> None:
+    made = hmac.digest(b"", b"GET", "sha1")
+    work = ready.auth.authorize_signature_v2(ready.call(), key, b"GET", made)
+    assert await refused(work) is Reason.CREDENTIAL_NOT_FOUND
+    work = Access(ready.auth, ready.clock).signature_grant(ready.call(), key, b"GET", made)
+    assert await refused(work) is Reason.CREDENTIAL_NOT_FOUND
+
+
+async def test_a_deleted_key_signs_nothing(ready: World) -> None:
+    bob = await ready.user("bob", "Analyst")
+    key = bob.credential.access_key_id
+    made = hmac.digest(bob.secret_access_key.encode(), b"GET", "sha1")
+    await ready.auth.authorize_signature_v2(ready.call(), key, b"GET", made)
+    await ready.auth.delete_user(ready.call(ready.admin), "bob")
+    work = ready.auth.authorize_signature_v2(ready.call(), key, b"GET", made)
+    assert await refused(work) is Reason.CREDENTIAL_NOT_FOUND
+
+
 async def test_the_grants_token_speaks_for_the_user_to_other_services(ready: World) -> None:
     bob = await ready.user("bob", "Analyst")
     key = bob.credential.access_key_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +145,25 @@ async def test_it_loses_what_its_user_loses(ready: World, ada: Ada) -> None:
     ):
         assert grant.allows(Action.READ_REPO, "repository/lake/ref/main")
         assert not grant.allows(Action.WRITE_REPO, MAIN)
+
+
+async def test_signatures_of_version_2_need_the_token_too(ready: World, ada: Ada) -> None:
+    made, other = await ada.issue(), await ada.issue()
+    signature = hmac.digest(made.secret_access_key.encode(), b"GET", "sha1")
+
+    def ask(digest: bytes) -> Any:
+        return ready.auth.authorize_signature_v2(
+            ready.call(), key_of(made), b"GET", signature, digest
+        )
+
+    assert (await ask(digest_of(made))).user_id == "ada"
+    assert await refused(ask(b"")) is Reason.CREDENTIAL_NOT_FOUND
+    assert await refused(ask(digest_of(other))) is Reason.SESSION_TOKEN_INVALID
+    ready.clock.advance(36 * 3600.0)
+    assert await refused(ask(digest_of(made))) in (
+        Reason.SESSION_EXPIRED,
+        Reason.SESSION_TOKEN_INVALID,
+    )
 
 
 async def test_without_the_token_there_is_no_such_key(ready: World, ada: Ada) -> None:

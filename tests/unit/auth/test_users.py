@@ -35,6 +35,7 @@ async def test_a_user_is_created_once_and_found(ready: World) -> None:
         ("", ["Admin"], Reason.INVALID_ARGUMENT),
         ("a/b", ["Admin"], Reason.INVALID_ARGUMENT),
         ("*", ["Admin"], Reason.INVALID_ARGUMENT),
+        ("anonymous", ["Admin"], Reason.INVALID_ARGUMENT),
         ("bob", [], Reason.INVALID_ARGUMENT),
         ("bob", ["root"], Reason.ROLE_NOT_FOUND),
     ],

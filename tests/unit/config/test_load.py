@@ -395,6 +395,21 @@ def test_the_bounds_of_the_memory_for_documents() -> None:
             load(None, HOME | {"TARN_LIMITS_DOCUMENT_MEMORY": text})
 
 
+@pytest.mark.parametrize("name", ["anonymous_requests", "anonymous_address_requests"])
+def test_the_bounds_of_anonymous_requests(name: str) -> None:
+    variable = f"TARN_LIMITS_{name.upper()}"
+    for count in (1, 1_000_000):
+        assert getattr(load(None, HOME | {variable: str(count)}).limits, name) == count
+    for text in ("0", "1000001"):
+        with pytest.raises(ConfigError, match=rf"limits\.{name}"):
+            load(None, HOME | {variable: text})
+
+
+def test_signatures_of_version_2_are_off_by_default() -> None:
+    assert load(None, HOME).gateways.s3.sigv2 is False
+    assert load(None, HOME | {"TARN_GATEWAYS_S3_SIGV2": "true"}).gateways.s3.sigv2 is True
+
+
 def test_any_rate_of_bodies_may_be_allowed() -> None:
     assert load(None, HOME).limits.body_rate_bytes == 512
     assert load(None, HOME | {"TARN_LIMITS_BODY_RATE": "0"}).limits.body_rate_bytes == 0

@@ -149,7 +149,7 @@ class Lake:
             "us-east-1",
             own_token,
         )
-        authenticator = Authenticator(
+        authenticator = self.authenticator = Authenticator(
             self.access, self.clock, SigV4Policy(), timeout_s=self.backend.bounds.call_timeout_s
         )
         self.meters = Meters()
@@ -218,6 +218,20 @@ class Lake:
                 S3SigV4QueryAuth(credentials, "s3", "us-east-1", presign_s).add_auth(request)
             else:
                 S3SigV4Auth(credentials, "s3", "us-east-1").add_auth(request)
+        return await self.send(request, body, host, received=received, length=length, tamper=tamper)
+
+    async def send(
+        self,
+        request: AWSRequest,
+        body: bytes = b"",
+        host: str = "s3.test",
+        *,
+        received: bytes | None = None,
+        length: int | None = -1,
+        tamper: str = "",
+    ) -> Reply:
+        """Passes a request, as it was signed, to the handler. Arguments as `ask`."""
+        method = request.method
         parts = urlsplit(request.url)
         pairs = [("host", host)]
         for name, value in request.headers.items():

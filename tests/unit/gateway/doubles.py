@@ -44,6 +44,7 @@ ALLOWED = {
     "AKIAWRITER": ("WriteRepo",),
     "AKIAPARTIAL": ("WriteRepo",),
 }
+PUBLIC = {"lookup", "ListEntries", "GetRepository", "FindErased"}
 RESOURCES = {"AKIAPARTIAL": ("repository/lake/branch/dev/*",)}
 
 
@@ -102,6 +103,7 @@ class FakeGraveler:
         self.views: dict[str, bucket_pb.BucketView] = {}
         self.cors: dict[str, str] = {}
         self.cors_asked: list[str] = []
+        self.views_asked: list[str] = []
         self._generation = 0
         self.uploads: dict[str, Upload] = {}
         self.fail: dict[str, list[TarnError | None]] = {}
@@ -117,7 +119,9 @@ class FakeGraveler:
 
     def _enter(self, name: str, call: Call) -> None:
         self.calls.append(name)
-        assert call.caller_token.startswith("token-of-"), "calls carry the caller's token"
+        is_anonymous = call.caller_token == "t1.gateway"
+        if not is_anonymous:
+            assert call.caller_token.startswith("token-of-"), "calls carry the caller's token"
         queue = self.fail.get(name)
         if queue and (error := queue.pop(0)) is not None:
             raise error
@@ -125,15 +129,25 @@ class FakeGraveler:
             bucket_id, _, etag = call.bucket.partition(":")
             if (view := self.views.get(bucket_id)) is None:
                 raise error_of(Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND, bucket=bucket_id)
+            if is_anonymous and not (view.public_read and name in PUBLIC):
+                raise error_of(Kind.DENIED, Reason.ACCESS_DENIED, "shows lake/main")
             if view.etag != etag:
                 raise error_of(Kind.CONFLICT, Reason.BUCKET_MOVED, bucket=bucket_id)
+        elif is_anonymous:
+            raise error_of(Kind.DENIED, Reason.ACCESS_DENIED)
 
-    def point(self, bucket_id: str, repository_id: str, ref: str) -> None:
+    def point(
+        self, bucket_id: str, repository_id: str, ref: str, *, public_read: bool = False
+    ) -> None:
         """Makes a view, or points it elsewhere."""
         self._generation += 1
         etag = f"{0:032x}:{self._generation}"
         self.views[bucket_id] = bucket_pb.BucketView(
-            bucket_id=bucket_id, repository_id=repository_id, ref=ref, etag=etag
+            bucket_id=bucket_id,
+            repository_id=repository_id,
+            ref=ref,
+            etag=etag,
+            public_read=public_read,
         )
 
     def _repo(self, repository_id: str) -> Repo:
@@ -258,6 +272,7 @@ class FakeGraveler:
     ) -> bucket_pb.GetBucketViewResponse:
         """It is not noted as a call: it comes before all others of a request whose bucket is not cached."""
         assert call.service_token == "t1.gateway"
+        self.views_asked.append(request.bucket_id)
         if (view := self.views.get(request.bucket_id)) is None:
             raise error_of(Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND)
         return bucket_pb.GetBucketViewResponse(view=view)
@@ -531,7 +546,7 @@ class FakeGraveler:
     async def _never(self, request: Any, call: Call) -> Any:
         raise AssertionError("the gateway never asks this")
 
-    PointBucketView = DeleteRepository = _never
+    PointBucketView = SetBucketViewPublicRead = DeleteRepository = _never
     CreateBranch = DeleteBranch = ResetBranch = MoveBranch = _never
     CreateCommit = ListCommits = AnnotatePaths = DiffRefs = DiffUncommitted = _never
     CreateTag = DeleteTag = SetBranchExpiry = _never
@@ -555,27 +570,44 @@ class FakeAuth:
     async def authorize_key(
         self, request: auth_pb.AuthorizeKey, call: Call
     ) -> auth_pb.AuthorizeKeyResult:
-        secret = SECRETS.get(request.access_key_id)
-        if request.session_token_digest:
-            raise error_of(Kind.UNAUTHENTICATED, Reason.SESSION_TOKEN_INVALID)
-        if secret is None:
-            raise error_of(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND)
+        secret = self._secret(request)
         key = f"AWS4{secret}".encode()
         for part in (request.date, request.region, request.service, "aws4_request"):
             key = hmac.digest(key, part.encode(), "sha256")
-        grant = caller_pb2.Grant(
-            user_id=request.access_key_id.lower(),
+        grant = self._grant(request.access_key_id)
+        return auth_pb.AuthorizeKeyResult(signing_key=key, grant=grant)
+
+    async def authorize_signature_v2(
+        self, request: auth_pb.AuthorizeSignatureV2, call: Call
+    ) -> auth_pb.AuthorizeSignatureV2Result:
+        made = hmac.digest(self._secret(request).encode(), request.string_to_sign, "sha1")
+        if made != request.signature:
+            raise error_of(Kind.UNAUTHENTICATED, Reason.SIGNATURE_MISMATCH)
+        return auth_pb.AuthorizeSignatureV2Result(grant=self._grant(request.access_key_id))
+
+    @staticmethod
+    def _secret(request: auth_pb.AuthorizeKey | auth_pb.AuthorizeSignatureV2) -> str:
+        if request.session_token_digest:
+            raise error_of(Kind.UNAUTHENTICATED, Reason.SESSION_TOKEN_INVALID)
+        secret = SECRETS.get(request.access_key_id)
+        if secret is None:
+            raise error_of(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND)
+        return secret
+
+    @staticmethod
+    def _grant(access_key_id: str) -> caller_pb2.Grant:
+        return caller_pb2.Grant(
+            user_id=access_key_id.lower(),
             statements=[
                 caller_pb2.Statement(
                     allow=True,
-                    actions=ALLOWED[request.access_key_id],
-                    resources=RESOURCES.get(request.access_key_id, ("*",)),
+                    actions=ALLOWED[access_key_id],
+                    resources=RESOURCES.get(access_key_id, ("*",)),
                 )
             ],
-            caller_token=f"token-of-{request.access_key_id}",
+            caller_token=f"token-of-{access_key_id}",
             ttl_ms=60_000,
         )
-        return auth_pb.AuthorizeKeyResult(signing_key=key, grant=grant)
 
 
 def _page(wanted: PageRequest, rows: Sequence[tuple[str, bytes]]) -> Page:

@@ -16,6 +16,7 @@ from botocore.exceptions import ClientError
 
 from tarn.block.local import open_local
 from tarn.config import load
+from tarn_gateway.anonymous import AnonymousBounds
 from tarn_gateway.application import GatewayApplication
 from tarn_gateway.bodies import blocks as bodies_module
 from tarn_gateway.config import GatewaySettings, server_tls, settings_of
@@ -187,6 +188,10 @@ def test_settings_come_from_the_configuration(tmp_path: Path) -> None:
             "TARN_LIMITS_BODY_SIZE": "1GiB",
             "TARN_LIMITS_BODY_RATE": "99",
             "TARN_LIMITS_DOCUMENT_MEMORY": "20MiB",
+            "TARN_LIMITS_ANONYMOUS_REQUESTS": "30",
+            "TARN_LIMITS_ANONYMOUS_ADDRESS_REQUESTS": "9",
+            "TARN_QUOTAS_GATEWAYS": "3",
+            "TARN_GATEWAYS_S3_SIGV2": "true",
         },
     )
     settings = settings_of(config, reuse_port=True)
@@ -196,6 +201,7 @@ def test_settings_come_from_the_configuration(tmp_path: Path) -> None:
     assert (limits.connections_max, limits.unidentified_max) == (7, 3)
     assert (limits.body_rate_min_bytes, bounds.document_memory_bytes) == (99, 20 * 1024**2)
     assert settings.bounds.payload.object_bytes_max == 1024**3
+    assert (settings.anonymous, settings.sigv2) == (AnonymousBounds(10.0, 3.0, 1), True)
     assert server_tls(config) is None
 
 

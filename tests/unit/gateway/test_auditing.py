@@ -65,7 +65,7 @@ async def test_unverified_callers_are_told_by_the_key_that_they_name(audited: An
         ("SignatureDoesNotMatch", "AKIAADMIN", ""),
         ("InvalidAccessKeyId", "AKIANOBODY", ""),
         ("SignatureDoesNotMatch", "AKIAADMIN", ""),
-        ("AccessDenied", "", ""),
+        ("AccessDenied", "", "anonymous"),
     ]
     assert {(each["operation"], each["outcome"]) for each in found} == {("s3:none", "denied")}
     assert found[1]["details"]["path"] == "/lake/main/a"

@@ -57,7 +57,7 @@ OTHERS = {
     "run_id", "mark_run_id", "phase", "block_ids", "is_complete", "totals", "hold", "metarange_ids", "commits", "tags",
     "part_count", "parts", "token", "size_bytes", "etag", "kind", "name", "limits", "is_copy_source",
     "is_new_address", "with_data", "grace", "purged_count", "purged_bytes", "time_to_live",
-    "bucket_id", "views_only", "plan_id", "addresses", "address", "resume", "duration_s", *NESTED,
+    "bucket_id", "views_only", "public_read", "plan_id", "addresses", "address", "resume", "duration_s", *NESTED,
 }  # fmt: skip
 """Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""
 

@@ -74,6 +74,7 @@ SHAPES = {
             "view_ref",
             "view_generation",
             "view_change_id",
+            "view_is_public_read",
         ),
     },
     "BucketView": {"storage_namespace", "default_branch", "is_deleted", "restore_id"},

@@ -51,6 +51,7 @@ FOR_SERVICES = {
         "graveler",
     },
     "tarn.auth.v1.AuthorizationService.Operate.authorize_service": {"compactor", "gateway"},
+    "tarn.auth.v1.AuthorizationService.Operate.authorize_signature_v2": {"gateway"},
 }
 
 
@@ -95,6 +96,16 @@ def test_what_issues_a_credential_to_a_service_is_marked_for_the_audit_log() -> 
     assert {rule.name for rule in RULES if rule.issues_credential} == {
         "AuthorizationService.Operate.authorize_key",
         "AuthorizationService.Operate.authorize_service",
+        "AuthorizationService.Operate.authorize_signature_v2",
+    }
+
+
+def test_anonymous_requests_reach_what_reads_of_objects_need() -> None:
+    assert {rule.name for rule in RULES if rule.public_read} == {
+        "EntryService.Operate.lookup",
+        "EntryService.ListEntries",
+        "EntryService.FindErased",
+        "RepositoryService.GetRepository",
     }
 
 
@@ -320,6 +331,10 @@ def test_a_rule_is_read_as_it_is_written() -> None:
         (toy_rule(change="merge"), "'merge' is about a branch, and the resource names none"),
         (with_access("a", decided_by_handler=True), "further accesses have when: 'asked'"),
         (with_access("a", when="color"), "'color' is not a field of GetToyRequest"),
+        (
+            rule_pb2.Rule(action="ReadRepo", resource="user/*", public_read=True),
+            "anonymous requests only read",
+        ),
     ],
 )
 def test_a_service_whose_rule_makes_no_sense_is_not_served(

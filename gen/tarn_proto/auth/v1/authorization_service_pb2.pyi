@@ -23,30 +23,34 @@ class OperateResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[OperationResult, _Mapping]]] = ...) -> None: ...
 
 class Operation(_message.Message):
-    __slots__ = ("header", "authorize_key", "authorize_token", "authorize_service")
+    __slots__ = ("header", "authorize_key", "authorize_token", "authorize_service", "authorize_signature_v2")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_KEY_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_SERVICE_FIELD_NUMBER: _ClassVar[int]
+    AUTHORIZE_SIGNATURE_V2_FIELD_NUMBER: _ClassVar[int]
     header: _operation_pb2.OperationHeader
     authorize_key: AuthorizeKey
     authorize_token: AuthorizeToken
     authorize_service: AuthorizeService
-    def __init__(self, header: _Optional[_Union[_operation_pb2.OperationHeader, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKey, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeToken, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeService, _Mapping]] = ...) -> None: ...
+    authorize_signature_v2: AuthorizeSignatureV2
+    def __init__(self, header: _Optional[_Union[_operation_pb2.OperationHeader, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKey, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeToken, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeService, _Mapping]] = ..., authorize_signature_v2: _Optional[_Union[AuthorizeSignatureV2, _Mapping]] = ...) -> None: ...
 
 class OperationResult(_message.Message):
-    __slots__ = ("operation_id", "error", "authorize_key", "authorize_token", "authorize_service")
+    __slots__ = ("operation_id", "error", "authorize_key", "authorize_token", "authorize_service", "authorize_signature_v2")
     OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_KEY_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_SERVICE_FIELD_NUMBER: _ClassVar[int]
+    AUTHORIZE_SIGNATURE_V2_FIELD_NUMBER: _ClassVar[int]
     operation_id: int
     error: _operation_pb2.OperationError
     authorize_key: AuthorizeKeyResult
     authorize_token: AuthorizeTokenResult
     authorize_service: AuthorizeServiceResult
-    def __init__(self, operation_id: _Optional[int] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKeyResult, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeTokenResult, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeServiceResult, _Mapping]] = ...) -> None: ...
+    authorize_signature_v2: AuthorizeSignatureV2Result
+    def __init__(self, operation_id: _Optional[int] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKeyResult, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeTokenResult, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeServiceResult, _Mapping]] = ..., authorize_signature_v2: _Optional[_Union[AuthorizeSignatureV2Result, _Mapping]] = ...) -> None: ...
 
 class AuthorizeKey(_message.Message):
     __slots__ = ("access_key_id", "date", "region", "service", "session_token_digest")
@@ -89,6 +93,24 @@ class AuthorizeService(_message.Message):
     def __init__(self, service: _Optional[str] = ...) -> None: ...
 
 class AuthorizeServiceResult(_message.Message):
+    __slots__ = ("grant",)
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    grant: _caller_pb2.Grant
+    def __init__(self, grant: _Optional[_Union[_caller_pb2.Grant, _Mapping]] = ...) -> None: ...
+
+class AuthorizeSignatureV2(_message.Message):
+    __slots__ = ("access_key_id", "string_to_sign", "signature", "session_token_digest")
+    ACCESS_KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    STRING_TO_SIGN_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TOKEN_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    access_key_id: str
+    string_to_sign: bytes
+    signature: bytes
+    session_token_digest: bytes
+    def __init__(self, access_key_id: _Optional[str] = ..., string_to_sign: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., session_token_digest: _Optional[bytes] = ...) -> None: ...
+
+class AuthorizeSignatureV2Result(_message.Message):
     __slots__ = ("grant",)
     GRANT_FIELD_NUMBER: _ClassVar[int]
     grant: _caller_pb2.Grant

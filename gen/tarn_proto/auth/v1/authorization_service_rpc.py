@@ -41,6 +41,14 @@ class AuthorizationService(Protocol[CallerT_contra]):
         """
         ...
 
+    async def authorize_signature_v2(
+        self, request: pb.AuthorizeSignatureV2, caller: CallerT_contra, /
+    ) -> pb.AuthorizeSignatureV2Result:
+        """By a signature of version 2: sent by the gateway for each such S3 request, because there is no key of a day
+        that it could have. Fails with CREDENTIAL_NOT_FOUND, and with SIGNATURE_MISMATCH for another signature.
+        """
+        ...
+
 
 class AuthorizationServiceClient:
     """Calls of `AuthorizationService` over any transport. They raise the `TarnError` that the handler raised."""
@@ -70,6 +78,15 @@ class AuthorizationServiceClient:
         """
         answer = await self._transport.operate(_AUTHORIZATION_SERVICE, "authorize_service", request, call)
         return expect(answer, pb.AuthorizeServiceResult)
+
+    async def authorize_signature_v2(
+        self, request: pb.AuthorizeSignatureV2, call: Call
+    ) -> pb.AuthorizeSignatureV2Result:
+        """By a signature of version 2: sent by the gateway for each such S3 request, because there is no key of a day
+        that it could have. Fails with CREDENTIAL_NOT_FOUND, and with SIGNATURE_MISMATCH for another signature.
+        """
+        answer = await self._transport.operate(_AUTHORIZATION_SERVICE, "authorize_signature_v2", request, call)
+        return expect(answer, pb.AuthorizeSignatureV2Result)
 
 
 def authorization_service(

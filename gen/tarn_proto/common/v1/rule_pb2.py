@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftarn_proto/common/v1/rule.proto\x12\x0etarn.common.v1\x1a google/protobuf/descriptor.proto\"\x8c\x02\n\x04Rule\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12$\n\x04\x61lso\x18\x03 \x03(\x0b\x32\x16.tarn.common.v1.Access\x12\x16\n\x0epublic_because\x18\x04 \x01(\t\x12\x17\n\x0fno_side_effects\x18\x05 \x01(\x08\x12\x0e\n\x06\x63hange\x18\x06 \x01(\t\x12\x10\n\x08services\x18\x07 \x03(\t\x12\x19\n\x11issues_credential\x18\x08 \x01(\x08\x12\x1a\n\x12\x64\x65\x63ided_by_handler\x18\t \x01(\x08\x12!\n\x19repository_may_be_missing\x18\n \x01(\x08\x12\x0f\n\x07through\x18\x0b \x03(\t\"F\n\x06\x41\x63\x63\x65ss\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12\x10\n\x08resource\x18\x03 \x01(\t\x12\x0c\n\x04when\x18\x04 \x01(\t:D\n\x04rule\x12\x1e.google.protobuf.MethodOptions\x18\xb4\x87\x03 \x01(\x0b\x32\x14.tarn.common.v1.Rule:M\n\x0eoperation_rule\x12\x1d.google.protobuf.FieldOptions\x18\xb4\x87\x03 \x01(\x0b\x32\x14.tarn.common.v1.Ruleb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftarn_proto/common/v1/rule.proto\x12\x0etarn.common.v1\x1a google/protobuf/descriptor.proto\"\xa1\x02\n\x04Rule\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12$\n\x04\x61lso\x18\x03 \x03(\x0b\x32\x16.tarn.common.v1.Access\x12\x16\n\x0epublic_because\x18\x04 \x01(\t\x12\x17\n\x0fno_side_effects\x18\x05 \x01(\x08\x12\x0e\n\x06\x63hange\x18\x06 \x01(\t\x12\x10\n\x08services\x18\x07 \x03(\t\x12\x19\n\x11issues_credential\x18\x08 \x01(\x08\x12\x1a\n\x12\x64\x65\x63ided_by_handler\x18\t \x01(\x08\x12!\n\x19repository_may_be_missing\x18\n \x01(\x08\x12\x0f\n\x07through\x18\x0b \x03(\t\x12\x13\n\x0bpublic_read\x18\x0c \x01(\x08\"F\n\x06\x41\x63\x63\x65ss\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12\x10\n\x08resource\x18\x03 \x01(\t\x12\x0c\n\x04when\x18\x04 \x01(\t:D\n\x04rule\x12\x1e.google.protobuf.MethodOptions\x18\xb4\x87\x03 \x01(\x0b\x32\x14.tarn.common.v1.Rule:M\n\x0eoperation_rule\x12\x1d.google.protobuf.FieldOptions\x18\xb4\x87\x03 \x01(\x0b\x32\x14.tarn.common.v1.Ruleb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,7 +33,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tarn_proto.common.v1.rule_p
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_RULE']._serialized_start=86
-  _globals['_RULE']._serialized_end=354
-  _globals['_ACCESS']._serialized_start=356
-  _globals['_ACCESS']._serialized_end=426
+  _globals['_RULE']._serialized_end=375
+  _globals['_ACCESS']._serialized_start=377
+  _globals['_ACCESS']._serialized_end=447
 # @@protoc_insertion_point(module_scope)

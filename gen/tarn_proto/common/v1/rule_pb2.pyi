@@ -12,7 +12,7 @@ OPERATION_RULE_FIELD_NUMBER: _ClassVar[int]
 operation_rule: _descriptor.FieldDescriptor
 
 class Rule(_message.Message):
-    __slots__ = ("action", "resource", "also", "public_because", "no_side_effects", "change", "services", "issues_credential", "decided_by_handler", "repository_may_be_missing", "through")
+    __slots__ = ("action", "resource", "also", "public_because", "no_side_effects", "change", "services", "issues_credential", "decided_by_handler", "repository_may_be_missing", "through", "public_read")
     ACTION_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_FIELD_NUMBER: _ClassVar[int]
     ALSO_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class Rule(_message.Message):
     DECIDED_BY_HANDLER_FIELD_NUMBER: _ClassVar[int]
     REPOSITORY_MAY_BE_MISSING_FIELD_NUMBER: _ClassVar[int]
     THROUGH_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_READ_FIELD_NUMBER: _ClassVar[int]
     action: str
     resource: str
     also: _containers.RepeatedCompositeFieldContainer[Access]
@@ -35,7 +36,8 @@ class Rule(_message.Message):
     decided_by_handler: bool
     repository_may_be_missing: bool
     through: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, action: _Optional[str] = ..., resource: _Optional[str] = ..., also: _Optional[_Iterable[_Union[Access, _Mapping]]] = ..., public_because: _Optional[str] = ..., no_side_effects: _Optional[bool] = ..., change: _Optional[str] = ..., services: _Optional[_Iterable[str]] = ..., issues_credential: _Optional[bool] = ..., decided_by_handler: _Optional[bool] = ..., repository_may_be_missing: _Optional[bool] = ..., through: _Optional[_Iterable[str]] = ...) -> None: ...
+    public_read: bool
+    def __init__(self, action: _Optional[str] = ..., resource: _Optional[str] = ..., also: _Optional[_Iterable[_Union[Access, _Mapping]]] = ..., public_because: _Optional[str] = ..., no_side_effects: _Optional[bool] = ..., change: _Optional[str] = ..., services: _Optional[_Iterable[str]] = ..., issues_credential: _Optional[bool] = ..., decided_by_handler: _Optional[bool] = ..., repository_may_be_missing: _Optional[bool] = ..., through: _Optional[_Iterable[str]] = ..., public_read: _Optional[bool] = ...) -> None: ...
 
 class Access(_message.Message):
     __slots__ = ("name", "action", "resource", "when")

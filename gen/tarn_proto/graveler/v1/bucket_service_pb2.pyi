@@ -11,28 +11,32 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class BucketView(_message.Message):
-    __slots__ = ("bucket_id", "repository_id", "ref", "etag", "create_time")
+    __slots__ = ("bucket_id", "repository_id", "ref", "etag", "create_time", "public_read")
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     ETAG_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_READ_FIELD_NUMBER: _ClassVar[int]
     bucket_id: str
     repository_id: str
     ref: str
     etag: str
     create_time: _timestamp_pb2.Timestamp
-    def __init__(self, bucket_id: _Optional[str] = ..., repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., etag: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    public_read: bool
+    def __init__(self, bucket_id: _Optional[str] = ..., repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., etag: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., public_read: _Optional[bool] = ...) -> None: ...
 
 class CreateBucketViewRequest(_message.Message):
-    __slots__ = ("bucket_id", "repository_id", "ref")
+    __slots__ = ("bucket_id", "repository_id", "ref", "public_read")
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_READ_FIELD_NUMBER: _ClassVar[int]
     bucket_id: str
     repository_id: str
     ref: str
-    def __init__(self, bucket_id: _Optional[str] = ..., repository_id: _Optional[str] = ..., ref: _Optional[str] = ...) -> None: ...
+    public_read: bool
+    def __init__(self, bucket_id: _Optional[str] = ..., repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., public_read: _Optional[bool] = ...) -> None: ...
 
 class CreateBucketViewResponse(_message.Message):
     __slots__ = ("view",)
@@ -95,6 +99,22 @@ class PointBucketViewRequest(_message.Message):
     def __init__(self, bucket_id: _Optional[str] = ..., repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., etag: _Optional[str] = ...) -> None: ...
 
 class PointBucketViewResponse(_message.Message):
+    __slots__ = ("view",)
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    view: BucketView
+    def __init__(self, view: _Optional[_Union[BucketView, _Mapping]] = ...) -> None: ...
+
+class SetBucketViewPublicReadRequest(_message.Message):
+    __slots__ = ("bucket_id", "public_read", "etag")
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_READ_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    bucket_id: str
+    public_read: bool
+    etag: str
+    def __init__(self, bucket_id: _Optional[str] = ..., public_read: _Optional[bool] = ..., etag: _Optional[str] = ...) -> None: ...
+
+class SetBucketViewPublicReadResponse(_message.Message):
     __slots__ = ("view",)
     VIEW_FIELD_NUMBER: _ClassVar[int]
     view: BucketView

@@ -54,6 +54,16 @@ class BucketService(Protocol):
         """
         ...
 
+    async def SetBucketViewPublicRead(
+        self, request: pb.SetBucketViewPublicReadRequest, permit: Permit, /
+    ) -> pb.SetBucketViewPublicReadResponse:
+        """Lets anonymous S3 requests read what a view shows, or ends that: for every request that begins after the
+        answer. The ETag stays, because what the view shows does. Fails with BUCKET_NOT_FOUND, with BUCKET_MOVED if
+        the view has another ETag than the request or is changed beside it, with REF_NOT_FOUND, and with
+        FEATURE_LEVEL.
+        """
+        ...
+
     async def DeleteBucketView(
         self, request: pb.DeleteBucketViewRequest, permit: Permit, /
     ) -> pb.DeleteBucketViewResponse:
@@ -128,6 +138,17 @@ class BucketServiceClient:
         """
         answer = await self._transport.unary(_BUCKET_SERVICE, "PointBucketView", request, call)
         return expect(answer, pb.PointBucketViewResponse)
+
+    async def SetBucketViewPublicRead(
+        self, request: pb.SetBucketViewPublicReadRequest, call: Call
+    ) -> pb.SetBucketViewPublicReadResponse:
+        """Lets anonymous S3 requests read what a view shows, or ends that: for every request that begins after the
+        answer. The ETag stays, because what the view shows does. Fails with BUCKET_NOT_FOUND, with BUCKET_MOVED if
+        the view has another ETag than the request or is changed beside it, with REF_NOT_FOUND, and with
+        FEATURE_LEVEL.
+        """
+        answer = await self._transport.unary(_BUCKET_SERVICE, "SetBucketViewPublicRead", request, call)
+        return expect(answer, pb.SetBucketViewPublicReadResponse)
 
     async def DeleteBucketView(
         self, request: pb.DeleteBucketViewRequest, call: Call

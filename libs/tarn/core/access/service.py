@@ -2,7 +2,8 @@
 
 Auth gives such a service a caller token by its name (`AuthorizeService`), once it has proved to be that service
 (`tarn_auth.service_callers`). The token carries a name that no user can have, and the permissions are fixed here. They
-let a service do its work and read no object.
+let a service do its work and read no object. What gateways read for anonymous requests, they read by the grant of those
+(`tarn.core.access.anonymous`).
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ DETAILS: Final = (
     "parent_number",
     "path",
     "prefix",
+    "public_read",
     "read_only",
     "ref",
     "restore_id",

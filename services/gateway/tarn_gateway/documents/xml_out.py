@@ -256,13 +256,23 @@ def settings(root: str, values: Mapping[str, str]) -> bytes:
     return f"{HEAD}<{root}{NS}>{''.join(out)}</{root}>".encode()
 
 
-def access_control_policy(owner: str) -> bytes:
-    """GetBucketAcl and GetObjectAcl: the owner has full control, and nobody else has anything."""
+_ALL_USERS: Final = "http://acs.amazonaws.com/groups/global/AllUsers"
+
+
+def access_control_policy(owner: str, *, is_public: bool = False) -> bytes:
+    """GetBucketAcl and GetObjectAcl: the owner has full control, and nobody else has anything; but everyone may read a
+    public-read view."""
+    group = _XSI.replace("CanonicalUser", "Group")
+    everyone = (
+        f"<Grant><Grantee{group}><URI>{_ALL_USERS}</URI></Grantee><Permission>READ</Permission></Grant>"
+        if is_public
+        else ""
+    )
     name = escape(owner)
     return (
         f"{HEAD}<AccessControlPolicy{NS}>{_owner(owner)}<AccessControlList><Grant><Grantee{_XSI}>"
         f"<ID>{name}</ID><DisplayName>{name}</DisplayName></Grantee>"
-        "<Permission>FULL_CONTROL</Permission></Grant></AccessControlList></AccessControlPolicy>"
+        f"<Permission>FULL_CONTROL</Permission></Grant>{everyone}</AccessControlList></AccessControlPolicy>"
     ).encode()
 
 

@@ -1,6 +1,6 @@
 """ACLs of buckets and objects. There are none: the caller, whom listings show as the owner, has full control, and what
 others may do is in their policies. An ACL that says this is accepted and changes nothing; all others are refused, as in
-a bucket of S3 whose ownership is BucketOwnerEnforced."""
+a bucket of S3 whose ownership is BucketOwnerEnforced. That of a public-read bucket view shows that all may read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _parser = partial(settings_parser, "AccessControlPolicy", _PLACES)
 async def get_bucket_acl(backend: Backend, request: S3Request) -> Response:
     """GetBucketAcl."""
     await backend.repositories.get(backend.call(request), request.repository)
-    return _shown(request)
+    return await _shown(backend, request)
 
 
 async def put_bucket_acl(backend: Backend, request: S3Request) -> Response:
@@ -49,7 +49,7 @@ async def put_bucket_acl(backend: Backend, request: S3Request) -> Response:
 async def get_object_acl(backend: Backend, request: S3Request) -> Response:
     """GetObjectAcl, of an object that exists."""
     await _require_object(backend, request)
-    return _shown(request)
+    return await _shown(backend, request)
 
 
 async def put_object_acl(backend: Backend, request: S3Request) -> Response:
@@ -69,16 +69,20 @@ async def _require_object(backend: Backend, request: S3Request) -> None:
         await root_marker(backend, request)
 
 
-def _shown(request: S3Request) -> Response:
-    return xml_out.answer(xml_out.access_control_policy(request.granted.grant.user_id))
+async def _shown(backend: Backend, request: S3Request) -> Response:
+    user_id, is_public = request.granted.grant.user_id, await backend.is_public(request)
+    return xml_out.answer(xml_out.access_control_policy(user_id, is_public=is_public))
 
 
 async def _confirmed(backend: Backend, request: S3Request) -> Response:
     """Accepts an ACL that says what is so.
 
     Raises:
-        S3Error: AccessControlListNotSupported for any other; InvalidRequest for a document beside a canned ACL.
+        S3Error: AccessControlListNotSupported for any other, and for all in a public-read view, where none that is
+            accepted says what is so; InvalidRequest for a document beside a canned ACL.
     """
+    if await backend.is_public(request):
+        raise S3Error("AccessControlListNotSupported")
     user_id = request.granted.grant.user_id
     if _CANNED in request.headers:
         # Its value is accepted: `header_table` refuses all that would change something.

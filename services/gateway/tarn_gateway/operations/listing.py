@@ -189,7 +189,10 @@ async def _list(backend: Backend, request: S3Request, wanted: _Wanted) -> _Page:
     ref, slash, _ = wanted.prefix.partition("/")
     if wanted.max_keys == 0 or (slash and not ref):
         # Zero keys were requested, or no key begins with the prefix; the bucket must exist all the same.
-        await backend.repositories.get(call, request.repository)
+        repositories = backend.repositories
+        # Of an anonymous request graveler decides, also about nothing.
+        there = repositories.fresh if request.is_anonymous else repositories.get
+        await there(call, request.repository)
         return _Page()
     if slash:
         return await _list_ref(backend, request, wanted, call)

@@ -81,7 +81,7 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
     headers = override_headers(response_headers(entry), query)
     headers += validators
     headers += (("Accept-Ranges", "bytes"), _SANDBOX)
-    if entry.tags:
+    if entry.tags and not request.is_anonymous:  # who may not read tags does not learn of any
         headers.append(("x-amz-tagging-count", str(len(entry.tags))))
     if number is None:
         status, start, length, about = _whole_or_range(request_headers, entry, etag)

@@ -24,13 +24,16 @@ REMARKS: Final[Mapping[str, str]] = {
     "GetBucketCors": "[CORS rules](browsers.md) of the bucket",
     "PutBucketCors": "at most 100 rules and 8 KiB; of a bucket view it needs `WriteBuckets`",
     "DeleteBucketCors": "as PutBucketCors",
-    "GetBucketAcl": "the owner (the caller) has full control, nobody else is granted anything",
-    "PutBucketAcl": "only what GetBucketAcl answers, `private` and `bucket-owner-full-control`; changes nothing",
+    "GetBucketAcl": "the owner (the caller) has full control, nobody else is granted anything; all users read a "
+    "[public bucket](buckets.md#let-everyone-read-it)",
+    "PutBucketAcl": "only what GetBucketAcl answers, `private` and `bucket-owner-full-control`; changes nothing; "
+    "refused for a public bucket",
     "GetBucketOwnershipControls": "BucketOwnerEnforced",
     "PutBucketOwnershipControls": "only BucketOwnerEnforced; changes nothing",
-    "GetPublicAccessBlock": "all four are true: nothing is public",
-    "PutPublicAccessBlock": "only with all four true; changes nothing",
-    "GetBucketPolicyStatus": "404 `NoSuchBucketPolicy`",
+    "GetPublicAccessBlock": "all four are true: nothing is public; of a public bucket `IgnorePublicAcls` and "
+    "`RestrictPublicBuckets` are false",
+    "PutPublicAccessBlock": "only what GetPublicAccessBlock answers; changes nothing",
+    "GetBucketPolicyStatus": "404 `NoSuchBucketPolicy`, unless it is a public bucket",
     "GetBucketRequestPayment": "BucketOwner",
     "GetBucketLogging": "empty",
     "GetBucketNotificationConfiguration": "empty",

@@ -1,4 +1,5 @@
-"""Settings of buckets that S3 has and Tarn has not. Every bucket has the same ones, and none is stored.
+"""Settings of buckets that S3 has and Tarn has not. None is stored, and every bucket has the same ones; those that tell
+who may read differ for a bucket view that is marked public-read.
 
 Tools read them before they do anything else. The answer is what is so: a document, or S3's error for a bucket that has
 no such setting. A PUT of what is so succeeds and changes nothing; all others are refused.
@@ -24,9 +25,11 @@ __all__ = [
     "NOTIFICATIONS",
     "OWNERSHIP",
     "PAYER",
+    "POLICY_STATUS",
     "PUBLIC_ACCESS",
     "Setting",
     "confirmed",
+    "policy_status",
     "shown",
     "unset",
 ]
@@ -41,10 +44,18 @@ class Setting:
     Attributes:
         root: of the document.
         values: texts by their place below the root, e.g. `Rule/ObjectOwnership`.
+        of_public: those of a public-read bucket view that differ.
     """
 
     root: str
     values: Mapping[str, str] = field(default_factory=dict)
+    of_public: Mapping[str, str] = field(default_factory=dict)
+
+    async def current(self, backend: Backend, request: S3Request) -> Mapping[str, str]:
+        """Returns the values of a request's bucket. Raises as `Backend.is_public`."""
+        if self.of_public and await backend.is_public(request):
+            return {**self.values, **self.of_public}
+        return self.values
 
 
 OWNERSHIP: Final = Setting("OwnershipControls", {"Rule/ObjectOwnership": "BucketOwnerEnforced"})
@@ -56,7 +67,9 @@ PUBLIC_ACCESS: Final = Setting(
         "BlockPublicPolicy": "true",
         "RestrictPublicBuckets": "true",
     },
+    {"IgnorePublicAcls": "false", "RestrictPublicBuckets": "false"},
 )
+POLICY_STATUS: Final = Setting("PolicyStatus", {"IsPublic": "true"})
 PAYER: Final = Setting("RequestPaymentConfiguration", {"Payer": "BucketOwner"})
 # S3 answers an empty document for a bucket without one of these.
 LOGGING: Final = Setting("BucketLoggingStatus")
@@ -66,11 +79,11 @@ ACCELERATION: Final = Setting("AccelerateConfiguration")
 
 def shown(setting: Setting) -> Perform:
     """Returns an operation that answers a setting."""
-    document = xml_out.settings(setting.root, setting.values)
 
     async def perform(backend: Backend, request: S3Request) -> Response:
         await backend.repositories.get(backend.call(request), request.repository)
-        return xml_out.answer(document)
+        values = await setting.current(backend, request)
+        return xml_out.answer(xml_out.settings(setting.root, values))
 
     return perform
 
@@ -85,21 +98,29 @@ def unset(code: S3Code) -> Perform:
     return perform
 
 
+async def policy_status(backend: Backend, request: S3Request) -> Response:
+    """GetBucketPolicyStatus: a bucket has no policy, but a public one is told to be public."""
+    if not await backend.is_public(request):
+        return await unset("NoSuchBucketPolicy")(backend, request)
+    return await shown(POLICY_STATUS)(backend, request)
+
+
 def confirmed(setting: Setting) -> Perform:
     """Returns an operation that accepts a document which says what is so, and refuses all others as not implemented."""
     parser = partial(settings_parser, setting.root, frozenset(setting.values))
-    expected = sorted((place, text.lower()) for place, text in setting.values.items())
-    listed = ", ".join(f"{place} {text}" for place, text in setting.values.items())
 
     async def perform(backend: Backend, request: S3Request) -> Response:
         await backend.repositories.get(backend.call(request), request.repository)
+        values = await setting.current(backend, request)
         payload = backend.payload(request)
         user_id = request.granted.grant.user_id
         said = await backend.documents.read(payload, user_id, SETTINGS_BYTES_MAX, parser)
+        expected = sorted((place, text.lower()) for place, text in values.items())
         # XML Schema spells booleans in lower case, examples of S3 in upper case.
         if sorted((place, text.lower()) for place, text in said) != expected:
             name = request.operation.name
-            text = f"{name} is implemented only for what every bucket has: {listed}."
+            listed = ", ".join(f"{place} {text}" for place, text in values.items())
+            text = f"{name} is implemented only for what the bucket has: {listed}."
             raise S3Error("NotImplemented", text, Operation=name)
         return Response(200)
 

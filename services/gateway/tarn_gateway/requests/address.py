@@ -16,6 +16,7 @@ from tarn_gateway.s3error import S3Error
 __all__ = [
     "Address",
     "RefPath",
+    "bucket_of_host",
     "check_key",
     "object_url",
     "parse_address",
@@ -81,6 +82,11 @@ def _bucket_of_host(host: str, domains: tuple[str, ...]) -> str:
     return ""
 
 
+def bucket_of_host(host: str, domains: Sequence[str]) -> str:
+    """Returns the bucket that the Host header of a request names; empty if its path names it."""
+    return _bucket_of_host(host, tuple(domains)) if domains else ""
+
+
 def parse_address(host: str, raw_path: bytes, domains: Sequence[str] = ()) -> Address:
     """Returns bucket and key of a request, decoded exactly once.
 
@@ -92,7 +98,7 @@ def parse_address(host: str, raw_path: bytes, domains: Sequence[str] = ()) -> Ad
     Raises:
         S3Error: InvalidURI (not UTF-8, NUL), KeyTooLongError.
     """
-    bucket = _bucket_of_host(host, tuple(domains)) if domains else ""
+    bucket = bucket_of_host(host, domains)
     if bucket:
         key = _decode(raw_path[1:], "key")
     else:

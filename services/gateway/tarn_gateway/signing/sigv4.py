@@ -1,8 +1,9 @@
 """Verifies AWS Signature Version 4 for S3.
 
-`parse_authorization` alone decides whether and how a request is signed, and checks everything that can be
-checked without the key. `verify` compares the signature. Between the two calls the caller obtains the signing
-key of (access key, day, region, service), which it may cache: the gateway never sees a secret.
+Requests of version 2 are read before, where they are accepted (`signing.sigv2`), and anonymous ones are told apart by
+`is_anonymous`. For all others, `parse_authorization` alone decides whether and how a request is signed, and checks
+everything that can be checked without the key. `verify` compares the signature. Between the two calls the caller
+obtains the signing key of (access key, day, region, service), which it may cache: the gateway never sees a secret.
 Each rule prevents a known attack: docs/design/security.md, "Signatures".
 """
 
@@ -29,7 +30,10 @@ __all__ = [
     "PAYLOAD_MODES",
     "SigV4Policy",
     "SignedRequest",
+    "anonymous_refusal",
+    "is_anonymous",
     "parse_authorization",
+    "unsigned",
     "verify",
 ]
 
@@ -95,7 +99,7 @@ class SignedRequest(NamedTuple):
     """A request's authorization, checked except for the signature itself.
 
     Attributes:
-        access_key_id: the claimed key.
+        access_key_id: the claimed key; empty for an anonymous request.
         date: `YYYYMMDD` of the scope; with region and service it determines the signing key.
         region: of the scope.
         service: of the scope.
@@ -105,6 +109,8 @@ class SignedRequest(NamedTuple):
         payload_hash: the body's line in the canonical request: 64 hex digits or a mode name.
         request: the signed request.
         headers: its headers as received, before parameters were added to them.
+        strings_to_sign: of Signature Version 2, which has no scope (`signing.sigv2`), most likely first; empty for
+            version 4.
     """
 
     access_key_id: str
@@ -117,6 +123,7 @@ class SignedRequest(NamedTuple):
     payload_hash: str
     request: Request
     headers: Headers
+    strings_to_sign: tuple[bytes, ...] = ()
 
     @property
     def scope(self) -> str:
@@ -137,12 +144,7 @@ def parse_authorization(request: Request, now_us: int, policy: SigV4Policy) -> S
             InvalidURI.
     """
     header = request.headers.get("authorization")
-    query: Query | None = None
-    if b"Amz" in request.raw_query or b"AWS" in request.raw_query:
-        # Decoding a query costs more than the rest of this; a listing's query has none of these names.
-        parsed = parse_query(request.raw_query)
-        if any(mark in parsed for mark in _QUERY_MARKS + _QUERY_MARKS_V2):
-            query = parsed
+    query = signed_query(request)
     now_s = now_us // 1_000_000
     if header is not None and query is not None:
         text = "The request is authenticated both by its query and by its Authorization header."
@@ -151,7 +153,45 @@ def parse_authorization(request: Request, now_us: int, policy: SigV4Policy) -> S
         return _parse_header(request, header, now_s, policy)
     if query is not None:
         return _parse_presigned(request, query, now_s, policy)
-    raise S3Error("AccessDenied", "Anonymous requests are not allowed.")
+    raise anonymous_refusal()
+
+
+def signed_query(request: Request) -> Query | None:
+    """Returns the query of a request that is authenticated by its query.
+
+    Raises:
+        S3Error: InvalidURI.
+    """
+    if b"Amz" in request.raw_query or b"AWS" in request.raw_query:
+        # Decoding a query costs more than the rest of this; a listing's query has none of these names.
+        parsed = parse_query(request.raw_query)
+        if any(mark in parsed for mark in _QUERY_MARKS + _QUERY_MARKS_V2):
+            return parsed
+    return None
+
+
+def is_anonymous(request: Request) -> bool:
+    """Whether a request carries no authentication, nor a session token, which would be half of one.
+
+    Raises:
+        S3Error: InvalidURI.
+    """
+    headers = request.headers
+    if "authorization" in headers or _SESSION_TOKEN in headers:
+        return False
+    return signed_query(request) is None
+
+
+def anonymous_refusal() -> S3Error:
+    """Returns the error for an anonymous request: one for what does not exist and for what is not public."""
+    return S3Error("AccessDenied", "Anonymous requests are not allowed.")
+
+
+def unsigned(request: Request) -> SignedRequest:
+    """Returns the signature that an anonymous request does not have."""
+    return SignedRequest(
+        "", "", "", "", "", (), "", UNSIGNED_PAYLOAD, request=request, headers=request.headers
+    )
 
 
 # --- the Authorization header
@@ -198,7 +238,7 @@ def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy
         raise S3Error(
             "RequestTimeTooSkewed",
             RequestTime=timestamp,
-            ServerTime=_timestamp(now_s),
+            ServerTime=timestamp_of(now_s),
             MaxAllowedSkewMilliseconds=str(policy.skew_s * 1000),
         )
     if date != timestamp[:8]:
@@ -269,11 +309,11 @@ def _header_time(headers: Headers) -> tuple[str, int]:
         if seconds is None:
             try:
                 seconds = int(parsedate_to_datetime(date).timestamp())
-                return _timestamp(seconds), seconds  # with its zone it may leave the calendar
+                return timestamp_of(seconds), seconds  # with its zone it may leave the calendar
             except (ValueError, TypeError, IndexError, OverflowError):
                 seconds = None
         if seconds is not None:
-            return _timestamp(seconds), seconds
+            return timestamp_of(seconds), seconds
     raise S3Error("AccessDenied", "AWS authentication requires a valid Date or x-amz-date header.")
 
 
@@ -298,7 +338,7 @@ def _parse_presigned(
         if not query.text(name):
             raise _bad_query(_QUERY_NEEDS)
     if query.text("X-Amz-Algorithm") != ALGORITHM:
-        raise _bad_query(f'X-Amz-Algorithm only supports "{ALGORITHM}"')
+        _refuse_mechanism()
     credential = query.text("X-Amz-Credential")
     access_key_id, date, region, service = split_scope(
         credential, policy.region, policy.service, _bad_query_credential
@@ -320,7 +360,7 @@ def _parse_presigned(
     if payload_hash is None:
         payload_hash = headers.get("x-amz-content-sha256", UNSIGNED_PAYLOAD)
         assert payload_hash is not None, "get was given a default"
-    _hoist(request, query)
+    hoist(request, query)
     return SignedRequest(
         access_key_id,
         date,
@@ -348,7 +388,7 @@ def _check_life(expires: str, time_s: int, now_s: int, policy: SigV4Policy) -> N
     if not int(expires):
         raise _bad_query("X-Amz-Expires must be at least 1.")
     if time_s - now_s > policy.skew_s:
-        raise S3Error("AccessDenied", "Request is not valid yet", ServerTime=_timestamp(now_s))
+        raise S3Error("AccessDenied", "Request is not valid yet", ServerTime=timestamp_of(now_s))
     if now_s > time_s + int(expires):
         ended = _iso(time_s + int(expires))
         error = S3Error(
@@ -358,7 +398,7 @@ def _check_life(expires: str, time_s: int, now_s: int, policy: SigV4Policy) -> N
         raise error
 
 
-def _hoist(request: Request, query: Query) -> None:
+def hoist(request: Request, query: Query) -> None:
     """Adds parameters that replace headers; an existing header takes precedence.
 
     Not the checksums: SDKs sign the checksum of an empty body into the URL, because there is no body yet,
@@ -480,7 +520,8 @@ def seconds_of(timestamp: str) -> int | None:
     return int(at.timestamp())
 
 
-def _timestamp(seconds: int) -> str:
+def timestamp_of(seconds: int) -> str:
+    """Returns a time as `YYYYMMDDTHHMMSSZ`."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 

@@ -12,7 +12,7 @@ from tarn.gate.permits import Caller, Permit, RepositoryPermit
 from tarn.kv.records import BucketView, Repository
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.requests import page_of, timestamp
-from tarn_graveler.records.bucket_views import bucket_not_found, etag_of
+from tarn_graveler.records.bucket_views import bucket_not_found, etag_of, moved
 from tarn_proto.graveler.v1 import bucket_service_pb2 as pb
 
 __all__ = ["BucketHandler"]
@@ -25,6 +25,7 @@ def _message(view: BucketView) -> pb.BucketView:
         ref=view.ref,
         etag=etag_of(view),
         create_time=timestamp(view.create_time_us),
+        public_read=view.is_public_read,
     )
 
 
@@ -45,9 +46,13 @@ class BucketHandler:
     ) -> pb.CreateBucketViewResponse:
         """Creates a view of a ref that exists."""
         self._features.require(Feature.BUCKET_VIEWS)
+        if request.public_read:
+            self._features.require(Feature.NEW_FIELDS)
         bucket_id = parse_repository_id(request.bucket_id)
         repository, ref = await self._target(request.repository_id, request.ref, permit)
-        view = await self._views.create(bucket_id, repository, ref)
+        view = await self._views.create(
+            bucket_id, repository, ref, is_public_read=request.public_read
+        )
         return pb.CreateBucketViewResponse(view=_message(view))
 
     async def _target(self, repository_id: str, ref: str, permit: Permit) -> tuple[Repository, str]:
@@ -107,6 +112,19 @@ class BucketHandler:
         repository, ref = await self._target(request.repository_id, request.ref, permit)
         view = await self._views.point(bucket_id, repository, ref, request.etag)
         return pb.PointBucketViewResponse(view=_message(view))
+
+    async def SetBucketViewPublicRead(
+        self, request: pb.SetBucketViewPublicReadRequest, permit: Permit
+    ) -> pb.SetBucketViewPublicReadResponse:
+        """Lets anonymous S3 requests read what a view shows, or ends that. Whoever lets others may do it, too."""
+        view = await self._views.get(parse_repository_id(request.bucket_id))
+        if request.etag and request.etag != etag_of(view):
+            raise moved(view.bucket_id)
+        if request.public_read:
+            self._features.require(Feature.NEW_FIELDS)
+            permit.require_further("target", view=view)
+        changed = await self._views.set_public_read(view, request.public_read)
+        return pb.SetBucketViewPublicReadResponse(view=_message(changed))
 
     async def DeleteBucketView(
         self, request: pb.DeleteBucketViewRequest, permit: Permit

@@ -136,6 +136,7 @@ class RepositoryRules:
         self._settings = settings
         self.read_view = views.read_view
         self.confirm = views.confirm
+        self.public_grant = views.public_grant
 
     async def enter(self, rule: Rule, request: Message, grant: Grant) -> Repository:
         """See `tarn.gate.permits.RepositoryGate`."""

@@ -14,6 +14,8 @@ from functools import lru_cache
 
 from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.task_set import TaskSet
+from tarn.core.access.anonymous import reader_grant
+from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId
@@ -25,7 +27,7 @@ from tarn_graveler.records.claiming import Claiming, Plan
 from tarn_graveler.records.fresh_reads import FreshReads
 from tarn_graveler.records.repositories import Repositories, stored_claim
 
-__all__ = ["BucketViews", "bucket_not_found", "etag_of"]
+__all__ = ["BucketViews", "bucket_not_found", "etag_of", "moved"]
 
 _KNOWN_MAX = 10_000
 _USE = re.compile(r"([a-z0-9-]{1,64}):([0-9a-f]{32}:[0-9]{1,18})")
@@ -33,8 +35,8 @@ _USE = re.compile(r"([a-z0-9-]{1,64}):([0-9a-f]{32}:[0-9]{1,18})")
 
 
 def etag_of(view: BucketView) -> str:
-    """Names one version of a view: its life and its generation. A generation alone would mean two targets once the name
-    is deleted and made again."""
+    """Names one version of what a view shows: its life and its generation. A generation alone would mean two targets
+    once the name is deleted and made again."""
     return f"{view.uid}:{view.generation}"
 
 
@@ -44,7 +46,8 @@ def bucket_not_found(bucket_id: str, why: str = "does not exist") -> TarnError:
     return TarnError(Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND, text, bucket=bucket_id)
 
 
-def _moved(bucket_id: str) -> TarnError:
+def moved(bucket_id: str) -> TarnError:
+    """Returns the error for a bucket view that is not the one which its user has seen."""
     text = (
         f"bucket view {bucket_id} was changed meanwhile; nothing was done: look at it and try again"
     )
@@ -123,6 +126,23 @@ class BucketViews:
         """
         return self._begin_read(_used(bucket)[0])
 
+    def public_grant(self, bucket: str, found: Versioned | None) -> Grant:
+        """Returns what anonymous requests may do through the view of a call (`tarn.gate.permits.RepositoryGate`).
+
+        Args:
+            bucket: `Call.bucket`.
+            found: what `read_view` returned.
+
+        Raises:
+            TarnError: DENIED, ACCESS_DENIED: the row is no public-read view's; INVALID.
+        """
+        bucket_id = _used(bucket)[0]
+        view = self._decoded(bucket_id, found)
+        if not isinstance(view, BucketView) or not view.is_public_read:
+            text = f"anonymous requests may not use bucket {bucket_id}"
+            raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, text, bucket=bucket_id)
+        return reader_grant(view.repository_id, view.ref)
+
     async def confirm(self, bucket: str, repository_id: str, found: Versioned | None) -> Repository:
         """Returns the repository of a call, if the row of its view is that of the view that the call names.
 
@@ -142,7 +162,7 @@ class BucketViews:
         if view is None:
             raise bucket_not_found(bucket_id)
         if not isinstance(view, BucketView) or etag_of(view) != etag:
-            raise _moved(bucket_id)
+            raise moved(bucket_id)
         if view.repository_id != repository_id:
             text = f"bucket view {bucket_id} shows repository {view.repository_id}, not {repository_id}"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
@@ -158,7 +178,14 @@ class BucketViews:
             self._repositories.forget(repository_id)  # perhaps an older one than that of the view
         raise bucket_not_found(bucket_id, f"shows repository {repository_id}, which was deleted")
 
-    async def create(self, bucket_id: RepositoryId, repository: Repository, ref: str) -> BucketView:
+    async def create(
+        self,
+        bucket_id: RepositoryId,
+        repository: Repository,
+        ref: str,
+        *,
+        is_public_read: bool = False,
+    ) -> BucketView:
         """Creates a view.
 
         Raises:
@@ -177,6 +204,7 @@ class BucketViews:
                 1,
                 self._clock.now_us(),
                 self._ids.nonce(),
+                is_public_read=is_public_read,
             )
 
         def encode(uid: bytes, is_pending: bool) -> bytes:
@@ -258,10 +286,40 @@ class BucketViews:
             first.append(view)
             # A second attempt must not bury rules of another caller: ours may be beneath them already.
             if view.uid != first[0].uid or view.cors_json not in (first[0].cors_json, cors_json):
-                raise _moved(bucket_id)
+                raise moved(bucket_id)
             return replace(view, cors_json=cors_json)
 
         await self._register(bucket_id).change(decide)
+
+    async def set_public_read(self, seen: BucketView, is_public_read: bool) -> BucketView:
+        """Lets anonymous requests read what a view shows, or ends that: for every request that begins after the answer.
+        Its version stays: what it shows does not change.
+
+        Args:
+            seen: the view that the caller decided about; if it shows something else by now, nothing is changed.
+            is_public_read: whether they may.
+
+        Raises:
+            TarnError: BUCKET_NOT_FOUND; BUCKET_MOVED: the view was changed meanwhile; UNAVAILABLE: not changed.
+            OutcomeUnknownError: it cannot be determined whether it was changed.
+        """
+        change_id = self._ids.nonce()
+
+        def decide(now: BucketView | None) -> BucketView:
+            view = _expected(seen.bucket_id, now, etag_of(seen))
+            if view.change_id != seen.change_id:
+                # A second attempt must not undo a change of another caller: ours may be beneath it already.
+                raise moved(seen.bucket_id)
+            if view.is_public_read == is_public_read:
+                return view
+            return replace(view, is_public_read=is_public_read, change_id=change_id)
+
+        def is_ours(now: BucketView | None) -> bool:
+            return now is not None and now.change_id == change_id
+
+        changed = await self._register(seen.bucket_id).change(decide, is_ours)
+        assert changed is not None, "no decision removes the view"
+        return changed
 
     async def delete(self, bucket_id: RepositoryId, etag: str = "") -> None:
         """Deletes a view; what it shows stays. Arguments and errors as `point`."""
@@ -305,5 +363,5 @@ def _expected(bucket_id: str, now: BucketView | None, etag: str) -> BucketView:
     if now is None:
         raise bucket_not_found(bucket_id)
     if etag and etag_of(now) != etag:
-        raise _moved(bucket_id)
+        raise moved(bucket_id)
     return now
