@@ -67,7 +67,7 @@ _QUERY_NEEDS: Final = (
     "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, "
     "X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters."
 )
-_SESSION_TOKEN: Final = b"x-amz-security-token"
+_SESSION_TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a header
 _COMPONENTS: Final = ("Credential", "SignedHeaders", "Signature")
 _ACCESS_KEY_MAX: Final = 128
 _SIGNATURE_DIGITS: Final = 64
@@ -565,7 +565,7 @@ def verify(signed: SignedRequest, signing_key: bytes) -> None:
     raise signature_mismatch(
         signed,
         StringToSign=text.encode(),
-        CanonicalRequest=None if _SESSION_TOKEN in canonical.lower() else canonical,
+        CanonicalRequest=None if _SESSION_TOKEN.encode() in canonical.lower() else canonical,
     )
 
 
