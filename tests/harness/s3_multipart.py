@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 __all__ = ["begin", "complete", "crc32", "listed", "md5", "part"]
@@ -15,11 +16,12 @@ def md5(body: bytes) -> str:
     return hashlib.md5(body).hexdigest()
 
 
-def listed(*parts: tuple[int, str]) -> bytes:
-    """The body that completes an upload: numbers and ETags of parts."""
+def listed(*parts: tuple[int, str], crc32s: Sequence[str] = ()) -> bytes:
+    """The body that completes an upload: numbers and ETags of parts, and their CRC32s."""
+    sums = [f"<ChecksumCRC32>{each}</ChecksumCRC32>" for each in crc32s] or [""] * len(parts)
     inner = "".join(
-        f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{etag}&quot;</ETag></Part>"
-        for number, etag in parts
+        f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{etag}&quot;</ETag>{checksum}</Part>"
+        for (number, etag), checksum in zip(parts, sums, strict=True)
     )
     return f"<CompleteMultipartUpload>{inner}</CompleteMultipartUpload>".encode()
 

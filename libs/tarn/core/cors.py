@@ -36,12 +36,18 @@ REQUESTED_HEADERS_MAX: Final = 100
 
 _ID_CHARACTERS_MAX: Final = 255
 _AGE_MAX: Final = 2**31 - 1
-_ORIGIN: Final = re.compile(r"[!-~]{1,512}", re.ASCII)
-_HEADER: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}", re.ASCII)
+_VALUE_CHARACTERS_MAX: Final = 512
+_ORIGIN: Final = re.compile(r"[!-~]+", re.ASCII)
+_HEADER: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
 
 
 def _invalid(detail: str) -> TarnError:
     return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, f"CORS rules: {detail}", field="rules")
+
+
+def _unfit(sentence: str) -> TarnError:
+    """Returns the error for a value, in the sentence of S3."""
+    return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, sentence, field="rules")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,8 @@ class CorsRule:
         allowed_methods: of `CORS_METHODS`.
         allowed_headers: names of request headers, with at most one `*` each; upper and lower case are equal.
         expose_headers: names of response headers that a page may read.
-        max_age_s: how long a browser may remember a preflight; None: its own default.
+        max_age_s: how long a browser may remember a preflight; None: its own default. As in S3, it may be
+            negative, which browsers take for none.
         rule_id: a name for people; may be empty.
     """
 
@@ -74,18 +81,16 @@ class CorsRule:
             raise _invalid("a rule needs AllowedOrigins and AllowedMethods")
         for method in self.allowed_methods:
             if method not in CORS_METHODS:
-                text = (
-                    f"unsupported method {method[:20]!r}; supported are {', '.join(CORS_METHODS)}"
-                )
-                raise _invalid(text)
+                text = "Found unsupported HTTP method in CORS config. Unsupported method is"
+                raise _unfit(f"{text} {method[:80]}")
         for origin in self.allowed_origins:
             _check(origin, _ORIGIN, "AllowedOrigin", stars=1)
         for name in self.allowed_headers:
             _check(name, _HEADER, "AllowedHeader", stars=1)
         for name in self.expose_headers:
             _check(name, _HEADER, "ExposeHeader", stars=0)
-        if self.max_age_s is not None and not 0 <= self.max_age_s <= _AGE_MAX:
-            raise _invalid(f"MaxAgeSeconds must be 0 to {_AGE_MAX}")
+        if self.max_age_s is not None and not -_AGE_MAX <= self.max_age_s <= _AGE_MAX:
+            raise _invalid(f"MaxAgeSeconds must be {-_AGE_MAX} to {_AGE_MAX}")
         if len(self.rule_id) > _ID_CHARACTERS_MAX or not self.rule_id.isprintable():
             text = f"an ID is longer than {_ID_CHARACTERS_MAX} characters, or has some that cannot be printed"
             raise _invalid(text)
@@ -103,14 +108,13 @@ class CorsRule:
 
 
 def _check(value: str, form: re.Pattern[str], what: str, *, stars: int) -> None:
+    if not value or len(value) > _VALUE_CHARACTERS_MAX:
+        raise _invalid(f"an {what} has 1 to {_VALUE_CHARACTERS_MAX} characters")
     if not form.fullmatch(value):
-        raise _invalid(
-            f"{what} {value[:80]!r} is empty, too long or has characters that it cannot have"
-        )
+        raise _unfit(f'{what} "{value}" contains invalid character.')
     if value.count("*") > stars:
-        raise _invalid(
-            f"{what} {value[:80]!r} has more than {'one wildcard' if stars else 'no wildcard'}"
-        )
+        more = "have more than one wildcard" if stars else "have a wildcard"
+        raise _unfit(f'{what} "{value}" can not {more}.')
 
 
 def _matches(pattern: str, value: str) -> bool:

@@ -10,7 +10,7 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
-from tarn.core.access.actions import REPOSITORIES, Action, session_resource
+from tarn.core.access.actions import REPOSITORIES, Action, session_resource, user_resource
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.audit.record import AuditRecord, Outcome
 from tarn_gateway.http import Exchange, Request
@@ -99,6 +99,8 @@ def _resource(trace: Trace, *, is_write: bool) -> str:
         return ""
     if trace.operation.action is Action.MANAGE_SESSIONS:
         return session_resource(trace.user, trace.session or "*") if trace.user else ""
+    if trace.operation.action is Action.READ_USERS:
+        return user_resource(trace.user)
     if not trace.repository:
         return REPOSITORIES
     resource = f"repository/{trace.repository}"

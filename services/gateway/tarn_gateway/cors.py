@@ -166,13 +166,13 @@ async def preflight(cache: CorsCache, request: Request, bucket: str, *, is_key: 
     """Answers `OPTIONS`: what a page of an origin may do.
 
     Raises:
-        S3Error: BadRequest without an origin or a method of CORS; AccessForbidden: no rule allows it, or there is no
-            such bucket; SlowDown: see `CorsCache.rules`.
+        S3Error: BadRequest without an origin or a method of CORS, or for a name that no header has; AccessForbidden: no
+            rule allows it, or there is no such bucket; SlowDown: see `CorsCache.rules`.
         TarnError: graveler or auth gives no answer.
     """
     headers = request.headers
     origin, method = headers.get("origin"), headers.text(_METHOD)
-    if origin is None:
+    if not origin:
         raise S3Error("BadRequest", "Insufficient information. Origin request header needed.")
     if method not in CORS_METHODS:
         text = f"Invalid Access-Control-Request-Method: {method[:20] or 'null'}"
@@ -180,7 +180,7 @@ async def preflight(cache: CorsCache, request: Request, bucket: str, *, is_key: 
     names = _requested(headers)
     rules = await cache.rules(bucket) if bucket else ()
     found = None
-    if names is not None and _ORIGIN.fullmatch(origin):
+    if _ORIGIN.fullmatch(origin):
         found = match_cors(rules, origin, method, frozenset(names))
     if found is None:
         kind = "OBJECT" if is_key else "BUCKET" if bucket else "SERVICE"
@@ -192,8 +192,14 @@ async def preflight(cache: CorsCache, request: Request, bucket: str, *, is_key: 
     return Response(200, pairs)
 
 
-def _requested(headers: Headers) -> Sequence[str] | None:
-    """Returns the names of the headers that a page wants to send, in lower case; None: one is no name."""
-    names = [each.strip().lower() for each in headers.text(_HEADERS).split(",")]
-    names = list(dict.fromkeys(filter(None, names)))
-    return names if all(map(_NAME.fullmatch, names)) else None
+def _requested(headers: Headers) -> Sequence[str]:
+    """Returns the names of the headers that a page wants to send, in lower case; raises S3Error BadRequest."""
+    names: dict[str, None] = {}
+    for each in headers.text(_HEADERS).split(","):
+        name = each.strip().lower()
+        if name and not _NAME.fullmatch(name):
+            text = f'Access-Control-Request-Headers "{each[:80]}" contains invalid character.'
+            raise S3Error("BadRequest", text)
+        if name:
+            names[name] = None
+    return list(names)

@@ -81,7 +81,8 @@ class Authenticator:
 
         Raises:
             S3Error: AccessDenied, SignatureDoesNotMatch and the other errors of `signing.sigv4`.
-            TarnError: CREDENTIAL_NOT_FOUND for an unknown key; any error of the call to auth.
+            S3Error: InvalidAccessKeyId for an unknown key.
+            TarnError: any error of the call to auth.
         """
         now_us = self._clock.now_us()
         if self._sigv2_domains is not None:
@@ -161,7 +162,13 @@ class Authenticator:
         scope = (signed.access_key_id, signed.date, signed.region, signed.service, digest)
         granted = self._access.signing_grant_cached(*scope)
         if granted is None:
-            granted = await self._access.signing_grant(self._call(request), *scope)
+            try:
+                granted = await self._access.signing_grant(self._call(request), *scope)
+            except TarnError as error:
+                if error.reason is not Reason.CREDENTIAL_NOT_FOUND:
+                    raise
+                key = signed.access_key_id
+                raise S3Error("InvalidAccessKeyId", error.message, AWSAccessKeyId=key) from error
         return granted
 
 

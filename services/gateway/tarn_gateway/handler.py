@@ -15,6 +15,7 @@ import structlog
 from tarn.client.auth import SigningGrant
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.process.log import REQUEST_ID
+from tarn.rpc.wire.call import Call
 from tarn.telemetry.tracing import child_span
 from tarn_gateway.anonymous import AnonymousRequests
 from tarn_gateway.backend import Backend
@@ -35,7 +36,7 @@ from tarn_gateway.router import route
 from tarn_gateway.s3error import HOST_ID, S3Error, error_response, from_tarn_error
 from tarn_gateway.s3request import S3Request
 from tarn_gateway.signing.sigv4 import SignedRequest, is_anonymous
-from tarn_gateway.sts import ASSUME_ROLE, Sts, StsError, is_sts, sts_error_response
+from tarn_gateway.sts import STS_OPERATIONS, Sts, StsError, is_sts, sts_error_response
 from tarn_gateway.trace import Trace
 from tarn_gateway.traces import Traces
 
@@ -44,6 +45,10 @@ __all__ = ["S3Handler"]
 _ID_2: Final = ("x-amz-id-2", HOST_ID)
 _PLACES_TRIED: Final = 4
 """How often an operation is tried; each time but the first one, what its bucket stands for has changed."""
+_ABOUT_KEYS: Final = frozenset(
+    {"InvalidArgument", "InvalidRequest", "KeyTooLongError", "NoSuchKey", "NoSuchUpload"}
+)
+"""Refusals of a key, which may come before anybody looked at its bucket."""
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 
 _log = structlog.get_logger()
@@ -87,7 +92,7 @@ class S3Handler:
         trace = self._traces.begin(request)
         began = self._now()
         if is_sts(request):
-            return await self._sts.assume_role(request, trace)
+            return await self._sts.answer(request, trace)
         host = request.headers.text("host")
         address = parse_address(host, request.raw_path, self._domains)
         if request.method == "OPTIONS":
@@ -127,9 +132,10 @@ class S3Handler:
             s3_request = S3Request(
                 request, began, operation, address, place, query, signed, granted, form
             )
-            _note(trace, s3_request)
-            check_headers(operation.name, request.headers, trace.user)
             response = await self._perform(operation.perform, s3_request, trace)
+        except (S3Error, TarnError) as error:
+            await self._check_repository(request, granted, place, error)
+            raise
         finally:
             trace.perform_s = self._now() - authenticated
         response.headers += (_ID_2, *trace.cors)
@@ -157,6 +163,8 @@ class S3Handler:
             S3Error: ServiceUnavailable: the body was read for another place than the bucket stands for by now.
             TarnError, S3Error: as the operation.
         """
+        _note(trace, s3_request)
+        check_headers(s3_request.operation.name, s3_request.headers, trace.user)
         for left in reversed(range(_PLACES_TRIED)):
             authorize(s3_request)
             if self._rates is not None and left == _PLACES_TRIED - 1:
@@ -169,6 +177,19 @@ class S3Handler:
                 s3_request = await self._again(s3_request, error)
                 _note(trace, s3_request)
         raise AssertionError("the last try returns or raises")
+
+    async def _check_repository(
+        self, request: Request, granted: SigningGrant, place: Place, refusal: S3Error | TarnError
+    ) -> None:
+        """Raises TarnError REPOSITORY_NOT_FOUND if the key of a request was refused, and its bucket is nothing: then it
+        does not matter how the keys of repositories begin. Whoever may not read the repository is not told."""
+        shown = refusal if isinstance(refusal, S3Error) else from_tarn_error(refusal)
+        if place.ref or not place.repository or shown.code not in _ABOUT_KEYS:
+            return
+        backend = self._backend
+        deadline = self._now() + backend.bounds.call_timeout_s
+        call = Call(request.request_id, granted.grant.caller_token, deadline)
+        await backend.repositories.refuse_unknown(call, place.repository)
 
     async def _again(self, refused: S3Request, error: TarnError) -> S3Request:
         """Returns a refused request with what its bucket stands for now; raises the error if that is the same."""
@@ -211,7 +232,7 @@ class S3Handler:
             self._log_failure(request, trace, error)
             shown = S3Error("InternalError")
         trace.code = shown.code
-        if trace.operation is ASSUME_ROLE:
+        if trace.operation in STS_OPERATIONS:
             return sts_error_response(StsError.of(shown), request)
         response = error_response(shown, request)
         response.headers += (_ID_2, *trace.cors)

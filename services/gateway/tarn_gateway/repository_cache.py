@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tarn.aio.ttl_cache import TtlCache
 from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock
+from tarn.core.errors import Reason, TarnError
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.meters import Meters
 
@@ -61,6 +62,15 @@ class RepositoryCache:
             return kept
         self._misses += 1
         return await self.fresh(call, repository_id)
+
+    async def refuse_unknown(self, call: Call, repository_id: str) -> None:
+        """Raises TarnError REPOSITORY_NOT_FOUND if there is no such repository. Whoever may not read it is not told,
+        and a failure of the look-up says nothing."""
+        try:
+            await self.get(call, repository_id)
+        except TarnError as error:
+            if error.reason is Reason.REPOSITORY_NOT_FOUND:
+                raise
 
     async def fresh(self, call: Call, repository_id: str) -> CachedRepository:
         """Returns the repository without using the cache. Raises as `get`."""

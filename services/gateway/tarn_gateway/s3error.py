@@ -264,6 +264,8 @@ _SENTENCES: Final = (
     "Request is not valid yet",
     "The CRC",
     "The SHA",
+    "The crc",
+    "The sha",
     "There were headers present in the request which were not signed",
 )
 """Beginnings of S3's other sentences of codes, which replace that of the table, too."""

@@ -1,7 +1,7 @@
-"""AssumeRole of STS, by which S3 clients get session keys (docs/design/session-keys.md, "STS").
+"""AssumeRole of STS, by which S3 clients get session keys, and GetCallerIdentity (docs/design/session-keys.md, "STS").
 
 A request is `POST /` with a form and a signature for the service `sts`; its answer is XML of STS's query protocol
-(https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html). The signature covers the hash of the body, so
+(https://docs.aws.amazon.com/STS/latest/APIReference/welcome.html). The signature covers the hash of the body, so
 the body is read before the signature is verified: a small one, for an access key that exists, and a few at a time.
 """
 
@@ -31,12 +31,17 @@ from tarn_proto.auth.v1.session_key_service_pb2 import (
     CreateSessionKeyResponse,
 )
 
-__all__ = ["ASSUME_ROLE", "Sts", "StsError", "is_sts", "sts_error_response"]
+__all__ = ["STS_OPERATIONS", "Sts", "StsError", "is_sts", "sts_error_response"]
 
-ASSUME_ROLE: Final = Operation(
+_ASSUME_ROLE: Final = Operation(
     "AssumeRole", "POST", "", About.SERVICE, Action.MANAGE_SESSIONS, MissingRef.OF_WRITE
 )
-"""For traces and the audit log. It is no operation of S3, so the table of these does not have it."""
+_GET_CALLER_IDENTITY: Final = Operation(
+    "GetCallerIdentity", "POST", "", About.SERVICE, Action.READ_USERS, MissingRef.OF_READ
+)
+"""Whoever has a key may ask whose it is, as in STS."""
+STS_OPERATIONS: Final = (_ASSUME_ROLE, _GET_CALLER_IDENTITY)
+"""For traces and the audit log. They are no operations of S3, so the table of these does not have them."""
 
 _SERVICE: Final = "sts"
 _SCOPE: Final = f"/{_SERVICE}/aws4_request"
@@ -53,9 +58,13 @@ _ROLES: Final = {
     "arn:tarn:iam:::role/session-read-only": True,
 }
 """The roles, and whether a session key of the role may only read."""
-_FIELDS: Final = frozenset(
-    {"Action", "Version", "RoleArn", "RoleSessionName", "DurationSeconds", "Policy"}
-)
+_FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    "AssumeRole": frozenset({"RoleArn", "RoleSessionName", "DurationSeconds", "Policy"}),
+    "GetCallerIdentity": frozenset(),
+}
+_OF_ALL: Final = frozenset({"Action", "Version"})
+_ACCOUNT: Final = "000000000000"
+"""Clients expect the 12 digits of an account. There are none in Tarn."""
 _SESSION_NAME: Final = re.compile(r"[\w+=,.@-]{2,64}", re.ASCII)
 _LIFE_S: Final = range(900, 43_201)
 
@@ -100,7 +109,7 @@ def is_sts(request: Request) -> bool:
 
 
 class Sts:
-    """Answers AssumeRole.
+    """Answers requests for STS.
 
     Args:
         authenticator: identifies callers, and asks auth for session keys.
@@ -112,14 +121,14 @@ class Sts:
         self._rates = rates
         self._bodies = 0
 
-    async def assume_role(self, request: Request, trace: Trace) -> Response:
-        """Issues a session key of the caller.
+    async def answer(self, request: Request, trace: Trace) -> Response:
+        """Issues a session key of the caller, or tells who the caller is.
 
         Raises:
             StsError, S3Error: the request is refused; nothing was issued.
             TarnError: errors of auth.
         """
-        trace.operation = ASSUME_ROLE
+        trace.operation = _ASSUME_ROLE
         signed, granted = await self._authenticator.claimed(request, _SERVICE)
         body = await self._body(request)
         verify(signed._replace(payload_hash=hashlib.sha256(body).hexdigest()), granted.signing_key)
@@ -129,13 +138,20 @@ class Sts:
         if self._rates is not None:
             self._rates.admit(trace.user, "")
         fields = _fields_of(body)
-        wanted = _wanted(fields)
-        made = await self._authenticator.issue(request, granted, wanted)
-        trace.session = made.session_key.access_key_id
-        text = _document(made, wanted.description)
+        if fields["Action"] == _GET_CALLER_IDENTITY.name:
+            trace.operation = _GET_CALLER_IDENTITY
+            result = _identity(trace.user)
+        else:
+            wanted = _wanted(fields)
+            made = await self._authenticator.issue(request, granted, wanted)
+            trace.session = made.session_key.access_key_id
+            result = _issued(made, wanted.description)
+        name = trace.operation.name
         metadata = f"<RequestId>{escape(request.request_id)}</RequestId>"
         return _response(
-            200, f"{text}<ResponseMetadata>{metadata}</ResponseMetadata></AssumeRoleResponse>"
+            200,
+            f'<{name}Response xmlns="{_NAMESPACE}"><{name}Result>{result}</{name}Result>'
+            f"<ResponseMetadata>{metadata}</ResponseMetadata></{name}Response>",
         )
 
     async def _body(self, request: Request) -> bytes:
@@ -155,7 +171,7 @@ class Sts:
 
 
 def _fields_of(body: bytes) -> dict[str, str]:
-    """Returns the fields of a form: those of AssumeRole, each once."""
+    """Returns the fields of a form: those of its action, each once."""
     try:
         pairs = parse_qsl(
             body.decode("ascii"),
@@ -171,10 +187,12 @@ def _fields_of(body: bytes) -> dict[str, str]:
     if len(fields) < len(pairs):
         raise StsError("ValidationError", "A field of the form is repeated.")
     action = fields.get("Action", "")
-    if action != "AssumeRole" or fields.get("Version") != _VERSION:
-        text = f"Only AssumeRole of version {_VERSION} is offered, not {action[:80]!r}."
+    if action not in _FIELDS or fields.get("Version") != _VERSION:
+        text = (
+            f"Only {' and '.join(_FIELDS)} of version {_VERSION} are offered, not {action[:80]!r}."
+        )
         raise StsError("InvalidAction", text)
-    if unknown := sorted(fields.keys() - _FIELDS):
+    if unknown := sorted(fields.keys() - _FIELDS[action] - _OF_ALL):
         text = f"The parameter {unknown[0][:80]} is not offered: it would have no effect."
         raise StsError("ValidationError", text)
     return fields
@@ -219,18 +237,22 @@ def _policy(text: str) -> CreateSessionKeyRequest:
     return found
 
 
-def _document(made: CreateSessionKeyResponse, name: str) -> str:
+def _identity(user: str) -> str:
+    """Returns who a caller is: the user, also of a session key, which acts for one."""
+    arn = f"arn:tarn:iam:::user/{user}"
+    return f"<Arn>{escape(arn)}</Arn><UserId>{escape(user)}</UserId><Account>{_ACCOUNT}</Account>"
+
+
+def _issued(made: CreateSessionKeyResponse, name: str) -> str:
     key = made.session_key
     end = datetime.fromtimestamp(key.expire_time.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     arn = f"arn:tarn:sts:::assumed-role/session/{name}"
     return (
-        f'<AssumeRoleResponse xmlns="{_NAMESPACE}"><AssumeRoleResult>'
         f"<AssumedRoleUser><Arn>{escape(arn)}</Arn>"
         f"<AssumedRoleId>{escape(f'{key.access_key_id}:{name}')}</AssumedRoleId></AssumedRoleUser>"
         f"<Credentials><AccessKeyId>{key.access_key_id}</AccessKeyId>"
         f"<SecretAccessKey>{made.secret_access_key}</SecretAccessKey>"
         f"<SessionToken>{made.session_token}</SessionToken><Expiration>{end}</Expiration></Credentials>"
-        "</AssumeRoleResult>"
     )
 
 

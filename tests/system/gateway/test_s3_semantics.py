@@ -94,7 +94,8 @@ def test_parts_are_read_wherever_versioning_takes_their_object(
     for number, body in enumerate(bodies, 1):
         about = {"UploadId": upload, "PartNumber": number, "ChecksumAlgorithm": "CRC32C"}
         sent = s3.upload_part(**where, **about, Body=body)
-        parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+        about = {name: sent[name] for name in ("ETag", "ChecksumCRC32C")}
+        parts.append({"PartNumber": number, **about})
     assert tarn.cli("branch", "create", f"{repository}/dev", "--from", "main").code == 0
     s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": parts})
     for command in (

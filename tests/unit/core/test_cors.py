@@ -45,7 +45,7 @@ BAD_FIELDS: list[dict[str, object]] = [
     {"ExposeHeaders": ["*"]},
     {"ExposeHeaders": ["a\r\nb"]},
     {"ExposeHeaders": ["a,b"]},
-    {"MaxAgeSeconds": -1},
+    {"MaxAgeSeconds": -(2**31)},
     {"MaxAgeSeconds": True},
     {"MaxAgeSeconds": 1.5},
     {"MaxAgeSeconds": 2**31},

@@ -106,6 +106,15 @@ class Reply:
         text = self.body.decode()
         return text[text.index("<Code>") + 6 : text.index("</Code>")]
 
+    @property
+    def message(self) -> str:
+        """The sentence of an error."""
+        return self.element("Message")
+
+    def element(self, tag: str) -> str:
+        """Returns the text of an element of an error; empty if there is none."""
+        return etree.fromstring(self.body).findtext(tag, "")
+
     def all(self, tag: str) -> list[str]:
         """Returns the texts of all elements with a name."""
         root = etree.fromstring(self.body)

@@ -201,7 +201,6 @@ SHOWN: dict[str, Any] = {
         "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
     },
     "get_public_access_block": {"PublicAccessBlockConfiguration": ALL_BLOCKED},
-    "get_bucket_policy_status": {"PolicyStatus": {"IsPublic": False}},
     "get_bucket_request_payment": {"Payer": "BucketOwner"},
     "get_bucket_logging": {},
     "get_bucket_notification_configuration": {},
@@ -210,6 +209,7 @@ SHOWN: dict[str, Any] = {
 }
 UNSET = {
     "get_bucket_policy": "NoSuchBucketPolicy",
+    "get_bucket_policy_status": "NoSuchBucketPolicy",
     "get_bucket_tagging": "NoSuchTagSet",
     "get_bucket_lifecycle_configuration": "NoSuchLifecycleConfiguration",
     "get_bucket_lifecycle": "NoSuchLifecycleConfiguration",

@@ -27,6 +27,7 @@ async def create(lake: Lake, bucket: str = "sales", **more: Any) -> Any:
 async def test_a_new_bucket_has_plain_keys_and_a_repository_with_branch_main(lake: Lake) -> None:
     made = await create(lake)
     assert (made.status, made.headers["location"]) == (200, "/sales")
+    assert made.headers["x-amz-bucket-arn"] == "arn:aws:s3:::sales"
     assert (await lake.ask("PUT", "/sales/2026/a", body=b"1")).status == 200
     repository = behind(lake, "sales")
     assert lake.entry(repository, "main", "2026/a").size == 1
@@ -59,6 +60,7 @@ async def test_a_name_that_is_taken(lake: Lake) -> None:
     for bucket in ("look", "lake"):
         refused = await create(lake, bucket)
         assert (refused.status, refused.code) == (409, "BucketAlreadyOwnedByYou")
+        assert refused.element("BucketName") == bucket
 
 
 async def test_who_may_not_read_a_bucket_learns_only_that_its_name_is_taken(

@@ -93,7 +93,6 @@ async def test_a_refusal_does_not_tell_whether_a_bucket_exists(rules: Lake) -> N
     [
         (APP, "DELETE", ""),
         (APP, "PUT", "range"),
-        (APP, "PUT", "x-amz-date, b\x00d"),
         (APP, "PUT", ",".join(f"x-amz-{number}" for number in range(101))),
         ("https://a\x80.example.com", "PUT", ""),
         ("http://app.example.com", "PUT", ""),
@@ -107,7 +106,15 @@ async def test_what_no_rule_allows_is_forbidden(
 
 
 async def test_a_preflight_must_be_one(rules: Lake) -> None:
-    for sent in ({}, {"origin": APP}, {"origin": APP, "access-control-request-method": "PATCH"}):
+    put = {"origin": APP, "access-control-request-method": "PUT"}
+    for sent in (
+        {},
+        {"origin": APP},
+        {**put, "origin": ""},
+        {**put, "access-control-request-method": "PATCH"},
+        {**put, "access-control-request-headers": "x-amz-date, b\x00d"},
+        {**put, "access-control-request-headers": "a b"},
+    ):
         reply = await rules.ask("OPTIONS", "/lake/main/a", headers=sent, key="")
         assert (reply.status, reply.code) == (400, "BadRequest")
     assert rules.graveler.cors_asked == []
@@ -263,6 +270,33 @@ async def test_documents_that_are_refused(lake: Lake, rules_xml: str, code: str)
     reply = await lake.ask("PUT", "/lake", "cors", body)
     assert (reply.status, reply.code) == (400, code)
     assert lake.graveler.cors == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ("<AllowedOrigin>*</AllowedOrigin><AllowedMethod>put</AllowedMethod>",
+         "Found unsupported HTTP method in CORS config. Unsupported method is put"),
+        ("<AllowedOrigin>http://***</AllowedOrigin><AllowedMethod>GET</AllowedMethod>",
+         'AllowedOrigin "http://***" can not have more than one wildcard.'),
+        ("<AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod>"
+         "<AllowedHeader>X(Custom)</AllowedHeader>",
+         'AllowedHeader "X(Custom)" contains invalid character.'),
+        ("<AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod>"
+         "<ExposeHeader>a b</ExposeHeader>",
+         'ExposeHeader "a b" contains invalid character.'),
+    ],
+)  # fmt: skip
+async def test_a_value_that_is_refused_is_named(lake: Lake, fields: str, told: str) -> None:
+    body = f"<CORSConfiguration>{rule(fields)}</CORSConfiguration>".encode()
+    reply = await lake.ask("PUT", "/lake", "cors", body)
+    assert (reply.code, reply.message) == ("InvalidRequest", told)
+
+
+async def test_a_negative_age_is_kept_as_in_s3(lake: Lake) -> None:
+    body = DOCUMENT.replace(b"<MaxAgeSeconds>5<", b"<MaxAgeSeconds>-100<")
+    assert (await lake.ask("PUT", "/lake", "cors", body)).status == 200
+    assert (await lake.ask("GET", "/lake", "cors")).all("MaxAgeSeconds") == ["-100"]
 
 
 async def test_changes_of_rules_are_audited_as_writes(audited: Any) -> None:

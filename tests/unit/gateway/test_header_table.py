@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from botocore.loaders import Loader
+from s3_multipart import listed
 
 from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.tagging import tagging_document
@@ -197,11 +198,7 @@ class Client:
             case "DeleteObjects":
                 return DELETE
             case "CompleteMultipartUpload":
-                etag = "1cb251ec0d568de6a929b520c4aed8d1"
-                return (
-                    f"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
-                    "</CompleteMultipartUpload>"
-                ).encode()
+                return listed((1, "1cb251ec0d568de6a929b520c4aed8d1"), crc32s=["O4unxw=="])
             case "PutBucketCors":
                 return CORS
             case "PutObject" | "UploadPart":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 
 import pytest
@@ -140,6 +141,36 @@ async def test_wrong_keys_and_signatures_are_refused(
     assert reply.reads == 0
 
 
+async def test_a_refusal_says_what_was_not_accepted(lake: Any) -> None:
+    unknown = await lake.ask("GET", "/lake/main/a", key="AKIAUNKNOWN")
+    assert unknown.element("AWSAccessKeyId") == "AKIAUNKNOWN"
+    wrong = await lake.ask("GET", "/lake/main/a", tamper="0")
+    assert wrong.element("AWSAccessKeyId") == "AKIAADMIN"
+    assert wrong.element("SignatureProvided") == "0" * 64
+    for name in ("StringToSign", "CanonicalRequest"):
+        shown = bytes.fromhex(wrong.element(f"{name}Bytes")).decode()
+        assert shown == wrong.element(name)
+        assert shown.startswith(("AWS4-HMAC-SHA256\n", "GET\n/lake/main/a\n"))
+
+
+async def test_what_a_long_refused_request_signed_is_shown_once(lake: Any) -> None:
+    wrong = await lake.ask("GET", "/lake/main/a", "x=" + "y" * 9000, tamper="0")
+    assert "y" * 9000 in wrong.element("CanonicalRequest")
+    assert wrong.element("CanonicalRequestBytes") == ""
+
+
+async def test_a_session_token_is_not_shown(lake: Any) -> None:
+    for presign_s in (0, 60):
+        query = "X-Amz-Security-Token=secret" if presign_s else ""
+        headers = {} if presign_s else {"x-amz-security-token": "secret"}
+        wrong = await lake.ask(
+            "GET", "/lake/main/a", query, headers=headers, presign_s=presign_s, secret="wrong"
+        )
+        assert wrong.status in (400, 403)
+        assert b"secret" not in wrong.body.replace(b"holds a session token", b"")
+        assert b"73 65 63 72 65 74" not in wrong.body
+
+
 async def test_a_clock_that_is_off_is_refused(lake: Any) -> None:
     lake.clock.advance(16 * 60)
     reply = await lake.ask("GET", "/lake/main/a")
@@ -241,6 +272,132 @@ async def test_buckets_are_repositories(lake: Any) -> None:
     versioning = await lake.ask("GET", "/lake", "versioning")
     assert b"VersioningConfiguration" in versioning.body
     assert (await lake.ask("GET", "/river", "location")).code == "NoSuchBucket"
+
+
+UPLOAD = "uploadId=0123456789abcdef0123456789abcdef"
+SELF = {"x-amz-copy-source": "lake/main/a"}
+SUM = "x-amz-checksum-"
+
+
+@pytest.mark.parametrize(
+    ("method", "query", "headers", "code", "sentence"),
+    [
+        ("GET", "partNumber=0", {}, "InvalidArgument",
+         "Part number must be an integer between 1 and 10000, inclusive."),
+        ("GET", "partNumber=1", {"range": "bytes=0-0"}, "InvalidRequest",
+         "Cannot specify both Range header and partNumber query parameter"),
+        ("PUT", "", SELF, "InvalidRequest",
+         "This copy request is illegal because it is trying to copy an object to itself without "
+         "changing the object's metadata, storage class, website redirect location or encryption "
+         "attributes."),
+        ("PUT", "", {**SELF, "x-amz-metadata-directive": "NONE"}, "InvalidArgument",
+         "Unknown metadata directive."),
+        ("PUT", "", {"x-amz-copy-source": "lake"}, "InvalidArgument",
+         "Invalid copy source object key"),
+        ("PUT", "", {f"{SUM}crc32": "x"}, "InvalidRequest",
+         "Value for x-amz-checksum-crc32 header is invalid."),
+        ("PUT", "", {f"{SUM}none": "x"}, "InvalidRequest",
+         "The algorithm type you specified in x-amz-checksum- header is invalid."),
+        ("PUT", "", {f"{SUM}crc32": "AAAAAA==", f"{SUM}crc32c": "AAAAAA=="}, "InvalidRequest",
+         "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."),
+        ("PUT", "", {"x-amz-sdk-checksum-algorithm": "CRC32"}, "InvalidRequest",
+         "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or "
+         "x-amz-trailer headers were found."),
+        ("PUT", "", {f"{SUM}crc32": "AAAAAA==", "x-amz-sdk-checksum-algorithm": "SHA1"},
+         "InvalidRequest", "Value for x-amz-sdk-checksum-algorithm header is invalid."),
+        ("POST", "uploads", {f"{SUM}type": "COMPOSITE"}, "InvalidRequest",
+         "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header."),
+        ("POST", "uploads", {f"{SUM}algorithm": "SHA1", f"{SUM}type": "FULL_OBJECT"},
+         "InvalidRequest",
+         "The FULL_OBJECT checksum type cannot be used with the sha1 checksum algorithm."),
+        ("POST", UPLOAD, {f"{SUM}type": "NONE"}, "InvalidRequest",
+         "Value for x-amz-checksum-type header is invalid."),
+        ("POST", UPLOAD, {"x-amz-mp-object-size": "-1"}, "InvalidRequest",
+         "Value for x-amz-mp-object-size header is less than zero: '-1'"),
+        ("POST", UPLOAD, {"x-amz-mp-object-size": "x"}, "InvalidRequest",
+         "Value for x-amz-mp-object-size header is invalid: 'x'"),
+        ("POST", UPLOAD, {f"{SUM}crc32": "AAAAAA==-2a"}, "InvalidRequest",
+         "Value for x-amz-checksum-crc32 header is invalid."),
+        ("POST", "uploads", {f"{SUM}algorithm": "MD4"}, "InvalidRequest",
+         "Checksum algorithm provided is unsupported. Please try again with any of the valid "
+         "types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"),
+        ("POST", "uploads", {f"{SUM}type": "HALF"}, "InvalidRequest",
+         "Value for x-amz-checksum-type header is invalid."),
+        ("PUT", "", {f"{SUM}crc32": "x", f"{SUM}crc32c": "x"}, "InvalidRequest",
+         "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."),
+        ("GET", f"max-parts=x&{UPLOAD}", {}, "InvalidArgument",
+         "Provided max-parts not an integer or within integer range"),
+        ("GET", f"max-parts=-1&{UPLOAD}", {}, "InvalidArgument",
+         "Argument max-parts must be an integer between 0 and 2147483647"),
+    ],
+)  # fmt: skip
+async def test_a_refusal_has_the_sentence_of_s3(
+    lake: Any, method: str, query: str, headers: dict[str, str], code: str, sentence: str
+) -> None:
+    await lake.ask("PUT", "/lake/main/a", body=b"text")
+    reply = await lake.ask(method, "/lake/main/a", query, b"x" * (method == "PUT"), headers)
+    assert (reply.status, reply.code) == (400, code)
+    assert reply.message.startswith(sentence)
+
+
+async def test_an_expired_url_says_when_it_expired(lake: Any) -> None:
+    lake.clock.advance(300)
+    reply = await lake.ask("GET", "/lake/main/a", presign_s=60)
+    assert (reply.status, reply.message) == (403, "Request has expired")
+    assert reply.element("X-Amz-Expires") == "60"
+    expired, now = reply.element("Expires"), reply.element("ServerTime")
+    for text in (expired, now):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", text)
+    assert expired < now
+
+
+COPY = {"x-amz-copy-source": "river/main/a"}
+ATTRIBUTES = {"x-amz-object-attributes": "ETag"}
+
+
+@pytest.mark.parametrize("key", ["a", "a b", "~", "/a", "main/a", "main/", "a" * 1000])
+@pytest.mark.parametrize(
+    ("method", "query", "headers"),
+    [
+        ("PUT", "", {}),
+        ("PUT", "", COPY),
+        ("PUT", "acl", {"x-amz-acl": "private"}),
+        ("GET", "", {}),
+        ("GET", "acl", {}),
+        ("GET", "attributes", ATTRIBUTES),
+        ("GET", "attributes", {}),
+        ("DELETE", "", {}),
+        ("POST", "uploads", {}),
+        ("PUT", f"partNumber=1&{UPLOAD}", {}),
+        ("POST", UPLOAD, {}),
+        ("DELETE", UPLOAD, {}),
+        ("DELETE", "uploadId=none", {}),
+        ("GET", UPLOAD, {}),
+    ],
+)
+async def test_a_bucket_that_is_nothing_is_told_before_its_key(
+    lake: Any, method: str, query: str, headers: dict[str, str], key: str
+) -> None:
+    reply = await lake.ask(method, f"/river/{key}", query, headers=headers)
+    assert (reply.status, reply.code) == (404, "NoSuchBucket")
+
+
+async def test_a_key_of_a_repository_is_still_refused_for_what_it_is(lake: Any) -> None:
+    put = await lake.ask("PUT", "/lake/a", body=b"1")
+    assert (put.status, put.code) == (400, "InvalidArgument")
+    assert (await lake.ask("GET", "/lake/main/none")).code == "NoSuchKey"
+
+
+async def test_who_may_not_read_learns_no_name(lake: Any, failure: Any) -> None:
+    lake.graveler.fail["GetRepository"] = [failure(Kind.DENIED, Reason.ACCESS_DENIED)] * 2
+    for bucket in ("lake", "river"):
+        reply = await lake.ask("PUT", f"/{bucket}/a", body=b"1", key="AKIAWRITER")
+        assert (reply.status, reply.code) == (400, "InvalidArgument")
+
+
+async def test_who_may_not_read_deletes_the_root_of_a_branch(lake: Any, failure: Any) -> None:
+    lake.graveler.fail["GetRepository"] = [failure(Kind.DENIED, Reason.ACCESS_DENIED)]
+    assert (await lake.ask("DELETE", "/lake/main/", key="AKIAWRITER")).status == 204
 
 
 async def test_buckets_come_in_pages_when_asked(lake: Any) -> None:

@@ -175,6 +175,7 @@ async def test_a_copy_is_conditional_on_its_source(lake: Any) -> None:
         ("/lake/main/b", "lake/main/missing", 404, "NoSuchKey"),
         ("/lake/main/b", "lake/nobranch/a", 404, "NoSuchKey"),
         ("/lake/main/b", "river/main/a", 404, "NoSuchBucket"),
+        ("/lake/main/b", "river/a", 404, "NoSuchBucket"),
         ("/lake/main/b", "lake", 400, "InvalidArgument"),
         ("/lake/main/b", "lake/main", 404, "NoSuchKey"),
         ("/lake/main/b", "lake/main/a?versionId=7", 501, "NotImplemented"),

@@ -84,7 +84,7 @@ async def test_a_repeated_completion_gets_the_first_answer(lake: Any) -> None:
         (listed((2, md5(LAST)), (1, md5(FIRST))), "InvalidPartOrder"),
         (listed((1, md5(FIRST)), (3, md5(LAST))), "InvalidPart"),
         (listed((1, md5(LAST)), (2, md5(LAST))), "InvalidPart"),
-        (listed((0, md5(FIRST))), "InvalidPart"),
+        (listed((0, md5(FIRST))), "InvalidArgument"),
         (listed(), "MalformedXML"),
         (b"<CompleteMultipartUpload>", "MalformedXML"),
         (b"", "MissingRequestBodyError"),
@@ -308,7 +308,9 @@ async def test_checksums_of_parts_make_that_of_the_object(lake: Any, kind: str) 
     assert (await part(lake, upload, 1, FIRST, headers=own)).headers["x-amz-checksum-crc32"]
     given = await part(lake, upload, 2, LAST)
     assert given.headers["x-amz-checksum-crc32"] == crc32(LAST)
-    done = await complete(lake, upload, BOTH)
+    numbers = (1, md5(FIRST)), (2, md5(LAST))
+    both = listed(*numbers, crc32s=[crc32(FIRST), crc32(LAST)])
+    done = await complete(lake, upload, BOTH if kind == "FULL_OBJECT" else both)
     if kind == "FULL_OBJECT":
         expected = Checksum("CRC32", crc32(FIRST + LAST))
     else:
@@ -328,7 +330,9 @@ async def test_checksums_of_parts_make_that_of_the_object(lake: Any, kind: str) 
         ({"x-amz-checksum-crc32": crc32(LAST)}, None),
         ({"x-amz-checksum-crc32": crc32(b"other")}, "BadDigest"),
         ({"x-amz-checksum-sha1": "x"}, "InvalidRequest"),
+        ({"x-amz-checksum-crc32": "x"}, "InvalidRequest"),
         ({"x-amz-checksum-type": "COMPOSITE"}, "InvalidRequest"),
+        ({"x-amz-checksum-type": "HALF"}, "InvalidRequest"),
         ({"x-amz-mp-object-size": str(len(LAST))}, None),
         ({"x-amz-mp-object-size": "1"}, "InvalidRequest"),
         ({"x-amz-mp-object-size": "many"}, "InvalidRequest"),
@@ -364,7 +368,36 @@ async def test_a_listed_checksum_of_another_algorithm_is_not_ignored(lake: Any) 
     )
     refused = await complete(lake, upload, listed((1, md5(LAST))).replace(b"</Part>", claimed))
     assert (refused.status, refused.code) == (400, "BadDigest")
-    assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
+    named = listed((1, md5(LAST)), crc32s=[crc32(LAST)])
+    assert (await complete(lake, upload, named)).status == 200
+
+
+@pytest.mark.parametrize("checksums", [["x"], [crc32(LAST), crc32(LAST)], [crc32(LAST)[:-2]]])
+async def test_a_part_has_one_checksum_that_can_be_one(lake: Any, checksums: list[str]) -> None:
+    upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
+    await part(lake, upload, 1, LAST)
+    sums = "".join(f"<ChecksumCRC32>{each}</ChecksumCRC32>" for each in checksums)
+    body = listed((1, md5(LAST))).replace(b"</Part>", f"{sums}</Part>".encode())
+    refused = await complete(lake, upload, body)
+    assert (refused.status, refused.code) == (400, "InvalidArgument")
+    assert refused.message == "Invalid Base64 or multiple checksums present in request"
+
+
+@pytest.mark.parametrize("kind", ["", "COMPOSITE"])
+async def test_a_checksum_of_parts_needs_that_of_each_part(lake: Any, kind: str) -> None:
+    headers = {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": kind}
+    upload = await begin(lake, headers={name: value for name, value in headers.items() if value})
+    await part(lake, upload, 1, FIRST)
+    await part(lake, upload, 2, LAST)
+    first = f"<ChecksumCRC32>{crc32(FIRST)}</ChecksumCRC32></Part>".encode()
+    refused = await complete(lake, upload, BOTH.replace(b"</Part>", first, 1))
+    assert (refused.status, refused.code) == (400, "InvalidRequest")
+    assert (
+        b"The upload was created using a crc32 checksum. The complete request must include the checksum for each part. "
+        b"It was missing for part 2 in the request."
+    ) in refused.body
+    assert lake.graveler.repos["lake"].branches["main"] == {}
+    assert lake.graveler.uploads[upload].state == "open"
 
 
 @pytest.mark.parametrize(
@@ -398,7 +431,7 @@ async def test_a_part_may_be_a_range_of_an_object(lake: Any) -> None:
     piece = bytes(range(256))
     assert copied.all("ETag") == [f'"{md5(piece)}"']
     assert copied.all("ChecksumCRC32") == [crc32(piece)]
-    await complete(lake, upload, listed((1, md5(piece))))
+    await complete(lake, upload, listed((1, md5(piece)), crc32s=[crc32(piece)]))
     assert (await lake.ask("GET", "/lake/main/big")).body == piece
 
 

@@ -58,13 +58,29 @@ async def test_a_full_page_of_uploads_asks_for_no_further_branch(lake: Any) -> N
 
 
 async def test_rolled_up_uploads_continue_behind_their_prefix(lake: Any) -> None:
-    for key in ("main/a/1", "main/a/2", "main/b"):
-        await begin(lake, key)
+    ids = [await begin(lake, key) for key in ("main/a/1", "main/a/2", "main/b")]
     query = "uploads&prefix=main/&delimiter=/&max-uploads=1"
     first = await lake.ask("GET", "/lake", query)
     assert (first.all("Key"), first.all("NextKeyMarker")) == ([], ["main/a/"])
-    second = await lake.ask("GET", "/lake", f"{query}&key-marker=main/a/")
-    assert (second.all("Key"), second.all("IsTruncated")) == (["main/b"], ["false"])
+    assert first.all("NextUploadIdMarker") == ids[:1]
+    for marker in ("", f"&upload-id-marker={ids[0]}"):
+        second = await lake.ask("GET", "/lake", f"{query}&key-marker=main/a/{marker}")
+        assert (second.all("Key"), second.all("IsTruncated")) == (["main/b"], ["false"])
+    key = await lake.ask("GET", "/lake", "uploads&key-marker=main/a/19")
+    assert key.all("UploadId") == ids[1:]
+
+
+async def test_a_marker_that_is_no_upload_id(lake: Any) -> None:
+    upload = await begin(lake, "main/a")
+    bad = "upload-id-marker=none"
+    refused = await lake.ask("GET", "/lake", f"uploads&key-marker=main/a&{bad}")
+    assert (refused.status, refused.code) == (400, "InvalidArgument")
+    assert (refused.message, refused.element("ArgumentName")) == (
+        "Invalid uploadId marker",
+        "upload-id-marker",
+    )
+    ignored = await lake.ask("GET", "/lake", f"uploads&{bad}")
+    assert ignored.all("UploadId") == [upload]
 
 
 async def test_listings_of_nothing(lake: Any) -> None:

@@ -13,6 +13,8 @@ from botocore.config import Config
 
 from tarn.core.errors import Kind, Reason
 from tarn_gateway.bodies.form import READING_MAX
+from tarn_gateway.s3error import S3Error
+from tarn_gateway.signing.post_policy import check_policy
 
 Lake = Any
 KEY = {"key": "main/dir/a b"}
@@ -157,9 +159,15 @@ async def test_a_url_that_cannot_be_one_is_no_redirect(lake: Lake, url: str) -> 
         ({"replaced": {"policy": None}}, 400, "InvalidArgument"),
         ({"replaced": {"x-amz-date": None}}, 400, "InvalidArgument"),
         ({"replaced": {"x-amz-date": "20200101T000000Z"}}, 400, "InvalidArgument"),
-        ({"replaced": {"x-amz-signature": "x"}}, 400, "InvalidArgument"),
+        ({"replaced": {"x-amz-signature": "x"}}, 403, "SignatureDoesNotMatch"),
+        ({"replaced": {"x-amz-signature": ""}}, 403, "SignatureDoesNotMatch"),
+        ({"replaced": {"x-amz-signature": "ü" * 9000}}, 403, "SignatureDoesNotMatch"),
+        ({"replaced": {"policy": ""}}, 403, "SignatureDoesNotMatch"),
+        ({"replaced": {"x-amz-date": ""}}, 400, "InvalidArgument"),
+        ({"replaced": {"x-amz-credential": ""}}, 400, "InvalidArgument"),
         ({"replaced": {"x-amz-credential": "a/b"}}, 400, "InvalidArgument"),
-        ({"replaced": {"x-amz-algorithm": "AWS4-HMAC-SHA1"}}, 400, "InvalidRequest"),
+        ({"replaced": {"x-amz-algorithm": "AWS4-HMAC-SHA1"}}, 400, "InvalidArgument"),
+        ({"replaced": {"x-amz-algorithm": ""}}, 400, "InvalidArgument"),
         ({"replaced": {"AWSAccessKeyId": "a"}}, 400, "InvalidRequest"),
         ({"replaced": {"x-amz-security-token": "a"}}, 400, "InvalidToken"),
         ({"headers": {"authorization": "AWS4-HMAC-SHA256 x"}}, 400, "InvalidArgument"),
@@ -197,6 +205,7 @@ async def test_a_form_is_good_for_its_time_only(lake: Lake) -> None:
         ([BUCKET], {}, "Extra input fields: key"),
         ([KEY], {}, "Extra input fields: bucket"),
         ([{"bucket": "pond"}, KEY], {}, 'Policy Condition failed: ["eq", "$bucket", "pond"]'),
+        ([["eq", "$bucket", "pond"], KEY], {}, 'Policy Condition failed: ["eq","$bucket","pond"]'),
         ([BUCKET, {"key": "main/b"}], {}, 'Policy Condition failed: ["eq", "$key", "main/b"]'),
         ([BUCKET, KEY, ["starts-with", "$x-amz-meta-a", ""]], {}, "Policy Condition failed"),
         ([BUCKET, KEY, ["eq", "acl", "private"]], {"acl": "private"}, "Policy Condition failed"),
@@ -259,43 +268,100 @@ async def test_a_file_that_must_be_too_large_is_not_received(lake: Lake) -> None
 LATER = "2999-01-01T00:00:00Z"
 
 
+def only(*conditions: Any) -> dict[str, Any]:
+    return {"expiration": LATER, "conditions": list(conditions)}
+
+
+LIST_OR_OBJECT = "Invalid condition test: must be a List or Object."
+ONE = "Invalid Simple-Condition: Simple-Conditions must have exactly one property specified."
+
+
 @pytest.mark.parametrize(
-    "policy",
+    ("policy", "told"),
     [
-        [],
-        {"conditions": []},
-        {"expiration": LATER},
-        {"expiration": LATER, "conditions": {}},
-        {"expiration": 5, "conditions": []},
-        {"expiration": "2999-13-01T00:00:00Z", "conditions": []},
-        {"expiration": "2999-01-01 00:00:00", "conditions": []},
-        {"EXPIRATION": LATER, "conditions": []},
-        {"expiration": LATER, "conditions": [], "Version": "1"},
-        *[
-            {"expiration": LATER, "conditions": [condition]}
-            for condition in (
-                {},
-                {"a": "1", "b": "2"},
-                {"key": 1},
-                [],
-                "eq",
-                [1],
-                ["eq", "$key"],
-                ["eq", "$key", 1],
-                ["ends-with", "$key", "a"],
-                ["content-length-range", 0],
-                ["content-length-range", -1, 0],
-                ["content-length-range", 0, 1.5],
-                ["content-length-range", True, 1],
-                ["content-length-range", "x", "1"],
-            )
-        ],
+        ([1], "Invalid JSON."),
+        ({"conditions": []}, "Policy missing expiration."),
+        ({"expiration": LATER}, "Policy missing conditions."),
+        ({"expiration": LATER, "conditions": {}}, "Invalid 'conditions' value: must be a List."),
+        ({"expiration": 5, "conditions": []}, "Invalid JSON."),
+        ({"expiration": "2999-13-01T00:00:00Z", "conditions": []},
+         "Invalid 'expiration' value: '2999-13-01T00:00:00Z'"),
+        ({"expiration": "2999-01-01 00:00:00", "conditions": []},
+         "Invalid 'expiration' value: '2999-01-01 00:00:00'"),
+        ({"EXPIRATION": LATER, "conditions": []}, 'Unexpected: "EXPIRATION"'),
+        ({**only(), "Version": "1"}, 'Unexpected: "Version"'),
+        (only({}), ONE),
+        (only({"a": "1", "b": "2"}), ONE),
+        (only({"key": 1}), "Invalid Simple-Condition: value must be a string."),
+        (only([]), "Invalid Condition: missing operation identifier."),
+        (only("eq"), LIST_OR_OBJECT),
+        (only([1]), "Invalid JSON."),
+        (only(["eq", "$key"]), "Invalid eq: wrong number of arguments."),
+        (only(["eq", "$key", 1]), "Invalid JSON."),
+        (only(["ends-with", "$key", "a"]), "Invalid Condition: unknown operation 'ends-with'."),
+        (only(["content-length-range", 0]),
+         "Invalid content-length-range: wrong number of arguments."),
+        (only(["content-length-range", -1, 0]), "Invalid JSON."),
+        (only(["content-length-range", 0, 1.5]), "Invalid JSON."),
+        (only(["content-length-range", True, 1]), "Invalid JSON."),
+        (only(["content-length-range", "x", "1"]), "Invalid JSON."),
+    ],
+)  # fmt: skip
+async def test_policies_that_cannot_be_read(lake: Lake, policy: Any, told: str) -> None:
+    reply = await lake.post("lake", KEY, policy=policy)
+    assert (reply.status, reply.code) == (400, "InvalidPolicyDocument")
+    assert reply.message == f"Invalid Policy: {told}"
+    assert lake.graveler.calls == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"", "Expecting '{' but found End-of-Input"),
+        (b"invalid_base64", "invalid Base64 encoding."),
+        (b"aW52YWxpZA==", "Invalid JSON."),
     ],
 )
-async def test_policies_that_cannot_be_read(lake: Lake, policy: Any) -> None:
-    reply = await lake.post("lake", KEY, policy=policy or [1])
-    assert (reply.status, reply.code) == (400, "InvalidPolicyDocument")
-    assert lake.graveler.calls == []
+def test_policies_that_are_none(text: bytes, told: str) -> None:
+    with pytest.raises(S3Error) as caught:
+        check_policy({"policy": text.decode()}, "lake", 0)
+    assert (caught.value.code, caught.value.message) == (
+        "InvalidPolicyDocument",
+        f"Invalid Policy: {told}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "name", "told"),
+    [
+        ("x-amz-signature", None, "x-amz-signature", "Bucket POST must contain a field named"),
+        ("x-amz-algorithm", "none", "X-Amz-Algorithm", "Only AWS4-HMAC-SHA256 is supported"),
+        ("x-amz-date", "now", "X-Amz-Date", "X-Amz-Date must be formated via ISO8601 Long format"),
+        ("x-amz-credential", "a", "x-amz-credential", "the Credential is mal-formed; expecting"),
+        ("x-amz-credential", "a/20200101/r/iam/aws4_request", "x-amz-credential",
+         'incorrect service "iam". This endpoint belongs to "s3".'),
+    ],
+)  # fmt: skip
+async def test_a_field_of_the_signature_is_named(
+    lake: Lake, field: str, value: str | None, name: str, told: str
+) -> None:
+    reply = await lake.post("lake", KEY, replaced={field: value})
+    assert (reply.status, reply.code) == (400, "InvalidArgument")
+    assert reply.message.startswith(told)
+    assert reply.element("ArgumentName") == name
+    assert reply.element("ArgumentValue") == (value or "")
+
+
+async def test_a_wrong_signature_shows_what_was_to_be_signed(lake: Lake) -> None:
+    reply = await lake.post("lake", KEY, replaced={"x-amz-signature": "wrong", "policy": "e30="})
+    shown = {
+        "AWSAccessKeyId": "AKIAADMIN",
+        "StringToSign": "e30=",
+        "StringToSignBytes": "65 33 30 3d",
+        "SignatureProvided": "wrong",
+    }
+    assert {name: reply.element(name) for name in shown} == shown
+    assert b"CanonicalRequest" not in reply.body
 
 
 # ---- the form

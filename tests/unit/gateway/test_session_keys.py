@@ -302,6 +302,85 @@ async def test_a_binding_and_main_side_by_side(world: World) -> None:
     await asyncio.to_thread(talk)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+async def test_bound_names_are_listed_in_their_order_in_pages(world: World, size: int) -> None:
+    service = world.service
+    for name in ("b-view", "d-view", "e-view"):
+        await service.graveler.create_bucket_view(service.admin, name, "lake", "main")
+    names = ("a-bound", "b-bound", "c-bound", "d-view", "z-bound")
+    bound = [Binding(bucket_id=name, repository_id="lake", ref="try") for name in names]
+    made = await world.issue(bindings=bound)
+    expected = sorted({*names, "b-view", "e-view", "lake"})
+
+    def talk() -> None:
+        s3 = world.client(key_of(made))
+        for prefix in ("", "b", "c", "z", "y"):
+            seen: list[str] = []
+            more: dict[str, Any] = {}
+            while True:
+                page = s3.list_buckets(MaxBuckets=size, Prefix=prefix, **more)
+                assert len(page["Buckets"]) <= size
+                seen += [each["Name"] for each in page["Buckets"]]
+                if "ContinuationToken" not in page:
+                    break
+                more = {"ContinuationToken": page["ContinuationToken"]}
+            assert seen == [name for name in expected if name.startswith(prefix)]
+        shown = s3.list_buckets()["Buckets"]
+        assert [each["Name"] for each in shown] == expected
+        bad = {"ContinuationToken": "bad"}
+        assert code_of(s3.list_buckets, **bad) == (400, "InvalidArgument")
+        assert s3.list_buckets(BucketRegion="eu-west-1")["Buckets"] == []
+
+    await asyncio.to_thread(talk)
+
+
+async def test_a_form_needs_the_token_of_its_key(world: World) -> None:
+    first, second = key_of(await world.issue()), key_of(await world.issue())
+
+    def send(form: dict[str, Any], **changed: str | None) -> tuple[int, bytes]:
+        fields = {**form["fields"], **changed}
+        parts = [
+            f'--limit\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+            for name, value in fields.items()
+            if value is not None
+        ]
+        parts.append(
+            '--limit\r\nContent-Disposition: form-data; name="file"\r\n\r\nrows\r\n--limit--\r\n'
+        )
+        kind = {"Content-Type": "multipart/form-data; boundary=limit"}
+        request = urllib.request.Request(form["url"], "".join(parts).encode(), kind)
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def talk() -> None:
+        s3 = world.client(first)
+        token = "x-amz-security-token"
+        form = s3.generate_presigned_post("lake", "main/form")
+        assert form["fields"][token] == first[2]
+        for changed, status, code in (
+            ({token: None}, 403, b"InvalidAccessKeyId"),
+            ({token: second[2]}, 400, b"InvalidToken"),
+            ({token: "guess"}, 400, b"InvalidToken"),
+            ({"policy": "e30="}, 403, b"SignatureDoesNotMatch"),
+        ):
+            told, body = send(form, **changed)
+            assert (told, code in body) == (status, True), body
+            assert first[2].encode() not in body
+        get = {"Bucket": "lake", "Key": "main/form"}
+        assert code_of(s3.get_object, **get) == (404, "NoSuchKey")
+        # A key pair's form is not one of a session key, whatever token is added to it.
+        pair = world.client(world.service.admin_key).generate_presigned_post("lake", "main/form")
+        assert send(pair, **{token: first[2]})[0] == 400
+        assert send(form)[0] == 204
+        assert s3.get_object(**get)["Body"].read() == b"rows"
+
+    await asyncio.to_thread(talk)
+
+
 async def test_a_binding_grants_nothing(world: World) -> None:
     made = await world.issue(
         permissions=[Permission(actions=["ReadRepo", "WriteRepo"], resources=[f"{MAIN}*"])],

@@ -145,9 +145,32 @@ async def test_other_callers_and_other_actions(world: Any) -> None:
         nobody = world.client(("TARNNOBODYNOBODYNOBO", secret), "sts")
         assert code_of(nobody.assume_role, **wanted) == (403, "InvalidClientTokenId")
         sts = world.client((key, secret), "sts")
-        assert code_of(sts.get_caller_identity) == (400, "InvalidAction")
+        assert code_of(sts.get_session_token) == (400, "InvalidAction")
 
     await asyncio.to_thread(talk)
+
+
+async def test_a_key_is_asked_whose_it_is(world: Any) -> None:
+    made = _keys.key_of(await world.issue())
+
+    def talk() -> None:
+        for key in (world.service.admin_key, made):
+            told = world.client(key, "sts").get_caller_identity()
+            assert told["Arn"] == "arn:tarn:iam:::user/root"
+            assert (told["UserId"], told["Account"]) == ("root", "000000000000")
+        bare = world.client(made[:2], "sts")
+        assert code_of(bare.get_caller_identity) == (403, "InvalidClientTokenId")
+        wrong = world.client((made[0], "w" * 40, made[2]), "sts")
+        assert code_of(wrong.get_caller_identity) == (403, "SignatureDoesNotMatch")
+        identity = b"Action=GetCallerIdentity&Version=2011-06-15"
+        status, text = sent(world, identity + b"&RoleArn=x")
+        assert (status, "ValidationError" in text) == (400, True)
+        status, text = sent(world, identity.replace(b"2011", b"2010"))
+        assert (status, "InvalidAction" in text) == (400, True)
+
+    await asyncio.to_thread(talk)
+    denied = [each for each in world.records() if each["outcome"] == "denied"]
+    assert [each["operation"] for each in denied] == ["s3:AssumeRole"] * 2
 
 
 def sent(

@@ -138,9 +138,8 @@ def parse_algorithm(value: str) -> Algorithm:
     try:
         return Algorithm(value.strip().upper())
     except ValueError:
-        names = ", ".join(Algorithm)
-        text = f"The checksum algorithm {value[:40]!r} is none of {names}."
-        raise S3Error("InvalidRequest", text) from None
+        told = "Checksum algorithm provided is unsupported. Please try again with any of the valid types"
+        raise S3Error("InvalidRequest", f"{told}: [{', '.join(Algorithm)}]") from None
 
 
 def _decode(value: str, size: int) -> bytes | None:
@@ -152,12 +151,17 @@ def _decode(value: str, size: int) -> bytes | None:
     return raw if len(raw) == size else None
 
 
-def _parse_value(algorithm: Algorithm, value: str) -> bytes:
-    raw = _decode(value, _SIZES[algorithm])
+def _parse_value(algorithm: Algorithm, value: str, where: str = "header") -> bytes:
+    raw = parse_checksum(algorithm, value)
     if raw is None:
         name = checksum_header(algorithm)
-        raise S3Error("InvalidRequest", f"The value of {name} is invalid.")
+        raise S3Error("InvalidRequest", f"Value for {name} {where} is invalid.")
     return raw
+
+
+def parse_checksum(algorithm: Algorithm, value: str) -> bytes | None:
+    """Returns the bytes of a base64 checksum; None if it cannot be one of the algorithm."""
+    return _decode(value, _SIZES[algorithm])
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +182,39 @@ class Claims:
 
 
 NO_CLAIMS: Final = Claims()
+_LACKING: Final = (
+    "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer "
+    "headers were found."
+)
+_OTHER: Final = "Value for x-amz-sdk-checksum-algorithm header is invalid."
+SINGLE: Final = (
+    "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
+)
 
 
 def _parse_trailer(value: str) -> Algorithm:
     name = value.strip().lower()
     algorithm = _BY_HEADER.get(name)
     if algorithm is None:
-        text = f"x-amz-trailer {value[:80]!r} is not the name of one checksum header."
+        told = "The value specified in the x-amz-trailer header is not supported"
+        text = f"{told}: {value[:80]!r} is not the name of one checksum header."
         raise S3Error("InvalidRequest", text)
     return algorithm
+
+
+def _sent(headers: Headers) -> tuple[Algorithm | None, bytes | None]:
+    """Returns the algorithm and the checksum of the header `x-amz-checksum-*`."""
+    sent = [pair for pair in headers.with_prefix(PREFIX) if pair[0] not in NO_VALUES]
+    if not sent:
+        return None, None
+    if len(sent) > 1:
+        raise S3Error("InvalidRequest", SINGLE)
+    ((name, text),) = sent
+    if name not in _BY_HEADER:
+        told = "The algorithm type you specified in x-amz-checksum- header is invalid."
+        raise S3Error("InvalidRequest", f"{told} {name[:80]!r} is not known.")
+    algorithm = _BY_HEADER[name]
+    return algorithm, _parse_value(algorithm, text)
 
 
 def parse_claims(headers: Headers, *, has_trailers: bool) -> Claims:
@@ -206,31 +234,17 @@ def parse_claims(headers: Headers, *, has_trailers: bool) -> Claims:
         md5 = _decode(text, 16)
         if md5 is None:
             raise S3Error("InvalidDigest")
-    algorithm: Algorithm | None = None
-    value: bytes | None = None
-    for name, text in headers.with_prefix(PREFIX):
-        if name in NO_VALUES:
-            continue
-        if algorithm is not None:
-            raise S3Error("InvalidRequest", "More than one x-amz-checksum- header was sent.")
-        if name not in _BY_HEADER:
-            raise S3Error("InvalidRequest", f"The checksum header {name[:80]!r} is not known.")
-        algorithm = _BY_HEADER[name]
-        value = _parse_value(algorithm, text)
+    algorithm, value = _sent(headers)
     trailer = headers.get("x-amz-trailer")
     if trailer is not None and algorithm is None:
         if not has_trailers:
             raise S3Error("InvalidRequest", "x-amz-trailer needs a payload mode with trailers.")
         algorithm = _parse_trailer(trailer)
     elif trailer is not None and has_trailers:
-        raise S3Error("InvalidRequest", "A checksum was sent as a header and as a trailer.")
+        raise S3Error("InvalidRequest", f"{SINGLE} One was sent as a header, one as a trailer.")
     named = headers.get("x-amz-sdk-checksum-algorithm")
     if named is not None and parse_algorithm(named) is not algorithm:
-        text = (
-            "x-amz-sdk-checksum-algorithm names an algorithm for which there is neither an "
-            "x-amz-checksum- header nor a trailer."
-        )
-        raise S3Error("InvalidRequest", text)
+        raise S3Error("InvalidRequest", _LACKING if algorithm is None else _OTHER)
     if md5 is None and algorithm is None:
         return NO_CLAIMS
     return Claims(md5, algorithm, value, trailer is not None and has_trailers)
@@ -340,7 +354,7 @@ class BodyDigests:
         name = checksum_header(algorithm)
         if set(trailers) != {name}:
             raise S3Error("MalformedTrailerError", f"The announced trailer {name} is missing.")
-        return _parse_value(algorithm, trailers[name])
+        return _parse_value(algorithm, trailers[name], "trailing header")
 
 
 def _text(value: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -18,7 +19,7 @@ CORS_DOCUMENT_BYTES_MAX: Final = 64 * 1024
 """S3's limit of the document. What is stored has a lower one (`CORS_BYTES_MAX`)."""
 
 _LISTS: Final = ("AllowedOrigin", "AllowedMethod", "AllowedHeader", "ExposeHeader")
-_AGE_DIGITS_MAX: Final = 10
+_AGE: Final = re.compile(r"-?\d{1,10}", re.ASCII)
 
 
 class _Cors(Schema[tuple[CorsRule, ...]]):
@@ -52,9 +53,7 @@ class _Cors(Schema[tuple[CorsRule, ...]]):
         if not origins or not methods:
             raise malformed("a CORSRule needs an AllowedOrigin and an AllowedMethod")
         age = self._once.get("MaxAgeSeconds")
-        if age is not None and not (
-            age.isascii() and age.isdigit() and len(age) <= _AGE_DIGITS_MAX
-        ):
+        if age is not None and not _AGE.fullmatch(age):
             raise malformed("MaxAgeSeconds is not a number of seconds")
         seconds = None if age is None else int(age)
         try:

@@ -10,6 +10,7 @@ send S3's, another one, or none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
@@ -393,6 +394,7 @@ class CompletedPart:
     checksums: tuple[tuple[Algorithm, str], ...] = ()
 
 
+_TOO_LOW: Final = re.compile(r"-\d{1,10}|0{1,10}", re.ASCII)
 _CHECKSUMS: Final = {f"Checksum{each}": each for each in Algorithm}
 
 
@@ -425,6 +427,13 @@ class _Complete(Schema[tuple[CompletedPart, ...]]):
 
     def item_end(self, _name: str, _text: str) -> None:
         number = self._number
+        if _TOO_LOW.fullmatch(number):
+            raise S3Error(
+                "InvalidArgument",
+                "PartNumber must be >= 1",
+                ArgumentName="PartNumber",
+                ArgumentValue=number,
+            )
         if not (number.isascii() and number.isdigit() and self._etag):
             raise malformed("a Part needs a PartNumber and an ETag")
         if len(number) > 5 or not 1 <= int(number) <= PARTS_MAX:

@@ -77,13 +77,17 @@ def _wanted(headers: Headers) -> frozenset[str]:
     """Returns the attributes that a request names.
 
     Raises:
-        S3Error: InvalidArgument for an unknown name, or none.
+        S3Error: InvalidRequest for none, InvalidArgument for an unknown one.
     """
-    names = frozenset(each.strip() for each in headers.text(_HEADER).split(","))
+    text = headers.text(_HEADER)
+    if not text.strip():
+        specifying = "specifying the attributes to be retrieved is either missing or empty"
+        raise S3Error("InvalidRequest", f"The {_HEADER} header {specifying}")
+    names = frozenset(each.strip() for each in text.split(","))
     if unknown := names.difference(_NAMES):
         raise S3Error(
             "InvalidArgument",
-            f"{_HEADER} must name one or more of {', '.join(_NAMES)}.",
+            f"Invalid attribute name specified. The names are {', '.join(_NAMES)}.",
             ArgumentName=_HEADER,
             ArgumentValue=min(unknown)[:80],
         )

@@ -62,7 +62,7 @@ async def create_bucket(backend: Backend, request: S3Request) -> Response:
             raise
         await _check_repeated(backend, request, error)
     backend.buckets.forget(name)
-    return Response(200, [("Location", f"/{name}")])
+    return Response(200, [("Location", f"/{name}"), ("x-amz-bucket-arn", f"arn:aws:s3:::{name}")])
 
 
 async def _check_region(backend: Backend, request: S3Request) -> None:
@@ -132,14 +132,14 @@ async def _check_repeated(backend: Backend, request: S3Request, error: TarnError
         await backend.graveler.get_repository(backend.call(request), place.repository)
     except TarnError as unread:
         if unread.reason in (Reason.ACCESS_DENIED, Reason.REPOSITORY_NOT_FOUND):
-            raise S3Error("BucketAlreadyExists") from error
+            raise S3Error("BucketAlreadyExists", BucketName=name) from error
         raise
     if backend.bucket_mode == "repository":
         is_repeated = not place.ref
     else:
         is_repeated = bool(place.ref) and place.repository.startswith(_repository_behind(name))
     if not is_repeated:
-        raise S3Error("BucketAlreadyOwnedByYou") from error
+        raise S3Error("BucketAlreadyOwnedByYou", BucketName=name) from error
 
 
 async def delete_bucket(backend: Backend, request: S3Request) -> Response:

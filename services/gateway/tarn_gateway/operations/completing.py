@@ -29,11 +29,13 @@ from tarn_gateway.bodies.blocks import digest_block
 from tarn_gateway.bodies.checksums import (
     NO_VALUES,
     PREFIX,
+    SINGLE,
     Algorithm,
     composite_checksum,
     full_object_checksum,
     multipart_md5,
     parse_algorithm,
+    parse_checksum,
 )
 from tarn_gateway.bucket_cache import VIEW_MOVED
 from tarn_gateway.documents import xml_out
@@ -109,7 +111,8 @@ def _expected(headers: Headers) -> Expected:
     """Reads `x-amz-checksum-*` and `x-amz-mp-object-size`.
 
     Raises:
-        S3Error: InvalidRequest for several checksums, an unknown one, or a size that is not a number.
+        S3Error: InvalidRequest for several checksums, one that is unknown or cannot be one, another type than S3's, or
+            a size that is not a number.
     """
     values = [
         (parse_algorithm(name[len(PREFIX) :]), value)
@@ -117,12 +120,21 @@ def _expected(headers: Headers) -> Expected:
         if name not in NO_VALUES
     ]
     if len(values) > 1:
-        raise S3Error("InvalidRequest", "More than one x-amz-checksum- header was sent.")
+        raise S3Error("InvalidRequest", SINGLE)
     algorithm, value = values[0] if values else (None, "")
+    whole, dash, count = value.partition("-")  # a base64 text has no dash
+    if algorithm is not None and (
+        parse_checksum(algorithm, whole) is None or (dash and not count.isdecimal())
+    ):
+        raise S3Error("InvalidRequest", f"Value for {PREFIX}{algorithm.lower()} header is invalid.")
     size = headers.get("x-amz-mp-object-size")
     if size is not None and not (size.isascii() and size.isdigit() and len(size) <= 19):
-        raise S3Error("InvalidRequest", "x-amz-mp-object-size is not a number of bytes.")
+        fault = "less than zero" if size[:1] == "-" and size[1:].isdecimal() else "invalid"
+        text = f"Value for x-amz-mp-object-size header is {fault}: '{size[:80]}'"
+        raise S3Error("InvalidRequest", text)
     kind = headers.text("x-amz-checksum-type").upper()
+    if kind not in ("", "COMPOSITE", "FULL_OBJECT"):
+        raise S3Error("InvalidRequest", "Value for x-amz-checksum-type header is invalid.")
     return Expected(algorithm, value, kind, None if size is None else int(size))
 
 
@@ -295,8 +307,9 @@ def _match(
     """Returns the recorded parts that the client lists.
 
     Raises:
-        S3Error: InvalidPart if a number, ETag or checksum differs; BadDigest for a checksum of another algorithm than
-            the upload's, which cannot be compared.
+        S3Error: InvalidPart if a number, ETag or checksum differs; InvalidArgument as `_claims_of`; BadDigest for a
+            checksum of another algorithm than the upload's, which cannot be compared; InvalidRequest for none if that
+            of the object is made of them.
     """
     parts = []
     for each in listed:
@@ -304,18 +317,57 @@ def _match(
         if part is None:
             text = f"Part {each.number} was not uploaded."
             raise S3Error("InvalidPart", text, PartNumber=str(each.number))
-        claimed = []
-        # Without an algorithm of the upload, checksums were checked with the parts, and are not kept.
-        for name, value in each.checksums if upload.checksum_algorithm else ():
-            if name != upload.checksum_algorithm:
-                text = f"The {name} you specified for part {each.number} did not match what we received."
-                raise S3Error("BadDigest", text)
-            claimed.append(value)
-        if part.md5.hex() != each.etag.lower() or any(one != part.checksum for one in claimed):
+        claimed = _claims_of(each)
+        # Without an algorithm of the upload, it was checked with the part, and is not kept.
+        value = _comparable(upload, each.number, claimed) if upload.checksum_algorithm else None
+        if part.md5.hex() != each.etag.lower() or value not in (None, part.checksum):
             text = f"Part {each.number} has a different ETag or checksum."
             raise S3Error("InvalidPart", text, PartNumber=str(each.number), ETag=each.etag[:80])
         parts.append(part)
     return parts
+
+
+def _claims_of(listed: CompletedPart) -> tuple[Algorithm, str] | None:
+    """Returns the checksum that the client lists for a part.
+
+    Raises:
+        S3Error: InvalidArgument for several, or for a value that cannot be one.
+    """
+    if not listed.checksums:
+        return None
+    algorithm, value = listed.checksums[0]
+    if len(listed.checksums) > 1 or parse_checksum(algorithm, value) is None:
+        raise S3Error(
+            "InvalidArgument",
+            "Invalid Base64 or multiple checksums present in request",
+            ArgumentName="Checksum",
+            ArgumentValue=value[:80],
+        )
+    return algorithm, value
+
+
+def _comparable(
+    upload: pb.Upload, number: int, claimed: tuple[Algorithm, str] | None
+) -> str | None:
+    """Returns the checksum that is listed for a part of an upload with an algorithm; None: none is listed, and none is
+    needed.
+
+    Raises:
+        S3Error: BadDigest, InvalidRequest: see `_match`.
+    """
+    name = upload.checksum_algorithm
+    if claimed is None:
+        if upload.is_full_object_checksum:
+            return None
+        created = f"The upload was created using a {name.lower()} checksum."
+        needs = "The complete request must include the checksum for each part."
+        missing = f"It was missing for part {number} in the request."
+        raise S3Error("InvalidRequest", f"{created} {needs} {missing}")
+    algorithm, value = claimed
+    if algorithm != name:
+        told = f"you specified for part {number} did not match what we received."
+        raise S3Error("BadDigest", f"The {algorithm.lower()} {told}")
+    return value
 
 
 def plan_object(upload: pb.Upload, parts: Sequence[pb.UploadPart], expected: Expected) -> Entry:
@@ -376,12 +428,16 @@ def _checksum(upload: pb.Upload, parts: Sequence[pb.UploadPart]) -> Checksum | N
 def _check_claims(entry: Entry, expected: Expected) -> None:
     """Raises S3Error BadDigest or InvalidRequest if the object is not what the client says that it is."""
     if expected.size not in (None, entry.size):
-        text = f"The parts have {entry.size} bytes, which is not x-amz-mp-object-size."
+        text = (
+            f"The provided 'x-amz-mp-object-size' header value {expected.size} does not match what was computed: "
+            f"{entry.size}"
+        )
         raise S3Error("InvalidRequest", text)
     checksum = next(iter(entry.checksums), None)
     kind = "" if checksum is None else "COMPOSITE" if checksum.composite else "FULL_OBJECT"
     if expected.kind not in ("", kind):
-        text = f"The upload's checksum is of type {kind or 'none'}, not {expected.kind[:40]}."
+        text = "The complete request must use the same checksum mode."
+        text = f"The upload was created using the {kind or 'null'} checksum mode. {text}"
         raise S3Error("InvalidRequest", text)
     if expected.algorithm is None:
         return

@@ -117,6 +117,7 @@ async def _looked_up(
     """Returns what a place has at a key, and the key's ref and path. Raises as `find_source`."""
     target = ref_path_of(place, key)
     if not target.path:
+        await backend.repositories.refuse_unknown(backend.opening_call(request), place.repository)
         raise S3Error("NoSuchKey", f"The copy source {target.ref!r} names no object.")
     resource = ref_object_resource(place.repository, readable_ref(target.ref), target.path)
     require(request, request.operation.source, resource)
@@ -152,7 +153,10 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     source = await find_source(backend, request, by_reference=True)
     is_same = (source.repository, source.target) == (request.repository, request.target)
     if is_same and not (replace or replace_tags):
-        text = "A copy of an object onto itself must change its metadata or its tags (REPLACE)."
+        text = (
+            "This copy request is illegal because it is trying to copy an object to itself without changing the "
+            "object's metadata, storage class, website redirect location or encryption attributes."
+        )
         raise S3Error("InvalidRequest", text)
     refuse_external(source.entry)
     is_here = source.repository == request.repository
@@ -192,7 +196,7 @@ def _replaces(request: S3Request, what: str) -> bool:
     if directive not in ("COPY", "REPLACE"):
         raise S3Error(
             "InvalidArgument",
-            f"{name} must be COPY or REPLACE.",
+            f"Unknown {what} directive. It must be COPY or REPLACE.",
             ArgumentName=name,
             ArgumentValue=str(directive)[:80],
         )

@@ -63,7 +63,9 @@ async def delete_object(backend: Backend, request: S3Request) -> Response:
         await _delete_if(backend, request, branch, path, condition, operation)
     elif path:
         await backend.graveler.unstage(backend.call(request), request.repository, branch, path)
-    # Otherwise the root of a branch, a directory that is never stored (see `reading`): nothing to delete.
+    else:
+        # The root of a branch, a directory that is never stored (see `reading`): nothing to delete.
+        await backend.repositories.refuse_unknown(backend.call(request), request.repository)
     return Response(204)
 
 

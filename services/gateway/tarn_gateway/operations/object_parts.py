@@ -45,7 +45,7 @@ def requested_part(request: S3Request) -> int | None:
         return None
     number = part_number(request.query)
     if "range" in request.headers:
-        text = "Send the header Range or the parameter partNumber, not both."
+        text = "Cannot specify both Range header and partNumber query parameter"
         raise S3Error("InvalidRequest", text)
     return number
 

@@ -16,8 +16,8 @@ _CONDITIONS: Final = "`If-Match`, `If-None-Match: *`"
 _OF_DELETES: Final = "`If-Match`, `x-amz-if-match-size`, `x-amz-if-match-last-modified-time`"
 
 REMARKS: Final[Mapping[str, str]] = {
-    "ListBuckets": "the repositories that the caller may read, and the bucket views of them; `prefix`, `max-buckets`, "
-    "`continuation-token`, `bucket-region`; at most 10,000 a page",
+    "ListBuckets": "the repositories that the caller may read, the bucket views of them, and the names that its "
+    "session key binds; `prefix`, `max-buckets`, `continuation-token`, `bucket-region`; at most 10,000 a page",
     "CreateBucket": "what it makes is configured: [buckets.md](buckets.md#createbucket-and-deletebucket)",
     "DeleteBucket": "of an empty bucket view; what was committed to the repository behind it stays",
     "GetBucketVersioning": "never enabled: versions are commits",
@@ -33,7 +33,7 @@ REMARKS: Final[Mapping[str, str]] = {
     "GetPublicAccessBlock": "all four are true: nothing is public; of a public bucket `IgnorePublicAcls` and "
     "`RestrictPublicBuckets` are false",
     "PutPublicAccessBlock": "only what GetPublicAccessBlock answers; changes nothing",
-    "GetBucketPolicyStatus": "not public, unless it is a public bucket",
+    "GetBucketPolicyStatus": "404 `NoSuchBucketPolicy`, unless it is a public bucket",
     "GetBucketRequestPayment": "BucketOwner",
     "GetBucketLogging": "empty",
     "GetBucketNotificationConfiguration": "empty",

@@ -29,6 +29,7 @@ __all__ = [
     "PUBLIC_ACCESS",
     "Setting",
     "confirmed",
+    "policy_status",
     "shown",
     "unset",
 ]
@@ -68,7 +69,7 @@ PUBLIC_ACCESS: Final = Setting(
     },
     {"IgnorePublicAcls": "false", "RestrictPublicBuckets": "false"},
 )
-POLICY_STATUS: Final = Setting("PolicyStatus", {"IsPublic": "false"}, {"IsPublic": "true"})
+POLICY_STATUS: Final = Setting("PolicyStatus", {"IsPublic": "true"})
 PAYER: Final = Setting("RequestPaymentConfiguration", {"Payer": "BucketOwner"})
 # S3 answers an empty document for a bucket without one of these.
 LOGGING: Final = Setting("BucketLoggingStatus")
@@ -95,6 +96,13 @@ def unset(code: S3Code) -> Perform:
         raise S3Error(code, BucketName=request.address.bucket)
 
     return perform
+
+
+async def policy_status(backend: Backend, request: S3Request) -> Response:
+    """GetBucketPolicyStatus: a bucket has no policy, but a public one is told to be public."""
+    if not await backend.is_public(request):
+        return await unset("NoSuchBucketPolicy")(backend, request)
+    return await shown(POLICY_STATUS)(backend, request)
 
 
 def confirmed(setting: Setting) -> Perform:

@@ -89,7 +89,7 @@ OPERATIONS: Final = (
     Row("PutPublicAccessBlock", "PUT", "publicAccessBlock", _BUCKET, _WRITE, _OF_WRITE,
         settings.confirmed(settings.PUBLIC_ACCESS)),
     Row("GetBucketPolicyStatus", "GET", "policyStatus", _BUCKET, _READ, _OF_READ,
-        settings.shown(settings.POLICY_STATUS)),
+        settings.policy_status),
     Row("GetBucketRequestPayment", "GET", "requestPayment", _BUCKET, _READ, _OF_READ, settings.shown(settings.PAYER)),
     Row("GetBucketLogging", "GET", "logging", _BUCKET, _READ, _OF_READ, settings.shown(settings.LOGGING)),
     Row("GetBucketNotificationConfiguration", "GET", "notification", _BUCKET, _READ, _OF_READ,

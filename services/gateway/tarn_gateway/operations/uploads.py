@@ -90,21 +90,28 @@ def _checksum_plan(headers: Headers) -> tuple[Algorithm | None, bool]:
         S3Error: InvalidRequest for a combination that S3 does not have.
     """
     name, kind = headers.text("x-amz-checksum-algorithm"), headers.text("x-amz-checksum-type")
+    if kind.upper() not in ("", "COMPOSITE", "FULL_OBJECT"):
+        raise S3Error("InvalidRequest", "Value for x-amz-checksum-type header is invalid.")
     if not name:
         if kind:
-            text = "x-amz-checksum-type needs x-amz-checksum-algorithm."
+            with_ = "can only be used with the x-amz-checksum-algorithm header."
+            text = f"The x-amz-checksum-type header {with_}"
             raise S3Error("InvalidRequest", text)
         return None, False
     algorithm = parse_algorithm(name)
-    if kind.upper() not in ("", "COMPOSITE", "FULL_OBJECT"):
-        raise S3Error("InvalidRequest", "x-amz-checksum-type must be COMPOSITE or FULL_OBJECT.")
     # S3's defaults: CRC64NVME is only over the whole object, SHA only over the parts.
     full_object = kind.upper() == "FULL_OBJECT" or (not kind and algorithm is Algorithm.CRC64NVME)
     if full_object and algorithm in (Algorithm.SHA1, Algorithm.SHA256):
-        raise S3Error("InvalidRequest", f"{algorithm} has no FULL_OBJECT form for multipart.")
+        raise _without("FULL_OBJECT", algorithm)
     if not full_object and algorithm is Algorithm.CRC64NVME:
-        raise S3Error("InvalidRequest", "CRC64NVME has no COMPOSITE form.")
+        raise _without("COMPOSITE", algorithm)
     return algorithm, full_object
+
+
+def _without(kind: str, algorithm: Algorithm) -> S3Error:
+    name = algorithm.lower()
+    text = f"The {kind} checksum type cannot be used with the {name} checksum algorithm."
+    return S3Error("InvalidRequest", text)
 
 
 async def find_upload(backend: Backend, request: S3Request, call: Call) -> pb.Upload:
@@ -222,7 +229,7 @@ class _Uploads:
             return False
         if rolled is not None:
             self.prefixes.append(rolled)
-            self.last = (rolled, "")
+            self.last = (rolled, upload.upload_id)
             return True
         create_time_us = upload.create_time.ToMicroseconds()
         row = xml_out.ListedUpload(
@@ -253,6 +260,13 @@ async def list_multipart_uploads(backend: Backend, request: S3Request) -> Respon
     prefix = request.place.root + prefix
     key_marker = request.place.root + key_marker if key_marker else ""
     id_marker = query.text("upload-id-marker") if key_marker else ""
+    if id_marker and not _UPLOAD_ID.fullmatch(id_marker):
+        raise S3Error(
+            "InvalidArgument",
+            "Invalid uploadId marker",
+            ArgumentName="upload-id-marker",
+            ArgumentValue=id_marker[:80],
+        )
     most = query.integer("max-uploads", PAGE_MAX, least=0, most=PAGE_MAX)
     page = _Uploads(prefix, query.text("delimiter"), key_marker, most)
     call = backend.opening_call(request, backend.bounds.list_timeout_s)

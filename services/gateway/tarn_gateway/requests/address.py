@@ -141,9 +141,10 @@ def parse_copy_source(value: str) -> Address:
         raise S3Error("NotImplemented", "x-amz-copy-source with versionId is not implemented.")
     bucket, slash, key = _decode(raw, "copy source").partition("/")
     if not (bucket and slash and key):
+        told = "Invalid copy source object key" if bucket else "Invalid copy source bucket name"
         raise S3Error(
             "InvalidArgument",
-            "The copy source must be bucket and key.",
+            f"{told}. The copy source must be bucket and key.",
             ArgumentName="x-amz-copy-source",
         )
     return Address(bucket, key)

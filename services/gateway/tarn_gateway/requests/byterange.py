@@ -11,9 +11,7 @@ from tarn_gateway.s3error import S3Error
 __all__ = ["ByteRange", "parse_copy_range", "parse_range"]
 
 # 19 digits are enough for every possible length; more would only waste time in int().
-_RANGE: Final = re.compile(
-    r"bytes[ \t]*=[ \t]*(\d{0,19})[ \t]*-[ \t]*(\d{0,19})[ \t]*", re.ASCII | re.IGNORECASE
-)
+_RANGE: Final = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII | re.IGNORECASE)
 _COPY_RANGE: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})", re.ASCII)
 
 
@@ -40,7 +38,7 @@ class ByteRange:
 def parse_range(value: str | None, size: int) -> ByteRange | None:
     """Returns the requested range, clipped to the object; None means the whole object with status 200.
 
-    As in S3, a header that is not a single byte range (other units, several ranges, last before first) is
+    As in S3, a header that is not a single byte range (other units, several ranges, blanks, last before first) is
     ignored, as RFC 9110 §14.2 allows.
 
     Raises:
@@ -55,9 +53,11 @@ def parse_range(value: str | None, size: int) -> ByteRange | None:
     if not first:
         if not last:
             return None
-        length = min(int(last), size)
-        if length == 0:
+        if not int(last):
             raise _unsatisfiable(value, size)
+        if not size:
+            return None  # its last bytes are all of it (RFC 9110 §14.1.2)
+        length = min(int(last), size)
         return ByteRange(size - length, length, size)
     start = int(first)
     if last and int(last) < start:
@@ -87,10 +87,13 @@ def parse_copy_range(value: str | None, size: int) -> ByteRange | None:
         return None
     match = _COPY_RANGE.fullmatch(value)
     if match is None or int(match[2]) < int(match[1]):
-        raise _refused_copy(value, "x-amz-copy-source-range must be bytes=first-last.")
+        form = "where first and last are the zero-based offsets of the first and last bytes to copy"
+        text = f"The x-amz-copy-source-range value must be of the form bytes=first-last {form}"
+        raise _refused_copy(value, text)
     start, last = int(match[1]), int(match[2])
     if last >= size:
-        raise _refused_copy(value, f"The range is not inside the source, which has {size} bytes.")
+        text = f"Range specified is not valid for source object of size: {size}"
+        raise _refused_copy(value, text)
     return ByteRange(start, last - start + 1, size)
 
 

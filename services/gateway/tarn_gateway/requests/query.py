@@ -18,6 +18,8 @@ __all__ = [
 ]
 
 PARAMETERS_MAX = 64
+_INTEGER_MAX = 2**31 - 1
+"""The bound that S3 names, although it takes every number of ten digits."""
 
 
 class Query:
@@ -74,13 +76,13 @@ def parse_integer(name: str, text: str, default: int, *, least: int, most: int) 
     if not text:
         return default
     digits = text[1:] if text[0] == "-" else text
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 10 or int(text) < least:
-        raise S3Error(
-            "InvalidArgument",
-            f"{name} must be an integer and at least {least}",
-            ArgumentName=name,
-            ArgumentValue=text[:80],
-        )
+    told = ""
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 10:
+        told = f"Provided {name} not an integer or within integer range"
+    elif int(text) < least:
+        told = f"Argument {name} must be an integer between {least} and {_INTEGER_MAX}"
+    if told:
+        raise S3Error("InvalidArgument", told, ArgumentName=name, ArgumentValue=text[:80])
     return min(int(text), most)
 
 
@@ -95,7 +97,7 @@ def part_number(query: Query) -> int:
     if not 1 <= number <= PARTS_MAX:
         raise S3Error(
             "InvalidArgument",
-            f"partNumber must be an integer from 1 to {PARTS_MAX}.",
+            f"Part number must be an integer between 1 and {PARTS_MAX}, inclusive.",
             ArgumentName="partNumber",
             ArgumentValue=text[:80],
         )

@@ -23,11 +23,11 @@ from tarn_gateway.s3error import S3Error
 from tarn_gateway.signing.sigv4 import (
     ALGORITHM,
     EXPIRES_S_MAX,
-    SIGNATURE,
     UNSIGNED_PAYLOAD,
     SignedRequest,
     SigV4Policy,
     seconds_of,
+    signature_mismatch,
     split_scope,
 )
 
@@ -38,14 +38,6 @@ Fields = Mapping[str, str]
 
 _SIGNED: Final = ("policy", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signature")
 _SIGV2: Final = frozenset({"awsaccesskeyid", "signature"})
-_SHOWN: Final = {
-    "policy": "Policy",
-    "x-amz-algorithm": "X-Amz-Algorithm",
-    "x-amz-date": "X-Amz-Date",
-} | {
-    "x-amz-credential": "X-Amz-Credential",
-    "x-amz-signature": "X-Amz-Signature",
-}
 _UNCOVERED: Final = frozenset({"policy", "x-amz-signature"})
 _TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a field
 _HIDDEN: Final = "not shown, because it holds a session token"
@@ -77,32 +69,25 @@ def parse_post(request: Request, fields: Fields, now_us: int, policy: SigV4Polic
             signatures), InvalidArgument (a missing or malformed field).
     """
     _check_presence(fields)
+    credential = fields["x-amz-credential"]
 
     def malformed(detail: str) -> S3Error:
-        return S3Error(
-            "InvalidArgument", f"The form's credential: {detail}.", ArgumentName="X-Amz-Credential"
-        )
+        return _unfit("x-amz-credential", credential, detail)
 
     access_key_id, date, region, service = split_scope(
-        fields["x-amz-credential"], policy.region, policy.service, malformed
+        credential, policy.region, policy.service, malformed
     )
     timestamp, now_s = fields["x-amz-date"], now_us // 1_000_000
     time_s = seconds_of(timestamp)
     if time_s is None:
-        text = "X-Amz-Date must be of the form YYYYMMDDTHHMMSSZ."
-        raise S3Error(
-            "InvalidArgument", text, ArgumentName="X-Amz-Date", ArgumentValue=timestamp[:80]
-        )
+        text = "X-Amz-Date must be formated via ISO8601 Long format"  # S3's spelling
+        raise _unfit("X-Amz-Date", timestamp, text)
     if date != timestamp[:8]:
         raise malformed(f"its date, {date[:20]}, is not that of X-Amz-Date")
     if time_s - now_s > policy.skew_s:
         raise S3Error("AccessDenied", "Request is not valid yet")
     if now_s > time_s + EXPIRES_S_MAX:
         raise _denied("Policy expired.")
-    signature = fields["x-amz-signature"]
-    if not SIGNATURE.fullmatch(signature):
-        text = "X-Amz-Signature is not 64 hex digits."
-        raise S3Error("InvalidArgument", text, ArgumentName="X-Amz-Signature")
     return SignedRequest(
         access_key_id,
         date,
@@ -110,7 +95,7 @@ def parse_post(request: Request, fields: Fields, now_us: int, policy: SigV4Polic
         service,
         timestamp,
         (),
-        signature,
+        fields["x-amz-signature"],
         UNSIGNED_PAYLOAD,
         request=request,
         headers=request.headers,
@@ -127,13 +112,11 @@ def _check_presence(fields: Fields) -> None:
     if fields.keys().isdisjoint(_SIGNED):
         raise S3Error("AccessDenied", "Anonymous requests are not allowed.")
     for name in _SIGNED:
-        if not fields.get(name):
-            raise missing_field(_SHOWN[name])
-    if fields["x-amz-algorithm"] != ALGORITHM:
-        raise S3Error(
-            "InvalidRequest",
-            f"The authorization mechanism you have provided is not supported. Please use {ALGORITHM}.",
-        )
+        if name not in fields:
+            raise missing_field(name)
+    algorithm = fields["x-amz-algorithm"]
+    if algorithm != ALGORITHM:
+        raise _unfit("X-Amz-Algorithm", algorithm, f"Only {ALGORITHM} is supported")
 
 
 def verify_post(signed: SignedRequest, fields: Fields, signing_key: bytes) -> None:
@@ -143,13 +126,13 @@ def verify_post(signed: SignedRequest, fields: Fields, signing_key: bytes) -> No
         S3Error: SignatureDoesNotMatch.
     """
     computed = hmac.digest(signing_key, fields["policy"].encode(), hashlib.sha256).hex()
-    if not hmac.compare_digest(computed, signed.signature):
-        raise S3Error(
-            "SignatureDoesNotMatch",
-            AWSAccessKeyId=signed.access_key_id,
-            StringToSign=_HIDDEN if _TOKEN in fields else fields["policy"],
-            SignatureProvided=signed.signature,
-        )
+    if not hmac.compare_digest(computed.encode(), signed.signature.encode()):
+        policy = None if _TOKEN in fields else fields["policy"].encode()
+        raise signature_mismatch(signed, StringToSign=policy)
+
+
+def _unfit(name: str, value: str, text: str) -> S3Error:
+    return S3Error("InvalidArgument", text, ArgumentName=name, ArgumentValue=value[:256])
 
 
 def _denied(detail: str) -> S3Error:
@@ -158,6 +141,11 @@ def _denied(detail: str) -> S3Error:
 
 def _invalid(detail: str) -> S3Error:
     return S3Error("InvalidPolicyDocument", f"Invalid Policy: {detail}")
+
+
+def _no_json() -> S3Error:
+    """Returns the error for what is no JSON, or JSON of other types than a policy has."""
+    return _invalid("Invalid JSON.")
 
 
 def check_policy(fields: Fields, bucket: str, now_us: int) -> SizeRange:
@@ -183,8 +171,10 @@ def check_policy(fields: Fields, bucket: str, now_us: int) -> SizeRange:
     covered: set[str] = set()
     sizes = SizeRange()
     conditions = policy.get("conditions")
-    if not isinstance(conditions, list):
+    if conditions is None:
         raise _invalid("Policy missing conditions.")
+    if not isinstance(conditions, list):
+        raise _invalid("Invalid 'conditions' value: must be a List.")
     for condition in conditions:
         if _operator(condition) == "content-length-range":
             sizes = _narrowed(sizes, condition)
@@ -197,14 +187,20 @@ def check_policy(fields: Fields, bucket: str, now_us: int) -> SizeRange:
 
 
 def _policy_of(text: str) -> dict[str, Any]:
+    if not text:
+        raise _invalid("Expecting '{' but found End-of-Input")
     try:
-        policy = json.loads(base64.b64decode(text.encode(), validate=True))
-    except (binascii.Error, ValueError, RecursionError):
-        raise _invalid("Invalid JSON.") from None
+        document = base64.b64decode(text.encode(), validate=True)
+    except binascii.Error:
+        raise _invalid("invalid Base64 encoding.") from None
+    try:
+        policy = json.loads(document)
+    except (ValueError, RecursionError):
+        raise _no_json() from None
     if not isinstance(policy, dict):
-        raise _invalid("Invalid JSON.")
+        raise _no_json()
     if unknown := policy.keys() - {"expiration", "conditions"}:
-        raise _invalid(f"Unexpected: '{min(unknown)[:80]}'")
+        raise _invalid(f'Unexpected: "{min(unknown)[:80]}"')
     return policy
 
 
@@ -212,12 +208,14 @@ def _expiration_us(policy: Mapping[str, Any]) -> int:
     text = policy.get("expiration")
     if text is None:
         raise _invalid("Policy missing expiration.")
+    if not isinstance(text, str):
+        raise _no_json()
     try:
-        if not isinstance(text, str) or not _EXPIRATION.fullmatch(text):
+        if not _EXPIRATION.fullmatch(text):
             raise ValueError
         at = datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
     except ValueError:
-        raise _invalid(f"Invalid 'expiration' value: '{str(text)[:80]}'") from None
+        raise _invalid(f"Invalid 'expiration' value: '{text[:80]}'") from None
     return int(at.timestamp()) * 1_000_000
 
 
@@ -225,9 +223,13 @@ def _operator(condition: object) -> str:
     """Returns the operator of a condition in lower case; empty for `{name: value}`."""
     if isinstance(condition, dict):
         return ""
-    if isinstance(condition, list) and condition and isinstance(condition[0], str):
-        return str(condition[0]).lower()
-    raise _invalid("Invalid Condition: it must be a List with an operation, or an Object.")
+    if not isinstance(condition, list):
+        raise _invalid("Invalid condition test: must be a List or Object.")
+    if not condition:
+        raise _invalid("Invalid Condition: missing operation identifier.")
+    if not isinstance(condition[0], str):
+        raise _no_json()
+    return condition[0].lower()
 
 
 def _narrowed(sizes: SizeRange, condition: list[Any]) -> SizeRange:
@@ -241,13 +243,15 @@ def _narrowed(sizes: SizeRange, condition: list[Any]) -> SizeRange:
 def _size(value: object) -> int:
     text = str(value) if type(value) is int else value
     if not isinstance(text, str) or not _DIGITS.fullmatch(text):
-        raise _invalid("Invalid content-length-range: its arguments must be numbers of bytes.")
+        raise _no_json()
     return int(text)
 
 
 def _check_condition(condition: Any, values: Fields) -> str:  # noqa: ANN401 - JSON
     """Checks a condition on a field; returns the name of the field."""
+    shown = (",", ":")  # a list as it was sent; S3 writes another one for an object
     if isinstance(condition, dict):
+        shown = (", ", ": ")
         if len(condition) != 1:
             text = "Invalid Simple-Condition: Simple-Conditions must have exactly one property specified."
             raise _invalid(text)
@@ -258,13 +262,15 @@ def _check_condition(condition: Any, values: Fields) -> str:  # noqa: ANN401 - J
     operator = _operator(condition)
     if operator not in ("eq", "starts-with"):
         raise _invalid(f"Invalid Condition: unknown operation '{operator[:80]}'.")
-    if len(condition) != 3 or not all(isinstance(each, str) for each in condition):
+    if len(condition) != 3:
         raise _invalid(f"Invalid {operator}: wrong number of arguments.")
+    if not all(isinstance(each, str) for each in condition):
+        raise _no_json()
     _, field, wanted = condition
     name = field[1:].lower()
     value = values.get(name)
     if not field.startswith("$") or value is None:
-        _fail(condition)
+        _fail(condition, shown)
     # A list of content types meets the condition if each of them does (S3).
     items = value.split(",") if name == "content-type" and operator != "eq" else [value]
     if not (
@@ -272,11 +278,12 @@ def _check_condition(condition: Any, values: Fields) -> str:  # noqa: ANN401 - J
         if operator == "eq"
         else all(each.strip().startswith(wanted) for each in items)
     ):
-        _fail(condition)
+        _fail(condition, shown)
     return str(name)
 
 
-def _fail(condition: list[str]) -> NoReturn:
+def _fail(condition: list[str], separators: tuple[str, str]) -> NoReturn:
     if condition[1].lower().removeprefix("$") == _TOKEN:
         condition = [*condition[:2], _HIDDEN]
-    raise _denied(f"Policy Condition failed: {json.dumps(condition, ensure_ascii=False)}")
+    text = json.dumps(condition, ensure_ascii=False, separators=separators)
+    raise _denied(f"Policy Condition failed: {text}")

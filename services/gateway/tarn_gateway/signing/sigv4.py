@@ -71,6 +71,9 @@ _SESSION_TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a hea
 _COMPONENTS: Final = ("Credential", "SignedHeaders", "Signature")
 _ACCESS_KEY_MAX: Final = 128
 _SIGNATURE_DIGITS: Final = 64
+_SIGNATURE_SHOWN: Final = 256
+_HEX_BYTES_MAX: Final = 8192
+_HIDDEN: Final = "not shown, because it holds a session token"
 # Unauthenticated callers also choose these texts: texts longer than any client sends are read, but not cached.
 _REMEMBERED_CHARACTERS_MAX: Final = 512
 
@@ -387,12 +390,12 @@ def _check_life(expires: str, time_s: int, now_s: int, policy: SigV4Policy) -> N
     if time_s - now_s > policy.skew_s:
         raise S3Error("AccessDenied", "Request is not valid yet", ServerTime=timestamp_of(now_s))
     if now_s > time_s + int(expires):
-        raise S3Error(
-            "AccessDenied",
-            "Request has expired",
-            Expires=timestamp_of(time_s + int(expires)),
-            ServerTime=timestamp_of(now_s),
+        ended = _iso(time_s + int(expires))
+        error = S3Error(
+            "AccessDenied", "Request has expired", Expires=ended, ServerTime=_iso(now_s)
         )
+        error.extra["X-Amz-Expires"] = expires
+        raise error
 
 
 def hoist(request: Request, query: Query) -> None:
@@ -495,8 +498,12 @@ def _split_signed_headers(
 def _checked_hash(value: str) -> str:
     if value in PAYLOAD_MODES or _HASH.fullmatch(value):
         return value
-    text = "x-amz-content-sha256 is neither 64 hex digits nor a known payload mode."
-    raise S3Error("InvalidArgument", text, ArgumentName="x-amz-content-sha256")
+    raise S3Error(
+        "InvalidArgument",
+        f"x-amz-content-sha256 must be {', '.join(sorted(PAYLOAD_MODES))} or a valid sha256 value.",
+        ArgumentName="x-amz-content-sha256",
+        ArgumentValue=value[:80],
+    )
 
 
 @lru_cache(maxsize=512)  # the requests of one second share their time
@@ -516,6 +523,10 @@ def seconds_of(timestamp: str) -> int | None:
 def timestamp_of(seconds: int) -> str:
     """Returns a time as `YYYYMMDDTHHMMSSZ`."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def _iso(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @lru_cache(maxsize=1024)
@@ -550,17 +561,29 @@ def verify(signed: SignedRequest, signing_key: bytes) -> None:
             return
         first = first or (text, canonical)
     assert first is not None, "there is always a canonical form"
-    raise S3Error(
-        "SignatureDoesNotMatch",
-        AWSAccessKeyId=signed.access_key_id,
-        StringToSign=first[0],
-        SignatureProvided=signed.signature,
-        CanonicalRequest=_shown(first[1].decode("latin-1")),
+    text, canonical = first
+    raise signature_mismatch(
+        signed,
+        StringToSign=text.encode(),
+        CanonicalRequest=None if _SESSION_TOKEN.encode() in canonical.lower() else canonical,
     )
 
 
-def _shown(canonical: str) -> str:
-    """Returns what an error shows of a canonical request: errors are logged, and a session token is a secret."""
-    if _SESSION_TOKEN in canonical.lower():
-        return "not shown, because it holds a session token"
-    return canonical
+def signature_mismatch(signed: SignedRequest, **texts: bytes | None) -> S3Error:
+    """Returns SignatureDoesNotMatch with what was signed here, so that the client can compare. A short text is also
+    given as bytes in hexadecimal digits, which show what a text hides.
+
+    Args:
+        signed: the refused request.
+        texts: by element; None for one with a session token, which is a secret: errors are logged.
+    """
+    error = S3Error(
+        "SignatureDoesNotMatch",
+        AWSAccessKeyId=signed.access_key_id,
+        SignatureProvided=signed.signature[:_SIGNATURE_SHOWN],
+    )
+    for name, text in texts.items():
+        error.extra[name] = _HIDDEN if text is None else text.decode("latin-1")
+        if text is not None and len(text) <= _HEX_BYTES_MAX:
+            error.extra[f"{name}Bytes"] = text.hex(" ")
+    return error

@@ -15,7 +15,8 @@ from tarn_gateway.s3error import S3Error
         ("bytes=0-", 100, 0, 100),
         ("bytes=-1", 100, 99, 1),
         ("bytes=-262144", 100, 0, 100),
-        ("Bytes = 5 - 6", 100, 5, 2),
+        ("Bytes=5-6", 100, 5, 2),
+        (" bytes=5-6 ", 100, 5, 2),
         ("bytes=0-9999999999999999999", 100, 0, 100),
     ],
 )
@@ -37,6 +38,11 @@ def test_ranges_are_clipped(value: str, size: int, start: int, length: int) -> N
         "bytes=0-1,3-4",
         "",
         "bytes=1",
+        "bytes= -1",
+        "bytes=0 -1",
+        "bytes=0- 1",
+        "bytes =0-1",
+        "bytes=--1",
     ],
 )
 def test_an_invalid_range_is_ignored(value: str) -> None:
@@ -44,13 +50,17 @@ def test_an_invalid_range_is_ignored(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "size"), [("bytes=100-", 100), ("bytes=-0", 100), ("bytes=0-0", 0), ("bytes=-5", 0)]
+    ("value", "size"), [("bytes=100-", 100), ("bytes=-0", 100), ("bytes=0-0", 0), ("bytes=-0", 0)]
 )
 def test_a_range_outside_is_416_with_the_size(value: str, size: int) -> None:
     with pytest.raises(S3Error) as caught:
         parse_range(value, size)
     assert caught.value.status == 416
     assert caught.value.headers == {"Content-Range": f"bytes */{size}"}
+
+
+def test_the_last_bytes_of_nothing_are_all_of_it() -> None:
+    assert parse_range("bytes=-5", 0) is None
 
 
 def test_no_header_is_the_whole_object() -> None:
