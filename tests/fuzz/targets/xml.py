@@ -137,12 +137,12 @@ def _tagging(data: bytes) -> None:
         raise PropertyError(f"tags {tags} do not come back")
     if not all(is_tag_key(key) and is_tag_value(value) for key, value in tags):
         raise PropertyError(f"tags {tags}")
-    other = _other(data)
+    other = other_reader(data)
     if other is None:
         return
     pairs = [
-        tuple("".join(_named(each, name)[0].itertext()) for name in ("Key", "Value"))
-        for each in _named(_named(other, "TagSet")[0], "Tag")
+        tuple("".join(named(each, name)[0].itertext()) for name in ("Key", "Value"))
+        for each in named(named(other, "TagSet")[0], "Tag")
     ]
     if list(tags) != sorted(pairs):
         raise PropertyError(f"tags {tags}, by another parser {pairs}")
