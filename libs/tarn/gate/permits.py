@@ -18,12 +18,12 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
 from tarn.gate.access import Access
 from tarn.kv.port import Versioned
-from tarn.kv.records import Repository
+from tarn.kv.records import BucketView, Repository
 from tarn.rpc.rules import Rule, Scope
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.note import note_resource
 
-__all__ = ["AccessGate", "Caller", "Permit", "RepositoryPermit"]
+__all__ = ["AccessGate", "Begun", "Caller", "Permit", "RepositoryPermit"]
 
 
 @hot_value
@@ -94,6 +94,12 @@ class RepositoryPermit(Permit):
     repository: Repository
 
 
+Begun = asyncio.Future[Versioned | None] | int
+"""A fresh read of a row that was requested: its future; or, if the next read of other rows has this one, too, how many
+such reads were sent before.
+"""
+
+
 class RepositoryGate(Protocol):
     """What a service knows about repositories."""
 
@@ -106,19 +112,28 @@ class RepositoryGate(Protocol):
         """
         ...
 
-    def read_view(self, bucket: str) -> asyncio.Future[Versioned | None]:
-        """Reads the row of the bucket view of a call (`Call.bucket`), by a read that is sent now.
+    def begin_view(self, bucket: str, repository: Repository | None) -> Begun:
+        """Requests the row of the bucket view of a call (`Call.bucket`), by a read that is sent after this.
+
+        Args:
+            bucket: of the call.
+            repository: whose branch the caller is about to read; both rows are one read, if the store can do that.
 
         Raises:
             TarnError: INVALID: it names none.
         """
         ...
 
-    async def confirm(self, bucket: str, repository_id: str, found: Versioned | None) -> Repository:
+    def confirmed(self, bucket: str, repository: Repository, begun: Begun) -> BucketView | None:
+        """Returns the view of a call at once, if its row was read beside another one since, and the same row and
+        repository were confirmed before; otherwise `confirm` decides."""
+        ...
+
+    async def confirm(self, bucket: str, repository_id: str, begun: Begun) -> Repository:
         """Returns the repository of a call, if the row of its view is that of the view that the call names.
 
         Raises:
-            TarnError: BUCKET_MOVED, BUCKET_NOT_FOUND: the view shows something else; INVALID.
+            TarnError: BUCKET_MOVED, BUCKET_NOT_FOUND: the view shows something else; INVALID; errors of the store.
         """
         ...
 
@@ -194,21 +209,27 @@ class AccessGate:
                 and of the handler.
         """
         repositories = self._repositories
-        if repositories is None or rule.resource.names[:1] != ("repository_id",):
+        if repositories is None or not rule.is_through_views:
             text = f"{rule.name} is not called through a bucket view"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
         permit = await self.permit(rule, request, call)
-        view = repositories.read_view(call.bucket)
         answer: Message | TarnError | None = None
         if rule.read_only and isinstance(permit, RepositoryPermit):
+            begun = repositories.begin_view(call.bucket, permit.repository)
             try:
                 answer = await handle(request, permit)
             except TarnError as error:
                 answer = error
             except BaseException:
-                ignore_outcome(view)  # cancelled
+                if not isinstance(begun, int):
+                    ignore_outcome(begun)  # cancelled
                 raise
-        shown = await repositories.confirm(call.bucket, rule.repository_of(request), await view)
+            else:
+                if repositories.confirmed(call.bucket, permit.repository, begun) is not None:
+                    return answer
+        else:
+            begun = repositories.begin_view(call.bucket, None)
+        shown = await repositories.confirm(call.bucket, rule.repository_of(request), begun)
         uid = shown.instance_uid
         if isinstance(permit, RepositoryPermit) and permit.repository.instance_uid != uid:
             # It was an older one of the name; by now that of the view is known.
