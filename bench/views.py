@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import statistics
 import tempfile
 from contextlib import AsyncExitStack
 from functools import partial
@@ -31,7 +32,10 @@ async def compare(seconds: float) -> None:
             await served.client.create_bucket_view(served.admin, "sales", "lake")
             by_view = served.signer.request("GET", "/sales/a").head
             spent = await rounds(served.batch, {VIEW: partial(served.batch, by_view)}, seconds)
-    print(f"{len(spent[BASELINE])} rounds of {BATCH} GETs, by the key of the repository and")
+    per_get = statistics.median(spent[BASELINE]) / BATCH * 1e6
+    print(
+        f"{len(spent[BASELINE])} rounds of {BATCH} GETs, by the key of the repository ({per_get:.0f} µs of CPU) and"
+    )
     for name in (CONTROL, VIEW):
         print(f"  {name}: {difference(spent, name)}")
 

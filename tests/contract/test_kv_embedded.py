@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 
 from tarn.kv.embedded import open_embedded
-from tarn.testing.contract.kv_contract import KvContract, Opener, SharedKvContract
+from tarn.testing.contract.kv_contract import (
+    KvContract,
+    Opener,
+    SharedKvContract,
+    TogetherContract,
+)
 
 
-class TestEmbeddedKv(KvContract, SharedKvContract):
+class TestEmbeddedKv(KvContract, SharedKvContract, TogetherContract):
     @pytest.fixture
     def opener(self, tmp_path: Path) -> Opener:
         return functools.partial(open_embedded, tmp_path / "kv.db")

@@ -8,11 +8,11 @@ import pytest
 
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Kv, Partition
-from tarn.testing.contract.kv_contract import KvContract
+from tarn.testing.contract.kv_contract import KvContract, TogetherContract
 from tarn.testing.contract.kv_fixtures import get
 
 
-class TestMemKv(KvContract):
+class TestMemKv(KvContract, TogetherContract):
     @pytest.fixture
     async def kv(self) -> AsyncIterator[Kv]:
         store = MemKv()

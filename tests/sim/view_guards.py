@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import tarn_graveler.handlers.buckets
 import tarn_graveler.records.bucket_views
-from tarn.kv.port import Versioned
+from tarn.gate.permits import Begun
 from tarn.kv.records import BucketView, Repository
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn.testing.faults.modes import Mode
@@ -15,14 +15,12 @@ from tarn_graveler.records.bucket_views import BucketViews
 
 __all__ = ["VIEW_GUARDS"]
 
-_read = BucketViews._begin_read
+_begin = BucketViews.begin_view
 
 
-async def _believe(
-    self: BucketViews, bucket: str, repository_id: str, found: Versioned | None
-) -> Repository:
+async def _believe(self: BucketViews, bucket: str, repository_id: str, begun: Begun) -> Repository:
     """Confirms nothing."""
-    del bucket, found
+    del bucket, begun
     return await self._repositories.get(repository_id)
 
 
@@ -31,13 +29,18 @@ def _without_uid(view: BucketView) -> str:
     return f"{0:032x}:{view.generation}"
 
 
-def _read_once(self: BucketViews, bucket_id: str) -> asyncio.Future[Versioned | None]:
+def _begin_once(self: BucketViews, bucket: str, repository: Repository | None) -> Begun:
     """Answers with what this replica has read before."""
-    known: dict[str, asyncio.Future[Versioned | None]] = self.__dict__.setdefault("_once", {})
-    answer = known.get(bucket_id)
-    if answer is None or (answer.done() and (answer.cancelled() or answer.exception())):
-        answer = known[bucket_id] = _read(self, bucket_id)
-    return answer
+    known: dict[str, Begun] = self.__dict__.setdefault("_once", {})
+    begun = known.get(bucket)
+    has_failed = (
+        isinstance(begun, asyncio.Future)
+        and begun.done()
+        and (begun.cancelled() or begun.exception())
+    )
+    if begun is None or has_failed:
+        begun = known[bucket] = _begin(self, bucket, repository)
+    return begun
 
 
 VIEW_GUARDS: Sequence[Guard] = (
@@ -54,7 +57,7 @@ VIEW_GUARDS: Sequence[Guard] = (
         "views",
         "I12",
         "a replica believes what it has read of a view before",
-        (Weakening(BucketViews, "_begin_read", _read_once),),
+        (Weakening(BucketViews, "begin_view", _begin_once),),
         mode=Mode.VIEWS,
     ),
     Guard(

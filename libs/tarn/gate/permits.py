@@ -20,12 +20,12 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
 from tarn.gate.access import Access
 from tarn.kv.port import Versioned
-from tarn.kv.records import Repository
+from tarn.kv.records import BucketView, Repository
 from tarn.rpc.rules import Rule, Scope
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.note import note_principal, note_resource
 
-__all__ = ["AccessGate", "Caller", "Permit", "RepositoryPermit"]
+__all__ = ["AccessGate", "Begun", "Caller", "Permit", "RepositoryPermit"]
 
 
 @hot_value
@@ -96,6 +96,12 @@ class RepositoryPermit(Permit):
     repository: Repository
 
 
+Begun = asyncio.Future[Versioned | None] | int
+"""A fresh read of a row that was requested: its future; or, if the next read of other rows has this one, too, how many
+such reads were sent before.
+"""
+
+
 class RepositoryGate(Protocol):
     """What a service knows about repositories."""
 
@@ -108,27 +114,36 @@ class RepositoryGate(Protocol):
         """
         ...
 
-    def read_view(self, bucket: str) -> asyncio.Future[Versioned | None]:
-        """Reads the row of the bucket view of a call (`Call.bucket`), by a read that is sent now.
+    def begin_view(self, bucket: str, repository: Repository | None) -> Begun:
+        """Requests the row of the bucket view of a call (`Call.bucket`), by a read that is sent after this.
+
+        Args:
+            bucket: of the call.
+            repository: whose branch the caller is about to read; both rows are one read, if the store can do that.
 
         Raises:
             TarnError: INVALID: it names none.
         """
         ...
 
-    def public_grant(self, bucket: str, found: Versioned | None) -> Grant:
+    async def public_grant(self, bucket: str, begun: Begun) -> Grant:
         """Returns what anonymous requests may do through the bucket view of a call: read what its row says it shows.
 
         Raises:
-            TarnError: DENIED, ACCESS_DENIED: the row is no public-read view's; INVALID.
+            TarnError: DENIED, ACCESS_DENIED: the row is no public-read view's; INVALID; errors of the store.
         """
         ...
 
-    async def confirm(self, bucket: str, repository_id: str, found: Versioned | None) -> Repository:
+    def confirmed(self, bucket: str, repository: Repository, begun: Begun) -> BucketView | None:
+        """Returns the view of a call at once, if its row was read beside another one since, and the same row and
+        repository were confirmed before; otherwise `confirm` decides."""
+        ...
+
+    async def confirm(self, bucket: str, repository_id: str, begun: Begun) -> Repository:
         """Returns the repository of a call, if the row of its view is that of the view that the call names.
 
         Raises:
-            TarnError: BUCKET_MOVED, BUCKET_NOT_FOUND: the view shows something else; INVALID.
+            TarnError: BUCKET_MOVED, BUCKET_NOT_FOUND: the view shows something else; INVALID; errors of the store.
         """
         ...
 
@@ -207,7 +222,7 @@ class AccessGate:
                 and of the handler.
         """
         repositories = self._repositories
-        if repositories is None or rule.resource.names[:1] != ("repository_id",):
+        if repositories is None or not rule.is_through_views:
             text = f"{rule.name} is not called through a bucket view"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
         if rule.public_read:
@@ -215,17 +230,23 @@ class AccessGate:
             if caller.user_id == _GATEWAY:
                 return await self._anonymously(repositories, rule, request, call, handle)
         permit = await self.permit(rule, request, call)
-        view = repositories.read_view(call.bucket)
         answer: Message | TarnError | None = None
         if rule.read_only and isinstance(permit, RepositoryPermit):
+            begun = repositories.begin_view(call.bucket, permit.repository)
             try:
                 answer = await handle(request, permit)
             except TarnError as error:
                 answer = error
             except BaseException:
-                ignore_outcome(view)  # cancelled
+                if not isinstance(begun, int):
+                    ignore_outcome(begun)  # cancelled
                 raise
-        shown = await repositories.confirm(call.bucket, rule.repository_of(request), await view)
+            else:
+                if repositories.confirmed(call.bucket, permit.repository, begun) is not None:
+                    return answer
+        else:
+            begun = repositories.begin_view(call.bucket, None)
+        shown = await repositories.confirm(call.bucket, rule.repository_of(request), begun)
         uid = shown.instance_uid
         if isinstance(permit, RepositoryPermit) and permit.repository.instance_uid != uid:
             # It was an older one of the name; by now that of the view is known.
@@ -248,9 +269,9 @@ class AccessGate:
             TarnError: as `through_view`; DENIED, ACCESS_DENIED: the view is not public-read, or shows something else.
         """
         note_principal(ANONYMOUS)
-        found = await repositories.read_view(call.bucket)
-        shown = await repositories.confirm(call.bucket, rule.repository_of(request), found)
-        grant = repositories.public_grant(call.bucket, found)
+        begun = repositories.begin_view(call.bucket, None)
+        shown = await repositories.confirm(call.bucket, rule.repository_of(request), begun)
+        grant = await repositories.public_grant(call.bucket, begun)
         resource = rule.resource.of(request)
         grant.require(rule.require_action(), resource)
         note_resource(resource)

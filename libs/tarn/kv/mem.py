@@ -35,6 +35,7 @@ from tarn.kv.port import (
     PredicateFailedError,
     Row,
     RowFilter,
+    RowName,
     SiftedPage,
     Versioned,
     row_batch,
@@ -95,6 +96,12 @@ class MemKv:
         check_keys(keys)
         rows = self._find(partition)
         return [None if key in rows.beside else rows.values.get(key) for key in keys]
+
+    async def get_together(self, rows: Sequence[RowName]) -> list[Versioned | None]:
+        """See `ReadsTogether.get_together`."""
+        for partition, _ in rows:
+            check_register(partition, "get_together")
+        return [found for partition, key in rows for found in await self.get_many(partition, [key])]
 
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]

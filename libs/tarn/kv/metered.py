@@ -28,6 +28,7 @@ from tarn.kv.port import (
     Partition,
     PartitionInfo,
     Predicate,
+    ReadsTogether,
     Row,
     RowFilter,
     SiftedPage,
@@ -42,10 +43,10 @@ __all__ = ["MeasuresBatches", "MeasuresReads", "MeteredKv"]
 
 @runtime_checkable
 class MeasuresReads(Protocol):
-    """A driver that measures its `get_many` by itself, which saves a coroutine for each read."""
+    """A driver that measures its `get_many` (and `get_together`) by itself, which saves a coroutine for each read."""
 
     def measure_reads(self, meter: CallMeter) -> None:
-        """Measures each `get_many` from now on, as `with meter.call():` would."""
+        """Measures each of these calls from now on, as `with meter.call():` would."""
 
 
 @runtime_checkable
@@ -71,6 +72,8 @@ class MeteredKv:
         if isinstance(kv, MeasuresReads):
             kv.measure_reads(self._get_many)
             self.get_many = kv.get_many  # type: ignore[method-assign]
+            if isinstance(kv, ReadsTogether):
+                self.get_together = kv.get_together
         if isinstance(kv, MeasuresBatches):
             kv.measure_batches(meters.histogram("kv.batch"))
         self._set_many = CallMeter("kv", "set_many", meters, clock)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NewType, Protocol
+from typing import Final, NewType, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -30,10 +30,12 @@ __all__ = [
     "PredicateFailedError",
     "ROW_SCHEMA",
     "ReadKv",
+    "ReadsTogether",
     "Row",
     "ScanKv",
     "SiftedPage",
     "RowFilter",
+    "RowName",
     "Versioned",
     "row_batch",
     "KEY_BYTES_MAX",
@@ -86,6 +88,10 @@ class Partition:
 
     def __hash__(self) -> int:
         return hash(self.name)  # unique; hashing the enum member costs a call
+
+
+RowName = tuple[Partition, bytes]
+"""A partition and a key of it."""
 
 
 @hot_value
@@ -293,6 +299,21 @@ class ListingKv(Kv, Protocol):
 
         Raises:
             TarnError: CORRUPT: there are rows that belong to no known partition.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsTogether(Protocol):
+    """A store for which rows of several partitions are one read, which costs less than a read of each.
+
+    Others read partitions at the same time, so no read waits for another.
+    """
+
+    async def get_together(self, rows: Sequence[RowName]) -> list[Versioned | None]:
+        """Returns the values of rows of register partitions in their order, None for each absent row.
+
+        Each is read as by `Kv.get_many`; they need not be of one moment.
         """
         ...
 

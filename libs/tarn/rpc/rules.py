@@ -201,6 +201,11 @@ class Rule:
         return attrgetter(self.resource.names[0])
 
     @cached_property
+    def is_through_views(self) -> bool:
+        """Whether the rpc may be called through a bucket view: its request names the repository itself."""
+        return self.resource.names[:1] == (_REPOSITORY,)
+
+    @cached_property
     def branch_of(self) -> Callable[[object], str]:
         """Returns the name of the branch that a request changes; an empty name if the resource names none."""
         name = _branch_in(self.resource)

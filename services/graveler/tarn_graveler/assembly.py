@@ -56,6 +56,7 @@ from tarn_graveler.records.commits import Commits
 from tarn_graveler.records.drop_list import DropList
 from tarn_graveler.records.erased import ErasedAddresses
 from tarn_graveler.records.expired import ExpiredCommits
+from tarn_graveler.records.fresh_reads import FreshReads
 from tarn_graveler.records.page_keys import PageKeys
 from tarn_graveler.records.path_records import PathRecords
 from tarn_graveler.records.purges import Purges
@@ -256,7 +257,8 @@ def assemble(
     drop_list = DropList(kv, keys, clock)
     reflog_rows = ReflogRows(kv, drop_list, clock, settings.reflog_limits)
     expired = expired or ExpiredCommits(kv, repositories, clock)
-    branches = Branches(kv, repositories, clock, ids, tasks, names, reflog_rows, expired)
+    fresh = FreshReads(kv, tasks)
+    branches = Branches(kv, repositories, clock, ids, fresh, names, reflog_rows, expired)
     commits = Commits(kv, blocks, repositories)
     tags = Tags(kv, repositories, clock, names, expired)
     collections = CollectionRecords(kv, repositories)
@@ -327,7 +329,7 @@ def assemble(
         committed=committed,
         collection_limits=limits,
         repositories=repositories,
-        bucket_views=BucketViews(kv, keys, repositories, clock, ids, tasks),
+        bucket_views=BucketViews(kv, keys, repositories, clock, ids, fresh),
         settings=repository_settings,
         names=names,
         branches=branches,

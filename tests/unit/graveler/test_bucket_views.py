@@ -234,6 +234,42 @@ async def test_calls_through_a_view_confirm_it(service: Service) -> None:
     assert (gone.kind, gone.reason) == (Kind.NOT_FOUND, Reason.BUCKET_NOT_FOUND)
 
 
+async def test_a_view_is_confirmed_by_the_read_of_the_branch_record(service: Service) -> None:
+    """A look-up through a view asks the store as often as one by the key of the repository."""
+    tarn, kv = service.graveler, service.replicas.kv
+    await service.put("a", 1)
+    await tarn.create_bucket_view(service.admin, "sales", "lake")
+    by_view = through(service.admin, await service.replica.bucket_views.get("sales"))
+    asked: list[list[tuple[str, str]]] = []
+    for call in (service.admin, by_view):
+        await tarn.lookup(call, "lake", "main", "a")
+        kv.calls.clear()
+        await tarn.lookup(call, "lake", "main", "a")
+        asked.append(list(kv.calls))
+    assert asked[0] == asked[1]
+    assert asked[0]
+
+
+async def test_a_view_that_is_pointed_during_a_look_up_is_another(
+    service: Service, running: Running
+) -> None:
+    """What one look-up has confirmed confirms no other: each row of the view is read after its look-up began."""
+    tarn, kv = service.graveler, service.replicas.kv
+    await service.put("a", 1)
+    await tarn.create_bucket_view(service.admin, "sales", "lake")
+    call = through(service.admin, await service.replica.bucket_views.get("sales"))
+    assert (await tarn.lookup(call, "lake", "main", "a")).entry
+    gate = kv.hold("get_many", ROW, after=True)
+    early = running.start(tarn.lookup(call, "lake", "main", "a"))
+    await reached(gate)
+    async with service.another_replica() as elsewhere:
+        await elsewhere.graveler.point_bucket_view(service.admin, "sales", "lake", "main@")
+    late = tarn.lookup(call, "lake", "main", "a")
+    assert (await refusal(late)).reason is Reason.BUCKET_MOVED, "it began after the change"
+    gate.open()
+    assert (await refusal(early)).reason is Reason.BUCKET_MOVED, "it overlaps with the change"
+
+
 async def test_a_name_made_again_is_another_view(service: Service) -> None:
     """Its generation is the same, its uid is not."""
     tarn, views = service.graveler, service.replica.bucket_views

@@ -28,7 +28,7 @@ from tarn.kv.port import (
 )
 from tarn.telemetry.meters import Meters
 from tarn.testing.clock import ManualClock, SeededIds
-from tarn.testing.contract.kv_contract import KvContract
+from tarn.testing.contract.kv_contract import KvContract, TogetherContract
 
 PLAIN = Partition("p", PartitionKind.PLAIN)
 REGISTER = Partition("r", PartitionKind.REGISTER)
@@ -71,7 +71,7 @@ async def kv(meters: Meters, tmp_path: Path) -> AsyncIterator[MeteredKv]:
         yield kv
 
 
-class TestMeteredKv(KvContract):
+class TestMeteredKv(KvContract, TogetherContract):
     """`MeteredKv` keeps the contract of the port."""
 
     @pytest.fixture

@@ -19,11 +19,16 @@ _REMEMBERED_MAX = 16_384
 
 
 class PartitionIds:
-    """The partitions that one connection has seen. Only the connection's thread uses it."""
+    """The partitions that one connection has seen. Only the connection's thread uses it.
+
+    Attributes:
+        known: returns the id and the kind of a name that was found before; None for all others.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._known: BoundedMap[str, tuple[int, PartitionKind]] = BoundedMap(_REMEMBERED_MAX)
+        self.known = self._known.get
 
     def find(self, partition: Partition) -> int | None:
         """Returns the partition's id, None if the partition was never written to.

@@ -21,7 +21,7 @@ import pyarrow as pa
 from tarn.kv.embedded import failures, sql
 from tarn.kv.embedded.database import connect_reader
 from tarn.kv.embedded.partitions import PartitionIds
-from tarn.kv.limits import closed_error
+from tarn.kv.limits import check_register, closed_error
 from tarn.kv.port import (
     KEY_BYTES_MAX,
     Partition,
@@ -30,6 +30,7 @@ from tarn.kv.port import (
     Predicate,
     Row,
     RowFilter,
+    RowName,
     SiftedPage,
     Versioned,
     row_batch,
@@ -58,6 +59,7 @@ class Reader:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._partitions = PartitionIds(connection)
+        self._known = self._partitions.known
 
     def check_kind(self, partition: Partition) -> None:
         """Raises `TarnError` INVALID if the name belongs to a partition of the other kind."""
@@ -80,6 +82,28 @@ class Reader:
             raise failures.read_error(error) from error
         found = {key: Versioned(value, Predicate(version)) for key, value, version in rows}
         return [found.get(key) for key in keys]
+
+    def get_two(self, one: RowName, other: RowName) -> list[Versioned | None]:
+        """Returns the values of two rows of register partitions."""
+        first, second = self._known(one[0].name), self._known(other[0].name)
+        if (
+            first is None
+            or second is None
+            or not (first[1] is second[1] is one[0].kind is other[0].kind is PartitionKind.REGISTER)
+        ):
+            for partition, _ in (one, other):
+                check_register(partition, "get_together")
+            return [self.get(partition, [key])[0] for partition, key in (one, other)]
+        try:
+            wanted = (first[0], one[1], second[0], other[1])
+            rows = self._connection.execute(sql.GET_TWO_REGISTERS, wanted).fetchall()
+        except sqlite3.Error as error:
+            raise failures.read_error(error) from error
+        value, version, other_value, other_version = rows[0]
+        return [
+            None if value is None else Versioned(value, Predicate(version)),
+            None if other_value is None else Versioned(other_value, Predicate(other_version)),
+        ]
 
     def page(self, partition: Partition, start: bytes, end: bytes | None, limit: int) -> list[Row]:
         """Returns up to `limit` rows of `[start, end)`."""

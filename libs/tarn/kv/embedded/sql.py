@@ -266,6 +266,11 @@ def _page_without(source: str, hidden_by: tuple[int, ...], is_wanted: str) -> st
     )
 
 
+GET_TWO_REGISTERS = """SELECT one.value, one.version, other.value, other.version FROM (SELECT 1)
+    LEFT JOIN registers AS one ON one.partition = ? AND one.key = ?
+    LEFT JOIN registers AS other ON other.partition = ? AND other.key = ?"""
+"""Two rows of any register partitions, NULL for absent ones: half the cost of two statements."""
+
 CREATE_REGISTER = (
     "INSERT INTO registers (partition, key, value, version) VALUES (?, ?, ?, ?)"
     " ON CONFLICT DO NOTHING"

@@ -11,9 +11,10 @@ in the same process (docs/design/kv.md, "Embedded store").
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -40,6 +41,7 @@ from tarn.kv.port import (
     Predicate,
     Row,
     RowFilter,
+    RowName,
     SiftedPage,
     Versioned,
 )
@@ -53,6 +55,9 @@ _CHUNKS_PER_TRANSACTION = 4
 _DELETE_KEYS = 512
 _TRIM_ROWS = 20_000
 _LIST_PARTITIONS = 500
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 async def open_embedded(
@@ -116,31 +121,62 @@ class EmbeddedKv:
             TarnError: UNAVAILABLE with `settle`, while a failed transaction may still take effect because the
                 disk refuses the write that would overwrite it.
         """
-        meter = self._reads
         if len(keys) > sql.KEYS_PER_STATEMENT:
+            meter = self._reads
             with nullcontext() if meter is None else meter.call():
                 return await self._get_in_steps(partition, keys, settle=settle)
-        if meter is not None and TRACEPARENT.get():
+        return self._measured(self._get_settled if settle else self._get, partition, keys)
+
+    async def get_together(self, rows: Sequence[RowName]) -> list[Versioned | None]:
+        """See `ReadsTogether.get_together`. Two rows are one statement, more are one for each partition. The metrics
+        have each as a `get_many`."""
+        if len(rows) == 2:
+            return self._measured(self._get_two, *rows)
+        found: dict[RowName, Versioned | None] = {}
+        for partition in dict.fromkeys(partition for partition, _ in rows):
+            check_register(partition, "get_together")
+            keys = [key for each, key in rows if each == partition]
+            values = await self.get_many(partition, keys)
+            found.update(zip(((partition, key) for key in keys), values, strict=True))
+        return [found[row] for row in rows]
+
+    def _measured(
+        self, read: Callable[[A, B], list[Versioned | None]], one: A, other: B
+    ) -> list[Versioned | None]:
+        """The hottest reads: measured here, without a coroutine of their own."""
+        meter = self._reads
+        if meter is None:
+            return read(one, other)
+        if TRACEPARENT.get():
             with meter.call():
-                self._check_readable(keys, settle=settle)
-                return self._reader.get(partition, keys)
-        # The hottest read: measured here, without a coroutine of its own.
-        began = 0.0
-        if meter is not None:
-            meter.begun += 1
-            began = meter.now()
+                return read(one, other)
+        meter.begun += 1
+        began = meter.now()
         try:
-            self._check_readable(keys, settle=settle)
-            found = self._reader.get(partition, keys)
+            found = read(one, other)
         except BaseException as error:
-            if meter is not None:
-                meter.end_failed(began, error)
+            meter.end_failed(began, error)
             raise
-        if meter is not None:
-            meter.ended.append(meter.now() - began)
-            if len(meter.ended) >= COUNTED_TOGETHER:
-                meter.duration.count_waiting()
+        meter.ended.append(meter.now() - began)
+        if len(meter.ended) >= COUNTED_TOGETHER:
+            meter.duration.count_waiting()
         return found
+
+    def _get(self, partition: Partition, keys: Sequence[bytes]) -> list[Versioned | None]:
+        if self._closed:
+            raise closed_error()
+        check_keys(keys)
+        return self._reader.get(partition, keys)
+
+    def _get_settled(self, partition: Partition, keys: Sequence[bytes]) -> list[Versioned | None]:
+        self._check_readable(keys, settle=True)
+        return self._reader.get(partition, keys)
+
+    def _get_two(self, one: RowName, other: RowName) -> list[Versioned | None]:
+        if self._closed:
+            raise closed_error()
+        check_keys((one[1], other[1]))
+        return self._reader.get_two(one, other)
 
     async def _get_in_steps(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool

@@ -213,11 +213,14 @@ def handle_of(endpoint: Endpoint, name: str) -> Handle:
     permit, through_view = endpoint.gate.permit, endpoint.gate.through_view
 
     async def permitted(request: Message, call: Call) -> Message:
-        if call.bucket:
-            return await through_view(rule, request, call, handle)
         return await handle(request, await permit(rule, request, call))
 
-    return permitted
+    def gated(request: Message, call: Call) -> Awaitable[Message]:
+        if call.bucket:
+            return through_view(rule, request, call, handle)
+        return permitted(request, call)
+
+    return gated
 
 
 def operate_of(endpoint: Endpoint, method: OperateMethod) -> Handle:

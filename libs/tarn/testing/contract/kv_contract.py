@@ -24,6 +24,7 @@ _PARTS = (
     "contract_listing",
     "contract_shared",
     "contract_sifted",
+    "contract_together",
 )
 pytest.register_assert_rewrite(
     *(f"tarn.testing.contract.kv_{part}" for part in (*_PARTS, "fixtures", "history"))
@@ -36,8 +37,9 @@ from tarn.testing.contract.kv_contract_registers import RegistersContract  # noq
 from tarn.testing.contract.kv_contract_rows import RowsContract  # noqa: E402
 from tarn.testing.contract.kv_contract_shared import Opener, SharedKvContract  # noqa: E402
 from tarn.testing.contract.kv_contract_sifted import SiftedContract  # noqa: E402
+from tarn.testing.contract.kv_contract_together import TogetherContract  # noqa: E402
 
-__all__ = ["KvContract", "Opener", "SharedKvContract"]
+__all__ = ["KvContract", "Opener", "SharedKvContract", "TogetherContract"]
 
 
 class KvContract(RowsContract, SiftedContract, RegistersContract, LifeContract, ListingContract):

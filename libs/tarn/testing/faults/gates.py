@@ -26,8 +26,10 @@ from tarn.kv.port import (
     Partition,
     Predicate,
     PredicateFailedError,
+    ReadsTogether,
     Row,
     RowFilter,
+    RowName,
     SiftedPage,
     Versioned,
 )
@@ -93,6 +95,9 @@ class GatedKv:
         # The values that non-settling reads return for rows with an undecided compare-and-set.
         self._undecided: dict[tuple[Partition, bytes], Versioned | None] = {}
         self.calls: list[tuple[str, str]] = []
+        if isinstance(kv, ReadsTogether):
+            self._read_together = kv.get_together
+            self.get_together = self._get_together
 
     def hold(
         self, operation: str, key: bytes | None = None, *, after: bool = False
@@ -180,6 +185,15 @@ class GatedKv:
             ]
 
         return await self._run("get_many", partition, keys, read)
+
+    async def _get_together(self, rows: Sequence[RowName]) -> list[Versioned | None]:
+        """See `ReadsTogether.get_together`; held and lost as a `get_many` of any of its rows."""
+
+        async def read() -> list[Versioned | None]:
+            found = await self._read_together(rows)
+            return [self._undecided.get(row, each) for row, each in zip(rows, found, strict=True)]
+
+        return await self._run("get_many", rows[0][0], [key for _, key in rows], read)
 
     def _decide(self, partition: Partition, keys: Sequence[bytes]) -> None:
         for key in keys:

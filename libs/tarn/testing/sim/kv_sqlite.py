@@ -17,13 +17,13 @@ from tarn.kv.mem import MemKv
 from tarn.kv.paging import sifted
 from tarn.kv.port import (
     Group,
-    Kv,
     OutcomeUnknownError,
     Partition,
     PartitionKind,
     Predicate,
     Row,
     RowFilter,
+    RowName,
     SiftedPage,
     Versioned,
 )
@@ -53,7 +53,7 @@ class SimSqlite:
 class _Process:
     """`Kv` of one process; `crash` ends it."""
 
-    def __init__(self, rows: Kv, faults: FaultInjector) -> None:
+    def __init__(self, rows: MemKv, faults: FaultInjector) -> None:
         self._rows = rows
         self._faults = faults
         self._is_dead = False
@@ -93,6 +93,11 @@ class _Process:
         return await self._read(
             _hop("read", partition), lambda: self._rows.get_many(partition, keys, settle=settle)
         )
+
+    async def get_together(self, rows: Sequence[RowName]) -> list[Versioned | None]:
+        """See `ReadsTogether.get_together`."""
+        self._faults.raise_unavailable("get_many")
+        return await self._read("read record", lambda: self._rows.get_together(rows))
 
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]

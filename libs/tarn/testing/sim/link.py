@@ -23,8 +23,10 @@ from tarn.kv.port import (
     Kv,
     Partition,
     Predicate,
+    ReadsTogether,
     Row,
     RowFilter,
+    RowName,
     SiftedPage,
     Versioned,
     row_batch,
@@ -114,6 +116,9 @@ class KvLink:
         self._kv = kv
         self._wire = wire
         self._page_rows = page_rows
+        if isinstance(kv, ReadsTogether):
+            self._read_together = kv.get_together
+            self.get_together = self._get_together
 
     async def get_many(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
@@ -123,6 +128,11 @@ class KvLink:
         return await self._wire.send(
             what, lambda: self._kv.get_many(partition, keys, settle=settle)
         )
+
+    async def _get_together(self, rows: Sequence[RowName]) -> list[Versioned | None]:
+        """See `ReadsTogether.get_together`."""
+        what = f"get_together {[(partition.name, key) for partition, key in rows]}"
+        return await self._wire.send(what, lambda: self._read_together(rows))
 
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]

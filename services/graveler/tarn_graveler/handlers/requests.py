@@ -134,7 +134,8 @@ class RepositoryRules:
     ) -> None:
         self._repositories = repositories
         self._settings = settings
-        self.read_view = views.read_view
+        self.begin_view = views.begin_view
+        self.confirmed = views.confirmed
         self.confirm = views.confirm
         self.public_grant = views.public_grant
 

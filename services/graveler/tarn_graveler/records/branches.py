@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tarn.aio.bounded_map import BoundedMap
-from tarn.aio.task_set import TaskSet
 from tarn.core.branch import Branch, Token, TokenKind
 from tarn.core.branch_expiry import BranchExpiry
 from tarn.core.clock import Clock, IdSource
@@ -160,7 +159,7 @@ class Branches:
         repositories: Repositories,
         clock: Clock,
         ids: IdSource,
-        tasks: TaskSet,
+        reads: FreshReads,
         names: RefNames,
         reflog: ReflogRows,
         expired: ExpiredCommits,
@@ -177,7 +176,7 @@ class Branches:
         # By repository instance and branch.
         # Not a `TtlCache`: `accept` still compares a record that is too old to be used with the one that was read.
         self._known: BoundedMap[tuple[str, str], _Known] = BoundedMap(_CACHED_MAX)
-        self._reads = FreshReads(kv, tasks)
+        self._reads = reads
 
     def new_token(self, kind: TokenKind = TokenKind.PLAIN) -> Token:
         """Returns a token that has no rows yet."""

@@ -10,21 +10,20 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from tarn.aio.bounded_map import BoundedMap
-from tarn.aio.task_set import TaskSet
 from tarn.core.access.anonymous import reader_grant
 from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId
+from tarn.gate.permits import Begun
 from tarn.kv.keys import InstallationKeys
-from tarn.kv.port import Kv, Versioned
+from tarn.kv.port import Kv, Partition, Versioned
 from tarn.kv.records import BucketView, Repository, decode_bucket, encode_bucket_view
 from tarn.kv.register import Register
 from tarn_graveler.records.claiming import Claiming, Plan
-from tarn_graveler.records.fresh_reads import FreshReads
+from tarn_graveler.records.fresh_reads import Beside, FreshReads
 from tarn_graveler.records.repositories import Repositories, stored_claim
 
 __all__ = ["BucketViews", "bucket_not_found", "etag_of", "moved"]
@@ -62,6 +61,35 @@ class _Known:
     holder: Repository | BucketView
 
 
+@dataclass(frozen=True, slots=True)
+class _Confirmed:
+    """A row that was the one of a version of a view, and the repository that it showed.
+
+    Attributes:
+        refs: the partition of the repository's refs.
+    """
+
+    value: bytes
+    view: BucketView
+    repository: Repository
+    refs: Partition
+
+
+@dataclass(slots=True)
+class _Use:
+    """A name and a version of a view, as calls have them (`Call.bucket`).
+
+    Attributes:
+        row: of the name.
+        last: its last confirmation.
+    """
+
+    bucket_id: str
+    etag: str
+    row: Beside
+    last: _Confirmed | None = None
+
+
 class BucketViews:
     """Creates, changes, resolves and confirms bucket views."""
 
@@ -72,7 +100,7 @@ class BucketViews:
         repositories: Repositories,
         clock: Clock,
         ids: IdSource,
-        tasks: TaskSet,
+        reads: FreshReads,
     ) -> None:
         self._kv = kv
         self._keys = keys
@@ -81,7 +109,8 @@ class BucketViews:
         self._ids = ids
         self._claiming = Claiming(kv, clock)
         self._known: BoundedMap[str, _Known] = BoundedMap(_KNOWN_MAX)
-        self._reads = FreshReads(kv, tasks)
+        self._uses: BoundedMap[str, _Use] = BoundedMap(_KNOWN_MAX)
+        self._reads = reads
 
     async def holder(self, bucket_id: str) -> Repository | BucketView | None:
         """Returns what a bucket name belongs to, by a read that is sent now: a repository, a view, or nothing.
@@ -118,32 +147,60 @@ class BucketViews:
             raise bucket_not_found(bucket_id)
         return found
 
-    def read_view(self, bucket: str) -> asyncio.Future[Versioned | None]:
-        """Reads the row of the bucket view of a call (`Call.bucket`), by a read that is sent now.
+    def begin_view(self, bucket: str, repository: Repository | None) -> Begun:
+        """Requests the row of the bucket view of a call (`Call.bucket`), by a read that is sent after this.
+
+        Args:
+            bucket: of the call.
+            repository: whose branch the caller is about to read; both rows are one read, if the store can do that.
 
         Raises:
             TarnError: INVALID: it names none.
         """
-        return self._begin_read(_used(bucket)[0])
+        use = self._uses.get(bucket) or self._use(bucket)
+        if repository is None:
+            return self._reads.begin(*use.row.row)
+        last = use.last
+        if last is not None and last.repository is repository:
+            return self._reads.begin_beside(use.row, last.refs)
+        return self._reads.begin_beside(use.row, self._repositories.keys_of(repository).refs)
 
-    def public_grant(self, bucket: str, found: Versioned | None) -> Grant:
+    async def public_grant(self, bucket: str, begun: Begun) -> Grant:
         """Returns what anonymous requests may do through the view of a call (`tarn.gate.permits.RepositoryGate`).
 
         Args:
             bucket: `Call.bucket`.
-            found: what `read_view` returned.
+            begun: what `begin_view` returned.
 
         Raises:
-            TarnError: DENIED, ACCESS_DENIED: the row is no public-read view's; INVALID.
+            TarnError: DENIED, ACCESS_DENIED: the row is no public-read view's; INVALID; errors of the store.
         """
-        bucket_id = _used(bucket)[0]
-        view = self._decoded(bucket_id, found)
+        use = self._uses.get(bucket) or self._use(bucket)
+        bucket_id = use.bucket_id
+        view = self._decoded(bucket_id, await self._reads.found_beside(use.row, begun))
         if not isinstance(view, BucketView) or not view.is_public_read:
             text = f"anonymous requests may not use bucket {bucket_id}"
             raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, text, bucket=bucket_id)
         return reader_grant(view.repository_id, view.ref)
 
-    async def confirm(self, bucket: str, repository_id: str, found: Versioned | None) -> Repository:
+    def confirmed(self, bucket: str, repository: Repository, begun: Begun) -> BucketView | None:
+        """Returns the view of a call at once, if its row was read beside another one since, and the same row and
+        repository were confirmed before; otherwise `confirm` decides.
+
+        Args:
+            bucket: `Call.bucket`.
+            repository: of the call, as its handler has it.
+            begun: what `begin_view` returned.
+        """
+        use = self._uses.get(bucket)
+        if use is None or not isinstance(begun, int) or use.row.sent <= begun:
+            return None
+        last, found = use.last, use.row.found
+        if last is None or found is None or last.repository is not repository:
+            return None
+        return last.view if last.value == found.value else None
+
+    async def confirm(self, bucket: str, repository_id: str, begun: Begun) -> Repository:
         """Returns the repository of a call, if the row of its view is that of the view that the call names.
 
         From then on `Repositories.get` returns that repository, not an older one of its name.
@@ -151,13 +208,15 @@ class BucketViews:
         Args:
             bucket: `Call.bucket`.
             repository_id: the repository that the call names.
-            found: what `read_view` returned.
+            begun: what `begin_view` returned.
 
         Raises:
             TarnError: BUCKET_MOVED: the view shows something else, or the name belongs to something else by now;
-                BUCKET_NOT_FOUND: it is deleted, or its repository is; INVALID.
+                BUCKET_NOT_FOUND: it is deleted, or its repository is; INVALID; errors of the store.
         """
-        bucket_id, etag = _used(bucket)
+        use = self._uses.get(bucket) or self._use(bucket)
+        bucket_id, etag = use.bucket_id, use.etag
+        found = await self._reads.found_beside(use.row, begun)
         view = self._decoded(bucket_id, found)
         if view is None:
             raise bucket_not_found(bucket_id)
@@ -174,9 +233,23 @@ class BucketViews:
                     raise
                 break
             if repository.instance_uid == view.repository_uid:
+                assert found is not None, "there is a view"
+                refs = self._repositories.keys_of(repository).refs
+                use.last = _Confirmed(found.value, view, repository, refs)
                 return repository
             self._repositories.forget(repository_id)  # perhaps an older one than that of the view
         raise bucket_not_found(bucket_id, f"shows repository {repository_id}, which was deleted")
+
+    def _use(self, bucket: str) -> _Use:
+        """Parses what a call names (`Call.bucket`)."""
+        named = _USE.fullmatch(bucket)
+        if named is None:
+            text = f"{bucket[:80]!r} names no version of a bucket view"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
+        row = Beside((self._keys.graveler, self._keys.repository(named[1])))
+        use = _Use(named[1], named[2], row)
+        self._uses.put(bucket, use)
+        return use
 
     async def create(
         self,
@@ -346,16 +419,6 @@ class BucketViews:
             lambda view: None if view is None else encode_bucket_view(view),
             f"bucket view {bucket_id}",
         )
-
-
-@lru_cache(maxsize=1024)
-def _used(bucket: str) -> tuple[str, str]:
-    """Returns the name and the ETag in `Call.bucket`."""
-    use = _USE.fullmatch(bucket)
-    if use is None:
-        text = f"{bucket[:80]!r} names no version of a bucket view"
-        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
-    return use[1], use[2]
 
 
 def _expected(bucket_id: str, now: BucketView | None, etag: str) -> BucketView:

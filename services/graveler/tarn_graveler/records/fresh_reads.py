@@ -7,9 +7,30 @@ from collections.abc import Sequence
 
 from tarn.aio.batcher import Batcher
 from tarn.aio.task_set import TaskSet
-from tarn.kv.port import Kv, Partition, Versioned
+from tarn.gate.permits import Begun
+from tarn.kv.port import Kv, Partition, ReadsTogether, RowName, Versioned
 
-__all__ = ["FreshReads"]
+__all__ = ["Beside", "FreshReads"]
+
+_WAITING_MAX = 1_000
+"""Rows that wait for a read of another partition. Beyond it they are read alone: perhaps nobody reads there."""
+
+
+class Beside:
+    """A row that callers need together with one of another partition.
+
+    Attributes:
+        row: its name.
+        sent: the number of the newest read that has found it beside others; 0 for none.
+        found: what that read found.
+    """
+
+    __slots__ = ("found", "row", "sent")
+
+    def __init__(self, row: RowName) -> None:
+        self.row = row
+        self.sent = 0
+        self.found: Versioned | None = None
 
 
 class FreshReads:
@@ -17,15 +38,54 @@ class FreshReads:
 
     def __init__(self, kv: Kv, tasks: TaskSet) -> None:
         self._kv = kv
-        self._reads = Batcher[Partition, bytes, Versioned | None](self._read_together, tasks)
+        self._together = kv.get_together if isinstance(kv, ReadsTogether) else None
+        # By the name of a partition: hashing the partition itself costs a call.
+        self._reads = Batcher[str, RowName, Versioned | None](self._read, tasks)
+        self._beside: dict[str, Beside] = {}
+        self._sent = 0
 
     def begin(self, partition: Partition, key: bytes) -> asyncio.Future[Versioned | None]:
         """Requests a row; the future is the row, None if there is none, or the error of the store."""
-        return self._reads.submit(partition, key)
+        return self._reads.submit(partition.name, (partition, key))
 
-    async def _read_together(
-        self, partition: Partition, keys: Sequence[bytes]
-    ) -> Sequence[Versioned | None]:
-        wanted = list(dict.fromkeys(keys))
-        found = dict(zip(wanted, await self._kv.get_many(partition, wanted), strict=True))
-        return [found[key] for key in keys]
+    def begin_beside(self, beside: Beside, partition: Partition) -> Begun:
+        """Requests a row, for a caller who is about to request one of another partition; both are register partitions.
+
+        If the store reads together, the next read of that partition reads both, without a future: the result tells how
+        many such reads were sent before. Otherwise they are two reads, and neither waits for the other. Pass the result
+        to `found_beside`.
+        """
+        if self._together is None:
+            return self.begin(*beside.row)
+        if len(self._beside) >= _WAITING_MAX:
+            self._beside.clear()
+        self._beside[partition.name] = beside  # another one that waits there is read alone
+        return self._sent
+
+    async def found_beside(self, beside: Beside, begun: Begun) -> Versioned | None:
+        """Returns the row that `begin_beside` requested, by a read that was sent after that.
+
+        Raises:
+            TarnError: errors of the store.
+        """
+        if not isinstance(begun, int):
+            return await begun
+        if beside.sent > begun:
+            return beside.found
+        return await self.begin(*beside.row)
+
+    async def _read(self, batch: str, rows: Sequence[RowName]) -> Sequence[Versioned | None]:
+        wanted = rows if len(rows) == 1 else list(dict.fromkeys(rows))
+        beside = self._beside.pop(batch, None)
+        if beside is None or self._together is None:
+            found = await self._kv.get_many(rows[0][0], [key for _, key in wanted])
+        else:
+            self._sent = sent = self._sent + 1
+            found = await self._together([*wanted, beside.row])
+            of_beside = found.pop()
+            if sent > beside.sent:  # else a later read has overtaken this one
+                beside.sent, beside.found = sent, of_beside
+        if len(wanted) == len(rows):
+            return found
+        of = dict(zip(wanted, found, strict=True))
+        return [of[row] for row in rows]

@@ -1,0 +1,90 @@
+"""The contract of stores that read rows of several partitions together (`ReadsTogether`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarn.core.errors import Kind, TarnError
+from tarn.kv.port import Kv, Partition, PartitionKind, ReadsTogether, RowName
+from tarn.testing.contract.kv_fixtures import KvFixtures, group
+
+__all__ = ["TogetherContract"]
+
+
+class TogetherContract(KvFixtures):
+    """One read has rows of several register partitions, each as `get_many` returns it."""
+
+    @staticmethod
+    async def _is_as_one_by_one(kv: Kv, rows: list[RowName]) -> None:
+        assert isinstance(kv, ReadsTogether)
+        alone = [(await kv.get_many(partition, [key]))[0] for partition, key in rows]
+        assert await kv.get_together(rows) == alone
+
+    async def test_rows_read_together_are_those_read_alone(
+        self, kv: Kv, register: Partition
+    ) -> None:
+        """In every combination: present, absent, repeated, and of partitions that were never written."""
+        other, third, never = (
+            Partition(f"{register.name}/{name}", PartitionKind.REGISTER)
+            for name in ("other", "third", "never")
+        )
+        for partition in (register, other, third):
+            await kv.set_if(partition, b"k", partition.name.encode(), None)
+        await kv.set_if(other, b"empty", b"", None)
+        keys = (b"k", b"empty", b"absent")
+        rows = [(each, key) for each in (register, other, third, never) for key in keys]
+        for one in rows:
+            for another in rows:
+                await self._is_as_one_by_one(kv, [one, another])
+        await self._is_as_one_by_one(kv, [])
+        await self._is_as_one_by_one(kv, rows[:1])
+        await self._is_as_one_by_one(kv, [*rows, *reversed(rows)])
+
+    async def test_a_read_together_sees_every_acknowledged_write(
+        self, kv: Kv, register: Partition
+    ) -> None:
+        """Of each partition, from the moment of its acknowledgement on."""
+        assert isinstance(kv, ReadsTogether)
+        other = Partition(f"{register.name}/other", PartitionKind.REGISTER)
+        first = await kv.set_if(register, b"k", b"1", None)
+        second = await kv.set_if(other, b"k", b"1", None)
+        for value in (b"2", b"3"):
+            first = await kv.set_if(register, b"k", value, first)
+            second = await kv.set_if(other, b"k", value, second)
+            found = await kv.get_together([(register, b"k"), (other, b"k")])
+            assert [each and (each.value, each.predicate) for each in found] == [
+                (value, first),
+                (value, second),
+            ]
+        await kv.delete_if(register, b"k", first)
+        found = await kv.get_together([(register, b"k"), (other, b"k")])
+        assert [each and each.value for each in found] == [None, b"3"]
+
+    @pytest.mark.parametrize("count", [2, 3])
+    async def test_plain_rows_are_not_read_together(
+        self, kv: Kv, register: Partition, plain: Partition, count: int
+    ) -> None:
+        """Also not under a name that was written as plain."""
+        assert isinstance(kv, ReadsTogether)
+        await kv.set_if(register, b"k", b"1", None)
+        await kv.delete_many(plain, [b"k"])
+        mistaken = Partition(f"{plain.name}/written", PartitionKind.PLAIN)
+        await kv.set_many(mistaken, [group((b"k", b"1"))])
+        rows = [(register, b"k")] * (count - 1)
+        for wrong in (plain, mistaken, Partition(mistaken.name, PartitionKind.REGISTER)):
+            for together in ([*rows, (wrong, b"k")], [(wrong, b"k"), *rows]):
+                with pytest.raises(TarnError) as refused:
+                    await kv.get_together(together)
+                assert refused.value.kind is Kind.INVALID
+
+    @pytest.mark.parametrize("count", [2, 3])
+    async def test_a_closed_store_reads_nothing_together(
+        self, kv: Kv, register: Partition, count: int
+    ) -> None:
+        """As `get_many`."""
+        assert isinstance(kv, ReadsTogether)
+        await kv.set_if(register, b"k", b"1", None)
+        await kv.close()
+        with pytest.raises(TarnError) as refused:
+            await kv.get_together([(register, b"k")] * count)
+        assert refused.value.kind is Kind.UNAVAILABLE
