@@ -148,13 +148,18 @@ def test_only_the_listed_jars_are_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted"), [("spark", "hadoop-aws"), ("cassandra", "cassandra-all")]
+    ("name", "wanted"),
+    [
+        ("spark", "hadoop-aws"),
+        ("spark/tables", "iceberg-spark-runtime"),
+        ("cassandra", "cassandra-all"),
+    ],
 )
 def test_every_download_of_jars_is_compared_with_a_list(name: str, wanted: str) -> None:
     lines = (ROOT / "tools" / name / "jars.sha256").read_text().splitlines()
     assert all(re.fullmatch(r"[0-9a-f]{64}  \S+\.jar", line) for line in lines)
     assert any(f"{wanted}-" in line for line in lines)
-    script = ROOT / "tools" / ("setup" if name == "spark" else "cassandra/jars")
+    script = ROOT / "tools" / ("cassandra/jars" if name == "cassandra" else "setup")
     docker = ROOT / "deploy/docker/Dockerfile"
     for path, count in ((script, 1), (docker, 2)):
         text = path.read_text()
