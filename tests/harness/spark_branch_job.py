@@ -65,7 +65,7 @@ def main() -> None:
         Lake(os.environ["LAKE_ENDPOINT"]),
         jars,
         further_jars=sorted(tables.glob("tables/iceberg-*.jar")),
-        settings=iceberg_in(bucket),
+        settings={**iceberg_in(bucket), "spark.sql.shuffle.partitions": "1"},
     )
     try:
         told = write(spark, where)

@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from tarn_spark.session import Lake, spark_settings
 
-__all__ = ["ICEBERG", "become", "cpu_seconds", "iceberg_in", "lake_of_main", "tarn"]
+__all__ = ["DELTA", "ICEBERG", "become", "cpu_seconds", "iceberg_in", "lake_of_main", "tarn"]
 
+DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 ICEBERG = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 

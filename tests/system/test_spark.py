@@ -16,7 +16,7 @@ from online_tarn import online_tarn, until_judged
 from running_compactor import admin_of, eventually, listed, staging, status
 from running_tarn import BIN, RunningTarn
 from slowness import scaled
-from spark_jobs import as_admin, driver, jars_of, run_job
+from spark_jobs import as_admin, assert_nothing_is_left, driver, jars_of, run_job, set_up
 
 TASKS = int(os.environ.get("SPARK_TASKS", "60"))
 """Tasks of the job that churns; `make spark-churn` runs 10,000."""
@@ -45,15 +45,15 @@ def test_a_job_works_on_a_branch_and_later_in_main_by_the_same_addresses(
     tarn.ok("bucket", "create", bucket, "--to", f"{repository}/main")
     bind = ("--bind", f"{bucket}={repository}/{branch}")
     key = tarn.ok("--json", "auth", "session", "create", *bind).json
+    set_up("tables")
     arguments = (str(jars), str(jars_of("tables")), bucket, repository, branch)
-    out = run_job(
-        driver("spark_branch_job", *arguments),
-        tmp_path,
-        AWS_ACCESS_KEY_ID=key["access_key_id"],
-        AWS_SECRET_ACCESS_KEY=key["secret_access_key"],
-        AWS_SESSION_TOKEN=key["session_token"],
-        **as_admin(tarn),
-    )
+    session = {
+        "AWS_ACCESS_KEY_ID": key["access_key_id"],
+        "AWS_SECRET_ACCESS_KEY": key["secret_access_key"],
+        "AWS_SESSION_TOKEN": key["session_token"],
+    }
+    command = driver("spark_branch_job", *arguments)
+    out = run_job(command, tmp_path, session | as_admin(tarn))
     told = json.loads(out.splitlines()[-1])
     sys.stdout.write(f"cpu_seconds {told['cpu_seconds']}\n")
     assert told["written"] == [[part, 4000, sum(range(part, 20_000, 5))] for part in range(5)]
@@ -65,17 +65,6 @@ def test_a_job_works_on_a_branch_and_later_in_main_by_the_same_addresses(
     success = s3.get_object(Bucket=bucket, Key="table/_SUCCESS")["Body"].read()
     assert json.loads(success)["committer"] == "magic", "of the last write, an append"
     assert_nothing_is_left(s3, repository, ("main/", f"{branch}/"))
-
-
-def assert_nothing_is_left(s3: Any, repository: str, refs: tuple[str, ...]) -> None:
-    """Checks that no committer has left a file of its own, or an open upload."""
-    for ref in refs:
-        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=repository, Prefix=ref)
-        keys = [each["Key"] for page in pages for each in page["Contents"]]
-        assert keys
-        marks = ("_temporary", "__magic", ".spark-staging")
-        assert [key for key in keys if any(mark in key for mark in marks)] == []
-        assert not s3.list_multipart_uploads(Bucket=repository, Prefix=ref).get("Uploads")
 
 
 @pytest.mark.long
@@ -91,7 +80,7 @@ def test_spark_round_trip(
     """Separate services on the embedded store see the classic committer, the other forms the magic one."""
     committer = "classic" if request.node.callspec.params["tarn"] == "separate" else "magic"
     command = driver("spark_round_trip", str(jars), committer, repository)
-    out = run_job(command, tmp_path, **as_admin(tarn))
+    out = run_job(command, tmp_path, as_admin(tarn))
     told = json.loads(out.splitlines()[-1])
     assert told["first"] == [20_000, sum(range(20_000))]
     assert told["second"] == [[part, 20] for part in range(5)]
@@ -119,7 +108,7 @@ def test_a_job_of_many_tasks_leaves_a_branch_that_lists_reads_and_commits_as_bef
     before = status(tarn)
     began = time.monotonic()
     command = driver("spark_many_tasks", str(jars), repository, str(TASKS))
-    out = run_job(command, tmp_path, JOB_SECONDS, **as_admin(tarn))
+    out = run_job(command, tmp_path, as_admin(tarn), seconds=JOB_SECONDS)
     seconds = round(time.monotonic() - began)
     assert json.loads(out.splitlines()[-1]) == [TASKS, sum(range(TASKS))]
     eventually(lambda: staging(tarn, repository)["tombstones"] < 10, tarn)
@@ -188,7 +177,7 @@ def test_the_temporary_objects_of_a_job_go(tmp_path: Path, jars: Path) -> None:
     with online_tarn(tmp_path, "single") as tarn:
         lake = tarn.new_repository()
         command = driver("spark_round_trip", str(jars), "classic", lake)
-        out = run_job(command, tmp_path, **as_admin(tarn))
+        out = run_job(command, tmp_path, as_admin(tarn))
         told = json.loads(out.splitlines()[-1])
         assert told["second"] == [[part, 20] for part in range(5)]
         found = until_judged(tarn)
