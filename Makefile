@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp spark-churn lint format lock proto wheel images k8s-test clean \
+.PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp spark-churn spark-modes lint format lock proto wheel images k8s-test clean \
 	bench bench-quick bench-parts compaction-soak \
 	sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
@@ -83,6 +83,9 @@ otlp: setup  ## Have a real OpenTelemetry Collector receive the traces and metri
 spark-churn: setup  ## Run a Spark job of many tasks with the classic committer beside the compactor (TASKS=10000)
 	@SPARK_TASKS=$(or $(TASKS),10000) $(BIN)/python -m pytest -q \
 		-rP tests/system/test_spark.py -k many_tasks --long $(ARGS)
+
+spark-modes: setup  ## Run Spark 4.1 and 3.5 with each committer in each mode, Iceberg, Delta and streams
+	@$(BIN)/python -m pytest -q tests/system/test_spark_modes.py --long -k single $(ARGS)
 
 sim:  ## Play 200 seeds of the simulated installation (SEED=n: one, with its log)
 	@tools/setup python

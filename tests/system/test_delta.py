@@ -135,3 +135,50 @@ def test_several_writers_append_to_one_table_on_a_branch(
     winners = {put.version: put for put in puts if put.status == 200}
     late = [put for put in puts if put.status == 412 and put.begin_ms > winners[put.version].end_ms]
     assert late, "some writers must try a version that is already written"
+
+
+def test_a_table_of_a_branch_is_merged_and_read_from_main(
+    tarn: RunningTarn, repository: str
+) -> None:
+    """The writer names the bucket, which its session key binds to the branch; its readers name the same one."""
+    import arro3.core
+    from deltalake import DeltaTable, write_deltalake
+
+    bucket, branch = f"{repository}-sales", f"{repository}/experiment"
+    tarn.ok("branch", "create", branch, "--from", "main")
+    tarn.ok("bucket", "create", bucket, "--to", f"{repository}/main")
+    key = tarn.ok("--json", "auth", "session", "create", "--bind", f"{bucket}={branch}").json
+    uri, main = f"s3://{bucket}/events", storage_options(tarn)
+    bound = main | {
+        "AWS_ACCESS_KEY_ID": key["access_key_id"],
+        "AWS_SECRET_ACCESS_KEY": key["secret_access_key"],
+        "AWS_SESSION_TOKEN": key["session_token"],
+    }
+
+    def append(options: dict[str, str], *numbers: int) -> None:
+        column = arro3.core.Array(list(numbers), arro3.core.DataType.int64())
+        rows = arro3.core.Table.from_pydict({"number": column})
+        write_deltalake(uri, rows, mode="append", storage_options=options)
+
+    def read(options: dict[str, str]) -> list[int]:
+        table = DeltaTable(uri, storage_options=options).to_pyarrow_table()
+        return sorted(table.column("number").to_pylist())
+
+    append(bound, 1, 2)
+    append(bound, 3)
+    DeltaTable(uri, storage_options=bound).delete("number = 1")
+    assert read(bound) == [2, 3]
+    assert not DeltaTable.is_deltatable(uri, storage_options=main)
+    tarn.ok("commit", branch, "-m", "events")
+    tarn.ok("merge", branch, f"{repository}/main")
+    assert read(main) == [2, 3]
+    append(main, 4)
+    assert (read(main), read(bound)) == ([2, 3, 4], [2, 3])
+    # Version 3 exists on both branches now. They cannot be merged by file.
+    append(bound, 5)
+    tarn.ok("commit", branch, "-m", "more events")
+    tarn.ok("commit", f"{repository}/main", "-m", "other events")
+    refused = tarn.cli("merge", branch, f"{repository}/main")
+    assert refused.code != 0
+    assert "00000000000000000003.json" in refused.out + refused.err
+    assert read(main) == [2, 3, 4]

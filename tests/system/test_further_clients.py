@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from running_tarn import Place, RunningTarn, clean_environment
 
-pytestmark = pytest.mark.every_form
-
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "clients"
 
@@ -27,6 +25,7 @@ def environments() -> dict[str, Path]:
     )
 
 
+@pytest.mark.every_form
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize(
     ("script", "environment", "has_file"),
@@ -59,6 +58,32 @@ def test_a_client_does_its_round_trip(
             HOME=str(tmp_path),
         ),
         cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(700)
+def test_iceberg_tables_of_a_transaction_are_read_from_main(
+    tarn: RunningTarn, repository: str, environments: dict[str, Path], tmp_path: Path
+) -> None:
+    """Absolute addresses in the metadata name the bucket, which showed the branch, and shows `main` now."""
+    bucket = f"{repository}-ice"
+    tarn.ok("bucket", "create", bucket, "--to", f"{repository}/main")
+    python = (str(environments["current"]), str(SCRIPTS / "iceberg_on_branch.py"))
+    arguments = (tarn.endpoint, bucket, str(tmp_path / "address"))
+    write = tarn.cli("tx", "run", "--repo", repository, "--", *python, "write", *arguments)
+    assert write.code == 0, write.out + write.err
+    done = subprocess.run(
+        [*python, "read", *arguments],
+        env=clean_environment(
+            AWS_ACCESS_KEY_ID=tarn.access_key_id,
+            AWS_SECRET_ACCESS_KEY=tarn.secret_access_key,
+            AWS_EC2_METADATA_DISABLED="true",
+        ),
         capture_output=True,
         text=True,
         timeout=150,

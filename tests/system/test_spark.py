@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,66 +14,61 @@ import pytest
 from eager_tarn import fsck
 from online_tarn import online_tarn, until_judged
 from running_compactor import admin_of, eventually, listed, staging, status
-from running_tarn import BIN, RunningTarn, clean_environment
+from running_tarn import BIN, RunningTarn
 from slowness import scaled
+from spark_jobs import as_admin, assert_nothing_is_left, driver, jars_of, run_job, set_up
 
-ROOT = Path(__file__).parents[2]
 TASKS = int(os.environ.get("SPARK_TASKS", "60"))
 """Tasks of the job that churns; `make spark-churn` runs 10,000."""
-JOB_SECONDS = scaled(max(240, TASKS // 2))
+JOB_SECONDS = max(240, TASKS // 2)
 WORK = ("compactions", "rows_read", "rows_written", "tombstones_removed")
 """What `tarn compact status` counts."""
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(JOB_SECONDS + 60)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(scaled(JOB_SECONDS) + 60)]
 
 
 @pytest.fixture(scope="session")
 def jars() -> Path:
     """The folder of Spark's S3 jars; `tools/setup jars` downloads them."""
-    done = subprocess.run(
-        [str(ROOT / "tools" / "jars-dir")], capture_output=True, text=True, check=True
-    )
-    folder = Path(done.stdout.strip())
-    assert (folder / "complete").exists(), "no jars for Spark: run `tools/setup jars`"
-    return folder
-
-
-def run_job(command: list[str], folder: Path, **environment: str) -> str:
-    """Runs a Spark driver; all processes that it started have ended afterwards.
-
-    The driver dies with this process (`tarn_cli.node.lifeline`), and its Java with the driver.
-    """
-    java = subprocess.run(
-        [str(ROOT / "tools" / "java-home")], capture_output=True, text=True, check=True
-    )
-    log = folder / "spark.log"
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tarn_cli.node.lifeline", str(os.getpid()), *command],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            cwd=folder,
-            env=clean_environment(
-                JAVA_HOME=java.stdout.strip(),
-                JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # quick to start
-                SPARK_LOCAL_IP="127.0.0.1",
-                **environment,
-            ),
-            start_new_session=True,
-        )
-        try:
-            out, _ = process.communicate(timeout=JOB_SECONDS)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-    tail = log.read_text(errors="replace")[-6000:]
-    assert process.returncode == 0, f"{out.decode()}\n{tail}"
-    return out.decode()
+    return jars_of()
 
 
 @pytest.mark.in_form
 @pytest.mark.on_cassandra("three")
+def test_a_job_works_on_a_branch_and_later_in_main_by_the_same_addresses(
+    tarn: RunningTarn, s3: Any, repository: str, jars: Path, tmp_path: Path
+) -> None:
+    """Every mode of the magic committer, dynamic partition overwrite, and an Iceberg table, whose metadata names its
+    files by absolute addresses."""
+    branch, bucket = "experiment", f"{repository}-sales"
+    tarn.ok("branch", "create", f"{repository}/{branch}", "--from", "main")
+    tarn.ok("bucket", "create", bucket, "--to", f"{repository}/main")
+    bind = ("--bind", f"{bucket}={repository}/{branch}")
+    key = tarn.ok("--json", "auth", "session", "create", *bind).json
+    set_up("tables")
+    arguments = (str(jars), str(jars_of("tables")), bucket, repository, branch)
+    session = {
+        "AWS_ACCESS_KEY_ID": key["access_key_id"],
+        "AWS_SECRET_ACCESS_KEY": key["secret_access_key"],
+        "AWS_SESSION_TOKEN": key["session_token"],
+    }
+    command = driver("spark_branch_job", *arguments)
+    out = run_job(command, tmp_path, session | as_admin(tarn))
+    told = json.loads(out.splitlines()[-1])
+    sys.stdout.write(f"cpu_seconds {told['cpu_seconds']}\n")
+    assert told["written"] == [[part, 4000, sum(range(part, 20_000, 5))] for part in range(5)]
+    kept = [[part, 20, sum(range(part, 100, 5))] for part in (0, 1, 3, 4)]
+    wanted = [*kept[:2], [2, 10, sum(range(1000, 1010))], *kept[2:], [9, 7, 21]]
+    assert told["parts"] == told["main_parts"] == wanted
+    assert told["days"] == told["main_days"] == [["may", 6]]
+    assert told["main_later"] == [["july", 1], ["may", 6]]
+    success = s3.get_object(Bucket=bucket, Key="table/_SUCCESS")["Body"].read()
+    assert json.loads(success)["committer"] == "magic", "of the last write, an append"
+    assert_nothing_is_left(s3, repository, ("main/", f"{branch}/"))
+
+
+@pytest.mark.long
+@pytest.mark.on_cassandra("three", long=True)
 def test_spark_round_trip(
     tarn: RunningTarn,
     s3: Any,
@@ -86,14 +79,8 @@ def test_spark_round_trip(
 ) -> None:
     """Separate services on the embedded store see the classic committer, the other forms the magic one."""
     committer = "classic" if request.node.callspec.params["tarn"] == "separate" else "magic"
-    script = Path(__file__).parents[1] / "harness" / "spark_round_trip.py"
-    out = run_job(
-        [sys.executable, str(script), str(jars), committer, repository],
-        tmp_path,
-        LAKE_ENDPOINT=tarn.endpoint,
-        LAKE_KEY=tarn.access_key_id,
-        LAKE_SECRET=tarn.secret_access_key,
-    )
+    command = driver("spark_round_trip", str(jars), committer, repository)
+    out = run_job(command, tmp_path, as_admin(tarn))
     told = json.loads(out.splitlines()[-1])
     assert told["first"] == [20_000, sum(range(20_000))]
     assert told["second"] == [[part, 20] for part in range(5)]
@@ -103,11 +90,7 @@ def test_spark_round_trip(
         assert json.loads(success)["committer"] == "magic"
     else:
         assert success == b""
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=repository, Prefix="main/")
-    keys = [each["Key"] for page in pages for each in page["Contents"]]
-    left = [key for key in keys if "_temporary" in key or "__magic" in key]
-    assert left == []
-    assert not s3.list_multipart_uploads(Bucket=repository, Prefix="main/").get("Uploads")
+    assert_nothing_is_left(s3, repository, ("main/",))
 
 
 @pytest.mark.long
@@ -124,14 +107,8 @@ def test_a_job_of_many_tasks_leaves_a_branch_that_lists_reads_and_commits_as_bef
     costs = {"before": listing_cost(tarn, s3, repository)}
     before = status(tarn)
     began = time.monotonic()
-    script = Path(__file__).parents[1] / "harness" / "spark_many_tasks.py"
-    out = run_job(
-        [sys.executable, str(script), str(jars), repository, str(TASKS)],
-        tmp_path,
-        LAKE_ENDPOINT=tarn.endpoint,
-        LAKE_KEY=tarn.access_key_id,
-        LAKE_SECRET=tarn.secret_access_key,
-    )
+    command = driver("spark_many_tasks", str(jars), repository, str(TASKS))
+    out = run_job(command, tmp_path, as_admin(tarn), seconds=JOB_SECONDS)
     seconds = round(time.monotonic() - began)
     assert json.loads(out.splitlines()[-1]) == [TASKS, sum(range(TASKS))]
     eventually(lambda: staging(tarn, repository)["tombstones"] < 10, tarn)
@@ -199,14 +176,8 @@ def test_the_temporary_objects_of_a_job_go(tmp_path: Path, jars: Path) -> None:
     """The classic committer makes folders and renames files. Renamed files are left to the garbage collection."""
     with online_tarn(tmp_path, "single") as tarn:
         lake = tarn.new_repository()
-        script = ROOT / "tests" / "harness" / "spark_round_trip.py"
-        out = run_job(
-            [sys.executable, str(script), str(jars), "classic", lake],
-            tmp_path,
-            LAKE_ENDPOINT=tarn.endpoint,
-            LAKE_KEY=tarn.access_key_id,
-            LAKE_SECRET=tarn.secret_access_key,
-        )
+        command = driver("spark_round_trip", str(jars), "classic", lake)
+        out = run_job(command, tmp_path, as_admin(tarn))
         told = json.loads(out.splitlines()[-1])
         assert told["second"] == [[part, 20] for part in range(5)]
         found = until_judged(tarn)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-NAMES = ("build", "clients", "clients-old", "dev", "jobs", "runtime", "uv")
+NAMES = ("build", "clients", "clients-old", "dev", "jobs", "runtime", "spark-3.5", "uv")
 STALE = "run tools/lock and commit locks/"
 
 
@@ -37,6 +37,7 @@ DECLARED = {
     "runtime": declared(*PROJECT["dependencies"]),
     "jobs": declared(*EXTRAS["jobs"]),
     "dev": declared(*PROJECT["dependencies"], *EXTRAS["jobs"], *EXTRAS["dev"]),
+    "spark-3.5": listed("spark-3.5.in"),
     "build": declared(*PYPROJECT["build-system"]["requires"], "editables", "setuptools"),
     "uv": declared("uv"),
 }
@@ -110,7 +111,7 @@ def test_every_installation_of_the_project_checks_hashes() -> None:
     """It requires hashes, or takes files only that are there, or builds the checkout with what is installed."""
     calls = calls_of_pip()
     assert {name: len(found) for name, found in calls.items()} == {
-        "setup": 4,
+        "setup": 5,
         "lock": 1,
         "images": 4,
     }
@@ -148,13 +149,19 @@ def test_only_the_listed_jars_are_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted"), [("spark", "hadoop-aws"), ("cassandra", "cassandra-all")]
+    ("name", "wanted"),
+    [
+        ("spark", "hadoop-aws"),
+        ("spark/tables", "iceberg-spark-runtime"),
+        ("spark/3.5", "hadoop-aws"),
+        ("cassandra", "cassandra-all"),
+    ],
 )
 def test_every_download_of_jars_is_compared_with_a_list(name: str, wanted: str) -> None:
     lines = (ROOT / "tools" / name / "jars.sha256").read_text().splitlines()
     assert all(re.fullmatch(r"[0-9a-f]{64}  \S+\.jar", line) for line in lines)
     assert any(f"{wanted}-" in line for line in lines)
-    script = ROOT / "tools" / ("setup" if name == "spark" else "cassandra/jars")
+    script = ROOT / "tools" / ("cassandra/jars" if name == "cassandra" else "setup")
     docker = ROOT / "deploy/docker/Dockerfile"
     for path, count in ((script, 1), (docker, 2)):
         text = path.read_text()
