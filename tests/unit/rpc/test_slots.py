@@ -7,12 +7,13 @@ import gc
 import weakref
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, cast
 
 import grpc
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.process.system import SystemClock
 from tarn.rpc.server import slots as slots_module
@@ -148,6 +149,43 @@ async def test_the_connection_with_most_idle_rpcs_loses_one_first() -> None:
             with idle(hoarder, OPERATE, SHARE + 3) as calls:
                 await until(lambda: sum(call.done() for call in calls) == 4)
                 assert not first.done()
+
+
+class _SlowToOpen:
+    """The part of a servicer's context that an idle stream uses. Its initial metadata are sent when a test says so."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+        self.has_sent = False
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {}
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    async def send_initial_metadata(self, _: object) -> None:
+        self.begun.set()
+        await self.go_on.wait()
+        self.has_sent = True
+
+
+async def test_a_slot_that_is_lost_while_the_stream_opens_leaves_an_open_stream_to_refuse() -> None:
+    """grpc cannot send a status while it sends the initial metadata: the client would wait for ever."""
+    async with served_with() as served:
+        assert served.server is not None
+        context = _SlowToOpen()
+        streams = served.server._streams[0]
+        with await streams.slots.enter("a", "", None) as slot:
+            answer = asyncio.ensure_future(streams.answer(slot, cast("Any", context)))
+            await context.begun.wait()
+            slot.take_away(TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, "the slot is wanted"))
+            await asyncio.wait([answer], timeout=0.05)
+            assert not answer.done()
+            context.go_on.set()
+            with pytest.raises(TarnError, match="the slot is wanted"):
+                await answer
+    assert context.has_sent
 
 
 async def test_a_stream_that_proved_its_caller_keeps_its_slot() -> None:

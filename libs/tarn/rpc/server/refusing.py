@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, Never
 
 import grpc
@@ -11,7 +12,7 @@ import grpc
 from tarn.core.errors import TarnError
 from tarn.rpc.wire.errors import code_of, status_text, trailers_of
 
-__all__ = ["end_with", "fail_with"]
+__all__ = ["end_with", "fail_with", "sent_whole"]
 
 _STATUS_SECONDS = 1.0
 
@@ -38,11 +39,28 @@ def fail_with(context: Context, error: TarnError, about: Mapping[str, str] | Non
 async def end_with(context: Context, error: TarnError) -> Never:
     """Ends an rpc that may have answered already.
 
-    The status waits behind what a client has not read. If it does not read, the rpc ends without a status.
+    The status waits behind what a client has not read. If it does not read, the rpc ends without a status, as it does
+    if `sent_whole` had to leave something behind.
     """
     error.__traceback__ = None
     try:
         async with asyncio.timeout(_STATUS_SECONDS):
             await context.abort(code_of(error.kind), status_text(error), trailers_of(error))
-    except TimeoutError:
+    except (TimeoutError, grpc.aio.InternalError):
         raise asyncio.CancelledError from None
+
+
+async def sent_whole(sending: Coroutine[Any, Any, None]) -> None:
+    """Sends the initial metadata of an rpc, also if it is cancelled meanwhile; then it waits for a short time.
+
+    grpc.aio learns that they were sent at the end of this. If an error ended the rpc before, grpc would send them again
+    with its status, its core would refuse both, and the client would wait for the end of the rpc for ever.
+    """
+    task = asyncio.ensure_future(sending)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with suppress(TimeoutError, grpc.aio.InternalError):
+            async with asyncio.timeout(_STATUS_SECONDS):
+                await task
+        raise

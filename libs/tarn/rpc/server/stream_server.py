@@ -18,6 +18,7 @@ from tarn.rpc.server.auditing import RpcAudit, peer_address
 from tarn.rpc.server.call_maker import CallMaker
 from tarn.rpc.server.certificates import certificate_names
 from tarn.rpc.server.inflight import InFlight
+from tarn.rpc.server.refusing import sent_whole
 from tarn.rpc.server.slots import Slot, Slots, proves_caller
 from tarn.rpc.server.work_room import WorkRoom, WorkRooms
 from tarn.rpc.wire.batch import (
@@ -174,7 +175,7 @@ class _Stream:
             self._source = peer_address(context.peer())
         try:
             async with asyncio.TaskGroup() as group:
-                await context.send_initial_metadata(())
+                await sent_whole(context.send_initial_metadata(()))
                 writing = group.create_task(self._write(context))
                 refusal = await self._read(context)
                 if refusal is not None:
