@@ -15,6 +15,7 @@ class Trace:
     `view` is the name of the bucket view, as it was sent; empty if the bucket is a repository. `outcomes` is the list
     of the same name of the `S3Request`. `session` is the id of the session key that was issued. `throttled_by` is the
     limit of the rate that refused it.
+    `queue_s` are seconds for which the request waited for its turn.
     `cors` are the headers that tell a browser about the answer, whatever it is.
     """
 
@@ -27,6 +28,7 @@ class Trace:
         "outcomes",
         "path",
         "perform_s",
+        "queue_s",
         "ref",
         "repository",
         "session",
@@ -52,6 +54,7 @@ class Trace:
         self.throttled_by: tuple[QuotaKind, str] | None = None
         self.auth_s = 0.0
         self.perform_s = 0.0
+        self.queue_s = 0.0
 
     @property
     def operation_name(self) -> str:

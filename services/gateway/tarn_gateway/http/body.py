@@ -107,6 +107,18 @@ class Channel(Protocol):
         ...
 
 
+class Waits(Protocol):
+    """Is told while a read waits for the client."""
+
+    def leave(self) -> None:
+        """Called when a wait begins."""
+        ...
+
+    def resume(self) -> None:
+        """Called when it ends."""
+        ...
+
+
 class BodyReader:
     """Reads one body. If the client waits for `100 Continue`, the first read that finds no received bytes
     sends it.
@@ -124,6 +136,7 @@ class BodyReader:
         received: bytes received so far, framing included.
         rate_min_bytes: bytes per second that the client must send at least, averaged over each `RATE_WINDOW_S`
             seconds in which a read waits for it: the handler's own time does not count. 0: any rate.
+        waits: is told of each wait for the client; None: nobody is.
     """
 
     __slots__ = (
@@ -148,6 +161,7 @@ class BodyReader:
         "length",
         "rate_min_bytes",
         "received",
+        "waits",
     )
 
     def __init__(
@@ -164,6 +178,7 @@ class BodyReader:
         self.length = length
         self.received = len(first)
         self.rate_min_bytes = rate_min_bytes
+        self.waits: Waits | None = None
         self._first = first
         self._channel = channel
         self._pool = pool
@@ -293,9 +308,14 @@ class BodyReader:
         self._waiter = asyncio.get_running_loop().create_future()
         self._channel.resume_body()  # the first wait: nothing was received before
         self._waiting_since = self._channel.time()
+        waits = self.waits
+        if waits is not None:
+            waits.leave()
         try:
             await self._waiter
         finally:
+            if waits is not None:
+                waits.resume()
             self._waiter = None
             self._waited_s += self._channel.time() - self._waiting_since
 
