@@ -91,12 +91,14 @@ class S3Handler:
             await queue.wait(request.client)
             request.is_queued = False
             trace.queue_s = self._now() - began
-        request.body.waits = queue
+        body = request.body
+        body.place = queue
         try:
             return await self._answer(request, trace)
         finally:
-            request.body.waits = None
-            queue.leave()
+            if body.place is not None:
+                body.place = None
+                queue.leave()
             if request.identified:
                 request.client = trace.user
                 request.timing = _timing(trace)

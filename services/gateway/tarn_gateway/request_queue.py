@@ -89,7 +89,7 @@ class RequestQueue:
         return False
 
     def leave(self) -> None:
-        """Gives a place back: the request has ended, or waits for its client."""
+        """Gives a place back: the request has ended, or waits for its client (`BodyReader.place`)."""
         self.under_way -= 1
         if self._queues:
             self._left += 1

@@ -142,6 +142,32 @@ async def test_requests_that_wait_for_their_clients_take_no_place(gateway: Gatew
     assert lake.queue.under_way == 0
 
 
+async def test_large_bodies_take_no_place_however_fast_they_come(gateway: Gateway) -> None:
+    """Else 16 uploads of large objects would keep everyone out."""
+    lake = gateway.lake
+    size = 70_000  # more than a small body
+    request = gateway.admin.request("PUT", "/lake/main/large", body=bytes(size))
+    seen: list[int] = []
+    enter = lake.graveler._enter
+
+    def entered(name: str, call: Any) -> None:
+        if name == "stage":
+            seen.append(lake.queue.under_way)
+        enter(name, call)
+
+    lake.graveler._enter = entered
+    client = await gateway.connect()
+    client.writer.write(request.head)
+    await until(lambda: lake.traces._open and not lake.queue.under_way)
+    assert (await client.ask(request.body)).status == 200
+    assert (seen, lake.queue.under_way) == ([0], 0)
+    small = gateway.admin.request("PUT", "/lake/main/small", body=b"small").head
+    client.writer.write(small[:-5])
+    await until(lambda: lake.traces._open and not lake.queue.under_way)
+    assert (await client.ask(small[-5:])).status == 200
+    assert (seen, lake.queue.under_way) == ([0, 1], 0)
+
+
 async def test_a_connection_belongs_to_the_user_whom_it_had_last(gateway: Gateway) -> None:
     """Before its signature is verified, a request counts as one of the last user of its connection."""
     lake, seen = gateway.lake, []
