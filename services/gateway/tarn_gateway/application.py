@@ -110,13 +110,9 @@ class GatewayApplication:
             rates=self._rates,
             audit=audit,
         )
+        domains, queue = settings.domains, RequestQueue(clock, meters)
         handler = S3Handler(
-            authenticator,
-            backend,
-            traces,
-            domains=settings.domains,
-            rates=self._rates,
-            queue=RequestQueue(clock, meters),
+            authenticator, backend, traces, domains=domains, rates=self._rates, queue=queue
         )
         self._server = HttpServer(
             handler,

@@ -23,7 +23,7 @@ LIMIT_MIN: Final = 16
 """Requests under way on a loop that always has work: more would share the same processor, each for longer."""
 LIMIT_MAX: Final = 256
 """Requests under way on a loop that waits for stores: more would only wait there."""
-WAIT_MAX_S: Final = 0.5
+WAIT_MAX_S: Final = 0.3
 """How long a request waits at most: a burst of as many as can be answered in that time is answered."""
 STILL_S: Final = 0.1
 """If the process stands still for longer, the rest of that time counts as no wait."""
