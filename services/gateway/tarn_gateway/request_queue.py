@@ -176,7 +176,9 @@ class RequestQueue:
                 del self._queues[tenant]
             else:
                 queue.appendleft(first)
-        self._refuse()
+        # Where there is room, nobody waits long for a refusal.
+        for _ in range(1 if self._queues else max(1, self.limit - self.under_way)):
+            self._refuse()
         if self._queues:
             loop.call_soon(self._begin_turn, loop)
         if self._queues or self._overdue:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tarn.aio.task_set import TaskSet
 from tarn.telemetry.meters import Meters
 from tarn.testing.clock import ManualClock
+from tarn_gateway import request_queue
 from tarn_gateway.request_queue import (
     LIMIT_MAX,
     LIMIT_MIN,
@@ -128,6 +130,24 @@ async def test_refusals_take_less_time_than_answers(world: World) -> None:
     assert 50 <= len(world.refused) - before < 60
 
 
+async def test_refusals_come_soon_when_there_is_room_again(world: World) -> None:
+    await world.arrive("a", 400)
+    await world.pass_time(WAIT_MAX_S + 0.1)
+    await world.end(LIMIT_MIN)
+    assert world.queue.under_way == 0
+    before, looks = len(world.refused), 0
+    look = world.queue._look
+
+    def counted(loop: asyncio.AbstractEventLoop) -> None:
+        nonlocal looks
+        looks += 1
+        look(loop)
+
+    world.queue._look = counted  # type: ignore[method-assign]
+    await until(lambda: len(world.refused) == 400)
+    assert looks < (400 - before) / 8
+
+
 async def test_time_in_which_the_process_stood_still_is_no_wait(world: World) -> None:
     await world.arrive("a", 5)
     world.clock.advance(60)
@@ -190,17 +210,21 @@ class Turning:
             await asyncio.sleep(0)
 
 
-async def test_a_loop_that_waits_for_stores_works_on_more_and_a_busy_one_on_few() -> None:
-    turning = Turning(0.0)
+@pytest.mark.parametrize(
+    ("turn_s", "begin", "end"), [(0.0, LIMIT_MIN, LIMIT_MAX), (0.002, LIMIT_MAX, LIMIT_MIN)]
+)
+async def test_a_loop_that_waits_for_stores_works_on_more_and_a_busy_one_on_few(
+    turn_s: float, begin: int, end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_queue, "WAIT_MAX_S", inf)
+    turning = Turning(turn_s)
+    queue = turning.queue
+    queue.limit = begin
     async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(turning.work(lambda: asyncio.sleep(0.005)))
-            for _ in range(LIMIT_MAX + 50)
-        ]
-        await until(lambda: turning.queue.limit == LIMIT_MAX)
-        turning._turn_s = 0.002
-        tasks.append(group.create_task(turning.turn()))
-        await until(lambda: turning.queue.limit == LIMIT_MIN)
+        tasks = [group.create_task(turning.turn())]
+        works = (turning.work(lambda: asyncio.sleep(0.005)) for _ in range(2 * LIMIT_MAX))
+        tasks += [group.create_task(each) for each in works]
+        await until(lambda: queue.limit >= end if end > begin else queue.limit <= end)
         for task in tasks:
             task.cancel()
 
