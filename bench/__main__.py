@@ -3,7 +3,7 @@
 `bench.load` (`make bench`) measures the whole system.
 
     python -m bench [kv|block|rpc|commit|merge|reset|compaction|log|deletes|queue_listing|gc|sweep|telemetry|reads|
-        views|heavy|address_age ...]
+        views|heavy|address_age|overload ...]
 
 Figures of a shared machine drift: compare ratios within one run, not the numbers of two runs.
 """
@@ -34,6 +34,7 @@ PARTS = (
     "views",
     "heavy",
     "address_age",
+    "overload",
 )
 LIMIT_S = 600
 

@@ -151,6 +151,14 @@ TABLE: Final = (
         "limit",
         of="gateway",
     ),
+    _counter(
+        "gateway.shed",
+        "",
+        "Requests that were refused (`SlowDown`, 503) because they had waited too long for their turn: the gateway has "
+        "more requests than it can answer.",
+        of="gateway",
+    ),
+    _gauge("gateway.queue", "", "Requests that wait for their turn.", of="gateway"),
     _gauge("gateway.in_flight", "", "Requests that are being served.", of="gateway"),
     _gauge("gateway.connections", "", "Open connections of S3 clients.", of="gateway"),
     _gauge("gateway.document_memory", "By", "Documents being received.", of="gateway"),

@@ -27,6 +27,7 @@ from tarn_gateway.handler import S3Handler
 from tarn_gateway.http import HttpServer
 from tarn_gateway.rates import RateLimits
 from tarn_gateway.repository_cache import RepositoryCache
+from tarn_gateway.request_queue import RequestQueue
 from tarn_gateway.s3error import head_refusal
 from tarn_gateway.signing.sigv4 import SigV4Policy
 from tarn_gateway.traces import Traces
@@ -113,6 +114,7 @@ class GatewayApplication:
             traces,
             domains=settings.domains,
             rates=self._rates,
+            queue=RequestQueue(clock, meters),
             anonymous=AnonymousRequests(backend, settings.anonymous),
         )
         self._server = HttpServer(

@@ -28,6 +28,7 @@ from tarn_gateway.http import Request, Response
 from tarn_gateway.operation import About, MissingRef
 from tarn_gateway.operations.table import Perform
 from tarn_gateway.rates import RateExceededError, RateLimits
+from tarn_gateway.request_queue import RequestQueue
 from tarn_gateway.requests.address import Address, check_key, parse_address
 from tarn_gateway.requests.header_table import check_headers
 from tarn_gateway.requests.multipart import is_form
@@ -64,6 +65,7 @@ class S3Handler:
         domains: lower-case host names whose subdomains are buckets.
         rates: limits of requests; None: none.
         anonymous: admits requests without a signature.
+        queue: of requests that wait for their turn.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class S3Handler:
         *,
         domains: Sequence[str] = (),
         rates: RateLimits | None = None,
+        queue: RequestQueue,
         anonymous: AnonymousRequests | None = None,
     ) -> None:
         self._authenticator = authenticator
@@ -85,14 +88,38 @@ class S3Handler:
         self._rates = rates
         self._forms = FormReader()
         self._anonymous = anonymous or AnonymousRequests(backend)
+        self._queue = queue
 
     async def __call__(self, request: Request) -> Response:
-        """Answers one request. `refuse` turns every exception into an answer."""
+        """Answers one request when it is its turn. `refuse` turns every exception into an answer."""
         REQUEST_ID.set(request.request_id)
         trace = self._traces.begin(request)
+        queue = self._queue
+        if not queue.enters():
+            began = self._now()
+            request.is_queued = True
+            await queue.wait(request.client)
+            request.is_queued = False
+            trace.queue_s = self._now() - began
+        body = request.body
+        body.place = queue
+        try:
+            return await self._answer(request, trace)
+        finally:
+            if body.place is not None:
+                body.place = None
+                queue.leave()
+            if request.identified:
+                request.client = trace.user
+                request.timing = _timing(trace)
+
+    async def _answer(self, request: Request, trace: Trace) -> Response:
         began = self._now()
         if is_sts(request):
-            return await self._sts.answer(request, trace)
+            try:
+                return await self._sts.answer(request, trace)
+            finally:
+                trace.perform_s = self._now() - began
         host = request.headers.text("host")
         address = parse_address(host, request.raw_path, self._domains)
         if request.method == "OPTIONS":
@@ -268,6 +295,12 @@ def _is_form(request: Request, address: Address) -> bool:
     """Whether a POST is the upload of a form, which has its signature in its fields."""
     is_of_bucket = bool(address.bucket) and not address.key and not request.raw_query
     return is_of_bucket and is_form(request.headers)
+
+
+def _timing(trace: Trace) -> str:
+    """Returns the phases of a request for `Server-Timing`. A client whom nobody knows gets none."""
+    phases = f"auth;dur={trace.auth_s * 1000:.1f}, perform;dur={trace.perform_s * 1000:.1f}, "
+    return f"queue;dur={trace.queue_s * 1000:.1f}, {phases}" if trace.queue_s else phases
 
 
 def _note(trace: Trace, s3_request: S3Request) -> None:

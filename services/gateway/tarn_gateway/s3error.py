@@ -345,6 +345,7 @@ def error_response(error: S3Error, request: Request) -> Response:
 
 _HEAD_CODES: Final[Mapping[int, S3Code]] = {
     405: "MethodNotAllowed",
+    503: "SlowDown",
     408: "RequestTimeout",
     501: "NotImplemented",
 }
@@ -354,7 +355,10 @@ def head_refusal(status: int, detail: str, request_id: str) -> Response:
     """Returns the answer to a head that cannot be parsed: HTTP's status, and S3's code for it."""
     code = _HEAD_CODES.get(status, "BadRequest")
     error = S3Error(code, f"{CODES[code][1].rstrip('.')}. {detail}")
-    return Response(status, [("Content-Type", "application/xml")], error.xml("", request_id))
+    headers = [("Content-Type", "application/xml")]
+    if status == 503:
+        headers.append(("Retry-After", str(RETRY_AFTER_S)))
+    return Response(status, headers, error.xml("", request_id))
 
 
 _REASONS: Final[Mapping[Reason, S3Code]] = {

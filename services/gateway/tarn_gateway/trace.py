@@ -18,6 +18,7 @@ class Trace:
     of the same name of the `S3Request`. `session` is the id of the session key that was issued. `throttled_by` is the
     limit of the rate that refused it.
     `on_end` is called when the request has ended.
+    `queue_s` are seconds for which the request waited for its turn.
     `cors` are the headers that tell a browser about the answer, whatever it is.
     """
 
@@ -31,6 +32,7 @@ class Trace:
         "outcomes",
         "path",
         "perform_s",
+        "queue_s",
         "ref",
         "repository",
         "session",
@@ -57,6 +59,7 @@ class Trace:
         self.throttled_by: tuple[QuotaKind, str] | None = None
         self.auth_s = 0.0
         self.perform_s = 0.0
+        self.queue_s = 0.0
 
     @property
     def operation_name(self) -> str:

@@ -33,8 +33,8 @@ _COUNTED_TOGETHER = 128
 _Key = tuple[Operation | None, str, str, int]
 """Requests with the same operation, repository, user and status are counted together."""
 
-_Values = tuple[float, float, float, int, int]
-"""Of a request: seconds, those of its phases `auth` and `perform`; bytes received and sent.
+_Values = tuple[float, float, float, float, int, int]
+"""Of a request: seconds, those in the queue and of its phases `auth` and `perform`; bytes received and sent.
 
 Numbers instead of the request itself, whose memory the next one takes while it is in the processor's cache."""
 
@@ -139,6 +139,7 @@ class Traces:
                 (trace.operation, trace.repository, trace.user, status),
                 (
                     exchange.seconds,
+                    trace.queue_s,
                     trace.auth_s,
                     trace.perform_s,
                     exchange.received_bytes,
@@ -210,9 +211,12 @@ class Traces:
             "path": trace.path,
             "status": exchange.status,
             "duration_ms": round(exchange.seconds * 1000, 1),
+            "queue_ms": round(trace.queue_s * 1000, 1),
             "auth_ms": round(trace.auth_s * 1000, 1),
             "perform_ms": round(trace.perform_s * 1000, 1),
-            "send_ms": round((exchange.seconds - trace.auth_s - trace.perform_s) * 1000, 1),
+            "send_ms": round(
+                (exchange.seconds - trace.queue_s - trace.auth_s - trace.perform_s) * 1000, 1
+            ),
             "bytes_in": exchange.received_bytes,
             "bytes_out": exchange.sent_bytes,
             "request_id": exchange.request.request_id,
@@ -233,12 +237,12 @@ class Traces:
         for (operation, repository, user, status), rows in groups.items():
             found = self._by_operation.get(operation) or self._meters_of(operation)
             touched.add(found)
-            seconds, auth_s, perform_s, received, sent = zip(*rows, strict=True)
+            seconds, _, auth_s, perform_s, received, sent = zip(*rows, strict=True)
             found.duration.waiting += seconds
             if operation is not None:
                 found.auth.waiting += auth_s
                 found.perform.waiting += perform_s
-                found.send.waiting += [row[0] - row[1] - row[2] for row in rows]
+                found.send.waiting += [row[0] - row[1] - row[2] - row[3] for row in rows]
             requests = found.requests.get(status) or self._requests_of(found, status)
             count, received_bytes, sent_bytes = len(rows), sum(received), sum(sent)
             requests.value += count

@@ -47,7 +47,8 @@ def _hold(request: Request, error: S3Error) -> None:
 def sendable(answer: Response) -> None:
     """Checks that the head of an answer can be written and has valid headers."""
     try:
-        render_head(answer, "", "0" * 20, Framing(0, chunked=False, connection=""))
+        framing = Framing(0, chunked=False, connection="")
+        render_head(answer, "", "0" * 20, framing, "total;dur=0.0")
     except ValueError as error:
         raise PropertyError(f"an answer has no head: {answer.headers}") from error
 

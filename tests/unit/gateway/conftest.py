@@ -44,6 +44,7 @@ from tarn_gateway.grants import Authenticator
 from tarn_gateway.handler import S3Handler
 from tarn_gateway.http import BodyReader, BodyTruncatedError, Exchange, FileSlice, Headers, Request
 from tarn_gateway.repository_cache import RepositoryCache
+from tarn_gateway.request_queue import RequestQueue
 from tarn_gateway.signing.sigv4 import SigV4Policy
 from tarn_gateway.traces import Traces
 
@@ -154,7 +155,10 @@ class Lake:
         )
         self.meters = Meters()
         self.traces = Traces(access_log=True, meters=self.meters, audit=audit)
-        self.handler = S3Handler(authenticator, self.backend, self.traces, domains=("s3.test",))
+        self.queue = RequestQueue(self.clock, self.meters)
+        self.handler = S3Handler(
+            authenticator, self.backend, self.traces, domains=("s3.test",), queue=self.queue
+        )
         self._count = 0
 
     def secret(self, key: str) -> str:

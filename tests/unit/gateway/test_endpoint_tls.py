@@ -1,4 +1,4 @@
-"""The certificate of the S3 endpoint is renewed without a restart, on both event loops."""
+"""The certificate of the S3 endpoint is renewed without a restart, on both event loops; open connections go on."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from structlog.testing import capture_logs
 from tarn.config import Config, ConfigError, SecretChanges, SecretFiles, load
 from tarn.rpc.process.secret_watch import SecretWatch
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock
+from tarn.testing.clock import ManualClock, SeededIds
 from tarn_gateway.config import server_tls
+from tarn_gateway.http import HttpLimits, HttpServer, Request, Response
 
 
 class Endpoint:
@@ -66,23 +67,38 @@ async def check_renewal(folder: Path) -> None:
     endpoint = Endpoint(folder)
     trusted = endpoint.authority.path
 
-    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
+    async def answer(_: Request) -> Response:
+        return Response(200)
 
-    async with await asyncio.start_server(close, "127.0.0.1", 0, ssl=endpoint.context) as server:
-        port = server.sockets[0].getsockname()[1]
+    clock = ManualClock()
+    async with HttpServer(answer, HttpLimits(), clock=clock, ids=SeededIds(clock)) as server:
+        port = await server.listen("127.0.0.1", 0, tls=endpoint.context)
         assert await name_of(port, trusted, None) == "first"
+        open_one = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=ssl.create_default_context(cafile=trusted)
+        )
+        await ask(*open_one)
         assert await endpoint.looks() == []
         endpoint.renew("second")
         assert await name_of(port, trusted, None) == "first", "not before the files stand still"
         assert "certificates reloaded" in await endpoint.looks()
         assert await name_of(port, trusted, None) == "second"
+        await ask(*open_one)
         endpoint.mounted.put_bytes(b"no certificate", b"no key", endpoint.authority)
         assert await endpoint.looks() == ["the new secrets are not used"]
         assert await name_of(port, trusted, None) == "second"
         endpoint.renew("third")
         assert "certificates reloaded" in await endpoint.looks()
         assert await name_of(port, trusted, None) == "third"
+        await ask(*open_one)
+        open_one[1].close()
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Has an open connection answer a request."""
+    writer.write(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    async with asyncio.timeout(10):
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])

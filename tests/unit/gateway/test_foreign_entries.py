@@ -34,7 +34,7 @@ def sent(reply: Any) -> bytes:
     """The head as it goes over the wire."""
     headers = [pair for pair in reply.headers.items() if pair[0] != "content-length"]
     framing = Framing(0, chunked=False, connection="")
-    return render_head(Response(reply.status, headers), "", "1", framing)
+    return render_head(Response(reply.status, headers), "", "1", framing, "total;dur=0.1")
 
 
 @pytest.fixture

@@ -107,6 +107,18 @@ class Channel(Protocol):
         ...
 
 
+class Place(Protocol):
+    """The place of a request among those that are worked on."""
+
+    def leave(self) -> None:
+        """Gives it back."""
+        ...
+
+    def resume(self) -> None:
+        """Takes it again."""
+        ...
+
+
 class BodyReader:
     """Reads one body. If the client waits for `100 Continue`, the first read that finds no received bytes
     sends it.
@@ -124,6 +136,8 @@ class BodyReader:
         received: bytes received so far, framing included.
         rate_min_bytes: bytes per second that the client must send at least, averaged over each `RATE_WINDOW_S`
             seconds in which a read waits for it: the handler's own time does not count. 0: any rate.
+        place: of the request; None: it has none. It is left while a read waits for the client; by a body above
+            `small_bytes` for good, because its client decides how long it takes.
     """
 
     __slots__ = (
@@ -146,6 +160,7 @@ class BodyReader:
         "_waiting_since",
         "_window_received",
         "length",
+        "place",
         "rate_min_bytes",
         "received",
     )
@@ -164,6 +179,7 @@ class BodyReader:
         self.length = length
         self.received = len(first)
         self.rate_min_bytes = rate_min_bytes
+        self.place: Place | None = None
         self._first = first
         self._channel = channel
         self._pool = pool
@@ -293,9 +309,16 @@ class BodyReader:
         self._waiter = asyncio.get_running_loop().create_future()
         self._channel.resume_body()  # the first wait: nothing was received before
         self._waiting_since = self._channel.time()
+        place = self.place
+        if place is not None:
+            place.leave()
+            if self.length is None or self.length > self._small_bytes:
+                self.place = place = None
         try:
             await self._waiter
         finally:
+            if place is not None:
+                place.resume()
             self._waiter = None
             self._waited_s += self._channel.time() - self._waiting_since
 

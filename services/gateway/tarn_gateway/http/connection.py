@@ -29,10 +29,7 @@ from tarn_gateway.http.unsent import Unsent
 __all__ = ["Connection"]
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-_FULL: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n"
-    b"Connection: close\r\n\r\n"
-)
+_NO_TIME: Final = "total;dur=0.0"
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 LINGER_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -55,6 +52,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_body",
         "_cancellable",
+        "_client",
         "_context",
         "_deadline",
         "_identified",
@@ -88,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         # The request that a handler works for now.
         self._request: Request | None = None
         self._identified = False
+        self._client = ""
         self._cancellable = False
         self._request_begun = True  # the first header timeout runs from connecting
         self._deadline = context.loop.time() + context.limits.header_timeout_s
@@ -102,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         context = self._context
         self._transport = cast("asyncio.Transport", transport)
         if not context.admit(self):
-            self._transport.write(_FULL)
+            self._transport.write(b"".join(self._refusal(503, "All connections are taken.")))
             self._transport.close()
             return
         peer = transport.get_extra_info("peername")
@@ -273,6 +272,7 @@ class Connection(asyncio.BufferedProtocol):
             secure=self._secure,
             keep_alive=head.keep_alive,
             http_1_0=head.http_1_0,
+            client=self._client,
         )
 
     async def _next_request(self) -> Request | HeadError | None:
@@ -319,13 +319,19 @@ class Connection(asyncio.BufferedProtocol):
     async def _refuse(self, writer: ResponseWriter, error: HeadError) -> None:
         """Answers a request that no handler receives."""
         self._body = None
-        request_id = self._context.next_request_id()
-        response = self._context.on_head_error(error.status, str(error), request_id)
+        for piece in self._refusal(error.status, str(error)):
+            writer.write(piece)
+        await self._linger(writer)
+
+    def _refusal(self, status: int, detail: str) -> tuple[bytes, bytes]:
+        """Returns head and body of the answer to what is no request."""
+        context = self._context
+        request_id = context.next_request_id()
+        response = context.on_head_error(status, detail, request_id)
         assert isinstance(response.body, bytes), "it is a text, not a stream"
         framing = Framing(len(response.body), chunked=False, connection="close")
-        head = render_head(response, self._context.common_headers(), request_id, framing)
-        await send_body(writer, head, response, chunked=False)
-        await self._linger(writer)
+        common = context.common_headers()
+        return render_head(response, common, request_id, framing, _NO_TIME), response.body
 
     async def _serve(self, writer: ResponseWriter, request: Request) -> bool:
         """One exchange; returns whether the connection may serve another."""
@@ -345,11 +351,12 @@ class Connection(asyncio.BufferedProtocol):
         self._request = request
         try:
             response, error = await self._handle(request)
-            sent = await self._send(writer, request, response, error)
+            sent = await self._send(writer, request, response, error, started)
         finally:
             # Also reached by cancellation: a client that disconnected is logged like any other.
             self._cancellable = False
             self._identified = self.is_identified
+            self._client = request.client
             self._request = None
             if context.observer is not None:
                 seconds = context.clock.monotonic() - started
@@ -366,13 +373,18 @@ class Connection(asyncio.BufferedProtocol):
             return self._context.on_error(request, error), error
 
     async def _send(
-        self, writer: ResponseWriter, request: Request, response: Response, error: Exception | None
+        self,
+        writer: ResponseWriter,
+        request: Request,
+        response: Response,
+        error: Exception | None,
+        started: float,
     ) -> Sent:
         """Sends a response. If it fails before its first byte is sent, an error response replaces it."""
         keep = self._may_keep(request)
         writer.begun = False
         try:
-            return await self._send_once(writer, request, response, error, keep=keep)
+            return await self._send_once(writer, request, response, error, started, keep=keep)
         except ConnectionLostError:
             return Sent(0, 0, error, keep=False)
         except Exception as failure:  # noqa: BLE001 - the body's iterator is the handler's code
@@ -383,7 +395,7 @@ class Connection(asyncio.BufferedProtocol):
             error = failure
         replacement = self._context.on_error(request, error)
         try:
-            return await self._send_once(writer, request, replacement, error, keep=keep)
+            return await self._send_once(writer, request, replacement, error, started, keep=keep)
         except ConnectionLostError:
             return Sent(0, 0, error, keep=False)
 
@@ -393,14 +405,17 @@ class Connection(asyncio.BufferedProtocol):
         request: Request,
         response: Response,
         error: Exception | None,
+        started: float,
         *,
         keep: bool,
     ) -> Sent:
         try:
             framing = frame(response, request.method, http_1_0=request.http_1_0, keep=keep)
-            head = render_head(
-                response, self._context.common_headers(), request.request_id, framing
-            )
+            context = self._context
+            milliseconds = (context.clock.monotonic() - started) * 1000
+            timing = f"{request.timing}total;dur={milliseconds:.1f}"
+            common = context.common_headers()
+            head = render_head(response, common, request.request_id, framing, timing)
             count = 0
             if framing.bodiless:
                 writer.write(head)
@@ -457,7 +472,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_serving(self) -> bool:
         """Whether a handler works for the connection now."""
-        return self._request is not None
+        return self._request is not None and not self._request.is_queued
 
     @property
     def unsent(self) -> Unsent | None:

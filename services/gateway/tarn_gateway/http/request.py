@@ -22,13 +22,19 @@ class Request:
         secure: whether the connection is TLS.
         http_1_0: whether the client speaks HTTP/1.0.
         identified: the handler sets it once it knows who sent the request; see `Admission`.
+        client: the user whom the handler has identified; before that, the last one on the same connection. Empty: none.
+        is_queued: whether the handler has not begun to work on it; see `Admission`.
+        timing: phases for the `Server-Timing` of the answer, each followed by a comma; the server adds the total. The
+            handler sets it, for identified clients only.
     """
 
     __slots__ = (
         "body",
+        "client",
         "headers",
         "http_1_0",
         "identified",
+        "is_queued",
         "keep_alive",
         "method",
         "raw_path",
@@ -36,6 +42,7 @@ class Request:
         "remote_addr",
         "request_id",
         "secure",
+        "timing",
     )
 
     def __init__(
@@ -51,6 +58,7 @@ class Request:
         secure: bool = False,
         keep_alive: bool = True,
         http_1_0: bool = False,
+        client: str = "",
     ) -> None:
         self.method = method
         self.raw_path = raw_path
@@ -63,6 +71,9 @@ class Request:
         self.keep_alive = keep_alive
         self.http_1_0 = http_1_0
         self.identified = False
+        self.client = client
+        self.is_queued = False
+        self.timing = ""
 
     def __repr__(self) -> str:
         # Never the query or the headers: presigned URLs are secrets (docs/design/security.md, "Secrets").

@@ -24,7 +24,7 @@ class FileSlice:
 class Response:
     """Status, headers and a body.
 
-    The server adds Date, Connection, x-amz-request-id and the length (or chunked coding). For HEAD, 204
+    The server adds Date, Connection, x-amz-request-id, Server-Timing and the length (or chunked coding). For HEAD, 204
     and 304 it sends no body, whatever `body` is, and closes the unsent body.
 
     Args:

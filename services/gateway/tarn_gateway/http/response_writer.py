@@ -168,8 +168,17 @@ def frame(response: Response, method: str, *, http_1_0: bool, keep: bool) -> Fra
     return Framing(length, chunked, connection, bodiless)
 
 
-def render_head(response: Response, common: str, request_id: str, framing: Framing) -> bytes:
-    """Renders the status line and all headers; `common` are lines that every response has.
+def render_head(
+    response: Response, common: str, request_id: str, framing: Framing, timing: str
+) -> bytes:
+    """Renders the status line and all headers. It alone adds those of every answer.
+
+    Args:
+        response: with the headers of the handler.
+        common: lines that every response has.
+        request_id: of the request.
+        framing: see `frame`.
+        timing: the value of `Server-Timing`.
 
     Raises:
         ValueError: a header contains a line end, a NUL or a character beyond Latin-1.
@@ -178,6 +187,7 @@ def render_head(response: Response, common: str, request_id: str, framing: Frami
     lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}"]
     lines += [f"{name}: {value}" for name, value in response.headers]
     lines.append(f"x-amz-request-id: {request_id}")
+    lines.append(f"Server-Timing: {timing}")
     if framing.chunked:
         lines.append("Transfer-Encoding: chunked")
     elif framing.length is not None:

@@ -119,6 +119,27 @@ async def test_a_client_is_identified_while_its_first_request_runs(
         assert (await upload.answer()).body == b"done"
 
 
+async def test_a_stranger_whose_request_waits_for_its_turn_gives_way(
+    serving: Serving, wire: Wire
+) -> None:
+    """Else requests that nobody works on would hold all connections."""
+    queued: asyncio.Queue[Request] = asyncio.Queue()
+
+    async def handler(request: Request) -> Response:
+        request.is_queued = True
+        queued.put_nowait(request)
+        await asyncio.sleep(60)
+        return Response(200)
+
+    async with serving(handler, HttpLimits(connections_max=2, unidentified_max=1)) as stage:
+        for method in (wire.get(), wire.put(b"x")):
+            stranger = await stage.connect()
+            stranger.send(method)
+            await queued.get()
+            await stage.connect()
+            assert await stranger.ended()
+
+
 @pytest.mark.parametrize("length", [1000, 100_000, 10**9])
 async def test_a_body_that_no_handler_reads_takes_no_buffer(
     length: int, serving: Serving, wire: Wire

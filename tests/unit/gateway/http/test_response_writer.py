@@ -40,9 +40,12 @@ def test_how_a_response_ends(
 
 def test_a_rendered_head() -> None:
     response = Response(206, [("ETag", '"e"'), ("X", "caf\xe9")])
-    rendered = render_head(response, "Date: now\r\n", "ID", Framing(3, False, "close"))
+    rendered = render_head(
+        response, "Date: now\r\n", "ID", Framing(3, False, "close"), "total;dur=0.1"
+    )
     assert rendered == (
         b'HTTP/1.1 206 Partial Content\r\nETag: "e"\r\nX: caf\xe9\r\nx-amz-request-id: ID\r\n'
+        b"Server-Timing: total;dur=0.1\r\n"
         b"Content-Length: 3\r\nConnection: close\r\nDate: now\r\n\r\n"
     )
 
@@ -50,4 +53,4 @@ def test_a_rendered_head() -> None:
 @pytest.mark.parametrize("value", ["a\r\nb", "a\nb", "a\rb", "a\x00b", "\u20ac"])
 def test_a_value_cannot_write_other_headers(value: str) -> None:
     with pytest.raises(ValueError, match=r"header|latin-1"):
-        render_head(Response(200, [("A", value)]), "", "ID", Framing(0, False, ""))
+        render_head(Response(200, [("A", value)]), "", "ID", Framing(0, False, ""), "")

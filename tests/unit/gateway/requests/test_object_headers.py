@@ -164,7 +164,7 @@ def poisoned(**fields: Any) -> list[tuple[str, str]]:
     """The headers of an entry that no S3 client could have stored; they can be sent."""
     made = response_headers(Entry(1, 2, bytes(16), bytes(16), **fields))
     framing = Framing(0, chunked=False, connection="")
-    render_head(Response(200, made), "", "1", framing)
+    render_head(Response(200, made), "", "1", framing, "total;dur=0.1")
     return made
 
 
