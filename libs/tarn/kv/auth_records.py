@@ -38,12 +38,14 @@ class User:
         user_uid: 16 bytes, unique to this life of the user: a later user of the same name has another uid
             and inherits nothing.
         roles: role names. A role that this version does not know allows nothing.
+        change_id: unique to the last change of the roles; empty before the first one.
     """
 
     user_id: UserId
     user_uid: bytes
     roles: tuple[str, ...]
     create_time_us: int
+    change_id: bytes = b""
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
@@ -117,6 +119,7 @@ def encode_user(user: User) -> bytes:
         user_uid=user.user_uid,
         roles=user.roles,
         create_time_us=user.create_time_us,
+        change_id=user.change_id,
     )
     return with_unknown(record, user.unknown_fields).SerializeToString()
 
@@ -126,7 +129,14 @@ def decode_user(value: bytes) -> User:
     record = parse_record(pb.UserRecord(), value)
     user_id = UserId(record.user_id)
     roles = tuple(record.roles)
-    return User(user_id, record.user_uid, roles, record.create_time_us, unknown_of(record))
+    return User(
+        user_id,
+        record.user_uid,
+        roles,
+        record.create_time_us,
+        record.change_id,
+        unknown_of(record),
+    )
 
 
 def encode_credential(credential: Credential) -> bytes:

@@ -86,7 +86,7 @@ class AuthApplication:
         self._secret_change = SecretChange(registers, installation_id, keyring)
         credentials = Credentials(registers, box, clock, random_bytes)
         session_keys = SessionKeys(registers, box, clock, random_bytes, features)
-        self._users = Users(registers, credentials, session_keys, clock, ids)
+        self._users = Users(registers, credentials, session_keys, clock, ids, features)
         authorizer = Authorizer(self._users, credentials, session_keys, keyring, clock)
         set_up = SetUp(registers, self._users, credentials, authorizer, keyring, clock)
         log_in = LogIn(authorizer, credentials, session_keys, box, clock, random_bytes)

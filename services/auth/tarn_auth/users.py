@@ -12,6 +12,7 @@ from tarn.core.access.policy import Role
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId
+from tarn.core.levels import Feature, FeatureGate
 from tarn.kv.auth_records import User, decode_user, encode_user
 from tarn.kv.keys import AuthKeys, after_prefix
 from tarn.kv.port import PredicateFailedError, Versioned
@@ -43,12 +44,14 @@ class Users:
         session_keys: SessionKeys,
         clock: Clock,
         ids: IdSource,
+        features: FeatureGate,
     ) -> None:
         self._registers = registers
         self._credentials = credentials
         self._session_keys = session_keys
         self._clock = clock
         self._ids = ids
+        self._features = features
 
     async def create(self, user_id: UserId, roles: Iterable[Role]) -> User:
         """Creates a user, with a uid that no earlier user of this name had.
@@ -98,9 +101,13 @@ class Users:
                 concurrent changes of the user continue.
         """
         names = tuple(role.value for role in roles)
+        has_id = self._features.allows(Feature.NEW_FIELDS)
         for _ in range(_ATTEMPTS_MAX):
             row = await self._row(user_id)
-            user = replace(decode_user(row.value), roles=names)
+            # Roles that are taken, given and taken again are another record each time. Otherwise a change that a
+            # store makes late would find the record that it expects, and give rights that were taken since.
+            change_id = self._ids.nonce() if has_id else b""
+            user = replace(decode_user(row.value), roles=names, change_id=change_id)
             try:
                 await self._registers.replace(AuthKeys.user(user_id), encode_user(user), row)
             except PredicateFailedError:

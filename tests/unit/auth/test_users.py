@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tarn.client.auth import AuthClient
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.levels import FeatureGate
+from tarn.kv.auth_records import decode_user
 from tarn.kv.keys import AuthKeys
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn_auth.application import AuthApplication
 
 if TYPE_CHECKING:
     from tests.unit.auth.conftest import World
+
+
+USER_BOB = (AuthKeys("test").partition, [AuthKeys.user("bob")])
 
 
 async def refused(work: Awaitable[object]) -> Reason:
@@ -176,6 +184,30 @@ async def test_an_unknown_outcome_during_a_deletion_is_settled(
     except TarnError:
         await ready.auth.delete_user(ready.call(ready.admin), "bob")
     assert await refused(ready.log_in(bob)) is Reason.SIGNATURE_MISMATCH
+
+
+async def test_rights_that_are_taken_again_leave_another_record(ready: World) -> None:
+    """A compare-and-set that a store makes late expects the record of before: it must never be there again."""
+    await ready.auth.create_user(ready.call(ready.admin), "bob", ["Analyst"])
+    stored: list[bytes] = []
+    for role in ("Analyst", "Developer", "Analyst"):
+        await ready.auth.update_user_roles(ready.call(ready.admin), "bob", [role])
+        row = (await ready.kv.get_many(*USER_BOB))[0]
+        stored.append(row.value)
+    assert len(set(stored)) == 3
+
+
+async def test_below_the_feature_level_a_change_of_roles_writes_no_new_field(ready: World) -> None:
+    below = AuthApplication(
+        ready.kv, "test", ready.secret, ready.clock, ready.ids, features=FeatureGate.at(1)
+    )
+    transport = InProcessTransport(below.endpoints_in_process, ready.clock)
+    ready.transports.append(transport)
+    auth = AuthClient(transport)
+    await auth.create_user(ready.call(ready.admin), "bob", ["Analyst"])
+    await auth.update_user_roles(ready.call(ready.admin), "bob", ["Developer"])
+    user = decode_user((await ready.kv.get_many(*USER_BOB))[0].value)
+    assert (user.roles, user.change_id) == (("Developer",), b"")
 
 
 @pytest.mark.parametrize("lands", [False, True])

@@ -27,7 +27,7 @@ async def test_session_keys_are_no_part_of_a_backup(lab: BackupLab) -> None:
     box = SecretBox((bytes(32),), random_bytes)
     credentials = Credentials(registers, box, clock, random_bytes)
     session_keys = SessionKeys(registers, box, clock, random_bytes, ALL_FEATURES)
-    users = Users(registers, credentials, session_keys, clock, SeededIds(clock))
+    users = Users(registers, credentials, session_keys, clock, SeededIds(clock), ALL_FEATURES)
     user = await users.create(UserId("ada"), [Role.DEVELOPER])
     pair = await credentials.create(user, "", *credentials.make_pair())
     made = await session_keys.create(user, pair, "", 3600, [], [])

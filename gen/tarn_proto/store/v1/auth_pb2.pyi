@@ -7,16 +7,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class UserRecord(_message.Message):
-    __slots__ = ("user_id", "user_uid", "roles", "create_time_us")
+    __slots__ = ("user_id", "user_uid", "roles", "create_time_us", "change_id")
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     USER_UID_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     user_id: str
     user_uid: bytes
     roles: _containers.RepeatedScalarFieldContainer[str]
     create_time_us: int
-    def __init__(self, user_id: _Optional[str] = ..., user_uid: _Optional[bytes] = ..., roles: _Optional[_Iterable[str]] = ..., create_time_us: _Optional[int] = ...) -> None: ...
+    change_id: bytes
+    def __init__(self, user_id: _Optional[str] = ..., user_uid: _Optional[bytes] = ..., roles: _Optional[_Iterable[str]] = ..., create_time_us: _Optional[int] = ..., change_id: _Optional[bytes] = ...) -> None: ...
 
 class CredentialRecord(_message.Message):
     __slots__ = ("access_key_id", "user_id", "user_uid", "description", "create_time_us", "sealed_secret", "encryption_key_id")
