@@ -73,9 +73,7 @@ class GatewayApplication:
         audit: AuditLog | None = None,
     ) -> None:
         meters = meters or Meters()
-        self._settings = settings
-        self._tls = tls
-        self._listens = listens
+        self._settings, self._tls, self._listens = settings, tls, listens
         bounds = settings.bounds
         repositories = RepositoryCache(graveler, clock)
         repositories.register(meters)
