@@ -184,9 +184,9 @@ def gateway_token(tarn: RunningTarn) -> str:
 
 
 def status(tarn: RunningTarn, server: str = "") -> Any:
-    """Returns what `tarn compact status` tells; `server` names another compactor."""
+    """Returns what `tarn compact status` tells of all branches; `server` names another compactor."""
     server = server or tarn.state()["compactor_server"]
-    return tarn.ok("--json", "--compactor-server", server, "compact", "status").json
+    return tarn.ok("--json", "--compactor-server", server, "compact", "status", "-n", "1000").json
 
 
 def staging(tarn: RunningTarn, repository: str, branch: str = "main") -> Any:

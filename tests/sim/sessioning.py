@@ -368,7 +368,9 @@ class SessionHolder(_Party):
             )
         except LostError:
             return ""
-        except (TarnError, S3Error) as error:
+        except (TarnError, S3Error) as told:
+            # The gateway tells S3 clients some refusals of auth in S3's words.
+            error = told.__cause__ if isinstance(told.__cause__, TarnError) else told
             if isinstance(error, TarnError) and error.kind in _DENIALS:
                 use.answers.append((error.reason, self.now))
                 self._count(use, error.reason)

@@ -222,8 +222,10 @@ class _Answers(Generic[K, T]):
         self._clock = clock
         self._answers: TtlCache[K, T] = TtlCache(clock, answers_max)
         self._refusals: TtlCache[K, TarnError] = TtlCache(clock, _REFUSALS_MAX)
-        # With an answer comes the end of its time, on the monotonic clock.
-        self._questions: SingleFlight[K, tuple[T, float]] = SingleFlight(_error_for_waiters)
+        # With an answer, or a refusal, comes the end of its time, on the monotonic clock.
+        self._questions: SingleFlight[K, tuple[T | TarnError, float]] = SingleFlight(
+            _error_for_waiters
+        )
         self._hits = self._misses = 0
 
     def register(self, meters: Meters, cache: str) -> None:
@@ -259,18 +261,25 @@ class _Answers(Generic[K, T]):
                 text = f"request {call.request_id} ran out of time waiting for auth"
                 raise TarnError(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text) from None
             if end >= came:
+                if isinstance(answer, TarnError):
+                    raise answer.again()
                 return answer
             # Others asked so long before this call that their answer does not count for it.
 
-    async def _ask(self, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> tuple[T, float]:
+    async def _ask(
+        self, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]
+    ) -> tuple[T | TarnError, float]:
+        """Asks auth. An answer and a refusal are as old as the question: auth may have looked at once and told late."""
         begin = self._clock.monotonic()
         try:
             answer, ttl_ms = await ask()
         except TarnError as error:
-            if error.kind in (Kind.UNAUTHENTICATED, Kind.DENIED, Kind.INVALID):
-                # A copy: the traceback of this one will hold the frames of its caller, and the request in them.
-                self._refusals.put(key, error.again(), self._clock.monotonic() + _REFUSAL_TTL_S)
-            raise
+            if error.kind not in (Kind.UNAUTHENTICATED, Kind.DENIED, Kind.INVALID):
+                raise
+            # A copy: the traceback of this one holds the frames of its caller, and the request in them.
+            refusal, end = error.again(), begin + _REFUSAL_TTL_S
+            self._refusals.put(key, refusal, end)
+            return refusal, end
         end = begin + ttl_ms / 1000
         self._answers.put(key, answer, end)
         return answer, end

@@ -12,7 +12,7 @@ import pytest
 
 from tarn.client.auth import AuthClient, SigningGrant
 from tarn.core.access.actions import Action
-from tarn.core.errors import Reason, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.levels import FeatureGate
 from tarn.gate.access import Access
 from tarn.kv.keys import AuthKeys
@@ -305,6 +305,7 @@ class SlowAuth(AuthClient):
     def __init__(self, transport: InProcessTransport) -> None:
         super().__init__(transport)
         self.answered, self.may_arrive = asyncio.Event(), asyncio.Event()
+        self.refuses_first: TarnError | None = None
 
     async def authorize_key(self, *args: Any) -> SigningGrant:
         is_first = not self.answered.is_set()
@@ -312,7 +313,30 @@ class SlowAuth(AuthClient):
         self.answered.set()
         if is_first:
             await self.may_arrive.wait()
+            if self.refuses_first is not None:
+                raise self.refuses_first
         return answer
+
+
+async def test_a_slow_refusal_refuses_nobody_who_came_after_its_time(
+    ready: World, ada: Ada
+) -> None:
+    """As an answer, a refusal is as old as the question; a key may be renewed meanwhile."""
+    made = await ada.issue(duration_s=900)
+    ready.replica()
+    auth = SlowAuth(ready.transports[-1])
+    access = Access(auth, ready.clock)
+    scope = (key_of(made), ready.day(), *REGION, digest_of(made))
+    auth.refuses_first = TarnError(Kind.UNAUTHENTICATED, Reason.SESSION_EXPIRED, "expired")
+    early = asyncio.ensure_future(access.signing_grant(ready.call(), *scope))
+    await auth.answered.wait()
+    ready.clock.advance(1.1)
+    late = asyncio.ensure_future(access.signing_grant(ready.call(), *scope))
+    await asyncio.sleep(0)
+    auth.may_arrive.set()
+    assert await refused(early) is Reason.SESSION_EXPIRED
+    assert (await late).grant.user_id == "ada"
+    assert (await access.signing_grant(ready.call(), *scope)).grant.user_id == "ada"
 
 
 async def test_a_slow_answer_admits_nobody_who_came_after_its_time(ready: World, ada: Ada) -> None:

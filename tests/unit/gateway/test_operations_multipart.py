@@ -7,6 +7,7 @@ import hashlib
 from typing import Any
 
 import pytest
+import structlog
 from s3_multipart import begin, complete, crc32, listed, md5, part
 
 from tarn.core.entry import Checksum, unpack
@@ -294,6 +295,26 @@ async def test_lost_part_bytes_are_an_internal_error(lake: Any) -> None:
         parts.clear()
     reply = await complete(lake, upload, listed((1, md5(LAST))))
     assert (reply.status, reply.code) == (500, "InternalError")
+
+
+async def test_an_upload_that_ends_while_its_parts_are_joined_is_gone_and_nothing_is_lost(
+    lake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    uploads = lake.blocks.uploads
+    join = uploads.complete
+
+    async def ended_first(*args: Any) -> int:
+        monkeypatch.setattr(uploads, "complete", join)
+        assert (await lake.ask("DELETE", "/lake/main/big", f"uploadId={upload}")).status == 204
+        return int(await join(*args))
+
+    monkeypatch.setattr(uploads, "complete", ended_first)
+    with structlog.testing.capture_logs() as logs:
+        reply = await complete(lake, upload, listed((1, md5(LAST))))
+    assert (reply.status, reply.code) == (404, "NoSuchUpload")
+    assert "recorded part lost" not in [each["event"] for each in logs]
 
 
 # Checksums

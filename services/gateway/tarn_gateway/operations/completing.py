@@ -176,7 +176,7 @@ async def _complete(
         entry = plan_object(upload, parts, expected)
         now_us = backend.clock.now_us()
         entry = dataclasses.replace(entry, mtime_us=now_us, operation_id=upload.upload_id)
-        await _join(backend, upload, parts, entry)
+        await _join(backend, request, upload, parts, entry)
     except (S3Error, TarnError):
         await _reopen(backend, request, upload, claim)
         raise
@@ -187,7 +187,11 @@ async def _complete(
 
 
 async def _join(
-    backend: Backend, upload: pb.Upload, parts: Sequence[pb.UploadPart], entry: Entry
+    backend: Backend,
+    request: S3Request,
+    upload: pb.Upload,
+    parts: Sequence[pb.UploadPart],
+    entry: Entry,
 ) -> None:
     """Joins the parts to one block.
 
@@ -197,7 +201,7 @@ async def _join(
 
     Raises:
         S3Error: InvalidPart if the block was made of other parts; InternalError if bytes are missing.
-        TarnError: an error of the store.
+        TarnError: an error of the store; UPLOAD_NOT_FOUND: the upload has ended meanwhile, and its parts with it.
     """
     key = upload_block(upload)
     try:
@@ -209,6 +213,7 @@ async def _join(
     try:
         size = await backend.blocks.uploads.complete(key, upload.upload_id, names)
     except BlockNotFoundError as error:
+        await find_upload(backend, request, backend.call(request))
         _log.error("recorded part lost", upload_id=upload.upload_id, error=error.message)
         raise S3Error(
             "InternalError", "The data of a part is missing; begin a new upload."
