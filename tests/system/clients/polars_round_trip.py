@@ -19,7 +19,7 @@ for day in ("a", "b"):
     frame.filter(pl.col("day") == day).write_parquet(f"{at}/{day}.parquet", storage_options=options)
 total = pl.scan_parquet(f"{at}/*.parquet", storage_options=options).select(pl.col("n").sum())
 assert total.collect().item() == 6
-# Larger than a part: sent in several.
+os.environ["POLARS_UPLOAD_CHUNK_SIZE"] = str(5 << 20)  # 64 MiB by default
 large = pl.select(n=pl.int_range(2_000_000).shuffle(seed=1))
 large.write_parquet(f"{at}/large", compression="uncompressed", storage_options=options)
 rows = pl.scan_parquet(f"{at}/large", storage_options=options)

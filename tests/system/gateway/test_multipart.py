@@ -9,6 +9,7 @@ from multipart_cases import CASES, SMALL_PARTS, an_object_of_ten_thousand_parts
 from running_tarn import Place, RunningTarn, launch, set_up, stop, wait_until_up
 
 
+@pytest.mark.on_cassandra("three", long=True)
 @pytest.mark.parametrize("case", CASES)
 def test_uploads_with_blocks_in_a_folder(tarn: RunningTarn, place: Place, case: str) -> None:
     CASES[case](tarn, place)
