@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from spark_tables import become, cpu_seconds, iceberg_in, lake_of_main, tarn
@@ -45,6 +46,10 @@ def write(spark: SparkSession, where: str) -> dict[str, Any]:
     appended = spark.range(7).withColumn("part", f.lit(9)).write.mode("append")
     appended.partitionBy("part").parquet(where)
     told["parts"] = parts(spark, where)
+    try:
+        spark.read.parquet(f"{where}/part=10")
+    except AnalysisException as error:
+        told["of_nothing"] = error.getErrorClass()
     spark.sql(
         "CREATE TABLE ice.shop.clicks (id bigint, day string) USING iceberg PARTITIONED BY (day)"
     )

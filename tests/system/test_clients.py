@@ -1,22 +1,41 @@
-"""Common S3 clients, unmodified, each through the same round trip: in buckets of their own, and in a repository."""
+"""Common S3 clients, unmodified, each through the same round trip: in buckets of their own, and in a repository.
+
+Each writes, lists, reads ranges, copies, deletes, uploads in parts, presigns and meets an error, as far as it can.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
+import urllib.request
 from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from botocore.exceptions import ClientError
-from running_tarn import BIN, Place, RunningTarn, clean_environment
+from running_tarn import BIN, Place, RunningTarn, clean_environment, running_tarn
 
 pytestmark = pytest.mark.every_form
 
 SMALL = b"hello, lake\n" * 100
 LARGE = bytes(range(256)) * (12 * 4096)  # 12 MiB: two or three parts with every client
 TRICKY = "raw/day=2026-05-01/ü & +%20.csv"
+GIB2 = 2 << 30
+MEMORY_MIB = 64
+"""By how much a gateway may grow while it passes `GIB2` on."""
+
+
+def fetched(url: str, body: bytes | None = None) -> bytes:
+    """Asks by a presigned URL, without a key: reads the object, or writes a body to it."""
+    method = "GET" if body is None else "PUT"
+    request = urllib.request.Request(url.strip(), data=body, method=method)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return bytes(answer.read())
 
 
 @pytest.mark.on_cassandra("one")
@@ -152,6 +171,18 @@ def test_boto3_reads_a_committed_version_beside_the_branch(
     assert s3.get_object(Bucket=repository, Key="main/a")["Body"].read() == b"two"
 
 
+def test_boto3_presigns(tarn: RunningTarn, place: Place) -> None:
+    with closing(tarn.s3(signature_version="s3v4")) as s3:
+        named = {"Bucket": place.bucket, "Key": f"{place.root}{TRICKY}"}
+        put, get = (
+            s3.generate_presigned_url(each, Params=named, ExpiresIn=60)
+            for each in ("put_object", "get_object")
+        )
+        fetched(put, SMALL)
+        assert fetched(get) == SMALL
+        assert s3.head_object(**named)["ContentLength"] == len(SMALL)
+
+
 def test_boto3_gets_the_error_codes_of_s3(tarn: RunningTarn, s3: Any, repository: str) -> None:
     def code(call: Callable[..., Any], **arguments: Any) -> str:
         with pytest.raises(ClientError) as caught:
@@ -190,6 +221,7 @@ class Cli:
         )
 
     def __call__(self, program: str, *arguments: str, fails: bool = False) -> str:
+        """Returns its output; if it must fail, its errors."""
         done = subprocess.run(
             [str(BIN / program), *arguments],
             env=self.environment,
@@ -199,7 +231,7 @@ class Cli:
             check=False,
         )
         assert (done.returncode != 0) is fails, f"{program} {arguments}: {done.stderr}"
-        return done.stdout
+        return done.stderr if fails else done.stdout
 
 
 @pytest.fixture
@@ -232,6 +264,9 @@ def assert_same(left: Path, right: Path) -> None:
 
 
 def test_awscli_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) -> None:
+    config = tmp_path / "aws"
+    config.write_text("[default]\ns3 =\n  signature_version = s3v4\n")  # for `presign`
+    run.environment["AWS_CONFIG_FILE"] = str(config)
     aws = ("--endpoint-url", run.tarn.endpoint, "s3")
     at = f"s3://{place.bucket}/{place.root}aws"
     run("aws", *aws, "cp", "--recursive", "--quiet", str(files), at)
@@ -243,25 +278,34 @@ def test_awscli_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) 
     ]
     run("aws", *aws, "sync", "--quiet", at, str(tmp_path / "back"))
     assert_same(files, tmp_path / "back")
+    get = ("--endpoint-url", run.tarn.endpoint, "s3api", "get-object", "--range", "bytes=255-256")
+    large = ("--bucket", place.bucket, "--key", f"{place.root}aws/large", str(tmp_path / "range"))
+    run("aws", *get, *large)
+    assert (tmp_path / "range").read_bytes() == b"\xff\x00"
+    assert fetched(run("aws", *aws, "presign", f"{at}/small")) == SMALL
     run("aws", *aws, "mv", "--quiet", f"{at}/large", f"{at}/moved")
-    run("aws", *aws, "ls", f"{at}/large", fails=True)
+    assert "NoSuchKey" in run("aws", *get, *large, fails=True)
     run("aws", *aws, "rm", "--recursive", "--quiet", f"{at}/")
     run("aws", *aws, "ls", f"{at}/", fails=True)
 
 
 @pytest.mark.on_cassandra("one")
-def test_s5cmd_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) -> None:
+def test_s5cmd_round_trip(run: Cli, s3: Any, place: Place, files: Path, tmp_path: Path) -> None:
     at = f"s3://{place.bucket}/{place.root}s5"
     s5 = ("--endpoint-url", run.tarn.endpoint)
-    run("s5cmd", *s5, "cp", f"{files}/", f"{at}/")
+    run("s5cmd", *s5, "cp", "--part-size", "5", f"{files}/", f"{at}/")
+    large = s3.head_object(Bucket=place.bucket, Key=f"{place.root}s5/large")
+    assert large["ETag"].endswith('-3"')
     listed = run("s5cmd", *s5, "ls", f"{at}/*").splitlines()
     assert sorted(line.split(maxsplit=3)[3] for line in listed) == [
         "deep/er/a b.txt",
         "large",
         "small",
     ]
-    run("s5cmd", *s5, "cp", f"{at}/*", f"{tmp_path}/back/")
+    run("s5cmd", *s5, "cp", "--part-size", "5", f"{at}/*", f"{tmp_path}/back/")  # by ranges
     assert_same(files, tmp_path / "back")
+    assert fetched(run("s5cmd", *s5, "presign", f"{at}/small")) == SMALL
+    assert "not found" in run("s5cmd", *s5, "cat", f"{at}/none", fails=True)
     run("s5cmd", *s5, "cp", f"{at}/large", f"{at}/copy")
     run("s5cmd", *s5, "rm", f"{at}/*")
     run("s5cmd", *s5, "ls", f"{at}/*", fails=True)
@@ -288,6 +332,11 @@ def test_s3cmd_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) -
     (tmp_path / "back").mkdir()
     run("s3cmd", *s3cmd, "get", "--recursive", f"{at}/", f"{tmp_path}/back/")
     assert_same(files, tmp_path / "back")
+    part = tmp_path / "part"
+    part.write_bytes(LARGE[: len(LARGE) // 2])
+    run("s3cmd", *s3cmd, "get", "--continue", f"{at}/large", str(part))  # reads the other half
+    assert part.read_bytes() == LARGE
+    assert "NoSuchBucket" in run("s3cmd", *s3cmd, "ls", "s3://no-such-lake", fails=True)
     run("s3cmd", *s3cmd, "cp", f"{at}/large", f"{at}/copy")
     for told in (f"s3://{place.bucket}", f"{at}/copy"):
         lines = run("s3cmd", *s3cmd, "info", told).splitlines()
@@ -298,8 +347,8 @@ def test_s3cmd_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) -
     assert run("s3cmd", *s3cmd, "ls", "--recursive", f"{at}/") == ""
 
 
-def test_rclone_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) -> None:
-    """It asks for the bucket to be created before it writes."""
+def rclone_of(run: Cli, place: Place) -> str:
+    """Tells rclone of a place; returns its name there."""
     run.environment |= {
         "RCLONE_CONFIG_LAKE_TYPE": "s3",
         "RCLONE_CONFIG_LAKE_PROVIDER": "Other",
@@ -308,18 +357,64 @@ def test_rclone_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) 
         "RCLONE_CONFIG_LAKE_ENDPOINT": run.tarn.endpoint,
         "RCLONE_S3_UPLOAD_CUTOFF": "5Mi",
     }
-    at = f"lake:{place.bucket}/{place.root}rc"
+    return f"lake:{place.bucket}/{place.root}"
+
+
+def test_rclone_round_trip(run: Cli, place: Place, files: Path, tmp_path: Path) -> None:
+    """It asks for the bucket to be created before it writes."""
+    root = rclone_of(run, place)
+    at = f"{root}rc"
     run("rclone", "copy", str(files), at)
     listed = run("rclone", "lsf", "--recursive", "--files-only", at).splitlines()
     assert sorted(listed) == ["deep/er/a b.txt", "large", "small"]
     run("rclone", "check", str(files), at)
     run("rclone", "sync", at, str(tmp_path / "back"))
     assert_same(files, tmp_path / "back")
+    assert run("rclone", "cat", "--offset", "65", "--count", "3", f"{at}/large") == "ABC"
+    assert fetched(run("rclone", "link", "--expire", "5m", f"{at}/small")) == SMALL
     run("rclone", "moveto", f"{at}/large", f"{at}/moved")
     assert run("rclone", "lsf", f"{at}/large") == ""
-    run("rclone", "lsf", "lake:no-such-bucket", fails=True)
+    told = run("rclone", "lsf", "lake:no-such-bucket", fails=True)
+    assert "directory not found" in told
     run("rclone", "purge", at)
-    assert run("rclone", "lsf", f"lake:{place.bucket}/{place.root}") == ""
+    assert run("rclone", "lsf", root) == ""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_rclone_copies_two_gigabytes_through_constant_memory(tmp_path: Path) -> None:
+    """To the lake, inside it, and back. It is told that the bucket exists."""
+    large, back = tmp_path / "large", tmp_path / "back"
+    with large.open("wb") as file:
+        file.truncate(GIB2)
+        for start in range(0, GIB2, 1 << 20):  # so that no two parts are equal
+            file.seek(start)
+            file.write(start.to_bytes(8, "big"))
+    with running_tarn(tmp_path, "separate") as tarn:
+        run = Cli(tarn, tmp_path)
+        at = rclone_of(run, tarn.new_bucket())
+        run.environment["RCLONE_S3_NO_CHECK_BUCKET"] = "true"
+        processes = psutil.Process(tarn.supervisor.pid).children(recursive=True)
+        (gateway,) = (each.pid for each in processes if "tarn_gateway" in each.cmdline())
+        before = memory_mib(gateway)
+        run("rclone", "copyto", str(large), f"{at}large")
+        run("rclone", "copyto", f"{at}large", f"{at}copy")
+        run("rclone", "copyto", f"{at}copy", str(back))
+        grown = memory_mib(gateway, "VmHWM") - before
+    assert grown < MEMORY_MIB
+    with large.open("rb") as sent, back.open("rb") as got:
+        assert hashlib.file_digest(got, "md5").digest() == hashlib.file_digest(sent, "md5").digest()
+    # The folders of three runs are kept.
+    shutil.rmtree(tarn.data)
+    large.unlink()
+    back.unlink()
+
+
+def memory_mib(pid: int, name: str = "VmRSS") -> float:
+    """Returns the memory of a process that is in the RAM now, or was at most (`VmHWM`)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (kib,) = (line.split()[1] for line in lines if line.startswith(f"{name}:"))
+    return int(kib) / 1024
 
 
 def test_pyarrow_round_trip(tarn: RunningTarn, place: Place) -> None:
@@ -347,6 +442,48 @@ def test_pyarrow_round_trip(tarn: RunningTarn, place: Place) -> None:
     assert sum(each.is_file for each in found) == 3
     lake.copy_file(f"{at}/large", f"{at}/copy")
     lake.delete_file(f"{at}/large")
+    with pytest.raises(FileNotFoundError):
+        lake.open_input_file(f"{at}/large")
     assert lake.get_file_info(f"{at}/large").type is fs.FileType.NotFound
     lake.delete_dir_contents(f"{at}/table")
     assert lake.get_file_info(f"{at}/copy").size == len(LARGE)
+
+
+def test_obstore_round_trip(tarn: RunningTarn, place: Place) -> None:
+    import obstore
+    from obstore.exceptions import AlreadyExistsError
+    from obstore.store import S3Store
+
+    lake = S3Store(
+        place.bucket,
+        endpoint=tarn.endpoint,
+        access_key_id=tarn.access_key_id,
+        secret_access_key=tarn.secret_access_key,
+        region="us-east-1",
+        client_options={"allow_http": True},
+    )
+    at = f"{place.root}ob"
+    obstore.put(lake, f"{at}/a b/ü", SMALL, attributes={"Content-Type": "text/plain"})
+    obstore.put(lake, f"{at}/large", LARGE, use_multipart=True, chunk_size=5 << 20)
+    with pytest.raises(AlreadyExistsError):
+        obstore.put(lake, f"{at}/large", SMALL, mode="create")
+    assert str(obstore.head(lake, f"{at}/large")["e_tag"]).endswith('-3"')
+    assert bytes(obstore.get(lake, f"{at}/a b/ü").bytes()) == SMALL
+    ranges = obstore.get_ranges(lake, f"{at}/large", starts=[255, 8 << 20], lengths=[2, 4])
+    assert [bytes(each) for each in ranges] == [b"\xff\x00", bytes(range(4))]
+    obstore.copy(lake, f"{at}/large", f"{at}/copy")
+    obstore.rename(lake, f"{at}/copy", f"{at}/moved")
+    listed = obstore.list(lake, prefix=at).collect()
+    assert sorted((each["path"], each["size"]) for each in listed) == [
+        (f"{at}/a b/ü", len(SMALL)),
+        (f"{at}/large", len(LARGE)),
+        (f"{at}/moved", len(LARGE)),
+    ]
+    assert obstore.list_with_delimiter(lake, at)["common_prefixes"] == [f"{at}/a b"]
+    for_a_minute = timedelta(minutes=1)
+    fetched(obstore.sign(lake, "PUT", f"{at}/signed", for_a_minute), SMALL)
+    assert fetched(obstore.sign(lake, "GET", f"{at}/signed", for_a_minute)) == SMALL
+    obstore.delete(lake, [f"{at}/{name}" for name in ("a b/ü", "large", "moved", "signed")])
+    assert obstore.list(lake, prefix=at).collect() == []
+    with pytest.raises(FileNotFoundError):
+        obstore.get(lake, f"{at}/large")

@@ -33,6 +33,7 @@ def environments() -> dict[str, Path]:
         ("minio_round_trip", "current", False),
         ("s3fs_round_trip", "current", False),
         ("polars_round_trip", "current", False),
+        ("duckdb_round_trip", "current", False),
         ("iceberg_round_trip", "current", True),
         ("old_boto3_round_trip", "old", False),
     ],

@@ -1,6 +1,7 @@
-"""The Go program of docs/user/grpc.md is generated, compiled and run against Tarn.
+"""Go programs are compiled and run against Tarn: that of docs/user/grpc.md, which is generated first, and a round trip
+of the AWS SDK for Go 2.
 
-It needs Go, and its modules over the network the first time. Go keeps them, and what it compiles, in its own
+They need Go, and their modules over the network the first time. Go keeps them, and what it compiles, in its own
 caches. Without Go the tests are skipped.
 """
 
@@ -13,11 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from running_tarn import BIN, RunningTarn, clean_environment
+from running_tarn import BIN, Place, RunningTarn, clean_environment
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "go"
 PAGE = ROOT / "docs" / "user" / "grpc.md"
+OF_THE_SDK = Path(__file__).parent / "clients" / "go"
 
 # The first time, Go downloads and compiles gRPC and the generators: three minutes on two busy cores.
 pytestmark = [
@@ -40,6 +42,26 @@ def run(
     )
 
 
+def build(folder: Path, *commands: list[str]) -> None:
+    """Runs commands in a folder, which may ask the network for modules."""
+    environment = {
+        **clean_environment(PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}", TARN=str(ROOT)),
+        # Proxies, which `clean_environment` removes, may be the way to the modules.
+        **{name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")},
+    }
+    for command in commands:
+        done = run(command, folder, environment, 400)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+
+
+@pytest.fixture(scope="session")
+def round_trip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled program of the SDK."""
+    made = tmp_path_factory.mktemp("go") / "roundtrip"
+    build(OF_THE_SDK, ["go", "build", "-mod=readonly", "-o", str(made), "."])
+    return made
+
+
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled program; it is made in a copy, so the checkout stays as it is."""
@@ -49,14 +71,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (generate,) = (
         line for line in PAGE.read_text().splitlines() if line.startswith("buf generate")
     )
-    environment = {
-        **clean_environment(PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}", TARN=str(ROOT)),
-        # Proxies, which `clean_environment` removes, may be the way to the modules.
-        **{name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")},
-    }
-    for command in (["bash", "-c", generate], ["go", "build", "-o", "cleanup", "."]):
-        done = run(command, folder, environment, 400)
-        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    build(folder, ["bash", "-c", generate], ["go", "build", "-o", "cleanup", "."])
     return folder / "cleanup"
 
 
@@ -89,3 +104,17 @@ def test_the_go_program_logs_in_commits_merges_and_lists(
     environment["TARN_SECRET_ACCESS_KEY"] = "wrong" * 8
     refused = run([str(program), repository, "tmp/"], tmp_path, environment, 60)
     assert refused.stderr.startswith("SIGNATURE_MISMATCH"), refused.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("through", ["view", "repository"])
+def test_the_sdk_does_its_round_trip(
+    tarn: RunningTarn, repository: str, round_trip: Path, tmp_path: Path, through: str
+) -> None:
+    place = tarn.new_bucket() if through == "view" else Place(repository, "main/")
+    environment = clean_environment(
+        AWS_ACCESS_KEY_ID=tarn.access_key_id, AWS_SECRET_ACCESS_KEY=tarn.secret_access_key
+    )
+    command = [str(round_trip), tarn.endpoint, place.bucket, place.root]
+    done = run(command, tmp_path, environment, 60)
+    assert done.returncode == 0, done.stderr

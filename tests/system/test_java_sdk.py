@@ -1,4 +1,5 @@
-"""The AWS SDK for Java 2 over http: signed chunks, with and without trailers, checksums in headers, conditions.
+"""The AWS SDK for Java 2 over http: a round trip, signed chunks, with and without trailers, checksums in headers,
+conditions.
 
 One Java runs the SDK with the jars that Spark uses, and this process calls it (Py4J, a part of PySpark).
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import subprocess
+import urllib.request
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ import pyspark
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
-from running_tarn import RunningTarn
+from running_tarn import Place, RunningTarn
 
 ROOT = Path(__file__).parents[2]
 PYSPARK_JARS = Path(pyspark.__file__).parent / "jars"
@@ -63,22 +65,39 @@ class Client:
 
     def __init__(self, java: Any, tarn: RunningTarn, bucket: str) -> None:
         aws = java.software.amazon.awssdk
+        self.java, self.tarn = java, tarn
         self.model, self.body = aws.services.s3.model, aws.core.sync.RequestBody
         self.bucket = bucket
         basic = aws.auth.credentials.AwsBasicCredentials
-        keys = basic.create(tarn.access_key_id, tarn.secret_access_key)
+        self.keys = aws.auth.credentials.StaticCredentialsProvider.create(
+            basic.create(tarn.access_key_id, tarn.secret_access_key)
+        )
         self.s3 = (
-            aws.services.s3.S3Client.builder()
-            .region(aws.regions.Region.US_EAST_1)
-            .endpointOverride(java.java.net.URI.create(tarn.endpoint))
-            .credentialsProvider(aws.auth.credentials.StaticCredentialsProvider.create(keys))
+            self.of_tarn(aws.services.s3.S3Client.builder())
             .forcePathStyle(True)
             .httpClientBuilder(aws.http.apache.ApacheHttpClient.builder())
             .build()
         )
 
+    def of_tarn(self, builder: Any) -> Any:
+        region = self.java.software.amazon.awssdk.regions.Region.US_EAST_1
+        endpoint = self.java.java.net.URI.create(self.tarn.endpoint)
+        return builder.region(region).endpointOverride(endpoint).credentialsProvider(self.keys)
+
     def request(self, name: str, key: str = "main/a") -> Any:
         return getattr(self.model, name).builder().bucket(self.bucket).key(key)
+
+    def presigned(self, get: Any) -> str:
+        """Returns a URL that does a GetObjectRequest."""
+        s3 = self.java.software.amazon.awssdk.services.s3
+        settings = s3.S3Configuration.builder().pathStyleAccessEnabled(True).build()
+        builder = self.of_tarn(s3.presigner.S3Presigner.builder())
+        presigner = builder.serviceConfiguration(settings).build()
+        wanted = s3.presigner.model.GetObjectPresignRequest.builder().getObjectRequest(get)
+        wanted = wanted.signatureDuration(self.java.java.time.Duration.ofMinutes(1)).build()
+        url = str(presigner.presignGetObject(wanted).url().toString())
+        presigner.close()
+        return url
 
     def put(self, request: Any) -> Any:
         return self.s3.putObject(request.build(), self.body.fromString(BODY))
@@ -100,6 +119,48 @@ def refused(call: Any, *arguments: Any) -> int:
     with pytest.raises(Py4JJavaError) as caught:
         call(*arguments)
     return int(caught.value.java_exception.statusCode())
+
+
+@pytest.mark.parametrize("through", ["view", "repository"])
+def test_round_trip(java: Any, tarn: RunningTarn, repository: str, through: str) -> None:
+    place = tarn.new_bucket() if through == "view" else Place(repository, "main/")
+    client = Client(java, tarn, place.bucket)
+    s3, request, builder = client.s3, client.request, client.model
+    key, copied, large = (f"{place.root}{name}" for name in ("a b/ü", "copy", "large"))
+    client.put(request("PutObjectRequest", key))
+    copy = builder.CopyObjectRequest.builder().sourceBucket(place.bucket).sourceKey(key)
+    s3.copyObject(copy.destinationBucket(place.bucket).destinationKey(copied).build())
+    upload = request("CreateMultipartUploadRequest", large).build()
+    upload_id = s3.createMultipartUpload(upload).uploadId()
+    parts = []
+    for number, text in enumerate(("x" * (5 << 20), BODY), 1):
+        part = request("UploadPartRequest", large).uploadId(upload_id).partNumber(number).build()
+        etag = s3.uploadPart(part, client.body.fromString(text)).eTag()
+        parts.append(builder.CompletedPart.builder().partNumber(number).eTag(etag).build())
+    listed = builder.CompletedMultipartUpload.builder().parts(parts).build()
+    whole = request("CompleteMultipartUploadRequest", large).uploadId(upload_id)
+    s3.completeMultipartUpload(whole.multipartUpload(listed).build())
+    listing = builder.ListObjectsV2Request.builder().bucket(place.bucket).prefix(place.root)
+    found = s3.listObjectsV2(listing.build()).contents()
+    assert [(each.key(), each.size()) for each in found] == [
+        (key, len(BODY)),
+        (copied, len(BODY)),
+        (large, (5 << 20) + len(BODY)),
+    ]
+    middle = request("GetObjectRequest", large).range(f"bytes={(5 << 20) - 1}-{(5 << 20) + 4}")
+    assert s3.getObjectAsBytes(middle.build()).asUtf8String() == "xhello"
+    get = request("GetObjectRequest", copied).build()
+    with urllib.request.urlopen(client.presigned(get), timeout=30) as answer:
+        assert answer.read() == BODY.encode()
+    for name in (key, copied, large):
+        s3.deleteObject(request("DeleteObjectRequest", name).build())
+    assert s3.listObjectsV2(listing.build()).contents().size() == 0
+    with pytest.raises(Py4JJavaError) as caught:
+        s3.getObjectAsBytes(get)
+    error = caught.value.java_exception
+    assert error.getClass().getSimpleName() == "NoSuchKeyException"
+    assert error.awsErrorDetails().errorCode() == "NoSuchKey"
+    s3.close()
 
 
 def test_every_form_of_a_checksum_is_accepted_and_verified(client: Client) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running_tarn import RunningTarn, launch, set_up, stop, wait_until_up
+from multipart_cases import CASES, SMALL_PARTS, an_object_of_ten_thousand_parts
+from running_tarn import Place, RunningTarn, launch, set_up, stop, wait_until_up
 from s3_stores import unfinished
 
 from tarn.testing.faults.http_fault_proxy import Fault, FaultProfile
@@ -35,20 +38,41 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
-def start(folder: Path, server: S3Server) -> RunningTarn:
+def launched(folder: Path, server: S3Server, **variables: str) -> subprocess.Popen[bytes]:
+    """Starts a Tarn in a folder."""
     config = folder / "tarn.yaml"
     config.write_text(CONFIG.format(endpoint=server.endpoint, key=ACCESS_KEY_ID))
     secret = {"TARN_BLOCKSTORE_S3_CREDENTIALS_ACCESS_SECRET_KEY": SECRET_ACCESS_KEY}
-    data = folder / "data"
     options = ("--config", str(config), "--port", "0", "--rpc-port", "0", "--workers", "2")
-    supervisor = launch(data, *options, environment=secret)
-    tarn = RunningTarn("single", data, folder / "credentials", supervisor)
+    return launch(folder / "data", *options, environment={**secret, **variables})
+
+
+@contextmanager
+def running(folder: Path, server: S3Server, **variables: str) -> Iterator[RunningTarn]:
+    """Starts a Tarn in a folder with its first admin, and stops it at the end."""
+    supervisor = launched(folder, server, **variables)
+    tarn = RunningTarn("single", folder / "data", folder / "credentials", supervisor)
     try:
         wait_until_up(tarn)
-    except BaseException:
+        set_up(tarn)
+        yield tarn
+    finally:
         stop(tarn)
-        raise
-    return tarn
+
+
+def restart(tarn: RunningTarn, server: S3Server) -> None:
+    """Restarts a Tarn without its caches: all later reads come from the bucket."""
+    stop(tarn)
+    shutil.rmtree(tarn.data / "cache")
+    tarn.supervisor = launched(tarn.data.parent, server)
+    wait_until_up(tarn)
+
+
+@pytest.fixture(scope="module")
+def on_s3(server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTarn]:
+    """A Tarn with its blocks in the bucket."""
+    with running(tmp_path_factory.mktemp("tarn"), server) as tarn:
+        yield tarn
 
 
 def body_of(size: int) -> bytes:
@@ -104,16 +128,29 @@ def upload_directly(
     return bodies
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_uploads_with_blocks_in_a_bucket(on_s3: RunningTarn, server: S3Server, case: str) -> None:
+    CASES[case](on_s3, Place(on_s3.new_repository(), "main/"))
+    assert unfinished(server, "lakes/") == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_ten_thousand_parts_become_an_object(tmp_path: Path, server: S3Server) -> None:
+    with running(tmp_path, server, PYTHONPATH=str(SMALL_PARTS)) as tarn:
+        an_object_of_ten_thousand_parts(tarn, Place(tarn.new_repository(), "main/"))
+    assert unfinished(server, "lakes/") == []
+
+
 @pytest.mark.timeout(400)
-def test_a_lake_lives_in_a_bucket_and_survives_a_restart(tmp_path: Path, server: S3Server) -> None:
-    tarn = start(tmp_path, server)
+def test_a_lake_lives_in_a_bucket_and_survives_a_restart(
+    on_s3: RunningTarn, tmp_path: Path, server: S3Server
+) -> None:
     faults = FaultProfile(1, 0.02, (Fault.SLOW_DOWN, Fault.LOST_REPLY, Fault.LOST_REQUEST))
+    server.proxy.decide = faults
     try:
-        set_up(tarn)
-        admin = (tarn.access_key_id, tarn.secret_access_key)
-        server.proxy.decide = faults
-        lake = tarn.new_repository()
-        s3 = tarn.s3()
+        lake = on_s3.new_repository()
+        s3 = on_s3.s3()
         bodies = {"small": b"x", "empty": b"", "large": body_of(11 * MIB)}
         for path, body in bodies.items():
             s3.put_object(Bucket=lake, Key=f"main/{path}", Body=body)
@@ -123,19 +160,13 @@ def test_a_lake_lives_in_a_bucket_and_survives_a_restart(tmp_path: Path, server:
         # The parts of 5 MiB were forwarded, each once except for those that a fault hit.
         sent = {target for _, target, _ in server.proxy.seen if "partNumber=" in target}
         assert sorted(target.rpartition("partNumber=")[2] for target in sent) == ["1", "2", "3"]
-        bodies |= upload_directly(tarn, tmp_path, server, lake)
-        commit = tarn.ok("--json", "commit", f"{lake}/main", "-m", "first").json["commit"]
+        bodies |= upload_directly(on_s3, tmp_path, server, lake)
+        commit = on_s3.ok("--json", "commit", f"{lake}/main", "-m", "first").json["commit"]
         s3.put_object(Bucket=lake, Key="main/small", Body=b"changed")
         s3.delete_object(Bucket=lake, Key="main/large")
         s3.close()
-    finally:
-        stop(tarn)
-    # All later reads come from the bucket.
-    shutil.rmtree(tmp_path / "data" / "cache")
-    tarn = start(tmp_path, server)
-    try:
-        tarn.access_key_id, tarn.secret_access_key = admin
-        s3 = tarn.s3()
+        restart(on_s3, server)
+        s3 = on_s3.s3()
         assert list_all(s3, lake, f"{commit}/") == {
             f"{commit}/{path}": len(body) for path, body in bodies.items()
         }
@@ -148,5 +179,4 @@ def test_a_lake_lives_in_a_bucket_and_survives_a_restart(tmp_path: Path, server:
         s3.close()
     finally:
         server.proxy.decide = None
-        stop(tarn)
     assert unfinished(server, "lakes/") == []

@@ -60,6 +60,7 @@ def test_a_job_works_on_a_branch_and_later_in_main_by_the_same_addresses(
     kept = [[part, 20, sum(range(part, 100, 5))] for part in (0, 1, 3, 4)]
     wanted = [*kept[:2], [2, 10, sum(range(1000, 1010))], *kept[2:], [9, 7, 21]]
     assert told["parts"] == told["main_parts"] == wanted
+    assert told["of_nothing"] == "PATH_NOT_FOUND"
     assert told["days"] == told["main_days"] == [["may", 6]]
     assert told["main_later"] == [["july", 1], ["may", 6]]
     success = s3.get_object(Bucket=bucket, Key="table/_SUCCESS")["Body"].read()

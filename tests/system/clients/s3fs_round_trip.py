@@ -1,11 +1,16 @@
 """s3fs, and pandas' and polars' way to it: `python s3fs_round_trip.py ENDPOINT BUCKET ROOT`."""
 
 import sys
+from urllib.request import urlopen
 
 import s3fs
 
 endpoint, bucket, root = sys.argv[1:]
-lake = s3fs.S3FileSystem(endpoint_url=endpoint, client_kwargs={"region_name": "us-east-1"})
+lake = s3fs.S3FileSystem(
+    endpoint_url=endpoint,
+    client_kwargs={"region_name": "us-east-1"},
+    config_kwargs={"signature_version": "s3v4"},  # also of presigned URLs
+)
 at = f"{bucket}/{root}fs"
 large = bytes(range(256)) * (12 * 4096)
 
@@ -26,6 +31,8 @@ assert lake.cat_file(f"{at}/moved", start=0, end=4) == bytes(range(4))
 with lake.open(f"{at}/d/3", "ab") as file:
     file.write(b"y")
 assert lake.cat(f"{at}/d/3") == b"xxxy"
+with urlopen(lake.sign(f"{at}/d/3", expiration=60), timeout=30) as answer:
+    assert answer.read() == b"xxxy"
 lake.rm(at, recursive=True)
 lake.invalidate_cache()
 assert not lake.exists(f"{at}/large")

@@ -7,6 +7,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from s3_multipart import listed, md5
 
 from tarn.core.errors import Kind, Reason
 
@@ -247,6 +248,32 @@ async def test_a_completion_that_may_have_been_done_is_not_called_refused(
     assert (answer.status, answer.code) == (503, "ServiceUnavailable")
     assert "may have been completed" in answer.body.decode()
     assert "ReopenUpload" not in view.graveler.calls
+
+
+@pytest.mark.parametrize("again", ["/lake/main/big", "/sales/big"])
+async def test_a_completion_whose_view_moves_gives_its_claim_back(
+    view: Lake, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    """Nothing was staged. So the upload goes on at once, by the repository or when the view shows its branch again."""
+    begun = await view.ask("POST", "/sales/big", "uploads")
+    (upload_id,) = begun.all("UploadId")
+    await view.ask("PUT", "/sales/big", f"partNumber=1&uploadId={upload_id}", b"part")
+    document, query = listed((1, md5(b"part"))), f"uploadId={upload_id}"
+    join = view.blocks.uploads.complete
+
+    async def joined_beside_a_change(*arguments: Any) -> int:
+        view.graveler.point("sales", "lake", "dev")
+        return int(await join(*arguments))
+
+    monkeypatch.setattr(view.blocks.uploads, "complete", joined_beside_a_change)
+    refused = await view.ask("POST", "/sales/big", query, document)
+    monkeypatch.undo()
+    assert (refused.status, refused.code) == (503, "ServiceUnavailable")
+    assert (await view.ask("POST", "/sales/big", query, document)).code == "NoSuchUpload"
+    view.graveler.point("sales", "lake", "main")
+    assert (await view.ask("POST", again, query, document)).status == 200
+    branches = view.graveler.repos["lake"].branches
+    assert (list(branches["main"]), list(branches["dev"])) == (["big"], [])
 
 
 async def test_names_change_hands(view: Lake) -> None:

@@ -279,8 +279,10 @@ async def _finish(
 
 
 async def _reopen(backend: Backend, request: S3Request, upload: pb.Upload, claim: bytes) -> None:
+    """Gives up the claim. By the repository, whatever the view shows by now: a call through a view that was pointed
+    elsewhere is refused, and the claim would block the upload until it is old."""
     try:
-        call = await backend.proven_call(request)
+        call = dataclasses.replace(await backend.proven_call(request), bucket="")
         await backend.graveler.reopen_upload(call, request.repository, upload.upload_id, claim)
     except TarnError as error:
         # The claim expires by itself; the client must see the original failure.
