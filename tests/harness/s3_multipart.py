@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["begin", "complete", "crc32", "listed", "md5", "part"]
+__all__ = ["begin", "complete", "crc32", "listed", "md5", "part", "sha256", "sum_part"]
 
 
 def md5(body: bytes) -> str:
@@ -40,6 +40,12 @@ async def part(lake: Any, upload: str, number: int, body: bytes, **more: Any) ->
     return await lake.ask("PUT", "/lake/main/big", query, body, **more)
 
 
+async def sum_part(lake: Any, upload: str, number: int, body: bytes) -> Any:
+    """Uploads a part with its CRC32."""
+    headers = {"x-amz-checksum-crc32": crc32(body)}
+    return await part(lake, upload, number, body, headers=headers)
+
+
 async def complete(lake: Any, upload: str, body: bytes, headers: Any = None) -> Any:
     """Completes an upload."""
     return await lake.ask("POST", "/lake/main/big", f"uploadId={upload}", body, headers)
@@ -48,3 +54,8 @@ async def complete(lake: Any, upload: str, body: bytes, headers: Any = None) -> 
 def crc32(body: bytes) -> str:
     """The CRC32 of a part, as S3 writes it."""
     return base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
+
+
+def sha256(body: bytes) -> str:
+    """The SHA-256 of a part, as S3 writes it."""
+    return base64.b64encode(hashlib.sha256(body).digest()).decode()

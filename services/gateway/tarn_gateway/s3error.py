@@ -22,7 +22,15 @@ from tarn_gateway.http import (
 )
 from tarn_gateway.xml_text import escape
 
-__all__ = ["CODES", "S3Code", "S3Error", "error_response", "from_tarn_error", "head_refusal"]
+__all__ = [
+    "CODES",
+    "S3Code",
+    "S3Error",
+    "broken_chunks",
+    "error_response",
+    "from_tarn_error",
+    "head_refusal",
+]
 
 S3Code = Literal[
     "AccessControlListNotSupported",
@@ -257,7 +265,9 @@ _VARIOUS: Final = frozenset(
     }
 )
 """Codes whose sentence differs from case to case: the message of an error replaces that of the table."""
+_BODY_ENDED: Final = "The request body terminated unexpectedly"
 _SENTENCES: Final = (
+    _BODY_ENDED,
     "AWS authentication requires a valid Date or x-amz-date header",
     "Invalid according to Policy:",
     "Request has expired",
@@ -329,6 +339,11 @@ class S3Error(Exception):
             f"<Resource>{escape(resource)}</Resource><RequestId>{escape(request_id)}</RequestId>"
             f"<HostId>{HOST_ID}</HostId></Error>"
         ).encode()
+
+
+def broken_chunks(detail: str) -> S3Error:
+    """Returns the error of an aws-chunked body with broken framing or without an end: S3 calls both IncompleteBody."""
+    return S3Error("IncompleteBody", f"{_BODY_ENDED}. aws-chunked: {detail}.")
 
 
 def error_response(error: S3Error, request: Request) -> Response:

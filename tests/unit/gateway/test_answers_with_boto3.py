@@ -262,7 +262,7 @@ async def test_what_is_not_so_is_refused_by_name(boto: Boto) -> None:
                 "put_public_access_block", Bucket="lake", PublicAccessBlockConfiguration=blocked
             )
             assert await refused == told
-    for rules in (["ObjectWriter"], ["BucketOwnerPreferred"], ["BucketOwnerEnforced"] * 2, []):
+    for rules in (["ObjectWriter"], ["BucketOwnerPreferred"]):
         controls = {"Rules": [{"ObjectOwnership": rule} for rule in rules]}
         refused = boto.refused(
             "put_bucket_ownership_controls", Bucket="lake", OwnershipControls=controls
@@ -274,6 +274,36 @@ async def test_what_is_not_so_is_refused_by_name(boto: Boto) -> None:
         OwnershipControls={"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
     )
     assert await missing == (404, "NoSuchBucket")
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [],
+        ["BucketOwnerEnforced"] * 2,
+        ["BucketOwnerEnforced", "ObjectWriter"],
+        ["Nobody"],
+        ["bucketownerenforced"],
+        [""],
+    ],
+)
+async def test_controls_of_ownership_that_s3_does_not_know_are_malformed(
+    boto: Boto, rules: list[str]
+) -> None:
+    controls = {"Rules": [{"ObjectOwnership": rule} for rule in rules]}
+    refused = boto.refused(
+        "put_bucket_ownership_controls", Bucket="lake", OwnershipControls=controls
+    )
+    assert await refused == (400, "MalformedXML")
+
+
+@pytest.mark.parametrize("inner", ["<Rule/>", "<Rule><ObjectOwnership>", "<Rules/>", "text"])
+async def test_a_document_of_ownership_without_an_owner_is_malformed(
+    lake: Lake, inner: str
+) -> None:
+    body = f"<OwnershipControls>{inner}</OwnershipControls>".encode()
+    reply = await lake.ask("PUT", "/lake", "ownershipControls", body)
+    assert (reply.status, reply.code) == (400, "MalformedXML")
 
 
 # ---- versions

@@ -152,9 +152,8 @@ class Client:
         headers = {"x-amz-checksum-crc32": "O4unxw==", "x-amz-tagging": "team=ada"}
         await lake.ask("PUT", "/lake/main/a", body=b"text", headers=headers)
         repo.tags["v1"]["source"] = repo.branches["main"]["a"]
-        begun = await lake.ask(
-            "POST", "/lake/main/a", "uploads", headers={"x-amz-checksum-algorithm": "CRC32"}
-        )
+        sums = {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": "FULL_OBJECT"}
+        begun = await lake.ask("POST", "/lake/main/a", "uploads", headers=sums)
         self.upload = begun.all("UploadId")[0]
         lake.graveler.point("gone", "lake", "dev")  # an empty branch
         await lake.ask("PUT", "/lake/main/a", f"partNumber=1&uploadId={self.upload}", b"text")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from s3_multipart import crc32, md5
+from s3_multipart import begin, crc32, md5
 
 from tarn.core.collection import LIMITS
 from tarn.core.entry import Checksum, identity_of, pack
@@ -31,6 +31,17 @@ async def test_a_source_of_a_deleted_repository_of_the_same_name_is_not_copied_b
     answer = await lake.ask("PUT", "/lake/dev/b", headers=source("/lake/main/a"))
     assert answer.status == 503
     assert (await lake.ask("HEAD", "/lake/dev/b")).status == 404
+
+
+@pytest.mark.parametrize("bucket", ["Under_Score", "my-buc@k&()t", "2001:0db8", "x" * 300])
+@pytest.mark.parametrize("is_part", [False, True])
+async def test_a_source_in_a_bucket_that_cannot_be_is_an_invalid_argument(
+    lake: Any, bucket: str, is_part: bool
+) -> None:
+    query = f"partNumber=1&uploadId={await begin(lake, 'dev/b')}" if is_part else ""
+    answer = await lake.ask("PUT", "/lake/dev/b", query, headers=source(f"{bucket}/a"))
+    assert (answer.status, answer.code) == (400, "InvalidArgument")
+    assert answer.message == "Invalid copy source bucket name"
 
 
 async def test_a_copy_inside_a_repository_moves_no_bytes(lake: Any) -> None:

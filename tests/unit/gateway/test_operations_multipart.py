@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
-from s3_multipart import begin, complete, crc32, listed, md5, part
+from s3_multipart import begin, complete, crc32, listed, md5, part, sha256, sum_part
 
 from tarn.core.entry import Checksum, unpack
 from tarn.core.errors import Kind, Reason
@@ -324,10 +324,9 @@ async def test_an_upload_that_ends_while_its_parts_are_joined_is_gone_and_nothin
 async def test_checksums_of_parts_make_that_of_the_object(lake: Any, kind: str) -> None:
     headers = {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": kind}
     upload = await begin(lake, headers=headers)
-    # One part has a checksum of the client, the other one of the gateway.
-    own = {"x-amz-checksum-crc32": crc32(FIRST)}
-    assert (await part(lake, upload, 1, FIRST, headers=own)).headers["x-amz-checksum-crc32"]
-    given = await part(lake, upload, 2, LAST)
+    assert (await sum_part(lake, upload, 1, FIRST)).headers["x-amz-checksum-crc32"]
+    # The gateway computes what a client does not send for the checksum of the whole object.
+    given = await (part if kind == "FULL_OBJECT" else sum_part)(lake, upload, 2, LAST)
     assert given.headers["x-amz-checksum-crc32"] == crc32(LAST)
     numbers = (1, md5(FIRST)), (2, md5(LAST))
     both = listed(*numbers, crc32s=[crc32(FIRST), crc32(LAST)])
@@ -373,7 +372,7 @@ async def test_properties_of_the_object_sent_by_the_client_are_checked(
 
 async def test_a_listed_checksum_must_be_the_part_s(lake: Any) -> None:
     upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
-    await part(lake, upload, 1, LAST)
+    await sum_part(lake, upload, 1, LAST)
     for value, status in ((crc32(b"other"), 400), (crc32(LAST), 200)):
         body = listed((1, md5(LAST))).replace(
             b"</Part>", f"<ChecksumCRC32>{value}</ChecksumCRC32></Part>".encode()
@@ -383,7 +382,7 @@ async def test_a_listed_checksum_must_be_the_part_s(lake: Any) -> None:
 
 async def test_a_listed_checksum_of_another_algorithm_is_not_ignored(lake: Any) -> None:
     upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
-    await part(lake, upload, 1, LAST)
+    await sum_part(lake, upload, 1, LAST)
     claimed = (
         b"<ChecksumSHA256>n2alat9FhKiZXkZO18V2LLcZFM3IT8R7DjSMvK//7WU=</ChecksumSHA256></Part>"
     )
@@ -396,7 +395,7 @@ async def test_a_listed_checksum_of_another_algorithm_is_not_ignored(lake: Any) 
 @pytest.mark.parametrize("checksums", [["x"], [crc32(LAST), crc32(LAST)], [crc32(LAST)[:-2]]])
 async def test_a_part_has_one_checksum_that_can_be_one(lake: Any, checksums: list[str]) -> None:
     upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
-    await part(lake, upload, 1, LAST)
+    await sum_part(lake, upload, 1, LAST)
     sums = "".join(f"<ChecksumCRC32>{each}</ChecksumCRC32>" for each in checksums)
     body = listed((1, md5(LAST))).replace(b"</Part>", f"{sums}</Part>".encode())
     refused = await complete(lake, upload, body)
@@ -408,8 +407,8 @@ async def test_a_part_has_one_checksum_that_can_be_one(lake: Any, checksums: lis
 async def test_a_checksum_of_parts_needs_that_of_each_part(lake: Any, kind: str) -> None:
     headers = {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": kind}
     upload = await begin(lake, headers={name: value for name, value in headers.items() if value})
-    await part(lake, upload, 1, FIRST)
-    await part(lake, upload, 2, LAST)
+    await sum_part(lake, upload, 1, FIRST)
+    await sum_part(lake, upload, 2, LAST)
     first = f"<ChecksumCRC32>{crc32(FIRST)}</ChecksumCRC32></Part>".encode()
     refused = await complete(lake, upload, BOTH.replace(b"</Part>", first, 1))
     assert (refused.status, refused.code) == (400, "InvalidRequest")
@@ -435,6 +434,47 @@ async def test_checksum_plans_that_s3_does_not_have(lake: Any, headers: dict[str
     reply = await lake.ask("POST", "/lake/main/big", "uploads", headers=headers)
     assert (reply.status, reply.code) == (400, "InvalidRequest")
     assert "CreateUpload" not in lake.graveler.calls
+
+
+CRC, SHA = {"x-amz-checksum-crc32": crc32(LAST)}, {"x-amz-checksum-sha256": sha256(LAST)}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "sent", "actual"),
+    [
+        ("CRC32", "COMPOSITE", SHA, "sha256"),
+        ("CRC32", "FULL_OBJECT", SHA, "sha256"),
+        ("CRC32", "COMPOSITE", {}, "null"),
+        ("CRC32", "", {}, "null"),
+        ("SHA256", "COMPOSITE", CRC, "crc32"),
+        ("CRC64NVME", "", CRC, "crc32"),
+    ],
+)
+async def test_a_part_has_the_checksum_that_its_upload_was_begun_with(
+    lake: Any, algorithm: str, kind: str, sent: dict[str, str], actual: str
+) -> None:
+    begun = {"x-amz-checksum-algorithm": algorithm, "x-amz-checksum-type": kind}
+    upload = await begin(lake, headers={name: value for name, value in begun.items() if value})
+    refused = await part(lake, upload, 1, LAST, headers=sent)
+    assert (refused.status, refused.code, refused.reads) == (400, "InvalidRequest", 0)
+    assert refused.message.startswith(
+        f"Checksum Type mismatch occurred, expected checksum Type: {algorithm.lower()}, "
+        f"actual checksum Type: {actual}"
+    )
+    assert lake.graveler.uploads[upload].parts == {}
+    assert parts_kept(lake) == {}
+
+
+@pytest.mark.parametrize("sent", [{}, CRC, SHA])
+async def test_parts_of_an_upload_without_a_checksum_may_have_any(
+    lake: Any, sent: dict[str, str]
+) -> None:
+    """SDKs add a CRC32 to each part by themselves."""
+    upload = await begin(lake)
+    given = await part(lake, upload, 1, LAST, headers=sent)
+    assert {name: given.headers[name] for name in sent} == sent
+    assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
+    assert lake.entry("lake", "main", "big").checksums == ()
 
 
 # Copies into parts

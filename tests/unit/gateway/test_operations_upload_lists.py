@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from s3_multipart import begin, crc32, part
+from s3_multipart import begin, crc32, sum_part
 
 FIRST, LAST = bytes(5 * 1024**2), b"the end"
 
@@ -12,7 +12,7 @@ FIRST, LAST = bytes(5 * 1024**2), b"the end"
 async def test_parts_are_listed_in_pages(lake: Any) -> None:
     upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
     for number in (1, 2, 3):
-        await part(lake, upload, number, LAST)
+        await sum_part(lake, upload, number, LAST)
     first = await lake.ask("GET", "/lake/main/big", f"uploadId={upload}&max-parts=2")
     assert first.all("PartNumber") == ["1", "2"]
     assert first.all("IsTruncated") == ["true"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import boto3
@@ -34,8 +35,8 @@ TYPES = [
 ]
 
 
-@pytest.fixture
-async def s3(lake: Any) -> AsyncIterator[Client]:
+@asynccontextmanager
+async def connected(lake: Any, **settings: str) -> AsyncIterator[Client]:
     """Calls a method of a client in a thread, with `lake` as the bucket."""
     clock = SystemClock()
     server = HttpServer(
@@ -49,7 +50,7 @@ async def s3(lake: Any) -> AsyncIterator[Client]:
             aws_access_key_id="AKIAADMIN",
             aws_secret_access_key="admin-secret",
             region_name="us-east-1",
-            config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}),
+            config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}, **settings),
         )
 
         async def call(name: str, **arguments: Any) -> Any:
@@ -60,6 +61,19 @@ async def s3(lake: Any) -> AsyncIterator[Client]:
             yield call
         finally:
             client.close()
+
+
+@pytest.fixture
+async def s3(lake: Any) -> AsyncIterator[Client]:
+    async with connected(lake) as client:
+        yield client
+
+
+@pytest.fixture
+async def plain(lake: Any) -> AsyncIterator[Client]:
+    """A client that adds no checksum by itself, as those of 2024."""
+    async with connected(lake, request_checksum_calculation="when_required") as client:
+        yield client
 
 
 async def body_of(answer: Any) -> bytes:
@@ -155,6 +169,40 @@ async def test_refusals_of_parts(s3: Client) -> None:
         assert await refused(s3("get_object", Key="main/big", PartNumber=number)) == told
     both = s3("get_object", Key="main/big", PartNumber=1, Range="bytes=0-1")
     assert await refused(both) == (400, "InvalidRequest")
+
+
+@pytest.mark.parametrize(
+    ("begun", "default", "none"),
+    [
+        ({}, True, True),
+        ({"ChecksumAlgorithm": "CRC32"}, True, False),
+        ({"ChecksumAlgorithm": "CRC32", "ChecksumType": FULL}, True, True),
+        ({"ChecksumAlgorithm": "CRC64NVME"}, False, True),
+        ({"ChecksumAlgorithm": "SHA256"}, False, False),
+    ],
+)
+async def test_a_client_that_names_no_algorithm_for_its_parts(
+    s3: Client, plain: Client, begun: dict[str, str], default: bool, none: bool
+) -> None:
+    """A current one sends a CRC32 with each, an older one sends nothing: accepted where S3 accepts it."""
+    upload = await s3("create_multipart_upload", Key="main/big", **begun)
+    place = {"Key": "main/big", "UploadId": upload["UploadId"]}
+    parts: dict[int, dict[str, Any]] = {}
+    for number, client, is_accepted in ((1, s3, default), (2, plain, none)):
+        work = client("upload_part", **place, PartNumber=number, Body=BODIES[number - 1])
+        if not is_accepted:
+            assert await refused(work) == (400, "InvalidRequest")
+            continue
+        made = await work
+        if number == 1:
+            assert made["ChecksumCRC32"]
+        kept = {name: made[name] for name in made if name == "ETag" or name.startswith("Checksum")}
+        parts[number] = {"PartNumber": number, **kept}
+    if parts:
+        listed = {"Parts": list(parts.values())}
+        await s3("complete_multipart_upload", **place, MultipartUpload=listed)
+        got = await s3("get_object", Key="main/big")
+        assert await body_of(got) == b"".join(BODIES[number - 1] for number in parts)
 
 
 async def test_every_step_may_be_repeated_after_a_lost_answer(s3: Client) -> None:

@@ -9,16 +9,22 @@ arrive, and the caller must discard them if the end does not confirm them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tarn.aio.thread_work import finish_work, settle_work
-from tarn_gateway.bodies.checksums import Algorithm, BodyDigests, BodySums, parse_claims
+from tarn_gateway.bodies.checksums import (
+    Algorithm,
+    BodyDigests,
+    BodySums,
+    checksum_header,
+    parse_claims,
+)
 from tarn_gateway.http import BodyError, BodyMalformedError, Headers, Request
 from tarn_gateway.http.chunked import ChunkedDecoder, ChunkHead, Event
 from tarn_gateway.requests.object_headers import stored_content_encoding
-from tarn_gateway.s3error import S3Error, from_tarn_error
+from tarn_gateway.s3error import S3Error, broken_chunks, from_tarn_error
 from tarn_gateway.signing.chunks import ChunkSignatures
 from tarn_gateway.signing.sigv4 import PAYLOAD_MODES, UNSIGNED_PAYLOAD, SignedRequest
 
@@ -53,37 +59,40 @@ class AwsChunked:
 
     Args:
         signatures: verifies chunks; None in the unsigned mode.
-        trailers: whether a trailer was announced. A mode with trailers may be used without one.
+        trailer: name of the one that was announced, if any. A mode with trailers may be used without one.
     """
 
-    __slots__ = ("_decoder", "_signatures", "_trailers")
+    __slots__ = ("_decoder", "_signatures", "_trailer")
 
-    def __init__(self, signatures: ChunkSignatures | None, *, trailers: bool) -> None:
-        signed_trailers = trailers and signatures is not None
-        last = _TRAILER_SIGNATURE.encode() if signed_trailers else None
+    def __init__(self, signatures: ChunkSignatures | None, trailer: str | None = None) -> None:
+        signed_trailer = trailer is not None and signatures is not None
+        last = _TRAILER_SIGNATURE.encode() if signed_trailer else None
         self._decoder = ChunkedDecoder(last_trailer=last)
         self._signatures = signatures
-        self._trailers = trailers
+        self._trailer = trailer
 
     def feed(self, data: memoryview) -> tuple[list[Event], int]:
         """Returns events of the next bytes, and of how many bytes; see `ChunkedDecoder.feed`.
 
         Raises:
-            S3Error: InvalidRequest for broken framing and for bytes after the end.
+            S3Error: IncompleteBody for broken framing and for bytes after the end; MalformedTrailerError for broken
+                framing of the trailers.
         """
         try:
             events, used = self._decoder.feed(data)
         except BodyMalformedError as error:
-            raise S3Error("InvalidRequest", f"aws-chunked: {error.message}.") from None
+            if self._decoder.in_trailers:
+                raise S3Error("MalformedTrailerError", f"aws-chunked: {error.detail}.") from None
+            raise broken_chunks(error.detail) from None
         if used < len(data) and self._decoder.done:
-            raise S3Error("InvalidRequest", "aws-chunked: bytes follow the last chunk.")
+            raise broken_chunks("bytes follow the last chunk")
         return events, used
 
     def verify(self, events: Sequence[Event]) -> None:
         """Verifies events by the signature chain; may run in a thread.
 
         Raises:
-            S3Error: SignatureDoesNotMatch for a wrong signature; InvalidRequest for a chunk without one.
+            S3Error: SignatureDoesNotMatch for a wrong signature; IncompleteBody for a chunk without one.
         """
         if self._signatures is None:
             return
@@ -93,28 +102,26 @@ class AwsChunked:
             else:
                 self._signatures.update(event)
 
-    def finish(self) -> Mapping[str, str]:
-        """Returns the trailers without their signature; call it after the end of the body.
+    def finish(self) -> str:
+        """Returns the value of the announced trailer, empty without one; call it after the end of the body.
 
         Raises:
-            S3Error: IncompleteBody without the last chunk; MalformedTrailerError for trailers that are
-                malformed or not announced; SignatureDoesNotMatch if their signature is wrong.
+            S3Error: IncompleteBody without the last chunk; MalformedTrailerError for trailers that are malformed or
+                not those announced; SignatureDoesNotMatch if their signature is wrong.
         """
         if not self._decoder.done:
-            raise S3Error("IncompleteBody", "aws-chunked: the last chunk or its end is missing.")
+            raise broken_chunks("the last chunk or its end is missing")
         lines = [_split_trailer(line) for line in self._decoder.trailers]
-        if lines and not self._trailers:
-            raise S3Error("MalformedTrailerError", "A trailer was sent that was not announced.")
+        signed = [] if self._signatures is None or self._trailer is None else [_TRAILER_SIGNATURE]
+        announced = [] if self._trailer is None else [self._trailer]
+        if [name for name, _ in lines] != announced + signed:
+            told = f"x-amz-trailer announced {self._trailer or 'none'}; send that one and no other."
+            raise S3Error("MalformedTrailerError", told)
         if self._signatures is not None:
             self._signatures.finish()
-            if self._trailers:
-                # The decoder guarantees that the signature exists and is the last trailer.
-                _, claimed = lines.pop()
-                self._signatures.check_trailers(lines, claimed)
-        trailers = dict(lines)
-        if len(trailers) != len(lines):
-            raise S3Error("MalformedTrailerError", "A trailer was sent twice.")
-        return trailers
+            if signed:
+                self._signatures.check_trailers(lines[:-1], lines[-1][1])
+        return lines[0][1] if lines else ""
 
 
 def _split_trailer(line: bytes) -> tuple[str, str]:
@@ -129,9 +136,10 @@ class Payload:
 
     Attributes:
         size: announced bytes of the object; None if the client did not announce them (plain chunked).
+        algorithm: of the checksum that the client sends in a header or a trailer; None if it sends none.
     """
 
-    __slots__ = ("_chunked", "_digests", "_policy", "_request", "size")
+    __slots__ = ("_chunked", "_digests", "_policy", "_request", "algorithm", "size")
 
     def __init__(
         self,
@@ -142,6 +150,7 @@ class Payload:
         policy: PayloadPolicy,
     ) -> None:
         self.size = size
+        self.algorithm = digests.claimed
         self._request = request
         self._chunked = chunked
         self._digests = digests
@@ -249,11 +258,11 @@ class Payload:
         await finish_work(hashed)
 
     def _finish(self) -> BodySums:
-        trailers = self._chunked.finish() if self._chunked is not None else None
+        trailer = self._chunked.finish() if self._chunked is not None else ""
         if self.size is not None and self._digests.size != self.size:
             text = f"{self._digests.size} of the {self.size} bytes announced were received."
             raise S3Error("IncompleteBody", text)
-        return self._digests.finish(trailers)
+        return self._digests.finish(trailer)
 
 
 def _too_large(policy: PayloadPolicy) -> S3Error:
@@ -265,11 +274,10 @@ def _too_long(limit: int) -> S3Error:
 
 
 def _decoded_length(headers: Headers) -> int:
-    text = headers.get("x-amz-decoded-content-length")
-    if text is None:
-        raise S3Error("MissingContentLength", "x-amz-decoded-content-length is required.")
+    text = headers.text("x-amz-decoded-content-length")
     if not (text.isascii() and text.isdigit()) or len(text) > LENGTH_DIGITS_MAX:
-        raise S3Error("InvalidArgument", "x-amz-decoded-content-length is not a number of bytes.")
+        told = "An aws-chunked body needs x-amz-decoded-content-length, the bytes of the object."
+        raise S3Error("MissingContentLength", told)
     return int(text)
 
 
@@ -290,8 +298,7 @@ def open_payload(
         wanted: checksums to compute even if the client sent none (the algorithm of a multipart upload).
 
     Raises:
-        S3Error: InvalidDigest, InvalidRequest, InvalidArgument, EntityTooLarge, MissingContentLength,
-            AccessDenied.
+        S3Error: InvalidDigest, InvalidRequest, EntityTooLarge, MissingContentLength, AccessDenied.
     """
     headers = request.headers
     mode = signed.payload_hash
@@ -306,7 +313,8 @@ def open_payload(
             signatures = ChunkSignatures(
                 signed.signature, signed.timestamp, signed.scope, signing_key
             )
-        chunked = AwsChunked(signatures, trailers=claims.trailer)
+        trailer = checksum_header(claims.algorithm) if claims.trailer and claims.algorithm else None
+        chunked = AwsChunked(signatures, trailer)
         size = _decoded_length(headers)
     elif mode != UNSIGNED_PAYLOAD:
         sha256 = bytes.fromhex(mode)

@@ -42,7 +42,12 @@ class BodySlowError(BodyError):
 
 
 class BodyMalformedError(BodyError):
-    """The chunked coding of a body is broken."""
+    """The chunked coding of a body is broken.
+
+    Attributes:
+        detail: how, without the name of the coding.
+    """
 
     def __init__(self, detail: str) -> None:
+        self.detail = detail
         super().__init__(Kind.INVALID, Reason.INVALID_ARGUMENT, f"chunked body: {detail}")

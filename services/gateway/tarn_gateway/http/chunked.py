@@ -89,6 +89,11 @@ class ChunkedDecoder:
         """Whether the end of the body was reached."""
         return self._state is _State.DONE
 
+    @property
+    def in_trailers(self) -> bool:
+        """Whether the last chunk was read, but not the end of the body."""
+        return self._state is _State.TRAILER
+
     def feed(self, data: memoryview) -> tuple[list[Event], int]:
         """Decodes the next bytes, up to `EVENTS_MAX` events; returns the events and how many of the bytes were
         decoded. If there are more and the body did not end, call it again with them, after others had a turn.

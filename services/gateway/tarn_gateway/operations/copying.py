@@ -95,7 +95,7 @@ async def find_source(
     """
     address = parse_copy_source(request.headers.text(COPY_SOURCE))
     is_own = address.bucket == request.address.bucket
-    place = request.place if is_own else await backend.place(request, address.bucket)
+    place = request.place if is_own else await _place_of(backend, request, address.bucket)
     try:
         found, target = await _looked_up(backend, request, place, address.key, by_reference)
     except TarnError as error:
@@ -109,6 +109,17 @@ async def find_source(
     copy_source_conditions(request.headers).check_copy_source(entry.etag, entry.mtime_us)
     namespace, may_be_shared = found.storage_namespace, found.may_be_shared
     return Source(place.repository, target, entry, namespace, may_be_shared)
+
+
+async def _place_of(backend: Backend, request: S3Request, bucket: str) -> Place:
+    """Returns what the bucket of a copy source stands for; raises InvalidArgument for a name that nothing can have."""
+    try:
+        return await backend.place(request, bucket)
+    except S3Error as error:
+        if error.code != "InvalidBucketName":
+            raise
+        told = "Invalid copy source bucket name"
+        raise S3Error("InvalidArgument", told, ArgumentName=COPY_SOURCE) from None
 
 
 async def _looked_up(

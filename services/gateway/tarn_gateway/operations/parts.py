@@ -12,7 +12,7 @@ from tarn.block.port import BlockNotFoundError, BlockWriter, PartWriter
 from tarn.core.errors import Reason, TarnError
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import copy_block
-from tarn_gateway.bodies.checksums import Algorithm, BodySums, checksum_headers
+from tarn_gateway.bodies.checksums import Algorithm, BodySums, checksum_header, checksum_headers
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Response
 from tarn_gateway.operations.copying import find_source
@@ -40,6 +40,7 @@ async def upload_part(backend: Backend, request: S3Request) -> Response:
     number = part_number(request.query)
     upload = await find_upload(backend, request, backend.opening_call(request))
     payload = backend.payload(request, wanted=_wanted(upload))
+    _check_algorithm(upload, payload.algorithm)
     attempt = backend.ids.nonce().hex()
     async with await _open(backend, upload, number, attempt) as writer:
         sums = await payload.pump(writer.write)
@@ -79,6 +80,24 @@ def _wanted(upload: pb.Upload) -> frozenset[Algorithm]:
     if not upload.checksum_algorithm:
         return frozenset()
     return frozenset({Algorithm(upload.checksum_algorithm)})
+
+
+def _check_algorithm(upload: pb.Upload, sent: Algorithm | None) -> None:
+    """Checks the algorithm of a part's checksum.
+
+    The client says which one the parts of an upload have when it begins it. A COMPOSITE checksum is made of those that
+    the client sends and lists; for a FULL_OBJECT one Tarn computes what is not sent. If the upload has none, those of
+    its parts are verified and that is all: current SDKs send a CRC32 with every body.
+
+    Raises:
+        S3Error: InvalidRequest, with S3's sentence.
+    """
+    expected = upload.checksum_algorithm
+    if not expected or sent == expected or (sent is None and upload.is_full_object_checksum):
+        return
+    mismatch = f"expected checksum Type: {expected.lower()}, actual checksum Type: {(sent or 'null').lower()}"
+    advice = f"Send {checksum_header(expected)} with each part, or begin the upload without an algorithm."
+    raise S3Error("InvalidRequest", f"Checksum Type mismatch occurred, {mismatch}. {advice}")
 
 
 async def _open(backend: Backend, upload: pb.Upload, number: int, attempt: str) -> PartWriter:

@@ -7,14 +7,14 @@ no such setting. A PUT of what is so succeeds and changes nothing; all others ar
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from tarn_gateway.backend import Backend
 from tarn_gateway.documents import xml_out
-from tarn_gateway.documents.xml_in import SETTINGS_BYTES_MAX, settings_parser
+from tarn_gateway.documents.xml_in import SETTINGS_BYTES_MAX, Settings, malformed, settings_parser
 from tarn_gateway.http import Response
 from tarn_gateway.s3error import S3Code, S3Error
 from tarn_gateway.s3request import S3Request
@@ -45,11 +45,13 @@ class Setting:
         root: of the document.
         values: texts by their place below the root, e.g. `Rule/ObjectOwnership`.
         of_public: those of a public-read bucket view that differ.
+        choices: of places that a document of S3 has exactly once, the texts that S3 knows.
     """
 
     root: str
     values: Mapping[str, str] = field(default_factory=dict)
     of_public: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     async def current(self, backend: Backend, request: S3Request) -> Mapping[str, str]:
         """Returns the values of a request's bucket. Raises as `Backend.is_public`."""
@@ -57,8 +59,22 @@ class Setting:
             return {**self.values, **self.of_public}
         return self.values
 
+    def check(self, said: Settings) -> None:
+        """Raises MalformedXML for a document that S3 would not take from anybody."""
+        for place, choices in self.choices.items():
+            found = [text for name, text in said if name == place]
+            if len(found) != 1 or found[0] not in choices:
+                listed = ", ".join(choices)
+                raise malformed(f"{self.root} needs one {place}, which is one of {listed}")
 
-OWNERSHIP: Final = Setting("OwnershipControls", {"Rule/ObjectOwnership": "BucketOwnerEnforced"})
+
+OWNERSHIP: Final = Setting(
+    "OwnershipControls",
+    {"Rule/ObjectOwnership": "BucketOwnerEnforced"},
+    choices={
+        "Rule/ObjectOwnership": ("BucketOwnerEnforced", "BucketOwnerPreferred", "ObjectWriter")
+    },
+)
 PUBLIC_ACCESS: Final = Setting(
     "PublicAccessBlockConfiguration",
     {
@@ -106,7 +122,9 @@ async def policy_status(backend: Backend, request: S3Request) -> Response:
 
 
 def confirmed(setting: Setting) -> Perform:
-    """Returns an operation that accepts a document which says what is so, and refuses all others as not implemented."""
+    """Returns an operation that accepts a document which says what is so, and refuses what else S3 accepts as not
+    implemented.
+    """
     parser = partial(settings_parser, setting.root, frozenset(setting.values))
 
     async def perform(backend: Backend, request: S3Request) -> Response:
@@ -115,6 +133,7 @@ def confirmed(setting: Setting) -> Perform:
         payload = backend.payload(request)
         user_id = request.granted.grant.user_id
         said = await backend.documents.read(payload, user_id, SETTINGS_BYTES_MAX, parser)
+        setting.check(said)
         expected = sorted((place, text.lower()) for place, text in values.items())
         # XML Schema spells booleans in lower case, examples of S3 in upper case.
         if sorted((place, text.lower()) for place, text in said) != expected:

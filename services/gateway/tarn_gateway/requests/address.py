@@ -5,8 +5,10 @@ In `s3://<repository>/<ref>/<path>` the bucket is the repository, and the key be
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
 from tarn.core.value import hot_value
@@ -24,6 +26,7 @@ __all__ = [
     "split_key",
 ]
 
+_STRAY_PERCENT: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 KEY_BYTES_MAX = 1024 + 1 + 128
 """Limit on a key: a path of 1,024 bytes after a ref of at most 128 characters and `/`."""
 
@@ -134,11 +137,15 @@ def parse_copy_source(value: str) -> Address:
     """Parses the `x-amz-copy-source` header: `[/]bucket/key`, percent-encoded.
 
     Raises:
-        S3Error: InvalidArgument without bucket or key; NotImplemented with `?versionId=`.
+        S3Error: InvalidArgument without bucket or key, and for a `%` that encodes nothing; InvalidURI as
+            `parse_address`; NotImplemented with `?versionId=`.
     """
     raw, query, version = value.encode("latin-1").lstrip(b"/").partition(b"?versionId=")
     if query and version != b"null":
         raise S3Error("NotImplemented", "x-amz-copy-source with versionId is not implemented.")
+    if _STRAY_PERCENT.search(raw):
+        text = "Invalid copy source encoding. Write a percent sign of bucket or key as %25."
+        raise S3Error("InvalidArgument", text, ArgumentName="x-amz-copy-source")
     bucket, slash, key = _decode(raw, "copy source").partition("/")
     if not (bucket and slash and key):
         told = "Invalid copy source object key" if bucket else "Invalid copy source bucket name"

@@ -12,13 +12,14 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from tarn_gateway.s3error import S3Error
+from tarn_gateway.s3error import S3Error, broken_chunks
 
 __all__ = ["ChunkSignatures"]
 
 _EMPTY: Final = hashlib.sha256(b"").hexdigest()
-_EXTENSION: Final = re.compile(rb"chunk-signature=([0-9a-f]{64})")
-_SIGNATURE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_EXTENSION: Final = re.compile(rb"chunk-signature=([!-~]{64})")
+_SIGNATURE: Final = re.compile(r"[!-~]{64}")
+"""What has the length of a signature is one, right or wrong; anything else has broken the framing."""
 
 
 class ChunkSignatures:
@@ -49,12 +50,12 @@ class ChunkSignatures:
             extension: the text after the `;` of the size line.
 
         Raises:
-            S3Error: InvalidRequest without a signature; SignatureDoesNotMatch for the previous chunk.
+            S3Error: IncompleteBody without a signature; SignatureDoesNotMatch for the previous chunk.
         """
         self._end_chunk()
         match = _EXTENSION.fullmatch(extension)
         if match is None:
-            raise S3Error("InvalidRequest", "A chunk carries no chunk-signature.")
+            raise broken_chunks("a chunk does not begin with its size and chunk-signature")
         self._claimed = match[1].decode("ascii")
         self._hash = hashlib.sha256()
 
@@ -79,12 +80,14 @@ class ChunkSignatures:
             claimed: the value of x-amz-trailer-signature.
 
         Raises:
-            S3Error: SignatureDoesNotMatch if the signature is wrong.
+            S3Error: SignatureDoesNotMatch if the signature is wrong; IncompleteBody if it is none.
         """
+        if not _SIGNATURE.fullmatch(claimed):
+            raise broken_chunks("x-amz-trailer-signature does not have 64 digits")
         canonical = "".join(f"{name}:{value}\n" for name, value in lines)
         digest = hashlib.sha256(canonical.encode("latin-1")).hexdigest()
         text = f"AWS4-HMAC-SHA256-TRAILER\n{self._middle}{self._previous}\n{digest}"
-        self._compare(text, claimed if _SIGNATURE.fullmatch(claimed) else "", "trailers'")
+        self._compare(text, claimed, "trailers'")
 
     def _end_chunk(self) -> None:
         if self._hash is None:

@@ -106,6 +106,20 @@ def test_bad_copy_source(value: str, code: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "value",
+    ["repo/%ZZ", "100%/foo/bar", "repo/%A/bar", "repo/%G1/", "%", "repo/%1", "repo/%C3%"],
+)
+def test_a_percent_sign_of_a_copy_source_encodes_something(value: str) -> None:
+    with pytest.raises(S3Error, match="InvalidArgument: Invalid copy source encoding") as caught:
+        parse_copy_source(value)
+    assert caught.value.extra == {"ArgumentName": "x-amz-copy-source"}
+
+
+def test_an_encoded_percent_sign_is_one() -> None:
+    assert parse_copy_source("repo/main/100%25%32%35").key == "main/100%25"
+
+
+@pytest.mark.parametrize(
     ("host", "path", "expected"),
     [
         ("s3.test:8000", b"/lake/main/a%20b", "http://s3.test:8000/lake/main/a%20b"),
