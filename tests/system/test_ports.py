@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -105,19 +107,31 @@ def test_every_process_has_an_admin_port_of_its_own(tmp_path: Path, separate: bo
         assert not any(address.endswith(":0") for address in told)
 
 
+def three_free_ports() -> int:
+    """Returns the first of three free ports in a row. They are below those that systems give to whoever asks for any,
+    which other tests take at the same time."""
+    for port in random.sample(range(20_000, 30_000, 3), 1_000):
+        with ExitStack() as held:
+            try:
+                for each in range(port, port + 3):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", each))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no three free ports in a row")
+
+
 def test_admin_ports_follow_the_configured_one_and_pass_over_a_taken_one(tmp_path: Path) -> None:
-    first = hold_port("127.0.0.1:0")
-    first.close()
-    host, _, port = first.address.rpartition(":")
+    port = three_free_ports()
     with socket.socket() as other:
-        other.bind((host, int(port) + 1))
+        other.bind(("127.0.0.1", port + 1))
         other.listen()
         flags = NodeFlags(port=0, rpc_port=0, workers=2)
-        with plan(tmp_path, flags, TARN_TELEMETRY_ADMIN_ADDRESS=first.address) as found:
+        with plan(tmp_path, flags, TARN_TELEMETRY_ADMIN_ADDRESS=f"127.0.0.1:{port}") as found:
             addresses = [int(each.rpartition(":")[2]) for each in found.admin_addresses.values()]
-    assert addresses[0] == int(port)
-    assert addresses[1] not in (int(port), int(port) + 1, int(port) + 2)
-    assert addresses[2] == int(port) + 2
+    assert addresses[0] == port
+    assert addresses[1] not in (port, port + 1, port + 2)
+    assert addresses[2] == port + 2
 
 
 def test_a_taken_port_of_the_compactor_does_not_prevent_the_start(tmp_path: Path) -> None:

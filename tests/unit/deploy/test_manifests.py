@@ -248,15 +248,9 @@ def test_images_are_those_that_are_built(overlay: str) -> None:
                 assert reference == f"{IMAGES['prefix']}{image}:{VERSION}"
 
 
-UNPINNED = {
-    "otel/opentelemetry-collector-contrib:0.115.1": "no source told its digest when it was chosen",
-}
-"""Images without a digest, with the reason. `deploy/k8s/README.md`, "Images", says how to add one."""
-
-
 @pytest.mark.parametrize("overlay", ["prod", "full", "dev-monitoring"])
 def test_images_come_by_digest(overlay: str) -> None:
-    """All but those of the table, and in an evaluation Tarn's own, which come from an archive and no registry."""
+    """All but in an evaluation Tarn's own, which come from an archive and no registry."""
     found = {
         container["image"]
         for template in pods(overlay).values()
@@ -266,18 +260,7 @@ def test_images_come_by_digest(overlay: str) -> None:
     if overlay == "dev-monitoring":
         found = {each for each in found if not each.startswith(IMAGES["prefix"])}
     loose = {each for each in found if not re.search(r"@sha256:[0-9a-f]{64}$", each)}
-    assert loose <= set(UNPINNED)
-
-
-def test_the_table_of_images_without_a_digest_is_that_of_the_readme() -> None:
-    used = {
-        container["image"]
-        for _, _, pod in pod_specs()
-        for container in [*pod.get("initContainers", ()), *pod["containers"]]
-    }
-    assert set(UNPINNED) <= used
-    text = (K8S / "README.md").read_text()
-    assert all(f"`{each}`" in text for each in UNPINNED)
+    assert loose == set()
 
 
 @every_overlay
