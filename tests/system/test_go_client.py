@@ -106,7 +106,7 @@ def test_the_go_program_logs_in_commits_merges_and_lists(
     assert refused.stderr.startswith("SIGNATURE_MISMATCH"), refused.stderr
 
 
-@pytest.mark.long
+@pytest.mark.in_form("single")
 @pytest.mark.parametrize("through", ["view", "repository"])
 def test_the_sdk_does_its_round_trip(
     tarn: RunningTarn, repository: str, round_trip: Path, tmp_path: Path, through: str
