@@ -178,16 +178,25 @@ class AccessGate:
         """Refuses a caller without a valid token. Raises as `Access.grant`."""
         await self._access.grant(call)
 
-    async def permit(self, rule: Rule, request: Message, call: Call) -> Caller:
+    async def permit(
+        self, rule: Rule, request: Message, call: Call, grant: Grant | None = None
+    ) -> Caller:
         """Returns what the scope of a rule promises.
 
         The caller is checked first: one without permission does not learn whether a repository exists.
+
+        Args:
+            rule: of the rpc.
+            request: its message.
+            call: by its caller.
+            grant: of the caller, if it is known already.
 
         Raises:
             TarnError: UNAUTHENTICATED; DENIED, ACCESS_DENIED; DENIED, SERVICE_REQUIRED: a user may not make the call
                 alone; INVALID for an invalid name in the request; errors of `RepositoryGate.enter`.
         """
-        grant = self._access.grant_cached(call) or await self._access.grant(call)
+        if grant is None:
+            grant = self._access.grant_cached(call) or await self._access.grant(call)
         if rule.through:
             await self._require_service(rule, call)
         if rule.scope is Scope.HANDLER:
@@ -225,11 +234,12 @@ class AccessGate:
         if repositories is None or not rule.is_through_views:
             text = f"{rule.name} is not called through a bucket view"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
+        grant = None
         if rule.public_read:
-            caller = self._access.grant_cached(call) or await self._access.grant(call)
-            if caller.user_id == _GATEWAY:
+            grant = self._access.grant_cached(call) or await self._access.grant(call)
+            if grant.user_id == _GATEWAY:
                 return await self._anonymously(repositories, rule, request, call, handle)
-        permit = await self.permit(rule, request, call)
+        permit = await self.permit(rule, request, call, grant)
         answer: Message | TarnError | None = None
         if rule.read_only and isinstance(permit, RepositoryPermit):
             begun = repositories.begin_view(call.bucket, permit.repository)

@@ -8,7 +8,8 @@ each with `require`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -98,16 +99,17 @@ class Authenticator:
         """Returns the grant of the key that signed a request by version 2; there is no signing key then.
 
         Raises:
-            S3Error: SignatureDoesNotMatch; InvalidToken.
+            S3Error: SignatureDoesNotMatch; InvalidToken; InvalidAccessKeyId.
             TarnError: as `authenticate`.
         """
         digest = _token_digest(request.headers.get(_TOKEN))
         call, signature = self._call(request), signature_of(claim)
         for text in claim.strings_to_sign:
             try:
-                grant = await self._access.signature_grant(
-                    call, claim.access_key_id, text, signature, digest
-                )
+                with _naming(claim):
+                    grant = await self._access.signature_grant(
+                        call, claim.access_key_id, text, signature, digest
+                    )
             except TarnError as error:
                 if error.reason is not Reason.SIGNATURE_MISMATCH:
                     raise
@@ -162,18 +164,29 @@ class Authenticator:
         scope = (signed.access_key_id, signed.date, signed.region, signed.service, digest)
         granted = self._access.signing_grant_cached(*scope)
         if granted is None:
-            try:
+            with _naming(signed):
                 granted = await self._access.signing_grant(self._call(request), *scope)
-            except TarnError as error:
-                if error.reason is not Reason.CREDENTIAL_NOT_FOUND:
-                    raise
-                key = signed.access_key_id
-                raise S3Error("InvalidAccessKeyId", error.message, AWSAccessKeyId=key) from error
         return granted
 
 
 _TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a header
 _TOKEN_MAX: Final = 1024
+
+
+@contextmanager
+def _naming(signed: SignedRequest) -> Iterator[None]:
+    """Has the error for an unknown access key name the key, as S3's does.
+
+    Raises:
+        S3Error: InvalidAccessKeyId.
+    """
+    try:
+        yield
+    except TarnError as error:
+        if error.reason is not Reason.CREDENTIAL_NOT_FOUND:
+            raise
+        key = signed.access_key_id
+        raise S3Error("InvalidAccessKeyId", error.message, AWSAccessKeyId=key) from error
 
 
 def _token_digest(token: str | None) -> bytes:

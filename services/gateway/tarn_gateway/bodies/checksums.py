@@ -35,6 +35,7 @@ __all__ = [
     "NO_VALUES",
     "checksum_header",
     "checksum_headers",
+    "checksum_type",
     "composite_checksum",
     "full_object_checksum",
     "known_checksums",
@@ -162,6 +163,18 @@ def _parse_value(algorithm: Algorithm, value: str, where: str = "header") -> byt
 def parse_checksum(algorithm: Algorithm, value: str) -> bytes | None:
     """Returns the bytes of a base64 checksum; None if it cannot be one of the algorithm."""
     return _decode(value, _SIZES[algorithm])
+
+
+def checksum_type(headers: Headers) -> str:
+    """Returns `x-amz-checksum-type` in capital letters, empty without one.
+
+    Raises:
+        S3Error: InvalidRequest for another type than S3's.
+    """
+    kind = headers.text("x-amz-checksum-type").upper()
+    if kind not in ("", "COMPOSITE", "FULL_OBJECT"):
+        raise S3Error("InvalidRequest", "Value for x-amz-checksum-type header is invalid.")
+    return kind
 
 
 @dataclass(frozen=True, slots=True)

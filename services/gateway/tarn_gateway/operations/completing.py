@@ -31,6 +31,7 @@ from tarn_gateway.bodies.checksums import (
     PREFIX,
     SINGLE,
     Algorithm,
+    checksum_type,
     composite_checksum,
     full_object_checksum,
     multipart_md5,
@@ -132,9 +133,7 @@ def _expected(headers: Headers) -> Expected:
         fault = "less than zero" if size[:1] == "-" and size[1:].isdecimal() else "invalid"
         text = f"Value for x-amz-mp-object-size header is {fault}: '{size[:80]}'"
         raise S3Error("InvalidRequest", text)
-    kind = headers.text("x-amz-checksum-type").upper()
-    if kind not in ("", "COMPOSITE", "FULL_OBJECT"):
-        raise S3Error("InvalidRequest", "Value for x-amz-checksum-type header is invalid.")
+    kind = checksum_type(headers)
     return Expected(algorithm, value, kind, None if size is None else int(size))
 
 

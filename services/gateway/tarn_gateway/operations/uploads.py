@@ -17,7 +17,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
 from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend
-from tarn_gateway.bodies.checksums import Algorithm, parse_algorithm
+from tarn_gateway.bodies.checksums import Algorithm, checksum_type, parse_algorithm
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Headers, Response
 from tarn_gateway.operations.refs import branch_roots, within
@@ -89,9 +89,7 @@ def _checksum_plan(headers: Headers) -> tuple[Algorithm | None, bool]:
     Raises:
         S3Error: InvalidRequest for a combination that S3 does not have.
     """
-    name, kind = headers.text("x-amz-checksum-algorithm"), headers.text("x-amz-checksum-type")
-    if kind.upper() not in ("", "COMPOSITE", "FULL_OBJECT"):
-        raise S3Error("InvalidRequest", "Value for x-amz-checksum-type header is invalid.")
+    name, kind = headers.text("x-amz-checksum-algorithm"), checksum_type(headers)
     if not name:
         if kind:
             with_ = "can only be used with the x-amz-checksum-algorithm header."
@@ -100,7 +98,7 @@ def _checksum_plan(headers: Headers) -> tuple[Algorithm | None, bool]:
         return None, False
     algorithm = parse_algorithm(name)
     # S3's defaults: CRC64NVME is only over the whole object, SHA only over the parts.
-    full_object = kind.upper() == "FULL_OBJECT" or (not kind and algorithm is Algorithm.CRC64NVME)
+    full_object = kind == "FULL_OBJECT" or (not kind and algorithm is Algorithm.CRC64NVME)
     if full_object and algorithm in (Algorithm.SHA1, Algorithm.SHA256):
         raise _without("FULL_OBJECT", algorithm)
     if not full_object and algorithm is Algorithm.CRC64NVME:

@@ -23,6 +23,7 @@ from tarn_gateway.s3error import S3Error
 from tarn_gateway.signing.sigv4 import (
     ALGORITHM,
     EXPIRES_S_MAX,
+    HIDDEN,
     UNSIGNED_PAYLOAD,
     SignedRequest,
     SigV4Policy,
@@ -40,7 +41,6 @@ _SIGNED: Final = ("policy", "x-amz-algorithm", "x-amz-credential", "x-amz-date",
 _SIGV2: Final = frozenset({"awsaccesskeyid", "signature"})
 _UNCOVERED: Final = frozenset({"policy", "x-amz-signature"})
 _TOKEN: Final = "x-amz-security-token"  # noqa: S105 - the name of a field
-_HIDDEN: Final = "not shown, because it holds a session token"
 _IGNORED: Final = "x-ignore-"
 _EXPIRATION: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
 _DIGITS: Final = re.compile(r"\d{1,15}", re.ASCII)
@@ -284,6 +284,6 @@ def _check_condition(condition: Any, values: Fields) -> str:  # noqa: ANN401 - J
 
 def _fail(condition: list[str], separators: tuple[str, str]) -> NoReturn:
     if condition[1].lower().removeprefix("$") == _TOKEN:
-        condition = [*condition[:2], _HIDDEN]
+        condition = [*condition[:2], HIDDEN]
     text = json.dumps(condition, ensure_ascii=False, separators=separators)
     raise _denied(f"Policy Condition failed: {text}")

@@ -29,6 +29,7 @@ from tarn_gateway.signing.sigv4 import (
     SignedRequest,
     hoist,
     seconds_of,
+    signature_mismatch,
     signed_query,
     timestamp_of,
 )
@@ -261,12 +262,7 @@ def signature_of(signed: SignedRequest) -> bytes:
 
 def mismatch(signed: SignedRequest) -> S3Error:
     """Returns the error for another signature than that of the request, with the text that we take for signed."""
-    text = signed.strings_to_sign[0].decode("latin-1")
-    if "x-amz-security-token" in text.lower():
-        text = "not shown, because it holds a session token"
-    return S3Error(
-        "SignatureDoesNotMatch",
-        AWSAccessKeyId=signed.access_key_id,
-        StringToSign=text,
-        SignatureProvided=signed.signature,
+    text = signed.strings_to_sign[0]
+    return signature_mismatch(
+        signed, StringToSign=None if b"x-amz-security-token" in text.lower() else text
     )

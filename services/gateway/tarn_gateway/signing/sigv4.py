@@ -25,6 +25,7 @@ from tarn_gateway.s3error import S3Error
 from tarn_gateway.signing.canonical import canonical_requests
 
 __all__ = [
+    "HIDDEN",
     "SERVICE",
     "UNSIGNED_PAYLOAD",
     "PAYLOAD_MODES",
@@ -73,7 +74,8 @@ _ACCESS_KEY_MAX: Final = 128
 _SIGNATURE_DIGITS: Final = 64
 _SIGNATURE_SHOWN: Final = 256
 _HEX_BYTES_MAX: Final = 8192
-_HIDDEN: Final = "not shown, because it holds a session token"
+HIDDEN: Final = "not shown, because it holds a session token"
+"""What errors say in the place of a text with a session token, because errors are logged."""
 # Unauthenticated callers also choose these texts: texts longer than any client sends are read, but not cached.
 _REMEMBERED_CHARACTERS_MAX: Final = 512
 
@@ -583,7 +585,7 @@ def signature_mismatch(signed: SignedRequest, **texts: bytes | None) -> S3Error:
         SignatureProvided=signed.signature[:_SIGNATURE_SHOWN],
     )
     for name, text in texts.items():
-        error.extra[name] = _HIDDEN if text is None else text.decode("latin-1")
+        error.extra[name] = HIDDEN if text is None else text.decode("latin-1")
         if text is not None and len(text) <= _HEX_BYTES_MAX:
             error.extra[f"{name}Bytes"] = text.hex(" ")
     return error
