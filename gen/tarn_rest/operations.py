@@ -454,7 +454,7 @@ class GetObject(Struct, kw_only=True):
     repository: str
     ref: str
     path: str
-    range: Annotated[str, Meta(pattern='^bytes=((\\d*-\\d*,? ?)+)$')] | None = None
+    range: str | None = None
     if_none_match: str | None = field(name='if-none-match', default=None)
     presign: bool | None = None
 
@@ -463,7 +463,7 @@ class HeadObject(Struct, kw_only=True):
     repository: str
     ref: str
     path: str
-    range: Annotated[str, Meta(pattern='^bytes=((\\d*-\\d*,? ?)+)$')] | None = None
+    range: str | None = None
 
 
 class CreatePresignMultipartUpload(Struct, kw_only=True):
