@@ -80,8 +80,8 @@ _KINDS: Final[Mapping[Kind, int]] = MappingProxyType(
         Kind.FAILED_PRECONDITION: 400,
         Kind.EXHAUSTED: 503,
         Kind.UNAVAILABLE: 503,
-        # A deadline ends the wait, not the work.
-        Kind.DEADLINE: 500,
+        # Of a read, or before the work of a change began: after that, its outcome is unknown.
+        Kind.DEADLINE: 503,
         Kind.UNKNOWN_OUTCOME: 500,
         Kind.UNIMPLEMENTED: 501,
         Kind.CORRUPT: 500,
@@ -92,9 +92,6 @@ _KINDS: Final[Mapping[Kind, int]] = MappingProxyType(
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 
 
-_UNKNOWN: Final = frozenset({Kind.DEADLINE, Kind.UNKNOWN_OUTCOME})
-
-
 def from_tarn_error(error: TarnError, *, write: bool) -> ApiError:
     """Returns the answer to a `TarnError`.
 
@@ -102,7 +99,7 @@ def from_tarn_error(error: TarnError, *, write: bool) -> ApiError:
         error: the failure.
         write: whether the request may have changed something.
     """
-    if error.kind in _UNKNOWN:
+    if error.kind is Kind.UNKNOWN_OUTCOME:
         if not write:
             return ApiError(503, error.message, reason=error.reason.value)
         text = f"{error.message}; it may have been done: look before you repeat it"

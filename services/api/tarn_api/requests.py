@@ -156,7 +156,7 @@ def decode_body(operation: Operation, body: bytes) -> object:
         return msgspec.json.decode(body, type=operation.body)
     except msgspec.ValidationError as error:
         raise _invalid("body", error) from error
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also what is not UTF-8
         text = f"the body is not JSON: {error}" if body else "the body is missing"
         raise ApiError(400, text, reason="MALFORMED") from error
 

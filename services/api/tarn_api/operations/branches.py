@@ -45,10 +45,8 @@ async def list_branches(context: Context, at: op.ListBranches) -> schemas.RefLis
 
 
 async def create_branch(context: Context, at: op.CreateBranch, body: schemas.BranchCreation) -> str:
-    """Creates a branch; returns the commit at which it begins."""
-    if body.hidden:
-        text = "a branch is hidden by the rules of its repository; see `tarn rules`"
-        raise ApiError(501, text, reason="NOT_IMPLEMENTED")
+    """Creates a branch; returns the commit at which it begins. `hidden` changes nothing: the rules of the repository
+    tell which branches are hidden (`docs/design/rest-api.md`, "Differences")."""
     made = await context.graveler.create_branch(
         context.change(), at.repository, body.name, body.source
     )

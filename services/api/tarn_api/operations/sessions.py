@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarn_api.context import Context
+from tarn_api.errors import ApiError
 from tarn_api.operations import shapes
 from tarn_rest import operations as op
 from tarn_rest import schemas
@@ -13,9 +14,11 @@ __all__ = ["get_current_user", "login"]
 async def login(
     context: Context,
     at: op.Login,  # noqa: ARG001 - has none
-    body: schemas.LoginInformation,
+    body: schemas.LoginInformation | None,
 ) -> schemas.AuthenticationToken:
     """Returns a caller token of auth, which lives for an hour, but never longer than its key pair and its user."""
+    if body is None:
+        raise ApiError(400, "the body is missing", reason="MALFORMED")
     token, expire_time_us = await context.backend.sign_in.log_in(
         context.read(), body.access_key_id, body.secret_access_key
     )
