@@ -378,8 +378,18 @@ class Operations(Calls):
         *,
         metadata: Mapping[str, str] | None = None,
         allow_empty: bool = False,
+        author_time: datetime | None = None,
     ) -> NewCommit:
         """Commits the uncommitted changes of a branch.
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch.
+            message: text, at most 64 KiB.
+            metadata: at most 4,096 names and values, 64 KiB in all.
+            allow_empty: commit even if nothing changed.
+            author_time: when the change was made, if it was not now. The time needs a zone. It is shown to people;
+                retention, expiry and the filters of `list_commits` go by the time of the commit.
 
         Raises:
             NothingToCommitError: there are no changes, and `allow_empty` is False.
@@ -393,6 +403,7 @@ class Operations(Calls):
             message,
             metadata=metadata,
             allow_empty=allow_empty,
+            author_time=timestamp_of(author_time),
         )
         return NewCommit(
             Commit.of(made.commit), made.added_count, made.changed_count, made.removed_count

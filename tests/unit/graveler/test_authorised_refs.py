@@ -47,7 +47,7 @@ OTHERS = {
     "delimiter", "after", "page_size", "page_token", "first_parent", "message", "metadata", "allow_empty",
     "template", "checksum_algorithm", "is_full_object_checksum", "upload_id", "part", "after_part_number", "is_erasure",
     "after_path", "after_upload_id", "manifest_hash", "claim", "entry", "condition",
-    "symmetric", "since", "until", "committer", "prefixes",
+    "symmetric", "since", "until", "committer", "prefixes", "author_time",
     "choices", "default_side", "squash", "fast_forward_only", "parent_number", "expected_commit_id", "force",
     "from_merge_base", "names_only", "is_background",
     "if_match", "rules_json", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
