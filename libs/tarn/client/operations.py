@@ -890,6 +890,20 @@ class Operations(Calls):
             )
         )
 
+    async def find_merge_base(
+        self, repository_id: str, destination_ref: str, source_ref: str
+    ) -> tuple[str, ...]:
+        """Returns the ids of the merge bases of two refs: one; several after criss-cross merges, greatest generation
+        first; none for unrelated histories.
+
+        Raises:
+            TooManyMergeBasesError: there are more than 32.
+        """
+        found = await self.graveler.find_merge_base(
+            self.call(), repository_id, destination_ref, source_ref
+        )
+        return tuple(found.base_commit_ids)
+
     def list_conflicts(
         self,
         repository_id: str,

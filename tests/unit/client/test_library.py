@@ -77,6 +77,7 @@ async def test_a_branch_is_filled_committed_compared_and_merged(tmp_path: Path) 
         preview = await tarn.preview_merge("lake", "main", "dev")
         assert (preview.counts.added_count, preview.conflict_count) == (3, 0)
         assert preview.prefixes["raw/"].added_count == 2
+        assert await tarn.find_merge_base("lake", "main", "dev") == preview.base_commit_ids
         merged = await tarn.merge("lake", "main", "dev", message="take it")
         assert merged.parent_ids == (main.commit_id, made.commit.commit_id)
 
