@@ -106,12 +106,12 @@ class Operations(Calls):
         return Repository.of(await self.graveler.get_repository(self.call(), repository_id))
 
     def list_repositories(
-        self, *, prefix: str = "", page_size: int = PAGE_SIZE
+        self, *, prefix: str = "", after: str = "", page_size: int = PAGE_SIZE
     ) -> Listing[Repository]:
-        """Lists the repositories that the caller may read, in byte order of their names."""
+        """Lists the repositories that the caller may read, in byte order of their names, greater than `after`."""
         return listing(
             lambda token: self.graveler.list_repositories(
-                self.call(), prefix=prefix, page_size=page_size, page_token=token
+                self.call(), prefix=prefix, after=after, page_size=page_size, page_token=token
             ),
             lambda page: map(Repository.of, page.repositories),
         )
@@ -264,15 +264,18 @@ class Operations(Calls):
         repository_id: str,
         *,
         prefix: str = "",
+        after: str = "",
         include_hidden: bool = False,
         page_size: int = PAGE_SIZE,
     ) -> Listing[Branch]:
-        """Lists the branches in byte order of their names; by default without those that a rule hides."""
+        """Lists the branches in byte order of their names, greater than `after`; by default without those that
+        a rule hides."""
         return listing(
             lambda token: self.graveler.list_branches(
                 self.call(),
                 repository_id,
                 prefix=prefix,
+                after=after,
                 page_size=page_size,
                 page_token=token,
                 include_hidden=include_hidden,
@@ -354,12 +357,17 @@ class Operations(Calls):
         return Tag.of(await self.graveler.get_tag(self.call(), repository_id, tag_id))
 
     def list_tags(
-        self, repository_id: str, *, prefix: str = "", page_size: int = PAGE_SIZE
+        self, repository_id: str, *, prefix: str = "", after: str = "", page_size: int = PAGE_SIZE
     ) -> Listing[Tag]:
-        """Lists the tags in byte order of their names."""
+        """Lists the tags in byte order of their names, which are greater than `after`."""
         return listing(
             lambda token: self.graveler.list_tags(
-                self.call(), repository_id, prefix=prefix, page_size=page_size, page_token=token
+                self.call(),
+                repository_id,
+                prefix=prefix,
+                after=after,
+                page_size=page_size,
+                page_token=token,
             ),
             lambda page: map(Tag.of, page.tags),
         )

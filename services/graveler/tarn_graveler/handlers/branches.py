@@ -172,7 +172,7 @@ class BranchHandler:
             prefix=request.prefix,
         )
         cursor = self._iterators.branches(repository, prefix=request.prefix)
-        found, next_token = await page_of(cursor, request, tokens)
+        found, next_token = await page_of(cursor, request, tokens, request.after)
         if not request.include_hidden:
             found = await self._listed(repository, found)
         now_us = self._clock.now_us()

@@ -119,7 +119,7 @@ class RepositoryHandler:
             grant.user_id, "RepositoryService.ListRepositories", prefix=request.prefix
         )
         cursor = self._iterators.repositories(prefix=request.prefix)
-        found, next_token = await page_of(cursor, request, tokens)
+        found, next_token = await page_of(cursor, request, tokens, request.after)
         visible = [
             repository_message(repository)
             for _, repository in found

@@ -40,6 +40,7 @@ __all__ = [
 PAGE_DEFAULT = 100
 PAGE_MAX = 1000
 IF_MATCH_BYTES_MAX = 128
+_AFTER_BYTES_MAX = 1024
 _MESSAGE_BYTES_MAX = 64 * 1024
 _METADATA_BYTES_MAX = 64 * 1024
 _SECONDS_MIN, _SECONDS_MAX = -62_135_596_800, 253_402_300_799
@@ -89,15 +90,24 @@ class ListRequest(Protocol):
 
 
 async def page_of(
-    cursor: Cursor[KeyT, ValueT], request: ListRequest, tokens: PageTokens
+    cursor: Cursor[KeyT, ValueT], request: ListRequest, tokens: PageTokens, after: str = ""
 ) -> tuple[list[tuple[KeyT, ValueT]], str]:
     """Returns the page of a listing that a request asks for, and the token of the next page (empty: none).
 
+    Args:
+        cursor: the listing.
+        request: asks for a page.
+        tokens: of the listing.
+        after: the key behind which the first page begins; empty: from the beginning.
+
     Raises:
-        TarnError: INVALID for the page size or token; as the cursor.
+        TarnError: INVALID for the page size, the token or `after`; as the cursor.
     """
+    if len(after.encode()) > _AFTER_BYTES_MAX:
+        text = f"after has more than {_AFTER_BYTES_MAX} bytes, so it is no name"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="after")
     count = paging(request.page_size)
-    cursor.seek_behind(tokens.decode(request.page_token))
+    cursor.seek_behind(tokens.decode(request.page_token) or after)
     page = await cursor.page(count)
     return page.items, "" if page.next_after is None else tokens.encode(page.next_after)
 

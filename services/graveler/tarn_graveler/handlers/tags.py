@@ -73,7 +73,7 @@ class TagHandler:
             prefix=request.prefix,
         )
         cursor = self._iterators.tags(repository, prefix=request.prefix)
-        found, next_token = await page_of(cursor, request, tokens)
+        found, next_token = await page_of(cursor, request, tokens, request.after)
         rules = await self._rules_of(repository, [name for name, _ in found])
         lines = [
             _tag_message(name, tag, rule) for (name, tag), rule in zip(found, rules, strict=True)
