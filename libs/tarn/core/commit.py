@@ -89,8 +89,8 @@ def author_time_us(commit: Commit) -> int | None:
     for name, value in commit.metadata:
         if name == AUTHOR_TIME:
             moment = parse_moment(value)
-            is_time = isinstance(moment, At) and iso_time(moment.time_us) == value
-            return moment.time_us if is_time else None
+            if isinstance(moment, At) and iso_time(moment.time_us) == value:
+                return moment.time_us
     return None
 
 
