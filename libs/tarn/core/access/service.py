@@ -31,16 +31,17 @@ class Service(enum.StrEnum):
 
     The gateway acts for users. Its own token allows it to read quotas, and proves that a gateway made the addresses
     that it stages.
+
+    Attributes:
+        user_id: its name in tokens, logs and commits.
     """
 
     COMPACTOR = "compactor"
     GATEWAY = "gateway"
     GRAVELER = "graveler"
 
-    @property
-    def user_id(self) -> UserId:
-        """The name of the service in tokens, logs and commits."""
-        return UserId(_PREFIX + self.value)
+    def __init__(self, name: str) -> None:
+        self.user_id = UserId(_PREFIX + name)
 
     @property
     def statements(self) -> tuple[Statement, ...]:
