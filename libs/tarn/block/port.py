@@ -27,6 +27,7 @@ __all__ = [
     "BlockWriter",
     "CHUNK_BYTES",
     "FileBacked",
+    "FileSlice",
     "KeepsVersions",
     "PartWriter",
     "PresignedWrite",
@@ -273,6 +274,18 @@ class FileBacked(Protocol):
             TarnError: EXHAUSTED if too many files are open.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """`count` bytes of an open file from `offset`, sent with sendfile(2) if the kernel can.
+
+    Whoever sends it closes the file, whether it was sent or given up.
+    """
+
+    file: BinaryIO
+    offset: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)

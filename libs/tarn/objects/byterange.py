@@ -1,4 +1,4 @@
-"""Parses the Range header of reads and the source range of UploadPartCopy."""
+"""Parses the Range header of reads (RFC 9110 §14)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from tarn_gateway.s3error import S3Error
+from tarn.core.errors import Kind, Reason, TarnError
 
-__all__ = ["ByteRange", "parse_copy_range", "parse_range"]
+__all__ = ["ByteRange", "UnsatisfiableRangeError", "parse_range"]
 
 # 19 digits are enough for every possible length; more would only waste time in int().
 _RANGE: Final = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII | re.IGNORECASE)
-_COPY_RANGE: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,14 @@ class ByteRange:
         return f"bytes {self.start}-{self.start + self.length - 1}/{self.size}"
 
 
+class UnsatisfiableRangeError(TarnError):
+    """No byte of the object is in the requested range."""
+
+    def __init__(self, value: str, size: int) -> None:
+        text = f"no byte of the object, which has {size}, is in the range {value[:80]!r}"
+        super().__init__(Kind.INVALID, Reason.INVALID_ARGUMENT, text, size=str(size))
+
+
 def parse_range(value: str | None, size: int) -> ByteRange | None:
     """Returns the requested range, clipped to the object; None means the whole object with status 200.
 
@@ -42,7 +49,7 @@ def parse_range(value: str | None, size: int) -> ByteRange | None:
     ignored, as RFC 9110 §14.2 allows.
 
     Raises:
-        S3Error: InvalidRange (416, with Content-Range) if no byte of the object is in the range.
+        UnsatisfiableRangeError: no byte of the object is in the range (416).
     """
     if value is None:
         return None
@@ -54,7 +61,7 @@ def parse_range(value: str | None, size: int) -> ByteRange | None:
         if not last:
             return None
         if not int(last):
-            raise _unsatisfiable(value, size)
+            raise UnsatisfiableRangeError(value, size)
         if not size:
             return None  # its last bytes are all of it (RFC 9110 §14.1.2)
         length = min(int(last), size)
@@ -63,44 +70,6 @@ def parse_range(value: str | None, size: int) -> ByteRange | None:
     if last and int(last) < start:
         return None
     if start >= size:
-        raise _unsatisfiable(value, size)
+        raise UnsatisfiableRangeError(value, size)
     end = min(int(last), size - 1) if last else size - 1
     return ByteRange(start, end - start + 1, size)
-
-
-def _unsatisfiable(value: str, size: int) -> S3Error:
-    return S3Error(
-        "InvalidRange",
-        headers={"Content-Range": f"bytes */{size}"},
-        RangeRequested=value[:80],
-        ActualObjectSize=str(size),
-    )
-
-
-def parse_copy_range(value: str | None, size: int) -> ByteRange | None:
-    """Parses the `x-amz-copy-source-range` header, which S3 reads strictly: `bytes=first-last`, inside the object.
-
-    Raises:
-        S3Error: as in S3, InvalidArgument (400) for any other form, and for bytes outside the source.
-    """
-    if value is None:
-        return None
-    match = _COPY_RANGE.fullmatch(value)
-    if match is None or int(match[2]) < int(match[1]):
-        form = "where first and last are the zero-based offsets of the first and last bytes to copy"
-        text = f"The x-amz-copy-source-range value must be of the form bytes=first-last {form}"
-        raise _refused_copy(value, text)
-    start, last = int(match[1]), int(match[2])
-    if last >= size:
-        text = f"Range specified is not valid for source object of size: {size}"
-        raise _refused_copy(value, text)
-    return ByteRange(start, last - start + 1, size)
-
-
-def _refused_copy(value: str, text: str) -> S3Error:
-    return S3Error(
-        "InvalidArgument",
-        text,
-        ArgumentName="x-amz-copy-source-range",
-        ArgumentValue=value[:80],
-    )

@@ -1,34 +1,31 @@
-"""Conditional requests: RFC 9110 §13, as S3 interprets it.
+"""Conditional reads and ranges: RFC 9110 §13 and §14, as S3 interprets them. Pure: decides on the entry alone.
 
-Conditions of reads are decided here. For writes this module only reads the headers; graveler decides whether
-the condition holds, together with the write.
+Conditions of writes are not decided here: graveler decides whether they hold, together with the write.
 """
 
 from __future__ import annotations
 
 import enum
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
-from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry import shown_time_us
-from tarn_gateway.http import Headers
-from tarn_gateway.s3error import S3Error
+from tarn.core.value import hot_value
+from tarn.objects.byterange import UnsatisfiableRangeError, parse_range
 
 __all__ = [
+    "NO_CONDITIONS",
+    "ReadAnswer",
     "ReadConditions",
     "Verdict",
-    "copy_source_conditions",
-    "delete_condition",
+    "conditions_of",
     "http_date",
-    "quoted",
+    "judge_read",
     "parse_http_date",
-    "read_conditions",
-    "size_in_bytes",
-    "write_condition",
+    "quoted",
 ]
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -116,105 +113,85 @@ class ReadConditions:
             return Verdict.NOT_MODIFIED
         return Verdict.PROCEED
 
-    def check_copy_source(self, etag: str, mtime_us: int) -> None:
-        """Checks the conditions of a copy, for which both refusals are 412.
-
-        Raises:
-            S3Error: PreconditionFailed if a condition does not hold.
-        """
-        if self.judge(etag, mtime_us) is not Verdict.PROCEED:
-            raise S3Error("PreconditionFailed", Condition="x-amz-copy-source-if")
-
 
 NO_CONDITIONS = ReadConditions()
 
-_SIZE, _MTIME = "x-amz-if-match-size", "x-amz-if-match-last-modified-time"
-_DIGITS = re.compile(r"[0-9]{1,18}")
-_NAMES = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since"})
 
+def conditions_of(header: Callable[[str], str | None], prefix: str = "") -> ReadConditions:
+    """Returns the conditions of a request.
 
-def _read(headers: Headers, prefix: str) -> ReadConditions:
-    since = headers.get(prefix + "if-modified-since")
-    unmodified = headers.get(prefix + "if-unmodified-since")
+    Args:
+        header: returns the value of a header, by its name in lower case; None without one.
+        prefix: before the names of the four headers.
+    """
+    since = header(prefix + "if-modified-since")
+    unmodified = header(prefix + "if-unmodified-since")
     return ReadConditions(
-        headers.get(prefix + "if-match"),
-        headers.get(prefix + "if-none-match"),
+        header(prefix + "if-match"),
+        header(prefix + "if-none-match"),
         None if since is None else parse_http_date(since),
         None if unmodified is None else parse_http_date(unmodified),
     )
 
 
-def read_conditions(headers: Headers) -> ReadConditions:
-    """Reads the conditions of a GET or HEAD. A FAILED verdict is answered with 412 PreconditionFailed, a
-    NOT_MODIFIED one with 304, with ETag and Last-Modified and no body."""
-    return NO_CONDITIONS if _NAMES.isdisjoint(headers) else _read(headers, "")
+@hot_value
+class ReadAnswer:
+    """What of an object answers a read.
 
-
-def copy_source_conditions(headers: Headers) -> ReadConditions:
-    """Reads the `x-amz-copy-source-if-*` conditions."""
-    return _read(headers, "x-amz-copy-source-")
-
-
-def write_condition(headers: Headers) -> WriteCondition:
-    """Reads the condition of a write.
-
-    Raises:
-        S3Error: NotImplemented for forms that S3 also refuses: If-None-Match of an ETag, both headers
-            together, and several ETags. (`header_table` refuses the two date conditions.)
+    Attributes:
+        status: 200: the whole object; 206: a range of it; 304: the client has it; 412: a condition does not hold; 416:
+            no byte is in the range.
+        start: first byte.
+        length: number of bytes; 0 unless the status is 200 or 206.
+        size: of the whole object.
     """
-    none_match, match = headers.get("if-none-match"), headers.get("if-match")
-    if none_match is None and match is None:
-        return UNCONDITIONAL
-    if none_match is not None:
-        if match is not None or none_match.strip() != "*":
-            raise _refused("if-none-match")
-        return WriteCondition(if_none_match=True)
-    assert match is not None, "one of the two is set"
-    return WriteCondition(if_match=_one_tag(match))
+
+    status: int
+    start: int
+    length: int
+    size: int
+
+    @property
+    def content_range(self) -> str:
+        """The header Content-Range of a 206 or 416; empty for all others."""
+        if self.status == 206:
+            return f"bytes {self.start}-{self.start + self.length - 1}/{self.size}"
+        return f"bytes */{self.size}" if self.status == 416 else ""
 
 
-def delete_condition(headers: Headers) -> WriteCondition:
-    """Reads the condition of DeleteObject, whose parts must all hold (S3 API, DeleteObject).
+def judge_read(
+    conditions: ReadConditions,
+    etag: str,
+    mtime_us: int,
+    size: int,
+    wanted: str | None = None,
+    if_range: str | None = None,
+) -> ReadAnswer:
+    """Decides a GET or HEAD in the order of RFC 9110 §13.2.2.
 
-    Raises:
-        S3Error: NotImplemented for several ETags; InvalidArgument for a size or a time that is none: a condition that
-            is not understood must not be ignored.
+    Args:
+        conditions: of the request.
+        etag: of the object, without quotes.
+        mtime_us: of the object.
+        size: of the object in bytes.
+        wanted: the header Range; None without one.
+        if_range: the header If-Range. Only the object's ETag in quotes lets the range apply; any other value, also a
+            date, answers the whole object.
     """
-    match, size = headers.get("if-match"), headers.get(_SIZE)
-    mtime = headers.get(_MTIME)
-    if match is None and size is None and mtime is None:
-        return UNCONDITIONAL
-    condition = WriteCondition(
-        if_match="" if match is None else _one_tag(match),
-        size_bytes=None if size is None else size_in_bytes(size),
-        mtime_s=None if mtime is None else parse_http_date(mtime),
-    )
-    for name, value, found in (
-        (_SIZE, size, condition.size_bytes),
-        (_MTIME, mtime, condition.mtime_s),
-    ):
-        if value is not None and found is None:
-            text = f"The header {name} must be a size in bytes, or a date as in Last-Modified."
-            raise S3Error("InvalidArgument", text, ArgumentName=name)
-    return condition
-
-
-def size_in_bytes(text: str) -> int | None:
-    """Returns the size that a condition names; None if it is not a decimal number of at most 18 digits."""
-    found = _DIGITS.fullmatch(text)
-    return int(text) if found else None
-
-
-def _one_tag(value: str) -> str:
-    tag = value.strip().removeprefix("W/").strip('"')
-    if not tag or "," in tag:
-        raise _refused("if-match")
-    return tag
-
-
-def _refused(name: str) -> S3Error:
-    return S3Error(
-        "NotImplemented",
-        f"This form of the header {name} is not implemented for writes.",
-        Header=name,
-    )
+    match conditions.judge(etag, mtime_us):
+        case Verdict.FAILED:
+            return ReadAnswer(412, 0, 0, size)
+        case Verdict.NOT_MODIFIED:
+            return ReadAnswer(304, 0, 0, size)
+        case Verdict.PROCEED:
+            pass
+    if wanted is None or if_range not in (None, quoted(etag)):
+        # RFC 9110 §13.1.5: a client cannot use a range of another version and wants the whole new one.
+        return ReadAnswer(200, 0, size, size)
+    try:
+        span = parse_range(wanted, size)
+    except UnsatisfiableRangeError:
+        return ReadAnswer(416, 0, 0, size)
+    if span is None:
+        return ReadAnswer(200, 0, size, size)
+    return ReadAnswer(206, span.start, span.length, size)
