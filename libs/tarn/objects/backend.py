@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tarn.aio.task_set import TaskSet
@@ -98,7 +98,7 @@ class ObjectBackend:
             TarnError: the errors of auth.
         """
         call = self.call(caller, timeout_s)
-        return replace(call, service_token=await self.own_token(call))
+        return self._call(caller, call.deadline, await self.own_token(call))
 
     def opening_call(self, caller: Caller, timeout_s: float = 0.0) -> Call:
         """Returns the context of calls before any byte of a body or a block is moved. Their time began with the
@@ -106,5 +106,5 @@ class ObjectBackend:
         return self._call(caller, caller.began + (timeout_s or self.bounds.call_timeout_s))
 
     @staticmethod
-    def _call(caller: Caller, deadline: float) -> Call:
-        return Call(caller.request_id, caller.caller_token, deadline, _NO_NAMES, "", caller.view)
+    def _call(caller: Caller, deadline: float, proof: str = "") -> Call:
+        return Call(caller.request_id, caller.caller_token, deadline, _NO_NAMES, proof, caller.view)
