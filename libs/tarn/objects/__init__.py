@@ -22,12 +22,13 @@ copies one:
             chunks = await open_body(backend.blocks, key, told.start, told.length, 64 << 10, as_file=False)
 
     # Copies: by reference where that is safe, else by bytes; then stages the copy.
-    repository = await backend.repositories.get(backend.opening_call(caller), "lake")
-    source = await find_source(backend, caller, "lake", ref, path, into="lake")
+    opening = backend.opening_call(caller)
+    repository = await backend.repositories.get(opening, "lake")  # before the source
+    source = await find_source(backend, opening, "lake", ref, path, into="lake")
     entry, block = await copied(backend, caller, source, repository, branch)
     await stage(backend, caller, repository, branch, "copy", entry, block=block)
 
 A front with multipart uploads of its own uses `uploads`. One whose clients write to the bucket themselves uses the
-links of graveler (`tarn.client.links`) and the presigned URLs of the block store (`tarn.block.port.PresignsWrites`,
-`PresignsReads`).
+links of graveler (`tarn.client.links`) and the presigned URLs of the block store (`PresignsReads`, `PresignsWrites` and
+`PresignsParts` of `tarn.block.port`), if it offers them.
 """
