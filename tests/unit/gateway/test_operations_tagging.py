@@ -14,7 +14,8 @@ from tarn.core.entry import pack, with_parts
 from tarn.core.errors import Kind, Reason
 from tarn.core.object_tags import TAGS_MAX
 from tarn.core.part_list import PartList, parts_of
-from tarn_gateway.operations import copying, tagging
+from tarn.objects import copying
+from tarn_gateway.operations import tagging
 
 SMALL = b"hello, lake\n"
 OLD = {"x-amz-tagging": "team=ada&zone=eu%20west"}

@@ -22,20 +22,16 @@ from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import physical_path
 from tarn.core.object_tags import Tags
 from tarn.core.part_list import parts_of, parts_to_keep
+from tarn.objects.bodies import refuse_external
+from tarn.objects.copying import COPY_BYTES_MAX, Source, copy_to_new_block, shares_block
+from tarn.objects.erased import told_if_erased
+from tarn.objects.repository_cache import CachedRepository
+from tarn.objects.writing import check_branch, recreated, stage
 from tarn_gateway.backend import Backend
 from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.tagging import TAGGING_BYTES_MAX, tagging_document, tagging_parser
 from tarn_gateway.http import Response
-from tarn_gateway.operations.copying import (
-    COPY_BYTES_MAX,
-    Source,
-    copy_to_new_block,
-    shares_block,
-)
-from tarn_gateway.operations.erased import told_if_erased
-from tarn_gateway.operations.reading import refuse_external, root_marker
-from tarn_gateway.operations.writing import check_branch, stage
-from tarn_gateway.repository_cache import CachedRepository
+from tarn_gateway.operations.reading import root_marker
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
@@ -92,7 +88,7 @@ async def _replace(backend: Backend, request: S3Request, tags: Tags) -> None:
     # The repository first: if the repository is re-created after this, staging is refused.
     opening = backend.opening_call(request)
     repository = await backend.repositories.get(opening, request.repository)
-    await check_branch(backend, request, request.branch, opening)
+    await check_branch(backend, request.repository, request.branch, opening)
     for _ in range(_TRIES):
         found = await backend.graveler.lookup(
             backend.call(request),
@@ -129,19 +125,18 @@ async def _write(
     refuse_external(entry)
     if found.storage_namespace != repository.namespace:
         # A replica read the object in a deleted repository of this name; its blocks are not here.
-        text = "The repository was deleted and created again; please try again."
-        raise S3Error("ServiceUnavailable", text)
-    target = request.target
-    source = Source(request.repository, target, entry, found.storage_namespace, found.may_be_shared)
+        raise recreated()
+    branch, path, namespace = request.branch, request.path, found.storage_namespace
+    source = Source(request.repository, branch, path, entry, namespace, found.may_be_shared)
     address, block = entry.address, None
-    if not shares_block(backend, request, source):
+    if not shares_block(backend, source, request.repository):
         if entry.size > COPY_BYTES_MAX:
             text = (
                 f"The object is larger than {COPY_BYTES_MAX} bytes, and too old to get tags without a copy of its "
                 "bytes; copy it onto itself by a multipart upload that has the tags."
             )
             raise S3Error("InvalidRequest", text)
-        async with told_if_erased(backend, request, request.repository, target):
+        async with told_if_erased(backend, request, request.repository, branch, path):
             address, _ = await copy_to_new_block(backend, source, repository)
         block = BlockKey(repository.namespace, physical_path(address))
     tagged = dataclasses.replace(
@@ -159,6 +154,8 @@ async def _write(
         backend,
         request,
         repository,
+        branch,
+        path,
         tagged,
         block=block,
         condition=condition,
