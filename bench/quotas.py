@@ -44,7 +44,7 @@ class Switch:
 
     def _set(self, *, quotas: bool) -> None:
         if quotas:
-            vars(self._rates).pop("admit", None)
+            vars(self._rates).pop("take", None)
             vars(self._rates).pop("charge", None)
             self._admission.object = self._object
             return
@@ -52,7 +52,7 @@ class Switch:
         async def admitted(*_: object) -> AbstractContextManager[None]:
             return NOT_LIMITED
 
-        self._rates.admit = lambda *_: None
+        self._rates.take = lambda *_: None
         self._rates.charge = lambda *_: None
         self._admission.object = admitted
 

@@ -98,9 +98,9 @@ async def save_installation(
 
 
 async def _save_users(writer: ChunkWriter, auth: AuthKeys) -> Lines:
-    """Saves users and credentials, without sessions of any kind. The index of credentials by owner is made from the saved
-    credentials: if it was copied, a credential that is deleted meanwhile could be saved without it, and no listing
-    would show the key.
+    """Saves users and credentials, without sessions of any kind. The index of credentials by owner is made from the
+    saved credentials: if it was copied, a credential that is deleted meanwhile could be saved without it, and no
+    listing would show the key.
     """
     owned: list[Row] = []
 
@@ -117,7 +117,7 @@ async def _save_users(writer: ChunkWriter, auth: AuthKeys) -> Lines:
 
 
 def _outlives_a_backup(key: bytes, value: bytes) -> bool:  # noqa: ARG001 - `copy` passes both
-    """Session keys and sessions of browsers live for hours, and one that was ended must not come back with a restore."""
+    """Session keys and sessions of browsers live for hours; one that was ended must not come back with a restore."""
     short = (
         AuthKeys.session(""),
         AuthKeys.SESSION_ENDS,

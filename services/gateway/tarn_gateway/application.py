@@ -12,6 +12,7 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.gate.access import Access
+from tarn.gate.rates import RateLimits
 from tarn.gate.service_calls import ServiceCalls
 from tarn.objects.repository_cache import RepositoryCache
 from tarn.rpc.wire.methods import Endpoint
@@ -26,8 +27,7 @@ from tarn_gateway.documents.reading import DocumentReader
 from tarn_gateway.grants import Authenticator
 from tarn_gateway.handler import S3Handler
 from tarn_gateway.http import HttpServer
-from tarn_gateway.rates import RateLimits
-from tarn_gateway.request_queue import RequestQueue
+from tarn_gateway.overload import request_queue
 from tarn_gateway.s3error import head_refusal
 from tarn_gateway.signing.sigv4 import SigV4Policy
 from tarn_gateway.traces import Traces
@@ -112,7 +112,7 @@ class GatewayApplication:
             traces,
             domains=settings.domains,
             rates=self._rates,
-            queue=RequestQueue(clock, meters),
+            queue=request_queue(clock, meters),
             anonymous=AnonymousRequests(backend, settings.anonymous),
         )
         self._server = HttpServer(
