@@ -28,7 +28,7 @@ class Switch:
 
     def __init__(self, of: Gateway) -> None:
         self._gateway = of
-        self._rates: Any = of.application._rates  # noqa: SLF001 - what is measured
+        self._rates: Any = of.application.rates
         self._admission: Any = of.graveler._graveler.admission  # noqa: SLF001
         self._object = self._admission.object
 

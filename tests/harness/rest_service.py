@@ -12,7 +12,11 @@ from typing import Any
 
 from graveler_service import Service, running_service
 
+from tarn.core.access.service import Service as ServiceName
 from tarn.gate.access import Access
+from tarn.gate.addresses import AddressRate
+from tarn.gate.rates import RateLimits
+from tarn.gate.service_calls import ServiceCalls
 from tarn.gate.sign_in import SignIn
 from tarn.telemetry.audit.record import AuditRecord
 from tarn.telemetry.meters import Meters
@@ -47,6 +51,9 @@ class Answer:
         return text
 
 
+FAILED_SIGN_INS = 20
+
+
 class Audited:
     """An audit log that keeps its records."""
 
@@ -74,6 +81,7 @@ class Rest:
     admin: str
     audit: Audited
     meters: Meters
+    rates: RateLimits
 
     async def ask(
         self,
@@ -84,6 +92,9 @@ class Rest:
         caller: str | None = "",
         headers: Mapping[str, str] | None = None,
         base: str = BASE,
+        remote: str = "192.0.2.1",
+        scheme: str = "http",
+        connection: dict[str, str] | None = None,
     ) -> Answer:
         """Sends a request as the administrator, as another caller, or without credentials (None).
 
@@ -94,6 +105,9 @@ class Rest:
             caller: the header `Authorization`; empty for the administrator's.
             headers: more headers, with lower-case names.
             base: precedes the path.
+            remote: the client's address.
+            scheme: `https` over TLS.
+            connection: what is known of the connection; None: it is a new one.
         """
         content = body if isinstance(body, bytes) else b"" if body is None else to_json(body)
         sent = {**(headers or {})}
@@ -109,7 +123,9 @@ class Rest:
             "raw_path": raw_path.encode(),
             "query_string": query.encode(),
             "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
-            "client": ("192.0.2.1", 5),
+            "client": (remote, 5),
+            "scheme": scheme,
+            "state": {} if connection is None else {"connection": connection},
         }
         got: list[dict[str, Any]] = []
 
@@ -141,8 +157,16 @@ async def running_rest(folder: Path, *, requests_max: int = 16) -> AsyncIterator
         access = Access(service.auth, service.clock)
         sign_in = SignIn(service.auth, access, service.clock, ids)
         backend = Backend(
-            service.graveler, service.auth, sign_in, service.clock, "1.2.3", "local://"
+            service.graveler,
+            service.auth,
+            sign_in,
+            service.clock,
+            "1.2.3",
+            "local://",
+            AddressRate(service.clock, FAILED_SIGN_INS),
         )
         traces = Traces(meters, audit, access_log=False)  # type: ignore[arg-type]
-        endpoint = Endpoint(backend, traces, ids, meters, requests_max)
-        yield Rest(service, endpoint, basic(*service.admin_key), audit, meters)
+        calls = ServiceCalls(access, ServiceName.API, service.clock, ids)
+        rates = RateLimits(service.graveler, calls, service.clock, gateways=1)
+        endpoint = Endpoint(backend, traces, ids, meters, requests_max, rates)
+        yield Rest(service, endpoint, basic(*service.admin_key), audit, meters, rates)

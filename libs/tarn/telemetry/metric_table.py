@@ -213,6 +213,22 @@ TABLE: Final = (
         series=2000,
     ),
     _gauge("api.in_flight", "", "REST requests that are being served.", of="api"),
+    _counter(
+        "api.throttled",
+        "",
+        "REST requests that a rate refused (429), by kind of the quota and by limit.",
+        "kind",
+        "limit",
+        of="api",
+    ),
+    _counter(
+        "api.shed",
+        "",
+        "REST requests that were refused (503) because they had waited too long for their turn: the endpoint has more "
+        "requests than it can answer.",
+        of="api",
+    ),
+    _gauge("api.queue", "", "REST requests that wait for their turn.", of="api"),
     _gauge("api.connections", "", "Open connections of REST clients.", of="api"),
     _counter(
         "cache.lookups",

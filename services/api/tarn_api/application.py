@@ -6,10 +6,15 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from tarn.aio.task_set import TaskSet
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
+from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.gate.access import Access
+from tarn.gate.addresses import AddressRate
+from tarn.gate.rates import RateLimits
+from tarn.gate.service_calls import ServiceCalls
 from tarn.gate.sign_in import SignIn
 from tarn.rpc.wire.methods import Endpoint as RpcEndpoint
 from tarn.telemetry.audit.log import AuditLog
@@ -39,6 +44,7 @@ class ApiApplication:
         listens: called with `("api", "host:port")` once the endpoint listens.
         meters: counts requests; None: only for tests.
         audit: records requests; None: nothing does.
+        rates: those of the gateway in this process, which reads them; None: the endpoint reads its own.
     """
 
     name = "api"
@@ -57,16 +63,29 @@ class ApiApplication:
         listens: Callable[[str, str], None] | None = None,
         meters: Meters | None = None,
         audit: AuditLog | None = None,
+        rates: RateLimits | None = None,
     ) -> None:
         meters = meters or Meters()
         self._settings, self._tls, self._listens = settings, tls, listens
         sign_in = SignIn(auth, access, clock, ids)
         sign_in.register(meters)
         backend = Backend(
-            graveler, auth, sign_in, clock, settings.version, settings.namespace_prefix
+            graveler,
+            auth,
+            sign_in,
+            clock,
+            settings.version,
+            settings.namespace_prefix,
+            AddressRate(clock, settings.failed_sign_ins),
         )
+        self._tasks = TaskSet()
+        self._own_rates: RateLimits | None = None
+        if rates is None:
+            calls = ServiceCalls(access, Service.API, clock, ids)
+            rates = RateLimits(graveler, calls, clock, gateways=settings.processes)
+            self._own_rates = rates
         traces = Traces(meters, audit, access_log=settings.access_log)
-        endpoint = Endpoint(backend, traces, ids, meters, settings.requests_max)
+        endpoint = Endpoint(backend, traces, ids, meters, settings.requests_max, rates)
         self._server = HttpServer(endpoint, settings.bounds)
         meters.sample("api.connections", lambda: self._server.connection_count)
         self._port = 0
@@ -86,6 +105,8 @@ class ApiApplication:
         self._port = await self._server.listen(
             settings.host, settings.port, tls=self._tls, reuse_port=settings.reuse_port
         )
+        if self._own_rates is not None:
+            self._tasks.spawn(self._own_rates.run())
         if self._listens is not None:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             self._listens("api", f"{host}:{self._port}")
@@ -94,6 +115,7 @@ class ApiApplication:
     async def __aexit__(self, *exc: object) -> None:
         """Aborts remaining requests; call `drain` first to lose none."""
         await self._server.__aexit__(*exc)
+        await self._tasks.close()
 
     async def drain(self, timeout_s: float) -> None:
         """Stops listening and lets current requests finish, for at most `timeout_s`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from starlette.requests import Request
@@ -11,6 +11,7 @@ from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock
+from tarn.gate.addresses import AddressRate
 from tarn.gate.sign_in import SignIn
 from tarn.rpc.wire.call import Call
 
@@ -33,6 +34,7 @@ class Backend:
         clock: time.
         version: of Tarn.
         namespace_prefix: begins the storage namespace of each repository, such as `local://`.
+        failures: how often an address may fail to sign in.
     """
 
     graveler: GravelerClient
@@ -41,6 +43,7 @@ class Backend:
     clock: Clock
     version: str
     namespace_prefix: str
+    failures: AddressRate
 
     def call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
         """Returns the context of a call that begins now."""
@@ -56,12 +59,16 @@ class Context:
         request: as Starlette has it: headers, and the body of an operation that reads it itself.
         request_id: in every log line and answer.
         grant: of its caller; None for an operation without one.
+        remote: its address, `host:port`.
+        headers: more headers of the answer, such as a cookie.
     """
 
     backend: Backend
     request: Request
     request_id: str
     grant: Grant | None
+    remote: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def graveler(self) -> GravelerClient:

@@ -1,4 +1,4 @@
-"""The life of a request: bounds → operation → caller → parameters and body → handler → answer.
+"""The life of a request: bounds → turn → operation → caller → rates → parameters and body → handler → answer.
 
 The order is part of the security. Without a caller nothing is read of a body, except that of `login`, and nothing is
 told but which paths there are, which is public. What a caller may do is decided by graveler and auth alone, which get
@@ -7,8 +7,8 @@ its token.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import msgspec
@@ -17,12 +17,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant
 from tarn.core.clock import IdSource
 from tarn.core.errors import Kind, TarnError
+from tarn.gate.addresses import AddressRate
+from tarn.gate.rates import RateLimits, retry_after_s
+from tarn.gate.request_queue import RequestQueue
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.telemetry.audit.record import Outcome, outcome_of
 from tarn.telemetry.meters import Meters
+from tarn_api.browsers import ANSWER_HEADERS
 from tarn_api.context import READ_S, Backend, Context
 from tarn_api.errors import ApiError, from_tarn_error
 from tarn_api.operations.table import PUBLIC, TABLE, Refusal
@@ -34,17 +39,23 @@ from tarn_api.requests import (
     decode_parameters,
     read_body,
 )
-from tarn_api.signing_in import CHALLENGE, Authenticator
+from tarn_api.signing_in import Authenticator, challenge
 from tarn_api.traces import Trace, Traces
-from tarn_rest.operations import OPERATIONS, Operation
+from tarn_rest.operations import OPERATIONS, OWN_OPERATIONS, Operation
 
-__all__ = ["BASE", "Endpoint"]
+__all__ = ["BASE", "OWN_BASE", "Endpoint"]
 
 BASE: Final = "/api/v1"
-"""Begins the paths of the document."""
+"""Begins the paths of lakeFS's document."""
+OWN_BASE: Final = "/api/tarn/v1"
+"""Begins those of Tarn's own."""
 
 _STRANGERS_BODY_MAX: Final = 16 * 1024
 _BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
+_PUBLIC_REQUESTS: Final = 200
+"""Of one address in a second, without credentials."""
+_FAILED_COOKIES: Final = 20
+_IN_REPOSITORIES: Final = (Action.READ_REPO, Action.WRITE_REPO)
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 _JSON: Final = "application/json"
 _log = structlog.get_logger()
@@ -59,20 +70,36 @@ class Endpoint:
         ids: names requests.
         meters: counts requests in flight.
         requests_max: most requests at once, half of them of callers that are not known yet.
+        rates: limits of requests and bytes; None: none.
     """
 
     def __init__(
-        self, backend: Backend, traces: Traces, ids: IdSource, meters: Meters, requests_max: int
+        self,
+        backend: Backend,
+        traces: Traces,
+        ids: IdSource,
+        meters: Meters,
+        requests_max: int,
+        rates: RateLimits | None = None,
     ) -> None:
         self._backend = backend
-        self._authenticator = Authenticator(backend.sign_in)
+        of_cookies = AddressRate(backend.clock, _FAILED_COOKIES)
+        self._authenticator = Authenticator(backend.sign_in, backend.failures, of_cookies)
+        self._public = AddressRate(backend.clock, _PUBLIC_REQUESTS)
+        self._rates = rates
+        self._queue = RequestQueue(backend.clock, _late, meters.counter("api.shed"))
+        self._meters = meters
         self._traces = traces
         self._ids = ids
-        self._routes = Routes(OPERATIONS)
+        self._routes = (
+            (f"{BASE}/".encode(), Routes(OPERATIONS)),
+            (f"{OWN_BASE}/".encode(), Routes(OWN_OPERATIONS)),
+        )
         self._bodies = BodyBudget(_BODIES_BYTES_MAX)
         self._requests_max = requests_max
         self._running = self._strangers = 0
         meters.sample("api.in_flight", lambda: self._running)
+        meters.sample("api.queue", lambda: self._queue.length)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request; there are no other events."""
@@ -90,30 +117,35 @@ class Endpoint:
             await send(message)
 
         self._running += 1
+        place = _Place(self._queue, receive, trace)
         try:
-            response = await self._answer(Request(scope, receive), trace)
+            response = await self._answer(Request(scope, place.receive), trace, place)
             response.headers["X-Request-Id"] = request_id
-            response.headers["X-Content-Type-Options"] = "nosniff"
+            response.headers.update(ANSWER_HEADERS)
             response.headers.setdefault("Cache-Control", "no-store")
             await response(scope, receive, counted)
         finally:
             self._running -= 1
+            if self._rates is not None:
+                moved = trace.bytes_in + trace.bytes_out
+                self._rates.charge(trace.user, trace.charged, moved)
             self._traces.end(trace, clock.monotonic() - trace.started)
             REQUEST_ID.reset(token)
 
-    async def _answer(self, request: Request, trace: Trace) -> Response:
+    async def _answer(self, request: Request, trace: Trace, place: _Place) -> Response:
         """Returns the answer to a request, whatever happens."""
         error: TarnError | None = None
         try:
-            response = await self._perform(request, trace)
+            if self._running > self._requests_max:
+                raise _overloaded(f"{self._requests_max} requests run already")
+            async with place.held(request):
+                response = await self._perform(request, trace)
         except ApiError as refusal:
             shown = refusal
             error = refusal.__cause__ if isinstance(refusal.__cause__, TarnError) else None
         except TarnError as failure:
             error = failure
             shown = from_tarn_error(failure, write=trace.is_write)
-            if shown.status == 401:
-                shown.headers.update(CHALLENGE)
             if failure.kind in _OURS:
                 self._log_failure(trace, failure)
         except Exception as defect:  # noqa: BLE001 - the answer to a defect is 500
@@ -124,44 +156,78 @@ class Endpoint:
         else:
             trace.outcome = Outcome.OK
             return response
+        if shown.status == 401:
+            shown.headers.update(challenge(request))
         trace.reason = shown.reason
         trace.outcome = Outcome.FAILED if error is None else outcome_of(error)
         return _error(shown)
 
     async def _perform(self, request: Request, trace: Trace) -> Response:
-        if self._running > self._requests_max:
-            raise _overloaded(f"{self._requests_max} requests run already")
-        path: bytes = request.scope["raw_path"]
-        base = BASE.encode() + b"/"
-        if not path.startswith(base):
-            raise ApiError(404, f"the interface is below {BASE}/", reason="NO_SUCH_PATH")
-        operation, in_path = self._routes.find(request.method, path[len(base) :])
+        operation, in_path = self._found(request)
         trace.operation, trace.values = operation.id, in_path
         row = TABLE[operation.id]
         is_public = operation.id in PUBLIC
-        grant = None if is_public else await self._grant_of(request, trace)
+        if is_public:
+            grant = None
+            self._admit_stranger(operation, trace)
+        else:
+            grant = await self._grant_of(request, trace)
+            self._admit(grant, in_path.get("repository", ""), trace)
         if isinstance(row, Refusal):
             raise ApiError(501, row.reason, reason="NOT_IMPLEMENTED")
         parameters = decode_parameters(operation, in_path, request)
         if named := getattr(parameters, "path", None):
             trace.values = {**in_path, "path": named}
-        context = Context(self._backend, request, trace.request_id, grant)
+        context = Context(self._backend, request, trace.request_id, grant, trace.remote)
         if operation.body is None:
             answer = await row(context, parameters)
         elif is_public:
             with self._stranger():
-                body = await self._body_of(operation, request, trace, _STRANGERS_BODY_MAX)
+                body = await self._body_of(operation, request, _STRANGERS_BODY_MAX)
                 answer = await row(context, parameters, body)
         else:
-            body = await self._body_of(operation, request, trace)
+            body = await self._body_of(operation, request)
             answer = await row(context, parameters, body)
-        return _response(operation, answer)
+        response = _response(operation, answer)
+        response.headers.update(context.headers)
+        return response
+
+    def _found(self, request: Request) -> tuple[Operation, dict[str, str]]:
+        path: bytes = request.scope["raw_path"]
+        for base, routes in self._routes:
+            if path.startswith(base):
+                return routes.find(request.method, path[len(base) :])
+        raise ApiError(404, f"the interface is below {BASE}/", reason="NO_SUCH_PATH")
+
+    def _admit_stranger(self, operation: Operation, trace: Trace) -> None:
+        """Takes a request without a caller from the rate of its address. A health check costs nothing."""
+        if operation.id == "healthCheck":
+            return
+        if wait_s := self._public.wait_s(trace.remote):
+            text = (
+                f"an address may have {_PUBLIC_REQUESTS} requests without credentials in a second"
+            )
+            raise _too_many(text, wait_s)
+        self._public.take(trace.remote)
+
+    def _admit(self, grant: Grant, repository: str, trace: Trace) -> None:
+        """Takes a request from the rates of its user and its repository, which are those of S3 requests. Whoever may
+        do nothing in a repository uses none of its rate."""
+        if self._rates is None:
+            return
+        inside = f"repository/{repository}/"
+        if repository and any(grant.policy.may_allow(each, inside) for each in _IN_REPOSITORIES):
+            trace.charged = repository
+        if (refusal := self._rates.take(grant.user_id, trace.charged)) is not None:
+            kind, limit = refusal.kind, refusal.limit
+            self._meters.counter("api.throttled", kind=kind, limit=limit).add()
+            raise _too_many(refusal.text, refusal.wait_s)
 
     async def _grant_of(self, request: Request, trace: Trace) -> Grant:
         with self._stranger():
             call = self._backend.call(trace.request_id, "", READ_S)
             grant = await self._authenticator.grant(request, call, trace)
-        trace.user = grant.user_id
+        trace.user = _connection_of(request)["user"] = grant.user_id
         return grant
 
     @contextmanager
@@ -179,12 +245,9 @@ class Endpoint:
         self,
         operation: Operation,
         request: Request,
-        trace: Trace,
         bytes_max: int = BODY_BYTES_MAX,
     ) -> object:
-        body = await read_body(request, self._bodies, bytes_max)
-        trace.bytes_in = len(body)
-        return decode_body(operation, body)
+        return decode_body(operation, await read_body(request, self._bodies, bytes_max))
 
     @staticmethod
     def _log_failure(trace: Trace, error: Exception) -> None:
@@ -196,8 +259,73 @@ class Endpoint:
         )
 
 
+class _Place:
+    """The place of a request among those that are worked on (`tarn.gate.request_queue`): it has none while it waits for
+    its body, and none for its answer.
+
+    Args:
+        receive: of the connection.
+        trace: is told the bytes of the body.
+    """
+
+    def __init__(self, queue: RequestQueue, receive: Receive, trace: Trace) -> None:
+        self._queue = queue
+        self._receive = receive
+        self._trace = trace
+        self._is_held = self._is_over = False
+
+    @asynccontextmanager
+    async def held(self, request: Request) -> AsyncIterator[None]:
+        """Waits for a place, and holds it until the block ends.
+
+        Raises:
+            ApiError: 503: the request has waited too long.
+        """
+        if not self._queue.enters():
+            await self._queue.wait(_connection_of(request).get("user", ""))
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_over = True
+            if self._is_held:
+                self._queue.leave()
+
+    async def receive(self) -> Message:
+        """Receives a piece of the body."""
+        if not self._is_held:
+            return await self._receive()
+        self._is_held = False
+        self._queue.leave()
+        try:
+            message = await self._receive()
+        finally:
+            if not self._is_over:
+                self._is_held = True
+                self._queue.resume()
+        self._trace.bytes_in += len(message.get("body", b""))
+        return message
+
+
+def _connection_of(request: Request) -> dict[str, str]:
+    """Returns what is known of a connection: `user` of its last request that had a caller. Before a caller is known, a
+    request takes the turn of that user; all strangers together are one, because a name in a request is theirs to
+    choose."""
+    found: dict[str, str] = request.scope.get("state", {}).setdefault("connection", {})
+    return found
+
+
 def _overloaded(what: str) -> ApiError:
     return ApiError(503, f"{what}; try again", reason="OVERLOADED")
+
+
+def _late() -> ApiError:
+    return _overloaded("there are more requests than can be answered")
+
+
+def _too_many(text: str, wait_s: float) -> ApiError:
+    headers = {"Retry-After": str(retry_after_s(wait_s))}
+    return ApiError(429, text, reason="RATE_EXCEEDED", headers=headers)
 
 
 def _response(operation: Operation, answer: object) -> Response:

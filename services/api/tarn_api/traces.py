@@ -33,12 +33,14 @@ class Trace:
         reason: of a failure; empty if there is none.
         outcome: of what was asked for; unknown until there is an answer.
         status: of the answer; 0: none was sent.
+        charged: the repository whose rates count it; empty: none.
     """
 
     __slots__ = (
         "access_key_id",
         "bytes_in",
         "bytes_out",
+        "charged",
         "method",
         "operation",
         "outcome",
@@ -65,6 +67,7 @@ class Trace:
         self.status = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        self.charged = ""
 
     @property
     def is_write(self) -> bool:

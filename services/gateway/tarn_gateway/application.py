@@ -52,6 +52,9 @@ class GatewayApplication:
         meters: counts requests; None: only for tests.
         tracing: traces requests that are sampled; None: none.
         audit: records requests; None: nothing does.
+
+    Attributes:
+        rates: limits of requests and bytes, also for another endpoint of this process.
     """
 
     name = "gateway"
@@ -95,7 +98,7 @@ class GatewayApplication:
             documents=DocumentReader(bounds.document_memory_bytes),
         )
         meters.sample("gateway.document_memory", lambda: backend.documents.budget.held)
-        self._rates = RateLimits(graveler, calls, clock, gateways=settings.gateways)
+        self.rates = RateLimits(graveler, calls, clock, gateways=settings.gateways)
         self._tasks = TaskSet()
         traces = Traces(
             access_log=settings.access_log,
@@ -103,7 +106,7 @@ class GatewayApplication:
             slow_s=settings.slow_operation_s,
             tracing=tracing,
             clock=clock,
-            rates=self._rates,
+            rates=self.rates,
             audit=audit,
         )
         handler = S3Handler(
@@ -111,7 +114,7 @@ class GatewayApplication:
             backend,
             traces,
             domains=settings.domains,
-            rates=self._rates,
+            rates=self.rates,
             queue=request_queue(clock, meters),
             anonymous=AnonymousRequests(backend, settings.anonymous),
         )
@@ -147,7 +150,7 @@ class GatewayApplication:
         except BaseException:
             await self._server.__aexit__()
             raise
-        self._tasks.spawn(self._rates.run())
+        self._tasks.spawn(self.rates.run())
         self._meters.sample("gateway.connections", lambda: self._server.connection_count)
         self._meters.sample("gateway.unsent_memory", lambda: self._server.unsent_bytes)
         if self._listens is not None:
