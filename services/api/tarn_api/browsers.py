@@ -16,6 +16,7 @@ from tarn_api.errors import ApiError
 
 __all__ = [
     "ANSWER_HEADERS",
+    "SECURE_NAME",
     "cookie_header",
     "ended_cookie_header",
     "is_browser",
@@ -33,7 +34,7 @@ ANSWER_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Of every answer. None allows another origin to read it (CORS)."""
 
-_SECURE_NAME: Final = "__Host-tarn"
+SECURE_NAME: Final = "__Host-tarn"
 _LOCAL_NAME: Final = "tarn"
 _ATTRIBUTES: Final = "Path=/; HttpOnly; SameSite=Lax"
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -62,7 +63,7 @@ def secret_of(request: Request) -> str | None:
 def cookie_header(request: Request, secret: str) -> str:
     """Returns the header `Set-Cookie` for a session."""
     name = _name(request)
-    secure = "; Secure" if name == _SECURE_NAME else ""
+    secure = "; Secure" if name == SECURE_NAME else ""
     return f"{name}={secret}; {_ATTRIBUTES}{secure}"
 
 
@@ -102,7 +103,7 @@ def refuse_other_sites(request: Request) -> None:
 
 def _name(request: Request) -> str:
     """Returns the name of the cookie: browsers take `__Host-` over TLS only, from this host only."""
-    return _LOCAL_NAME if _is_local(request) else _SECURE_NAME
+    return _LOCAL_NAME if _is_local(request) else SECURE_NAME
 
 
 def _is_local(request: Request) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from importlib.resources import files
 from typing import Final
 
 import msgspec
@@ -52,6 +53,7 @@ OWN_BASE: Final = "/api/tarn/v1"
 
 _STRANGERS_BODY_MAX: Final = 16 * 1024
 _BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
+_DOCUMENT_PATH: Final = b"/openapi.json"
 _PUBLIC_REQUESTS: Final = 200
 """Of one address in a second, without credentials."""
 _FAILED_COOKIES: Final = 20
@@ -88,6 +90,7 @@ class Endpoint:
         self._public = AddressRate(backend.clock, _PUBLIC_REQUESTS)
         self._rates = rates
         self._queue = RequestQueue(backend.clock, _late, meters.counter("api.shed"))
+        self._document = files("tarn_api").joinpath("openapi.json").read_bytes()
         self._meters = meters
         self._traces = traces
         self._ids = ids
@@ -163,13 +166,16 @@ class Endpoint:
         return _error(shown)
 
     async def _perform(self, request: Request, trace: Trace) -> Response:
+        if request.scope["raw_path"] == _DOCUMENT_PATH:
+            return self._document_for(request, trace)
         operation, in_path = self._found(request)
         trace.operation, trace.values = operation.id, in_path
         row = TABLE[operation.id]
         is_public = operation.id in PUBLIC
         if is_public:
             grant = None
-            self._admit_stranger(operation, trace)
+            if operation.id != "healthCheck":  # it costs nothing
+                self._admit_stranger(trace)
         else:
             grant = await self._grant_of(request, trace)
             self._admit(grant, in_path.get("repository", ""), trace)
@@ -199,10 +205,18 @@ class Endpoint:
                 return routes.find(request.method, path[len(base) :])
         raise ApiError(404, f"the interface is below {BASE}/", reason="NO_SUCH_PATH")
 
-    def _admit_stranger(self, operation: Operation, trace: Trace) -> None:
-        """Takes a request without a caller from the rate of its address. A health check costs nothing."""
-        if operation.id == "healthCheck":
-            return
+    def _document_for(self, request: Request, trace: Trace) -> Response:
+        """Returns the interface that is offered; it needs no caller."""
+        trace.operation = "openapi"
+        if request.method not in ("GET", "HEAD"):
+            text = f"this path takes GET, not {request.method}"
+            headers = {"Allow": "GET, HEAD"}
+            raise ApiError(405, text, reason="METHOD_NOT_ALLOWED", headers=headers)
+        self._admit_stranger(trace)
+        return Response(self._document, media_type=_JSON)
+
+    def _admit_stranger(self, trace: Trace) -> None:
+        """Takes a request without a caller from the rate of its address."""
         if wait_s := self._public.wait_s(trace.remote):
             text = (
                 f"an address may have {_PUBLIC_REQUESTS} requests without credentials in a second"
