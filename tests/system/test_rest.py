@@ -58,3 +58,39 @@ def test_a_change_goes_from_a_branch_to_main(rest: Rest, s3: Any, repository: st
     assert (status, stat["checksum"]) == (200, "81dc9bdb52d04dc20036dbd8313ed055")
     assert rest.ask("POST", f"{lake}/refs/dev/merge/main", {})[0] == 400
     assert rest.ask("GET", f"{lake}/branches/none")[0] == 404
+
+
+@pytest.mark.every_form
+def test_a_browser_signs_in_works_and_signs_out(tarn: RunningTarn, repository: str) -> None:
+    """Its session is auth's, wherever auth runs; on the loopback without TLS its cookie is `tarn`."""
+    base = tarn.state()["api"]
+    host = base.removeprefix("http://")
+    headers = {"Host": host, "Origin": f"http://{host}"}
+    lake = f"/api/v1/repositories/{repository}"
+
+    def ask(method: str, path: str, body: object = None) -> tuple[int, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(base + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.headers
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers
+
+    pair = {
+        "access_key_id": tarn.access_key_id,
+        "secret_access_key": tarn.secret_access_key,
+    }
+    status, answer = ask("POST", "/api/v1/auth/login", pair)
+    assert status == 200
+    cookie, *attributes = answer["Set-Cookie"].split("; ")
+    assert cookie.startswith("tarn=")
+    assert attributes == ["Path=/", "HttpOnly", "SameSite=Lax"]
+    headers["Cookie"] = cookie
+    assert ask("POST", f"{lake}/branches", {"name": "web", "source": "main"})[0] == 201
+    headers["Origin"] = "http://evil.example"
+    assert ask("DELETE", f"{lake}/branches/web")[0] == 403
+    assert ask("GET", f"{lake}/branches/web")[0] == 200
+    headers["Origin"] = f"http://{host}"
+    assert ask("DELETE", "/api/tarn/v1/session")[0] == 204
+    assert ask("GET", f"{lake}/branches/web")[0] == 401
