@@ -74,6 +74,7 @@ async def link(
     etag: str = ETAG,
     call: Call | None = None,
     condition: WriteCondition = UNCONDITIONAL,
+    template: bytes = b"",
 ) -> bytes:
     return await service.graveler.link_physical_address(
         call or service.admin,
@@ -84,4 +85,5 @@ async def link(
         size_bytes=size,
         etag=etag,
         condition=condition,
+        template=template,
     )
