@@ -27,7 +27,9 @@ class Bucket(MemBlockStore):
     parts: frozenset[str] = frozenset()
     """Paths of the blocks whose upload was begun by URLs for parts and is not completed."""
 
-    async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
+    async def presign_write(
+        self, key: BlockKey, seconds: int, part_count: int, *, once: bool = True
+    ) -> PresignedWrite:
         self.asked = [*getattr(self, "asked", []), (key, seconds, part_count)]
         if part_count:
             self.parts |= {key.path}

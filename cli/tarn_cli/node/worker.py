@@ -120,6 +120,7 @@ async def _assemble(
         GravelerClient(graveler_calls),
         auth_client,
         access,
+        blocks,
         clock=clock,
         ids=ids,
         tls=endpoint_tls("api", config.api.tls, runtime.secrets),

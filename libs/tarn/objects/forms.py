@@ -33,6 +33,7 @@ _DISPOSITION: Final = re.compile(
 _PARAMETER: Final = re.compile(
     r"""[ \t]*;[ \t]*([0-9A-Za-z*_-]+)=(?:"((?:[^"\\]|\\"|\\)*?)"|([^\s";,]+))(?=[ \t]*(?:;|$))"""
 )
+_TYPE: Final = re.compile(r"content-type[ \t]*:[ \t]*(.*?)[ \t]*", re.IGNORECASE)
 _ENCODING: Final = re.compile(
     r"content-transfer-encoding[ \t]*:[ \t]*(?!7bit|8bit|binary)", re.IGNORECASE
 )
@@ -77,6 +78,7 @@ class FormParser:
     Attributes:
         fields: values by name in lower case, of the fields before the file.
         filename: of the file; None if the client sent none.
+        file_type: Content-Type of the file; empty if the client sent none.
         in_file: whether the bytes of the file have begun.
     """
 
@@ -84,6 +86,7 @@ class FormParser:
         self._file_field = file_field
         self.fields: dict[str, str] = {}
         self.filename: str | None = None
+        self.file_type = ""
         self.in_file = False
         self._delimiter = b"\r\n--" + boundary
         # The first boundary begins a line, but no line end precedes it.
@@ -199,11 +202,14 @@ class FormParser:
         if raw.startswith(b"\r\n"):
             raise self._malformed("a part has no headers")
         parameters: dict[str, str] | None = None
+        kind = ""
         for line in self._text(raw).split("\r\n"):
             if found := _DISPOSITION.fullmatch(line):
                 if parameters is not None:
                     raise self._malformed("a part has two Content-Dispositions")
                 parameters = self._parameters(found[1])
+            elif found := _TYPE.fullmatch(line):
+                kind = found[1]
             elif _ENCODING.match(line):
                 raise self._malformed("a Content-Transfer-Encoding is not used in forms")
         if parameters is None or not parameters.get("name"):
@@ -216,6 +222,7 @@ class FormParser:
             self._state = _State.FILE
             self.in_file = True
             self.filename = parameters.get("filename")
+            self.file_type = kind
 
     def _file(self) -> bytes | bytearray:
         """Takes bytes of the file out of the buffer; what may be the beginning of a boundary stays in it."""

@@ -56,6 +56,8 @@ REFUSED: Final = {
     "getRunHookOutput": _HOOKS,
     "dumpRefs": _DUMP,
     "restoreRefs": _DUMP,
+    "createSymlinkFile": "tables that point at files by symlinks read the S3 endpoint instead",
+    "uploadPartCopy": "copy the object whole (copyObject), or read the bytes and write them to the link of a part",
     "CreateCommitRecord": _METADATA,
     "getMetadataObject": _METADATA,
     "getMetaRange": _METADATA,
@@ -100,22 +102,8 @@ NOT_YET: Final = (
     "restoreStatus",
     # Branches.
     "hardResetBranch",
-    # Bytes of objects, and addresses for them.
-    "getObject",
-    "uploadObjectPreflight",
-    "uploadObject",
-    "stageObject",
-    "copyObject",
+    # Objects.
     "updateObjectUserMetadata",
-    "getUnderlyingProperties",
-    "createSymlinkFile",
-    "getPhysicalAddress",
-    "linkPhysicalAddress",
-    "createPresignMultipartUpload",
-    "completePresignMultipartUpload",
-    "abortPresignMultipartUpload",
-    "uploadPart",
-    "uploadPartCopy",
     # Pull requests.
     "listPullRequests",
     "createPullRequest",
