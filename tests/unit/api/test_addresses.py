@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -38,7 +37,9 @@ async def rest(server: S3Server, tmp_path: Path) -> AsyncIterator[Rest]:
         running_rest(tmp_path, store=lambda _: store, namespace_prefix=f"{root}/") as running,
     ):
         # URLs are signed with the time of the machine.
-        running.service.clock.advance(SystemClock().now_us() / 1_000_000 - running.service.clock.now_us() / 1_000_000)
+        running.service.clock.advance(
+            SystemClock().now_us() / 1_000_000 - running.service.clock.now_us() / 1_000_000
+        )
         yield await relogged(running)
 
 

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from rest_service import Rest, basic, running_rest
 
-from tarn.block.port import BlockKey
+from tarn.block.port import CHUNK_BYTES, BlockKey
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.objects.conditions import ReadAnswer
 from tarn.telemetry.audit.record import Outcome
 from tarn_api.bodies import BodyBounds
+from tarn_api.http import HttpBounds, HttpServer
 
 OBJECTS = "/repositories/lake/branches/main/objects"
 REFS = "/repositories/lake/refs/main/objects"
@@ -355,3 +357,78 @@ async def test_reads_are_audited_if_the_log_wants_them(rest: Rest) -> None:
         "api:getObject",
         "repository/lake/ref/main/object/a",
     )
+
+
+async def test_a_body_that_trickles_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarn_api.bodies._WINDOW_S", 0.0)
+    async with running_rest(tmp_path, bodies=BodyBounds(rate_min_bytes=10**15)) as rest:
+        answer = await rest.ask("POST", f"{OBJECTS}?path=a", pieces=pieces_of(LARGE))
+        assert (answer.status, "bytes/s" in answer.message) == (408, True)
+        assert await blocks_of(rest) == []
+
+
+async def test_an_answer_that_nobody_takes_holds_little_and_ends(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(rest, "a", LARGE)
+    most, read = 1000, 0
+
+    async def endless(*_: object) -> AsyncIterator[bytes]:
+        nonlocal read
+        for _ in range(most):
+            read += 1
+            yield bytes(CHUNK_BYTES)
+
+    blocks, size = rest.service.replicas.blocks, most * CHUNK_BYTES
+    monkeypatch.setattr(blocks, "stream", endless)
+    # An object of 1,000 MiB that is in no memory.
+    monkeypatch.setattr(
+        "tarn_api.operations.reading.judge_read", lambda *_: ReadAnswer(200, 0, size, size)
+    )
+    bounds = HttpBounds(write_stall_timeout_s=0.2)
+    async with HttpServer(rest.endpoint, bounds) as server, asyncio.timeout(30):
+        port = await server.listen("127.0.0.1", 0, tls=None, reuse_port=False)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+        head = f"GET /api/v1{REFS}?path=a HTTP/1.1\r\nauthorization: {rest.admin}\r\n\r\n"
+        writer.write(head.encode())
+        await reader.readuntil(b"\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        while server.state.tasks:  # noqa: ASYNC110 - uvicorn tells nobody
+            await asyncio.sleep(0.01)
+        writer.close()
+    assert read < 50  # what the sockets hold
+    assert not rest.endpoint._transfers
+
+
+async def test_bodies_go_through_real_connections(rest: Rest) -> None:
+    """One connection, one object after the other; a refused body is not asked for (100-continue)."""
+    ann = await user(rest, "ann", "Analyst")
+    async with HttpServer(rest.endpoint, HttpBounds()) as server, asyncio.timeout(30):
+        port = await server.listen("127.0.0.1", 0, tls=None, reuse_port=False)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def ask(method: str, where: str, body: bytes = b"", *, caller: str = "") -> int:
+            lines = [
+                f"{method} /api/v1{where} HTTP/1.1",
+                f"authorization: {caller or rest.admin}",
+                f"content-length: {len(body)}",
+                *(["expect: 100-continue"] if body else []),
+            ]
+            writer.write("\r\n".join([*lines, "\r\n"]).encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            if head.startswith(b"HTTP/1.1 100"):
+                writer.write(body)
+                head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            got.append(await reader.readexactly(length))
+            return int(head.split()[1])
+
+        got: list[bytes] = []
+        assert await ask("POST", f"{OBJECTS}?path=a", LARGE) == 201
+        assert await ask("GET", f"{REFS}?path=a") == 200
+        assert got[-1] == LARGE
+        assert await ask("POST", f"{OBJECTS}?path=b", LARGE, caller=ann) == 403
+        writer.close()
+    assert len(await blocks_of(rest)) == 1
