@@ -20,17 +20,17 @@ pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="other instructions"),
 ]
-_ROUNDS = 8
+_ROUNDS = 20
 
 MOST = {
-    "GET": (7_160, 306, 14_500),
-    "HEAD": (6_610, 281, 14_500),
-    "PUT": (10_660, 499, 21_000),
-    "LIST": (10_330, 424, 19_000),
-    "GET through a view": (7_390, 306, 14_500),
+    "GET": (7_180, 301, 14_500),
+    "HEAD": (6_620, 276, 14_500),
+    "PUT": (10_710, 493, 21_000),
+    "LIST": (10_380, 422, 19_000),
+    "GET through a view": (7_410, 301, 14_500),
 }
-"""Of one request of a lone client: instructions, calls, and bytes of memory at its peak. They are 2 % above what it is,
-that of memory more.
+"""Of one request of a lone client: instructions, calls, and bytes of memory at its peak. They are 3 % above what it is,
+that of memory more: timers run beside it on a slow machine.
 
 A change that exceeds one makes every request slower. Raise it only for something that is worth it, and say so in the
 commit; lower it after a change that makes requests cheaper."""
@@ -62,7 +62,7 @@ def test_requests_of_32_connections_wait_for_no_turn_and_share_their_writes() ->
     async def count() -> None:
         async with no_unhandled_errors(), served(32) as clients:
             writes = []
-            for _ in range(_ROUNDS):
+            for _ in range(6):
                 counts = Counts()
                 await clients.count("PUT", counts)
                 assert not counts.calls[RequestQueue.wait.__code__]
