@@ -27,6 +27,7 @@ from tarn.testing.clock import ManualClock, SeededIds
 from tarn_api.bodies import BodyBounds
 from tarn_api.context import Backend
 from tarn_api.endpoint import BASE, Endpoint
+from tarn_api.rpcs import Rpcs
 from tarn_api.traces import Traces
 
 __all__ = ["Answer", "Rest", "basic", "running_rest"]
@@ -178,6 +179,7 @@ async def running_rest(
         ids = SeededIds(service.clock, seed=5)
         access = Access(service.auth, service.clock)
         sign_in = SignIn(service.auth, access, service.clock, ids)
+        rpcs = Rpcs(service.transport, service.auth_transport)
         objects = ObjectBackend(
             graveler=service.graveler,
             blocks=service.replicas.blocks,
@@ -189,6 +191,7 @@ async def running_rest(
         backend = Backend(
             service.graveler,
             service.auth,
+            rpcs,
             sign_in,
             service.clock,
             "1.2.3",

@@ -22,6 +22,7 @@ from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import connect, run
 from tarn_api.application import ApiApplication
 from tarn_api.config import settings_of
+from tarn_api.rpcs import Rpcs
 
 __all__ = ["main"]
 
@@ -40,6 +41,7 @@ async def _assemble(
         settings_of(config),
         GravelerClient(graveler),
         auth,
+        Rpcs(graveler, to_auth),
         Access(auth, runtime.clock),
         blocks,
         clock=runtime.clock,

@@ -23,6 +23,7 @@ from tarn_api.config import ApiSettings
 from tarn_api.context import Backend
 from tarn_api.endpoint import Endpoint
 from tarn_api.http import HttpServer
+from tarn_api.rpcs import Rpcs
 from tarn_api.traces import Traces
 
 __all__ = ["ApiApplication"]
@@ -55,6 +56,7 @@ class ApiApplication:
         settings: ApiSettings,
         graveler: GravelerClient,
         auth: AuthClient,
+        rpcs: Rpcs,
         access: Access,
         blocks: BlockStore,
         *,
@@ -81,6 +83,7 @@ class ApiApplication:
         backend = Backend(
             graveler,
             auth,
+            rpcs,
             sign_in,
             clock,
             settings.version,

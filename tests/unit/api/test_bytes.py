@@ -309,6 +309,19 @@ async def test_a_copy_shares_the_block_and_another_refs_object_is_found(rest: Re
     assert missing.status == 404
 
 
+async def test_user_metadata_are_replaced(rest: Rest) -> None:
+    made = await put(rest, "a", b"1", content_type="text/csv", x_lakefs_meta_old="1")
+    where = f"{OBJECTS}/stat/user_metadata?path="
+    changed = await rest.ask("PUT", f"{where}a", {"set": {"New": "2"}})
+    assert (changed.status, changed.body) == (201, b"")
+    stat = (await rest.ask("GET", f"{REFS}/stat?path=a")).json
+    assert stat == {**made, "metadata": {"new": "2"}}
+    assert (await rest.ask("PUT", f"{where}b", {"set": {}})).status == 404
+    assert (await rest.ask("PUT", f"{where}a", {"set": {"a b": "2"}})).status == 400
+    ann = await user(rest, "ann", "Analyst")
+    assert (await rest.ask("PUT", f"{where}a", {"set": {}}, caller=ann)).status == 403
+
+
 async def test_underlying_properties(rest: Rest) -> None:
     await put(rest, "a", b"1")
     found = await rest.ask("GET", f"{REFS}/underlyingProperties?path=a")

@@ -102,8 +102,6 @@ NOT_YET: Final = (
     "restoreStatus",
     # Branches.
     "hardResetBranch",
-    # Objects.
-    "updateObjectUserMetadata",
     # Pull requests.
     "listPullRequests",
     "createPullRequest",

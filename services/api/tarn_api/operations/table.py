@@ -85,6 +85,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "uploadObject": writing.upload_object,
         "uploadObjectPreflight": writing.upload_object_preflight,
         "copyObject": writing.copy_object,
+        "updateObjectUserMetadata": writing.update_object_user_metadata,
         "stageObject": addresses.stage_object,
         "getPhysicalAddress": addresses.get_physical_address,
         "linkPhysicalAddress": addresses.link_physical_address,
@@ -109,5 +110,7 @@ TABLE: Final[Mapping[str, Handler | Refusal]] = MappingProxyType(
 PUBLIC: Final = frozenset({"healthCheck", "getSetupState", "getAuthCapabilities", "login"})
 """Operations without a caller; all others need one."""
 
-TRANSFERS: Final = frozenset({"getObject", "uploadObject", "copyObject"})
+TRANSFERS: Final = frozenset(
+    {"getObject", "uploadObject", "copyObject", "updateObjectUserMetadata"}
+)
 """Operations that move bytes. A client may take hours for them, so they have places of their own."""

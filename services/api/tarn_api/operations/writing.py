@@ -13,6 +13,7 @@ from tarn.objects.copying import copied, find_source
 from tarn.objects.forms import is_form
 from tarn.objects.headers import StoredHeaders, stored_headers
 from tarn.objects.incoming import BodyTooLargeError, StreamedBody
+from tarn.objects.rewriting import set_metadata
 from tarn.objects.writing import check_branch, stage, store_object
 from tarn_api.bodies import announced_size, file_of_form, received
 from tarn_api.context import Context
@@ -21,7 +22,13 @@ from tarn_api.operations import shapes
 from tarn_rest import operations as op
 from tarn_rest import schemas
 
-__all__ = ["copy_object", "upload_object", "upload_object_preflight", "write_condition"]
+__all__ = [
+    "copy_object",
+    "update_object_user_metadata",
+    "upload_object",
+    "upload_object_preflight",
+    "write_condition",
+]
 
 _METADATA = "x-lakefs-meta-"
 _MD5_BYTES = 16
@@ -76,6 +83,14 @@ async def copy_object(
     entry, block = await copied(objects, context, source, repository, branch)
     await stage(objects, context, repository, branch, at.dest_path, entry, block=block)
     return shapes.object_stats(at.dest_path, pack(entry), repository.namespace, with_metadata=True)
+
+
+async def update_object_user_metadata(
+    context: Context, at: op.UpdateObjectUserMetadata, body: schemas.UpdateObjectUserMetadata
+) -> None:
+    """Replaces the user metadata of an object; its bytes stay."""
+    branch = _place(context, at.repository, at.branch, at.path)
+    await set_metadata(context.objects, context, at.repository, branch, at.path, body.set)
 
 
 def write_condition(if_none_match: str | None, if_match: str | None) -> WriteCondition:
