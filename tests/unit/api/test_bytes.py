@@ -244,7 +244,7 @@ async def test_a_body_is_bounded(tmp_path: Path) -> None:
     async with running_rest(tmp_path, bodies=BodyBounds(bytes_max=100_000)) as rest:
         await put(rest, "a", bytes(100_000))
         for sent in ({"body": bytes(100_001)}, {"pieces": pieces_of(bytes(100_001))}):
-            answer = await rest.ask("POST", f"{OBJECTS}?path=b", **sent)  # type: ignore[arg-type]
+            answer = await rest.ask("POST", f"{OBJECTS}?path=b", **sent)
             assert answer.status == 413
             assert "100000" in answer.message
         assert len(await blocks_of(rest)) == 1
@@ -402,9 +402,9 @@ async def test_an_answer_that_nobody_takes_holds_little_and_ends(
     await put(rest, "a", LARGE)
     most, read = 1000, 0
 
-    async def endless(*_: object) -> AsyncIterator[bytes]:
+    async def endless(*_at: object) -> AsyncIterator[bytes]:
         nonlocal read
-        for _ in range(most):
+        for _chunk in range(most):
             read += 1
             yield bytes(CHUNK_BYTES)
 
