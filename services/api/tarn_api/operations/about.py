@@ -21,6 +21,9 @@ __all__ = [
 _INTERFACE: Final = "1.84.0"
 """The release of lakeFS whose interface this is: clients compare versions."""
 
+_CONTEXT: Final = "lakeFS"
+"""lakectl warns of a server of another edition for each other text."""
+
 
 async def health_check(context: Context, at: op.HealthCheck) -> None:
     """Says that this process answers."""
@@ -84,7 +87,7 @@ async def post_stats_events(
 def _version(context: Context) -> schemas.VersionConfig:
     return schemas.VersionConfig(
         version=_INTERFACE,
-        version_context=f"tarn {context.backend.version}",
+        version_context=_CONTEXT,
         latest_version=_INTERFACE,
         upgrade_recommended=False,
         upgrade_url="",
@@ -94,6 +97,7 @@ def _version(context: Context) -> schemas.VersionConfig:
 def _storage(context: Context) -> schemas.StorageConfig:
     prefix = context.backend.namespace_prefix
     return schemas.StorageConfig(
+        blockstore_description=f"blocks of Tarn {context.backend.version}",
         blockstore_type=prefix.partition("://")[0],
         blockstore_namespace_example=f"{prefix}example",
         # Of what clients may send, not of what Tarn makes: the place is Tarn's choice.

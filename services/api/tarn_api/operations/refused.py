@@ -98,8 +98,6 @@ NOT_YET: Final = (
     "dumpStatus",
     "restoreSubmit",
     "restoreStatus",
-    # Branches.
-    "hardResetBranch",
     # Bytes of objects, and addresses for them.
     "getObject",
     "uploadObjectPreflight",

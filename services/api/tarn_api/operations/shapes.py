@@ -39,13 +39,14 @@ def repository(found: repository_pb.Repository) -> schemas.Repository:
 
 
 def commit(found: commit_pb.Commit) -> schemas.Commit:
-    """Returns a commit."""
+    """Returns a commit. Its date is the time of its author, if that is known."""
+    time = found.author_time if found.HasField("author_time") else found.create_time
     return schemas.Commit(
         id=found.commit_id,
         parents=list(found.parent_ids),
         committer=found.committer,
         message=found.message,
-        creation_date=found.create_time.seconds,
+        creation_date=time.seconds,
         meta_range_id=found.metarange_id,
         metadata=dict(found.metadata),
         generation=found.generation,

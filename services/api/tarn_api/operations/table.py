@@ -62,6 +62,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "getBranch": branches.get_branch,
         "deleteBranch": branches.delete_branch,
         "resetBranch": branches.reset_branch,
+        "hardResetBranch": branches.hard_reset_branch,
         "revertBranch": branches.revert_branch,
         "cherryPick": branches.cherry_pick,
         "listTags": tags.list_tags,
