@@ -98,7 +98,7 @@ async def test_the_rights_are_those_that_graveler_and_auth_decide(rest: Rest) ->
         "api:createBranch",
         Outcome.DENIED,
         "ann",
-        "repository/lake",
+        "repository/lake/branch/dev",
     )
     assert record.access_key_id == made.credential.access_key_id
 

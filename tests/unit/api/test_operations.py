@@ -242,8 +242,8 @@ async def test_a_merge_is_described_as_clients_expect(rest: Rest) -> None:
     made = (await rest.ask("GET", f"{LAKE}/commits/{merged}")).json
     assert made["message"] == "Merge 'dev' into 'main'"
     assert made["metadata"] == {"x": "y", ".lakefs.merge.strategy": "default"}
+    ref = {"ref": merged, "parent_number": 0}
     for operation in ("revert", "cherry-pick"):
-        ref = {"ref": merged, "parent_number": 0}
         refused = await rest.ask("POST", f"{MAIN}/{operation}", ref)
         assert refused.status == 409
         assert "parent_number" in refused.message

@@ -129,7 +129,7 @@ async def cherry_pick(
 
 
 async def hard_reset_branch(context: Context, at: op.HardResetBranch) -> None:
-    """Moves the head of a branch to the commit of a ref. Uncommitted changes refuse it, unless `force` discards them."""
+    """Moves the head of a branch to the commit of a ref. Uncommitted changes refuse it, or `force` discards them."""
     call = context.change()
     branch = await context.graveler.get_branch(call, at.repository, at.branch)
     await context.graveler.move_branch(

@@ -72,15 +72,6 @@ REFUSED: Final = {
 """Refused for a reason that stays until the part of Tarn exists which they are about."""
 
 NOT_YET: Final = (
-    # Users and keys.
-    "listUsers",
-    "createUser",
-    "getUser",
-    "deleteUser",
-    "listUserCredentials",
-    "createCredentials",
-    "deleteCredentials",
-    "getCredentials",
     # Settings of repositories.
     "setRepositoryMetadata",
     "deleteRepositoryMetadata",

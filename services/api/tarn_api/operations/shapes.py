@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tarn.core.entry import Entry, shown_time_us, unpack
 from tarn.core.ids import physical_path
+from tarn_proto.auth.v1 import user_pb2 as user_pb
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
 from tarn_rest import schemas
@@ -11,10 +12,12 @@ from tarn_rest import schemas
 __all__ = [
     "DEFAULT_CONTENT_TYPE",
     "commit",
+    "credentials",
     "object_stats",
     "prefix_stats",
     "repository",
     "seconds",
+    "user",
 ]
 
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
@@ -35,6 +38,22 @@ def repository(found: repository_pb.Repository) -> schemas.Repository:
         creation_date=found.create_time.seconds,
         default_branch=found.default_branch_id,
         storage_namespace=found.storage_namespace,
+    )
+
+
+def user(found: user_pb.User) -> schemas.User:
+    """Returns a user. Tarn knows no other name of it, and no address."""
+    return schemas.User(
+        id=found.user_id,
+        creation_date=found.create_time.seconds,
+        friendly_name=found.user_id,
+    )
+
+
+def credentials(found: user_pb.Credential) -> schemas.Credentials:
+    """Returns a key pair without its secret."""
+    return schemas.Credentials(
+        access_key_id=found.access_key_id, creation_date=found.create_time.seconds
     )
 
 

@@ -21,6 +21,7 @@ from tarn_api.operations import (
     repositories,
     sessions,
     tags,
+    users,
 )
 from tarn_api.operations.refused import NOT_YET, REFUSED
 
@@ -52,6 +53,14 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "postStatsEvents": about.post_stats_events,
         "login": sessions.login,
         "getCurrentUser": sessions.get_current_user,
+        "listUsers": users.list_users,
+        "createUser": users.create_user,
+        "getUser": users.get_user,
+        "deleteUser": users.delete_user,
+        "listUserCredentials": users.list_user_credentials,
+        "createCredentials": users.create_credentials,
+        "getCredentials": users.get_credentials,
+        "deleteCredentials": users.delete_credentials,
         "listRepositories": repositories.list_repositories,
         "createRepository": repositories.create_repository,
         "getRepository": repositories.get_repository,
