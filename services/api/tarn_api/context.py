@@ -9,8 +9,10 @@ from starlette.requests import Request
 
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
+from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.gate.sign_in import SignIn
 from tarn.rpc.wire.call import Call
 
@@ -75,6 +77,15 @@ class Context:
     def change(self) -> Call:
         """Returns a call that changes something, as the caller."""
         return self._call(CHANGE_S)
+
+    def require(self, action: Action, resource: str) -> None:
+        """Raises `TarnError` DENIED unless the caller may do that, for operations that ask and do nothing.
+
+        What is done is decided by graveler and auth.
+        """
+        if self.grant is None:
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, "there is no caller")
+        self.grant.require(action, resource)
 
     def _call(self, timeout_s: float) -> Call:
         token = "" if self.grant is None else self.grant.caller_token

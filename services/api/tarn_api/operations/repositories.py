@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from tarn.core.access.actions import Action, repository_resource
+from tarn.core.errors import Kind, TarnError
+from tarn.core.ids import parse_repository_id
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.operations import shapes
@@ -14,7 +17,6 @@ __all__ = [
     "create_repository",
     "delete_repository",
     "get_repository",
-    "get_repository_metadata",
     "list_repositories",
 ]
 
@@ -47,13 +49,24 @@ async def create_repository(
     if at.bare:
         text = "Tarn has no bare repositories; restore a dump with `tarn repo restore`"
         raise ApiError(501, text, reason="NOT_IMPLEMENTED")
-    if body.sample_data or body.read_only:
-        text = "sample_data and read_only are not built yet; create the repository without them"
+    if body.sample_data:
+        text = "Tarn has no sample data; create the repository without sample_data"
         raise ApiError(501, text, reason="NOT_IMPLEMENTED")
+    if body.read_only:
+        context.require(Action.WRITE_RULES, repository_resource(parse_repository_id(body.name)))
+    call = context.change()
     made = await context.graveler.create_repository(
-        context.change(), body.name, default_branch_id=body.default_branch or ""
+        call, body.name, default_branch_id=body.default_branch or ""
     )
-    return shapes.repository(made)
+    shown = shapes.repository(made)
+    shown.read_only = bool(body.read_only)
+    if shown.read_only:
+        try:
+            await context.graveler.set_read_only(call, body.name, True)
+        except TarnError as error:
+            text = f"repository {body.name} was created, but perhaps not made read-only: {error.message}"
+            raise TarnError(Kind.UNKNOWN_OUTCOME, error.reason, text) from error
+    return shown
 
 
 async def get_repository(context: Context, at: op.GetRepository) -> schemas.Repository:
@@ -68,11 +81,3 @@ async def get_repository(context: Context, at: op.GetRepository) -> schemas.Repo
 async def delete_repository(context: Context, at: op.DeleteRepository) -> None:
     """Deletes a repository; its objects stay in the block store. `force` does not open one that is read-only."""
     await context.graveler.delete_repository(context.change(), at.repository)
-
-
-async def get_repository_metadata(
-    context: Context, at: op.GetRepositoryMetadata
-) -> schemas.RepositoryMetadata:
-    """Returns the metadata of a repository."""
-    settings = await context.graveler.get_settings(context.read(), at.repository)
-    return dict(settings.metadata)
