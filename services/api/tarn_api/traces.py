@@ -40,7 +40,8 @@ class Trace:
     """Facts about a request, each noted as soon as it is known.
 
     Attributes:
-        operation: its `operationId`; empty until the path was found.
+        operation: its `operationId`, or service and rpc; empty until the path was found.
+        is_write: whether the request may change something.
         values: of the parameters in its path, and `path`.
         reason: of a failure; empty if there is none.
         outcome: of what was asked for; unknown until there is an answer.
@@ -51,6 +52,7 @@ class Trace:
         "access_key_id",
         "bytes_in",
         "bytes_out",
+        "is_write",
         "method",
         "operation",
         "outcome",
@@ -69,6 +71,7 @@ class Trace:
         self.remote = remote
         self.started = started
         self.operation = ""
+        self.is_write = method not in _READS
         self.values: Mapping[str, str] = {}
         self.user = ""
         self.access_key_id = ""
@@ -83,11 +86,6 @@ class Trace:
         if body is not None and self.operation in _NAMED_BY_BODY:
             parameter, name = _NAMED_BY_BODY[self.operation]
             self.values = {**self.values, parameter: getattr(body, name)}
-
-    @property
-    def is_write(self) -> bool:
-        """Whether the request may change something."""
-        return self.method not in _READS
 
     @property
     def ref(self) -> str:
