@@ -371,6 +371,7 @@ async def test_configuration_version_and_sign_in(rest: Rest) -> None:
     assert (await rest.ask("GET", "/healthcheck", caller=None)).status == 204
     state = (await rest.ask("GET", "/setup_lakefs", caller=None)).json
     assert state["state"] == "initialized"
+    assert state["login_config"]["RBAC"] == "none"  # clients then manage no policies
     key, secret = rest.service.admin_key
     body = {"access_key_id": key, "secret_access_key": secret}
     answer = await rest.ask("POST", "/auth/login", body, caller=None)

@@ -277,6 +277,20 @@ async def test_a_repository_may_be_made_read_only(rest: Rest) -> None:
     assert (await rest.ask("GET", "/repositories/pond")).status == 200
 
 
+async def test_sample_data_are_refused_unless_the_repository_exists(rest: Rest) -> None:
+    body = {"name": "lake", "storage_namespace": "s3://sea/x", "sample_data": True}
+    assert (await rest.ask("POST", "/repositories", body)).status == 409
+    assert (await rest.ask("POST", "/repositories", {**body, "name": "sea"})).status == 501
+    assert (await rest.ask("GET", "/repositories/sea")).status == 404
+    await rest.service.auth.create_user(rest.service.admin, "guest", [])
+    made = await rest.service.auth.create_credential(rest.service.admin, user_id="guest")
+    guest = basic(made.credential.access_key_id, made.secret_access_key)
+    # Whoever may not read it, is not told that it exists.
+    for name in ("lake", "sea"):
+        answer = await rest.ask("POST", "/repositories", {**body, "name": name}, caller=guest)
+        assert answer.status == 403
+
+
 async def test_each_change_of_settings_is_audited(rest: Rest) -> None:
     analyst = await caller(rest, "Analyst")
     changes: tuple[tuple[str, str, str, object], ...] = (

@@ -57,13 +57,13 @@ async def get_setup_state(
     context: Context,
     at: op.GetSetupState,
 ) -> schemas.SetupState:
-    """Tells whether the first admin exists. Needs no caller."""
+    """Tells whether the first admin exists, and that there are no policies to be managed. Needs no caller."""
     found = await context.backend.auth.get_setup_state(context.read())
     return schemas.SetupState(
         state="initialized" if found.is_set_up else "not_initialized",
         comm_prefs_missing=False,
         login_config=schemas.LoginConfig(
-            rbac="internal", login_url="", login_cookie_names=[], logout_url=""
+            rbac="none", login_url="", login_cookie_names=[], logout_url=""
         ),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarn.core.access.actions import Action, repository_resource
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_repository_id
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
@@ -50,6 +50,7 @@ async def create_repository(
         text = "Tarn has no bare repositories; restore a dump with `tarn repo restore`"
         raise ApiError(501, text, reason="NOT_IMPLEMENTED")
     if body.sample_data:
+        await _refuse_taken(context, body.name)
         text = "Tarn has no sample data; create the repository without sample_data"
         raise ApiError(501, text, reason="NOT_IMPLEMENTED")
     if body.read_only:
@@ -81,3 +82,14 @@ async def get_repository(context: Context, at: op.GetRepository) -> schemas.Repo
 async def delete_repository(context: Context, at: op.DeleteRepository) -> None:
     """Deletes a repository; its objects stay in the block store. `force` does not open one that is read-only."""
     await context.graveler.delete_repository(context.change(), at.repository)
+
+
+async def _refuse_taken(context: Context, name: str) -> None:
+    """Answers 409 for a name that is taken: clients take that for success, if the repository may exist already."""
+    try:
+        await context.graveler.get_repository(context.read(), name)
+    except TarnError as error:
+        if error.kind is Kind.NOT_FOUND:
+            return
+        raise
+    raise ApiError(409, f"repository {name} already exists", reason=Reason.REPOSITORY_EXISTS.value)
