@@ -12,6 +12,7 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.access.actions import Action, object_resource, ref_object_resource
 from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.gate.sign_in import SignIn
 from tarn.objects.backend import ObjectBackend
 from tarn.rpc.wire.call import Call
@@ -108,6 +109,15 @@ class Context:
     def change(self) -> Call:
         """Returns a call that changes something, as the caller."""
         return self._call(CHANGE_S)
+
+    def require(self, action: Action, resource: str) -> None:
+        """Raises `TarnError` DENIED unless the caller may do that, for operations that ask and do nothing.
+
+        What is done is decided by graveler and auth.
+        """
+        if self.grant is None:
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, "there is no caller")
+        self.grant.require(action, resource)
 
     def _call(self, timeout_s: float) -> Call:
         return self.backend.call(self.request_id, self.caller_token, timeout_s)

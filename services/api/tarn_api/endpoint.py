@@ -262,7 +262,9 @@ class Endpoint:
     ) -> object:
         body = await read_body(request, self._bodies, bytes_max)
         trace.bytes_in = len(body)
-        return decode_body(operation, body)
+        decoded = decode_body(operation, body)
+        trace.note_body(decoded)
+        return decoded
 
     @staticmethod
     def _log_failure(trace: Trace, error: Exception) -> None:

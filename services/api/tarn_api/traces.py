@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -22,6 +23,17 @@ __all__ = ["Trace", "Traces"]
 
 _READS: Final = frozenset({"GET", "HEAD"})
 _REF_NAMES: Final = ("branch", "ref", "sourceRef", "leftRef", "tag", "commitId")
+
+
+_NAMED_BY_BODY: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "createRepository": ("repository", "name"),
+        "createBranch": ("branch", "name"),
+        "createTag": ("tag", "id"),
+        "createUser": ("userId", "id"),
+    }
+)
+"""What a request creates: the parameter that its path would have, and the field of its body."""
 
 
 class Trace:
@@ -72,6 +84,12 @@ class Trace:
         self.bytes_in = 0
         self.bytes_out = 0
         self.is_transfer = False
+
+    def note_body(self, body: object) -> None:
+        """Notes what a request creates, once its body was read."""
+        if body is not None and self.operation in _NAMED_BY_BODY:
+            parameter, name = _NAMED_BY_BODY[self.operation]
+            self.values = {**self.values, parameter: getattr(body, name)}
 
     @property
     def ref(self) -> str:

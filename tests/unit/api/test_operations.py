@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from rest_service import Rest, running_rest
 
+from tarn.telemetry.audit.record import Outcome
+from tarn_api.operations import diffs
+
 
 @pytest.fixture
 async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
@@ -227,6 +230,125 @@ async def test_merges_conflicts_reverts_and_picks(rest: Rest) -> None:
     assert (picked.status, picked.json["message"]) == (201, "picked")
 
 
+async def test_a_merge_is_described_as_clients_expect(rest: Rest) -> None:
+    await rest.ask("POST", f"{LAKE}/branches", {"name": "dev", "source": "main"})
+    await rest.service.put("a", 1, "dev")
+    body = {"message": "with metadata", "metadata": {"k": "v"}, "date": 1_000_000_000}
+    dated = (await rest.ask("POST", f"{LAKE}/branches/dev/commits", body)).json
+    assert dated["creation_date"] == 1_000_000_000
+    assert (await rest.ask("GET", f"{LAKE}/commits/{dated['id']}")).json == dated
+    merge = f"{LAKE}/refs/dev/merge/main"
+    merged = (await rest.ask("POST", merge, {"metadata": {"x": "y"}})).json["reference"]
+    made = (await rest.ask("GET", f"{LAKE}/commits/{merged}")).json
+    assert made["message"] == "Merge 'dev' into 'main'"
+    assert made["metadata"] == {"x": "y", ".lakefs.merge.strategy": "default"}
+    ref = {"ref": merged, "parent_number": 0}
+    for operation in ("revert", "cherry-pick"):
+        refused = await rest.ask("POST", f"{MAIN}/{operation}", ref)
+        assert refused.status == 409
+        assert "parent_number" in refused.message
+    assert (await rest.ask("POST", f"{MAIN}/revert", {**ref, "parent_number": 3})).status == 400
+    undone = {"ref": merged, "parent_number": 1, "commit_overrides": {"metadata": {"m": "n"}}}
+    assert (await rest.ask("POST", f"{MAIN}/revert", undone)).status == 204
+    head = (await rest.ask("GET", f"{LAKE}/commits/main")).json
+    assert head["message"] == f"Revert {merged}"
+    assert head["metadata"]["m"] == "n"
+    pick = {"ref": dated["id"], "parent_number": 1, "commit_overrides": {"metadata": {"m": "n"}}}
+    picked = (await rest.ask("POST", f"{MAIN}/cherry-pick", pick)).json
+    assert picked["message"] == "with metadata"
+    del picked["metadata"]["tarn.cherry_picked_from"]
+    assert picked["metadata"] == {
+        "k": "v",
+        "m": "n",
+        "cherry-pick-origin": dated["id"],
+        "cherry-pick-committer": "root",
+    }
+    await rest.service.put("b", 1, "dev")
+    await commit(rest, "dev")
+    for strategy in ("source-wins", "dest-wins"):
+        await rest.service.put(strategy, 1, "dev")
+        await commit(rest, "dev")
+        wish = {"strategy": strategy, "squash_merge": True}
+        squashed = (await rest.ask("POST", merge, wish)).json["reference"]
+        made = (await rest.ask("GET", f"{LAKE}/commits/{squashed}")).json
+        assert made["metadata"][".lakefs.merge.strategy"] == strategy
+        assert len(made["parents"]) == 1
+
+
+async def test_dates_that_are_none_are_refused(rest: Rest) -> None:
+    for date in (-1, 2**63, 253_402_300_800):
+        answer = await rest.ask("POST", f"{MAIN}/commits", {"message": "m", "date": date})
+        assert answer.status == 400
+        assert "date" in answer.message
+
+
+async def test_the_default_branch_is_not_deleted(rest: Rest) -> None:
+    refused = await rest.ask("DELETE", MAIN)
+    assert refused.status == 403
+    assert "default branch" in refused.message
+    assert rest.audit.records[-1].outcome is Outcome.DENIED
+
+
+async def test_a_hard_reset_discards_uncommitted_changes_only_by_force(rest: Rest) -> None:
+    first = (await rest.ask("GET", MAIN)).json["commit_id"]
+    await rest.service.put("a", 1)
+    await commit(rest)
+    await rest.service.put("b", 1)
+    reset = f"{MAIN}/hard_reset?ref={first}"
+    dirty = await rest.ask("PUT", reset)
+    assert (dirty.status, "uncommitted" in dirty.message) == (400, True)
+    assert (await rest.ask("PUT", f"{reset}&force=true")).status == 204
+    assert (await rest.ask("GET", MAIN)).json["commit_id"] == first
+    assert (await rest.ask("GET", f"{MAIN}/diff")).json["results"] == []
+    assert (await rest.ask("PUT", f"{MAIN}/hard_reset?ref=nowhere")).status == 404
+
+
+async def test_differences_show_the_conflicts_that_a_merge_would_have(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "z" * 1023 + "\0"
+    for path in ("both", "deleted", "equal", "ours", "sub/both", "theirs", long):
+        await rest.service.put(path, 1)
+    await commit(rest)
+    await rest.ask("POST", f"{LAKE}/branches", {"name": "dev", "source": "main"})
+    for branch, size in (("main", 2), ("dev", 3)):
+        for path in ("both", "sub/both", "added", "\ue000", long):
+            await rest.service.put(path, size, branch)
+        await rest.service.put("equal", 5, branch)
+    for number in range(6):
+        await rest.service.put(f"f{number}", 2)
+    await rest.service.put("ours", 2)
+    await rest.service.put("deleted", 2)
+    await rest.service.put("theirs", 2, "dev")
+    await rest.ask("DELETE", f"{LAKE}/branches/dev/objects?path=deleted")
+    await commit(rest)
+    await commit(rest, "dev")
+    listing = f"{LAKE}/refs/main/diff/dev"
+    # Small pages of the other side, so that it is not read in one call.
+    for amount_max in (1000, 1, 2):
+        monkeypatch.setattr(diffs, "AMOUNT_MAX", amount_max)
+        shown = [
+            (each["path"], each["type"])
+            for each in (await rest.ask("GET", listing)).json["results"]
+        ]
+        assert shown == [
+            ("added", "conflict"),
+            ("both", "conflict"),
+            ("deleted", "conflict"),
+            ("equal", "changed"),
+            ("sub/both", "conflict"),
+            ("theirs", "changed"),
+            (long, "conflict"),
+            ("\ue000", "conflict"),
+        ]
+    conflict = await rest.ask("POST", f"{LAKE}/refs/dev/merge/main", {})
+    assert "6 paths" in conflict.message
+    two = (await rest.ask("GET", f"{listing}?type=two_dot")).json["results"]
+    assert {each["type"] for each in two} == {"changed", "removed"}
+    rolled = (await rest.ask("GET", f"{listing}?delimiter=/&prefix=sub")).json["results"]
+    assert [(each["path"], each["type"]) for each in rolled] == [("sub/", "prefix_changed")]
+
+
 async def test_pages_of_rolled_up_differences_repeat_nothing(rest: Rest) -> None:
     for path in ("a/1", "a/2", "b", "c/1", "c/2", "d/1"):
         await rest.service.put(path, 1)
@@ -249,6 +371,7 @@ async def test_configuration_version_and_sign_in(rest: Rest) -> None:
     assert (await rest.ask("GET", "/healthcheck", caller=None)).status == 204
     state = (await rest.ask("GET", "/setup_lakefs", caller=None)).json
     assert state["state"] == "initialized"
+    assert state["login_config"]["RBAC"] == "none"  # clients then manage no policies
     key, secret = rest.service.admin_key
     body = {"access_key_id": key, "secret_access_key": secret}
     answer = await rest.ask("POST", "/auth/login", body, caller=None)

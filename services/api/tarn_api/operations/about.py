@@ -22,6 +22,9 @@ __all__ = [
 _INTERFACE: Final = "1.84.0"
 """The release of lakeFS whose interface this is: clients compare versions."""
 
+_CONTEXT: Final = "lakeFS"
+"""lakectl warns of a server of another edition for each other text."""
+
 
 async def health_check(context: Context, at: op.HealthCheck) -> None:
     """Says that this process answers."""
@@ -55,13 +58,13 @@ async def get_setup_state(
     context: Context,
     at: op.GetSetupState,
 ) -> schemas.SetupState:
-    """Tells whether the first admin exists. Needs no caller."""
+    """Tells whether the first admin exists, and that there are no policies to be managed. Needs no caller."""
     found = await context.backend.auth.get_setup_state(context.read())
     return schemas.SetupState(
         state="initialized" if found.is_set_up else "not_initialized",
         comm_prefs_missing=False,
         login_config=schemas.LoginConfig(
-            rbac="internal", login_url="", login_cookie_names=[], logout_url=""
+            rbac="none", login_url="", login_cookie_names=[], logout_url=""
         ),
     )
 
@@ -85,7 +88,7 @@ async def post_stats_events(
 def _version(context: Context) -> schemas.VersionConfig:
     return schemas.VersionConfig(
         version=_INTERFACE,
-        version_context=f"tarn {context.backend.version}",
+        version_context=_CONTEXT,
         latest_version=_INTERFACE,
         upgrade_recommended=False,
         upgrade_url="",
@@ -99,6 +102,7 @@ def _storage(context: Context) -> schemas.StorageConfig:
         context.blocks, PresignsParts
     )
     return schemas.StorageConfig(
+        blockstore_description=f"blocks of Tarn {context.backend.version}",
         blockstore_type=prefix.partition("://")[0],
         blockstore_namespace_example=f"{prefix}example",
         # Of what clients may send, not of what Tarn makes: the place is Tarn's choice.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from tarn.client.commits import ChangesPage
-from tarn.core.entry import unpack
+from tarn.core.entry import identity_of, unpack
 from tarn_api.context import Context
 from tarn_api.operations import shapes
 from tarn_api.operations.paging import AMOUNT_MAX, amount_of, pagination
@@ -23,23 +24,34 @@ Fetch = Callable[[int, str, str], Awaitable[ChangesPage]]
 
 
 async def diff_refs(context: Context, at: op.DiffRefs) -> schemas.DiffList:
-    """Returns the changes from the left ref, or from its merge base with the right one, to the right one."""
+    """Returns the changes from the left ref, or from its merge base with the right one, to the right one.
+
+    From the merge base, a path that the left ref has changed to another object is a conflict.
+    """
     call = context.read()
 
-    async def fetch(size: int, after: str, token: str) -> ChangesPage:
-        return await context.graveler.diff_refs(
-            call,
-            at.repository,
-            at.left_ref,
-            at.right_ref,
-            prefix=at.prefix or "",
-            after=after,
-            page_size=size,
-            page_token=token,
-            from_merge_base=at.type == "three_dot",
-        )
+    def between(left: str, right: str) -> Fetch:
+        async def fetch(size: int, after: str, token: str) -> ChangesPage:
+            return await context.graveler.diff_refs(
+                call,
+                at.repository,
+                left,
+                right,
+                prefix=at.prefix or "",
+                after=after,
+                page_size=size,
+                page_token=token,
+                from_merge_base=at.type == "three_dot",
+            )
 
-    return await _listed(fetch, at, with_right=at.include_right_stats)
+        return fetch
+
+    listed = await _listed(
+        between(at.left_ref, at.right_ref), at, with_right=at.include_right_stats
+    )
+    if at.type == "three_dot":
+        await _mark_conflicts(between(at.right_ref, at.left_ref), listed)
+    return listed.shown
 
 
 async def diff_branch(context: Context, at: op.DiffBranch) -> schemas.DiffList:
@@ -57,15 +69,67 @@ async def diff_branch(context: Context, at: op.DiffBranch) -> schemas.DiffList:
             page_token=token,
         )
 
-    return await _listed(fetch, at, with_right=False)
+    return (await _listed(fetch, at, with_right=False)).shown
 
 
-async def _listed(
-    fetch: Fetch, at: op.DiffRefs | op.DiffBranch, *, with_right: bool
-) -> schemas.DiffList:
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A page.
+
+    Attributes:
+        shown: the answer.
+        identities: of the objects of the right side, by path; empty of a removed one.
+    """
+
+    shown: schemas.DiffList
+    identities: dict[str, bytes]
+
+
+async def _mark_conflicts(fetch: Fetch, page: _Listed) -> None:
+    """Marks the paths of a page that the other side changed to another object.
+
+    Reads the changes of the other side only near paths of the page: at most one call for each of them.
+
+    Args:
+        fetch: reads the changes of the other side.
+        page: the page.
+    """
+    changes = [each for each in page.shown.results if each.path_type == "object"]
+    place = 0
+    while place < len(changes):
+        after = _before(changes[place].path)
+        theirs = await fetch(AMOUNT_MAX, after, "")
+        while theirs.next_page_token and not theirs.paths:
+            theirs = await fetch(AMOUNT_MAX, after, theirs.next_page_token)
+        entries = dict(zip(theirs.paths, theirs.right_entries, strict=True))
+        has_more = bool(theirs.next_page_token)
+        while place < len(changes) and not (has_more and changes[place].path > theirs.paths[-1]):
+            change = changes[place]
+            entry = entries.get(change.path)
+            if entry is not None and _identity(entry) != page.identities[change.path]:
+                change.type = "conflict"
+            place += 1
+
+
+def _before(path: str) -> str:
+    """Returns a text that precedes a path, and that nearly no other text is between."""
+    return path[:-1] + (_previous(path[-1]) + _LAST if path[-1] > "\0" else "")
+
+
+def _previous(character: str) -> str:
+    number = ord(character) - 1
+    return chr(0xD7FF if 0xD800 <= number <= 0xDFFF else number)  # no text has surrogates
+
+
+def _identity(entry: bytes) -> bytes:
+    return identity_of(entry) if entry else b""
+
+
+async def _listed(fetch: Fetch, at: op.DiffRefs | op.DiffBranch, *, with_right: bool) -> _Listed:
     amount, prefix, delimiter = amount_of(at.amount), at.prefix or "", at.delimiter or ""
     after = _behind(at.after or "", prefix, delimiter)
     found: list[schemas.Diff] = []
+    identities: dict[str, bytes] = {}
     token = ""
     has_more = False
     while not has_more:
@@ -80,6 +144,8 @@ async def _listed(
             if len(found) == amount:
                 has_more = True
                 break
+            if not common:
+                identities[path] = _identity(right)
             found.append(
                 schemas.Diff(type="prefix_changed", path=common, path_type="common_prefix")
                 if common
@@ -91,9 +157,10 @@ async def _listed(
         if found and found[-1].path_type == "common_prefix":
             # The rest of the prefix needs no look.
             after, token = found[-1].path + _LAST, ""
-    return schemas.DiffList(
+    shown = schemas.DiffList(
         pagination=pagination([each.path for each in found], has_more=has_more), results=found
     )
+    return _Listed(shown, identities)
 
 
 def _behind(after: str, prefix: str, delimiter: str) -> str:

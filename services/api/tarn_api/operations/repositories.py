@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from tarn.core.access.actions import Action, repository_resource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import parse_repository_id
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.operations import shapes
@@ -14,7 +17,6 @@ __all__ = [
     "create_repository",
     "delete_repository",
     "get_repository",
-    "get_repository_metadata",
     "list_repositories",
 ]
 
@@ -47,13 +49,25 @@ async def create_repository(
     if at.bare:
         text = "Tarn has no bare repositories; restore a dump with `tarn repo restore`"
         raise ApiError(501, text, reason="NOT_IMPLEMENTED")
-    if body.sample_data or body.read_only:
-        text = "sample_data and read_only are not built yet; create the repository without them"
+    if body.sample_data:
+        await _refuse_taken(context, body.name)
+        text = "Tarn has no sample data; create the repository without sample_data"
         raise ApiError(501, text, reason="NOT_IMPLEMENTED")
+    if body.read_only:
+        context.require(Action.WRITE_RULES, repository_resource(parse_repository_id(body.name)))
+    call = context.change()
     made = await context.graveler.create_repository(
-        context.change(), body.name, default_branch_id=body.default_branch or ""
+        call, body.name, default_branch_id=body.default_branch or ""
     )
-    return shapes.repository(made)
+    shown = shapes.repository(made)
+    shown.read_only = bool(body.read_only)
+    if shown.read_only:
+        try:
+            await context.graveler.set_read_only(call, body.name, True)
+        except TarnError as error:
+            text = f"repository {body.name} was created, but perhaps not made read-only: {error.message}"
+            raise TarnError(Kind.UNKNOWN_OUTCOME, error.reason, text) from error
+    return shown
 
 
 async def get_repository(context: Context, at: op.GetRepository) -> schemas.Repository:
@@ -70,9 +84,12 @@ async def delete_repository(context: Context, at: op.DeleteRepository) -> None:
     await context.graveler.delete_repository(context.change(), at.repository)
 
 
-async def get_repository_metadata(
-    context: Context, at: op.GetRepositoryMetadata
-) -> schemas.RepositoryMetadata:
-    """Returns the metadata of a repository."""
-    settings = await context.graveler.get_settings(context.read(), at.repository)
-    return dict(settings.metadata)
+async def _refuse_taken(context: Context, name: str) -> None:
+    """Answers 409 for a name that is taken: clients take that for success, if the repository may exist already."""
+    try:
+        await context.graveler.get_repository(context.read(), name)
+    except TarnError as error:
+        if error.kind is Kind.NOT_FOUND:
+            return
+        raise
+    raise ApiError(409, f"repository {name} already exists", reason=Reason.REPOSITORY_EXISTS.value)

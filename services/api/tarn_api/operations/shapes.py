@@ -9,6 +9,7 @@ from tarn.core.entry import Entry, shown_time_us, unpack
 from tarn.core.ids import physical_path
 from tarn.objects.bodies import block_key
 from tarn_api.context import Context
+from tarn_proto.auth.v1 import user_pb2 as user_pb
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
 from tarn_rest import schemas
@@ -21,11 +22,13 @@ __all__ = [
     "content_type",
     "disposition",
     "link",
+    "credentials",
     "object_stats",
     "prefix_stats",
     "repository",
     "seconds",
     "stored_metadata",
+    "user",
 ]
 
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
@@ -59,14 +62,31 @@ def repository(found: repository_pb.Repository) -> schemas.Repository:
     )
 
 
+def user(found: user_pb.User) -> schemas.User:
+    """Returns a user. Tarn knows no other name of it, and no address."""
+    return schemas.User(
+        id=found.user_id,
+        creation_date=found.create_time.seconds,
+        friendly_name=found.user_id,
+    )
+
+
+def credentials(found: user_pb.Credential) -> schemas.Credentials:
+    """Returns a key pair without its secret."""
+    return schemas.Credentials(
+        access_key_id=found.access_key_id, creation_date=found.create_time.seconds
+    )
+
+
 def commit(found: commit_pb.Commit) -> schemas.Commit:
-    """Returns a commit."""
+    """Returns a commit. Its date is the time of its author, if that is known."""
+    time = found.author_time if found.HasField("author_time") else found.create_time
     return schemas.Commit(
         id=found.commit_id,
         parents=list(found.parent_ids),
         committer=found.committer,
         message=found.message,
-        creation_date=found.create_time.seconds,
+        creation_date=time.seconds,
         meta_range_id=found.metarange_id,
         metadata=dict(found.metadata),
         generation=found.generation,
