@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -238,7 +239,13 @@ def contents(cluster: Cluster) -> dict[Path, bytes]:
 
 
 def authorities(cluster: Cluster, name: str, namespace: str) -> list[x509.Certificate]:
-    return x509.load_pem_x509_certificates(cluster.read(name, "ca.crt", namespace))
+    """Returns the authorities in a Secret, as OpenSSL reads them, too."""
+    text = cluster.read(name, "ca.crt", namespace)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=text.decode())
+    found = x509.load_pem_x509_certificates(text)
+    assert len(context.get_ca_certs()) == len(found)
+    return found
 
 
 @pytest.mark.parametrize("missing", [OPTIONAL[0], OPTIONAL[1], ("tarn-tls-compactor", NAMESPACE)])
@@ -249,6 +256,9 @@ def test_a_missing_certificate_is_added_by_an_authority_that_all_trust(
     assert cluster.run("secrets").returncode == 0
     everywhere = [*((f"tarn-tls-{each}", NAMESPACE) for each in (*SERVICES, "client")), OPTIONAL[1]]
     (old,) = authorities(cluster, "tarn-tls-auth", NAMESPACE)
+    # As someone may have pasted it.
+    pasted = cluster.folder / "objects" / NAMESPACE / "secret" / "tarn-tls-auth" / "ca.crt"
+    pasted.write_bytes(pasted.read_bytes().rstrip())
     cluster.remove(*missing)
     before = contents(cluster)
     done = cluster.run("secrets", "--extend")
