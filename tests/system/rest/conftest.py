@@ -1,0 +1,85 @@
+"""Clients of lakeFS, unchanged, against the REST API of Tarn.
+
+What a test expects is what lakeFS does: with `--peer` the same tests run against a real one (`tools/setup lakefs`).
+A test that needs an operation that Tarn does not have yet is marked `needs` with the names of these operations.
+It must fail; when the operation is there, it fails the run until the mark is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import lakefs
+import pytest
+from lakefs.client import Client
+from lakefs_sdk.client import LakeFSClient
+from rest_clients import sdk_of
+from rest_server import RestServer
+from running_lakefs import running_lakefs
+from running_tarn import running_tarn
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test of what Tarn lacks must fail."""
+    here = Path(__file__).parent
+    for item in items:
+        if not item.path.is_relative_to(here):
+            continue
+        marker = item.get_closest_marker("needs")
+        if marker is not None and not config.getoption("--peer"):
+            item.add_marker(pytest.mark.xfail(reason=f"not built: {', '.join(marker.args)}"))
+
+
+@pytest.fixture(scope="session")
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RestServer]:
+    """The server that clients talk to: a Tarn, or with `--peer` a lakeFS."""
+    folder = tmp_path_factory.mktemp("rest")
+    if request.config.getoption("--peer"):
+        with running_lakefs(folder) as peer:
+            yield peer
+        return
+    with running_tarn(folder, "single") as tarn:
+        url = tarn.state()["api"]
+        yield RestServer("tarn", url, tarn.access_key_id, tarn.secret_access_key)
+
+
+@pytest.fixture(scope="session")
+def sdk(server: RestServer) -> LakeFSClient:
+    """A client of `lakefs-sdk`, of the admin."""
+    return sdk_of(server)
+
+
+@pytest.fixture(scope="session")
+def client(server: RestServer) -> Client:
+    """A client of `lakefs`, of the admin."""
+    return Client(host=server.url, username=server.access_key_id, password=server.secret_access_key)
+
+
+@pytest.fixture
+def repo(server: RestServer, client: Client) -> lakefs.Repository:
+    """A new, empty repository."""
+    name = server.new_name("lake")
+    namespace = f"{client.storage_config.default_namespace_prefix}/{name}"
+    return lakefs.Repository(name, client).create(namespace)
+
+
+@pytest.fixture
+def main(repo: lakefs.Repository) -> lakefs.Branch:
+    """The branch `main` of a new repository, with one commit of three objects."""
+    branch = repo.branch("main")
+    for path in ("raw/a", "raw/b", "z"):
+        branch.object(path).upload(path, pre_sign=False)
+    branch.commit("load")
+    return branch
+
+
+@pytest.fixture(params=["direct", "presigned"])
+def presigned(request: pytest.FixtureRequest, client: Client) -> bool:
+    """Whether bytes go through the API, or by presigned links."""
+    if request.param == "presigned":
+        assert client.storage_config.pre_sign_support
+    return bool(request.param == "presigned")
