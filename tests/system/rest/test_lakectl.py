@@ -66,7 +66,9 @@ def test_files(lakectl: Lakectl, uri: str, presigned: str) -> None:
     (lakectl.folder / "local" / "a b").write_bytes(b"x" * 100_000)
     (lakectl.folder / "local" / "deep" / "ü").write_bytes(b"deep")
     file = str(lakectl.folder / "local" / "a b")
-    done = lakectl.ok("fs", "upload", mode, "-s", file, f"{uri}/main/up/one", "-t", "a/b")
+    done = lakectl.ok(
+        "fs", "upload", mode, "-s", file, f"{uri}/main/up/one", "--content-type", "a/b"
+    )
     assert "Path: up/one" in done
     stat = lakectl.ok("fs", "stat", f"{uri}/main/up/one", "--pre-sign=false")
     assert "Size: 100000 bytes" in stat
@@ -105,13 +107,13 @@ def test_changes_commits_and_the_log(lakectl: Lakectl, uri: str, main: lakefs.Br
     changes = lakectl.ok("diff", f"{uri}/main")
     assert "+ added new" in changes
     assert "- removed z" in changes
-    lakectl.ok("branch", "reset", "-y", f"{uri}/main", "-p", "z")
+    lakectl.ok("branch", "reset", "-y", f"{uri}/main", "--object", "z")
     commit = ("commit", f"{uri}/main", "-m", "by hand", "--meta", "job=7,who=me")
     made = lakectl.ok(*commit, "--epoch-time-seconds", "1700000000")
     commit_id = main.head.id
     assert commit_id in made
-    shown = lakectl.ok("show", "commit", uri, commit_id)
-    for text in ("by hand", "job = 7", "who = me", "2023-11-14"):
+    shown = lakectl.ok("show", "commit", f"{uri}/{commit_id}")
+    for text in ("by hand", "job", "7", "who", "me", "2023-11-14"):
         assert text in shown
     log = lakectl.ok("log", f"{uri}/main", "--amount", "2")
     assert log.index("by hand") < log.index("load")
@@ -154,10 +156,11 @@ def test_reverts_and_cherry_picks(
     assert main.object("y").exists()
 
 
-def test_protection_of_branches(lakectl: Lakectl, uri: str) -> None:
+def test_protection_of_branches(lakectl: Lakectl, repo: lakefs.Repository) -> None:
+    uri = f"lakefs://{repo.id}"
     lakectl.ok("branch-protect", "add", uri, "main")
     lakectl.ok("branch-protect", "add", uri, "release-*")
-    assert first_words(lakectl.ok("branch-protect", "list", uri)) == ["main", "release-*"]
+    assert set(first_words(lakectl.ok("branch-protect", "list", uri))) == {"main", "release-*"}
     refused = lakectl.refused("commit", f"{uri}/main", "-m", "no", "--allow-empty-commit")
     assert "protected" in refused or "403" in refused
     lakectl.ok("branch-protect", "delete", uri, "main")
@@ -177,6 +180,7 @@ def test_garbage_collection_rules(lakectl: Lakectl, uri: str) -> None:
     lakectl.refused("gc", "get-config", uri)
 
 
+@pytest.mark.beyond_the_peer
 def test_users_and_keys(lakectl: Lakectl, server: RestServer) -> None:
     assert "User" in lakectl.ok("identity")
     made = lakectl.ok("auth", "users", "credentials", "create")
@@ -196,9 +200,9 @@ def test_users_and_keys(lakectl: Lakectl, server: RestServer) -> None:
 
 def test_doctor_has_nothing_to_say(lakectl: Lakectl) -> None:
     said = lakectl.run("doctor").stdout
-    assert "OK! No configuration issues found" in said
-    wrong = lakectl.run("doctor", LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY="wrong" * 8).stdout
-    assert "OK!" not in wrong
+    assert said == "Valid configuration\n"
+    wrong = lakectl.run("doctor", LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY="wrong" * 8)
+    assert "Valid configuration" not in wrong.stdout
 
 
 def test_a_local_folder_is_synchronised(lakectl: Lakectl, uri: str, main: lakefs.Branch) -> None:
