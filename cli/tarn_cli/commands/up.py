@@ -62,8 +62,15 @@ data_dir_option = click.option(
 @click.command(cls=Command)
 @config_option
 @data_dir_option
-@click.option("--host", default="", help="Address of the S3 endpoint.  [default: 127.0.0.1]")
+@click.option(
+    "--host", default="", help="Address of the S3 and REST endpoints.  [default: 127.0.0.1]"
+)
 @click.option("--port", type=_port, help="Port of the S3 endpoint; 0: a free one.  [default: 8000]")
+@click.option(
+    "--api-port",
+    type=_port,
+    help="Port of the REST endpoint; 0: a free one.  [default: 8001, or a free one if it is taken]",
+)
 @click.option(
     "--rpc-port", type=_port, help="Port for the `tarn` command; 0: a free one.  [default: 8102]"
 )
@@ -85,6 +92,7 @@ def up(
     data_dir: Path | None,
     host: str,
     port: int | None,
+    api_port: int | None,
     rpc_port: int | None,
     workers: int | None,
     separate: bool,
@@ -106,7 +114,16 @@ def up(
     if data_dir is None and config_file is None:
         data_dir, config_file = _of_context(session)
     flags = NodeFlags(
-        config_file, data_dir, host, port, rpc_port, workers, separate, kv, kv_replicas
+        config_file,
+        data_dir,
+        host,
+        port,
+        rpc_port,
+        workers,
+        separate,
+        kv,
+        kv_replicas,
+        api_port,
     )
     environment = {**session.environment, **flags.variables()}
     config = read_config(config_file, environment, data_dir)
@@ -174,6 +191,7 @@ async def _open_once(config: Config) -> None:
 def _record(where: DataDir, state: State) -> Record:
     return {
         "endpoint": state.endpoint,
+        "api": state.api,
         "server": state.server,
         "auth_server": state.auth_server,
         "compactor_server": state.compactor_server,

@@ -46,6 +46,7 @@ class State:
         restart_count: workers that died and were started again.
         compactor_server: `host:port` of the compactor's rpc; empty if none runs.
         admin_addresses: `host:port` of the admin port of each process, by its name (`/metrics`).
+        api: URL of the REST endpoint; empty: that of an earlier release, which has none.
     """
 
     pid: int
@@ -56,6 +57,7 @@ class State:
     restart_count: int = 0
     compactor_server: str = ""
     admin_addresses: dict[str, str] = field(default_factory=dict)
+    api: str = ""
 
 
 def _lock(descriptor: int) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from tarn.config import Config, ConfigError, installation_secrets, load
+from tarn.config.sections import EndpointTls
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.data_dir import DataDir, State
 from tarn_cli.node.kv_url import kv_variables
@@ -27,6 +28,7 @@ from tarn_cli.node.timers import TimerSpec
 
 __all__ = ["NodeFlags", "NodePlan", "read_config"]
 
+_API = "TARN_API_LISTEN_ADDRESS"
 _ADMIN = "TARN_TELEMETRY_ADMIN_ADDRESS"
 _AUTH = "TARN_SERVICES_AUTH_ADDRESSES"
 _COMPACTOR = "TARN_SERVICES_COMPACTOR_ADDRESSES"
@@ -65,13 +67,14 @@ class NodeFlags:
     Attributes:
         config_file: YAML file.
         data_dir: data folder.
-        host: address on which the S3 endpoint listens.
+        host: address on which the S3 endpoint and the REST endpoint listen.
         port: port of the S3 endpoint; 0 takes a free one.
         rpc_port: port of graveler's rpc; 0 takes a free one.
         workers: number of worker processes; with `separate`, of graveler processes.
         separate: run each service in a separate process.
         kv: URL of the metadata store, see `tarn_cli.node.kv_url`.
         kv_replicas: replicas of a keyspace that has to be created.
+        api_port: port of the REST endpoint; 0 takes a free one.
     """
 
     config_file: Path | None = None
@@ -83,6 +86,7 @@ class NodeFlags:
     separate: bool = False
     kv: str = ""
     kv_replicas: int | None = None
+    api_port: int | None = None
 
     def variables(self) -> dict[str, str]:
         """Environment variables for the flags of the metadata store.
@@ -99,6 +103,7 @@ class NodeFlags:
             "--data-dir": self.data_dir and str(self.data_dir.absolute()),
             "--host": self.host or None,
             "--port": self.port,
+            "--api-port": self.api_port,
             "--rpc-port": self.rpc_port,
             "--workers": self.workers,
             "--kv": self.kv or None,
@@ -123,6 +128,7 @@ class NodePlan:
         admin_addresses: `host:port` of the admin port of each process, by its name.
         timers: the timers of the node.
         log_rotation: limits of the log of a detached node.
+        api: URL of the REST endpoint.
     """
 
     specs: tuple[WorkerSpec, ...]
@@ -134,6 +140,7 @@ class NodePlan:
     admin_addresses: dict[str, str]
     timers: tuple[TimerSpec, ...]
     log_rotation: LogRotation
+    api: str
     _ports: ExitStack
 
     @staticmethod
@@ -160,6 +167,7 @@ class NodePlan:
                 return port.address
 
             s3, graveler = held(s3), held(graveler)
+            api = _api_port(flags, config, held)
             auth = held(auth) if flags.separate else graveler
             # Further replicas of graveler take free ports, which the gateway gets as a setting.
             more = [
@@ -174,6 +182,7 @@ class NodePlan:
             told = {
                 _DATA_DIR: str(config.data_dir.absolute()),
                 _S3: s3,
+                _API: api,
                 _GRAVELER: ",".join([graveler, *more]),
                 _AUTH: auth,
                 **_secret(config, environment),
@@ -185,7 +194,8 @@ class NodePlan:
             specs, admin = _with_admin_ports(flags, config, specs, held)
             stop_s = config.rpc.drain_timeout_ms / 1000 + _STOP_MARGIN_SECONDS
             timers = plan_timers(config, flags.config_file, {**environment, **told}, graveler, auth)
-            url, ports = _url(config, s3), stack.pop_all()
+            s3_url = _url(config.gateways.s3.tls, s3)
+            api_url, ports = _url(config.api.tls, api), stack.pop_all()
             rotation = LogRotation(
                 DataDir(config.data_dir).log_file,
                 config.logging.file_size_bytes,
@@ -193,7 +203,17 @@ class NodePlan:
                 config.logging.files,
             )
             return NodePlan(
-                specs, url, graveler, auth, compactor, stop_s, admin, timers, rotation, ports
+                specs,
+                s3_url,
+                graveler,
+                auth,
+                compactor,
+                stop_s,
+                admin,
+                timers,
+                rotation,
+                api_url,
+                ports,
             )
 
     def state(self, processes: dict[str, int], restart_count: int) -> State:
@@ -207,6 +227,7 @@ class NodePlan:
             restart_count,
             self.compactor_server,
             self.admin_addresses,
+            self.api,
         )
 
     def __enter__(self) -> Self:
@@ -245,6 +266,20 @@ def _secret(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
     if config.installation.previous_secret is None and _PREVIOUS_FILE not in environment:
         files[_PREVIOUS_FILE] = str(folder.previous_secret_file)
     return files
+
+
+def _api_port(flags: NodeFlags, config: Config, held: Callable[[str], str]) -> str:
+    """Holds the port of the REST endpoint. Without its flag a free one serves as well if the S3 port is one, or if
+    another program has the port: the state file tells it."""
+    address = config.api.listen_address
+    if flags.host:
+        address = f"{flags.host}:{address.rpartition(':')[2]}"
+    if flags.api_port is not None:
+        return held(with_port(address, flags.api_port))
+    if flags.port != 0:
+        with contextlib.suppress(CliError):
+            return held(address)
+    return held(with_port(address, 0))
 
 
 def _compactor_port(
@@ -330,11 +365,12 @@ def _parts(
         spec("auth", "tarn_auth", told[_AUTH]),
         *(spec(name, "tarn_graveler", rpc) for name, rpc in zip(names, gravelers, strict=True)),
         spec("gateway", "tarn_gateway", gravelers[0]),
+        spec("api", "tarn_api", gravelers[0]),
     )
 
 
-def _url(config: Config, address: str) -> str:
-    """The URL at which this machine reaches the S3 endpoint."""
-    scheme = "http" if config.gateways.s3.tls.cert is None else "https"
+def _url(tls: EndpointTls, address: str) -> str:
+    """The URL at which this machine reaches an endpoint."""
+    scheme = "http" if tls.cert is None else "https"
     host, _, port = address.rpartition(":")
     return f"{scheme}://{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"  # noqa: S104 - not bound here

@@ -1,8 +1,8 @@
-"""A single-node worker: auth, graveler and the gateway in one process, over in-process calls.
+"""A single-node worker: auth, graveler, the gateway and the REST endpoint in one process, over in-process calls.
 
-Every worker of a node is a replica of all three services on the shared embedded store and the
+Every worker of a node is a replica of all these services on the shared embedded store and the
 shared local blocks; the branch protocol keeps several replicas correct. They also share
-the S3 port and the rpc port: the kernel distributes the connections.
+the S3 port, the REST port and the rpc port: the kernel distributes the connections.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from tarn.gate.access import Access
 from tarn.kv.opening import open_kv
 from tarn.kv.replicas import replica_of
 from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.process.endpoint_tls import endpoint_tls
 from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import run
 from tarn.rpc.wire.methods import Endpoint
+from tarn_api.application import ApiApplication
+from tarn_api.config import settings_of as api_settings
 from tarn_auth.application import AuthApplication
 from tarn_auth.config import AuthConfig
 from tarn_gateway.application import GatewayApplication
-from tarn_gateway.config import server_tls
 from tarn_gateway.config import settings_of as gateway_settings
 from tarn_graveler.application import GravelerApplication
 from tarn_graveler.config import open_committed_of
@@ -78,13 +80,14 @@ async def _assemble(
         ids,
         previous_secrets=secrets.previous_secrets,
         certificates=secrets.certificates,
-        # The gateway and graveler of a worker ask in process; only the compactor is a process of its own.
+        # The other services of a worker ask in process; only the compactor is a process of its own.
         remote_services=[Service.COMPACTOR],
         features=replica.features,
     )
     runtime.secrets.subscribe(lambda changed: auth.use_secrets(AuthConfig.of(changed).secrets))
     auth_calls = InProcessTransport(auth.endpoints_in_process, clock)
-    access = Access(AuthClient(auth_calls), clock)
+    auth_client = AuthClient(auth_calls)
+    access = Access(auth_client, clock)
     graveler = GravelerApplication(
         settings=graveler_settings(config),
         kv=kv,
@@ -106,13 +109,25 @@ async def _assemble(
         blocks,
         clock=clock,
         ids=ids,
-        tls=server_tls(config, runtime.secrets),
+        tls=endpoint_tls("gateways.s3", config.gateways.s3.tls, runtime.secrets),
         listens=runtime.listens,
         meters=runtime.meters,
         tracing=runtime.tracing,
         audit=runtime.audit,
     )
-    return [replica, auth, _Calls(auth_calls), graveler, _Calls(graveler_calls), gateway]
+    api = ApiApplication(
+        api_settings(config, reuse_port=True),
+        GravelerClient(graveler_calls),
+        auth_client,
+        access,
+        clock=clock,
+        ids=ids,
+        tls=endpoint_tls("api", config.api.tls, runtime.secrets),
+        listens=runtime.listens,
+        meters=runtime.meters,
+        audit=runtime.audit,
+    )
+    return [replica, auth, _Calls(auth_calls), graveler, _Calls(graveler_calls), gateway, api]
 
 
 def main() -> int:

@@ -80,8 +80,9 @@ class RefClient(RpcClient):
         page_size: int = 0,
         page_token: str = "",
         include_hidden: bool = False,
+        after: str = "",
     ) -> branch_pb.ListBranchesResponse:
-        """Returns a page of branches in byte order of their ids: `branches`, `next_page_token`.
+        """Returns a page of branches in byte order of their ids, greater than `after`: `branches`, `next_page_token`.
 
         Branches that the repository's rules hide are left out, unless `include_hidden`.
         """
@@ -91,6 +92,7 @@ class RefClient(RpcClient):
             page_size=page_size,
             page_token=page_token,
             include_hidden=include_hidden,
+            after=after,
         )
         return await self._branch_service.ListBranches(request, call)
 
@@ -185,10 +187,15 @@ class RefClient(RpcClient):
         prefix: str = "",
         page_size: int = 0,
         page_token: str = "",
+        after: str = "",
     ) -> tag_pb.ListTagsResponse:
-        """Returns a page of tags in byte order of their ids: `tags`, `next_page_token`."""
+        """Returns a page of tags in byte order of their ids, greater than `after`: `tags`, `next_page_token`."""
         request = tag_pb.ListTagsRequest(
-            repository_id=repository_id, prefix=prefix, page_size=page_size, page_token=page_token
+            repository_id=repository_id,
+            prefix=prefix,
+            page_size=page_size,
+            page_token=page_token,
+            after=after,
         )
         return await self._tag_service.ListTags(request, call)
 

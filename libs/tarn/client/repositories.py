@@ -54,11 +54,18 @@ class RepositoryClient(RpcClient):
         return answer.repository
 
     async def list_repositories(
-        self, call: Call, *, prefix: str = "", page_size: int = 0, page_token: str = ""
+        self,
+        call: Call,
+        *,
+        prefix: str = "",
+        page_size: int = 0,
+        page_token: str = "",
+        after: str = "",
     ) -> pb.ListRepositoriesResponse:
-        """Returns a page of the repositories that the caller may read: `repositories`, `next_page_token`."""
+        """Returns a page of the repositories that the caller may read, with ids greater than `after`: `repositories`,
+        `next_page_token`."""
         request = pb.ListRepositoriesRequest(
-            prefix=prefix, page_size=page_size, page_token=page_token
+            prefix=prefix, page_size=page_size, page_token=page_token, after=after
         )
         return await self._repository_service.ListRepositories(request, call)
 

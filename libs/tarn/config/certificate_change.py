@@ -1,4 +1,4 @@
-"""Takes other certificates for a store, or of the S3 endpoint, into use while it is open."""
+"""Takes other certificates for a store, or of an endpoint, into use while it is open."""
 
 from __future__ import annotations
 

@@ -206,6 +206,7 @@ def _values(settings: Mapping[str, _Found], home: Path, problems: list[str]) -> 
 def _contradictions(values: Mapping[str, object]) -> Iterator[str]:
     for parts in (
         ("gateways.s3.tls.cert", "gateways.s3.tls.key"),
+        ("api.tls.cert", "api.tls.key"),
         ("rpc.tls.ca", "rpc.tls.cert", "rpc.tls.key"),
         ("metadata.db.cassandra.username", "metadata.db.cassandra.password"),
         ("metadata.db.cassandra.tls.cert", "metadata.db.cassandra.tls.key"),

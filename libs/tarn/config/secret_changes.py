@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tarn.config.key_table import KEYS
 from tarn.config.loading import load, value_of, variables_of
-from tarn.config.sections import Blockstore, Config
+from tarn.config.sections import Blockstore, Config, EndpointTls
 from tarn.config.setting import FromFile
 
 __all__ = [
@@ -58,7 +58,7 @@ class SecretFiles:
         environment: the environment that it was loaded with; its `_FILE` variables name the files.
 
     Attributes:
-        paths: the files, and those of certificates for the stores and of the S3 endpoint.
+        paths: the files, and those of certificates for the stores and of the endpoints.
         variables: the configuration as variables of the environment, with these files instead of their contents. For
             processes that this one starts; reveals secrets that come from no file (`variables_of`).
     """
@@ -73,7 +73,8 @@ class SecretFiles:
         certificates = (
             *certificates_of_kv(config),
             *certificates_of_blocks(config.blockstore),
-            *certificates_of_endpoint(config),
+            *certificates_of_endpoint(config.gateways.s3.tls),
+            *certificates_of_endpoint(config.api.tls),
         )
         self.paths = (*(Path(path) for path in files.values()), *certificates)
         self.variables = {**fixed, **files}
@@ -105,9 +106,8 @@ def certificates_of_blocks(section: Blockstore) -> tuple[Path, ...]:
     return () if section.type != "s3" or ca is None else (ca,)
 
 
-def certificates_of_endpoint(config: Config) -> tuple[Path, ...]:
-    """Returns the files of the S3 endpoint's certificate and its key; empty without TLS."""
-    tls = config.gateways.s3.tls
+def certificates_of_endpoint(tls: EndpointTls) -> tuple[Path, ...]:
+    """Returns the files of an endpoint's certificate and its key; empty without TLS."""
     return () if tls.cert is None or tls.key is None else (tls.cert, tls.key)
 
 

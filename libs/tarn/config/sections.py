@@ -28,6 +28,7 @@ __all__ = [
     "CollectionTimer",
     "Compactor",
     "Config",
+    "EndpointTls",
     "Gateways",
     "Graveler",
     "Installation",
@@ -308,8 +309,8 @@ class Blockstore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class S3Tls:
-    """The S3 endpoint's certificate; both or neither is set."""
+class EndpointTls:
+    """An endpoint's certificate; both or neither is set."""
 
     cert: Path | None = setting(None, "Certificate chain, PEM; enables TLS together with `key`.")
     key: Path | None = setting(None, "Private key of the certificate, PEM.")
@@ -334,7 +335,7 @@ class S3Gateway:
         "Accept Signature Version 2 beside version 4, for old clients. It does not protect the body, nor most headers "
         "and parameters; see `docs/user/s3.md`.",
     )
-    tls: S3Tls
+    tls: EndpointTls
     access_log: bool = setting(
         "true", "Log a line for every request; if false, only for requests that failed with 5xx."
     )
@@ -351,10 +352,16 @@ class Gateways:
 class Api:
     """The REST endpoint."""
 
-    listen_address: str = setting(
-        "127.0.0.1:8001",
-        "Accepted and not used: this version has no REST endpoint.",
-        Sort.ADDRESS,
+    listen_address: str = setting("127.0.0.1:8001", "Address for REST clients.", Sort.ADDRESS)
+    tls: EndpointTls
+    access_log: bool = setting(
+        "true", "Log a line for every request; if false, only for requests that failed with 5xx."
+    )
+    requests: int = setting(
+        "256",
+        "Most requests that one process answers at once, half of them of callers that it does not know yet. Beyond it: "
+        "503 with `Retry-After`.",
+        Number(2, 100_000),
     )
 
 
@@ -392,6 +399,10 @@ class RpcTls:
     )
     graveler_name: str = setting(
         "graveler", "DNS name in the certificates of graveler, which auth tells whose a token is."
+    )
+    api_name: str = setting(
+        "api",
+        "DNS name in the certificates of the REST endpoint, which auth tells whose a token is.",
     )
     compactor_name: str = setting(
         "compactor", "DNS name in the certificates of compactors, which get a compactor's token."

@@ -9,18 +9,14 @@ unauthenticated clients cannot evict the grants of users.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import partial
-from typing import Generic, TypeVar
 
-from tarn.aio.single_flight import FlightTimeoutError, SingleFlight
-from tarn.aio.ttl_cache import TtlCache
 from tarn.client.auth import AuthClient, SigningGrant
 from tarn.core.access.policy import Grant
 from tarn.core.access.service import Service
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.gate.answers import Answers
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.note import note_principal
 from tarn.telemetry.meters import Meters
@@ -32,17 +28,12 @@ from tarn_proto.auth.v1.session_key_service_pb2 import (
 __all__ = ["Access"]
 
 _GRANTS_MAX = 8192
-_REFUSALS_MAX = 8192
-_REFUSAL_TTL_S = 1.0
 # Unauthenticated clients choose these strings and each is cached for a while. Tarn issues none this long.
 _ACCESS_KEY_ID_MAX = 128
 _TOKEN_MAX = 2048
 
 _Scope = tuple[str, str, str, str, bytes]
 """Access key id, date, region, service, and the digest of the session token: a grant is for one token only."""
-
-T = TypeVar("T")
-K = TypeVar("K")
 
 
 class Access:
@@ -58,9 +49,9 @@ class Access:
     def __init__(self, auth: AuthClient, clock: Clock, *, grants_max: int = _GRANTS_MAX) -> None:
         self._auth = auth
         self._clock = clock
-        self._by_key: _Answers[_Scope, SigningGrant] = _Answers(clock, grants_max)
-        self._by_token: _Answers[str, Grant] = _Answers(clock, grants_max)
-        self._by_service: _Answers[Service, Grant] = _Answers(clock, len(Service))
+        self._by_key: Answers[_Scope, SigningGrant] = Answers(clock, grants_max)
+        self._by_token: Answers[str, Grant] = Answers(clock, grants_max)
+        self._by_service: Answers[Service, Grant] = Answers(clock, len(Service))
 
     def register(self, meters: Meters) -> None:
         """Registers the counts of look-ups in the caches of grants."""
@@ -213,81 +204,3 @@ def _check_access_key_id(access_key_id: str) -> None:
     if len(access_key_id) > _ACCESS_KEY_ID_MAX:
         text = f"access key id of {len(access_key_id)} characters does not exist"
         raise TarnError(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND, text)
-
-
-class _Answers(Generic[K, T]):
-    """Caches answers and, for a shorter time, refusals; sends one request at a time for each key."""
-
-    def __init__(self, clock: Clock, answers_max: int) -> None:
-        self._clock = clock
-        self._answers: TtlCache[K, T] = TtlCache(clock, answers_max)
-        self._refusals: TtlCache[K, TarnError] = TtlCache(clock, _REFUSALS_MAX)
-        # With an answer, or a refusal, comes the end of its time, on the monotonic clock.
-        self._questions: SingleFlight[K, tuple[T | TarnError, float]] = SingleFlight(
-            _error_for_waiters
-        )
-        self._hits = self._misses = 0
-
-    def register(self, meters: Meters, cache: str) -> None:
-        meters.sample("cache.lookups", lambda: self._hits, cache=cache, outcome="hit")
-        meters.sample("cache.lookups", lambda: self._misses, cache=cache, outcome="miss")
-
-    def get(self, key: K) -> T | None:
-        found = self._answers.get(key)
-        if found is not None:
-            self._hits += 1
-        return found
-
-    def has(self, key: K) -> bool:
-        return self._answers.get(key) is not None
-
-    def forget(self, key: K) -> None:
-        self._answers.pop(key)
-
-    async def load(self, call: Call, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> T:
-        """The answer for a key: kept, on its way, or asked for now."""
-        if (kept := self.get(key)) is not None:
-            return kept
-        self._misses += 1
-        if (refusal := self._refusals.get(key)) is not None:
-            raise refusal.again()
-        came = self._clock.monotonic()
-        while True:
-            try:
-                answer, end = await self._questions.run(
-                    key, partial(self._ask, key, ask), timeout_s=call.remaining(self._clock)
-                )
-            except FlightTimeoutError:
-                text = f"request {call.request_id} ran out of time waiting for auth"
-                raise TarnError(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text) from None
-            if end >= came:
-                if isinstance(answer, TarnError):
-                    raise answer.again()
-                return answer
-            # Others asked so long before this call that their answer does not count for it.
-
-    async def _ask(
-        self, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]
-    ) -> tuple[T | TarnError, float]:
-        """Asks auth. An answer and a refusal are as old as the question: auth may have looked at once and told late."""
-        begin = self._clock.monotonic()
-        try:
-            answer, ttl_ms = await ask()
-        except TarnError as error:
-            if error.kind not in (Kind.UNAUTHENTICATED, Kind.DENIED, Kind.INVALID):
-                raise
-            # A copy: the traceback of this one holds the frames of its caller, and the request in them.
-            refusal, end = error.again(), begin + _REFUSAL_TTL_S
-            self._refusals.put(key, refusal, end)
-            return refusal, end
-        end = begin + ttl_ms / 1000
-        self._answers.put(key, answer, end)
-        return answer, end
-
-
-def _error_for_waiters(error: Exception) -> Exception | None:
-    """Returns the error for other callers of one request. None: each asks again, after a deadline or a defect of the
-    first one."""
-    if isinstance(error, TarnError) and error.kind is not Kind.DEADLINE:
-        return error.again()
-    return None

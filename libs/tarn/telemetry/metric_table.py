@@ -195,11 +195,30 @@ TABLE: Final = (
     ),
     _counter("user.requests", "", "The same by user.", "user", "outcome", of="gateway"),
     _counter("user.moved", "By", "The same by user.", "user", "direction", of="gateway"),
+    # The REST endpoint
+    _duration(
+        "api.duration",
+        "Time of REST requests, from the last header to the last byte of the answer.",
+        "operation",
+        of="api",
+    ),
+    _counter(
+        "api.requests",
+        "",
+        "REST requests by operation (`none`: refused before the operation was known) and HTTP status (`0`: no answer was "
+        "sent).",
+        "operation",
+        "status",
+        of="api",
+        series=2000,
+    ),
+    _gauge("api.in_flight", "", "REST requests that are being served.", of="api"),
+    _gauge("api.connections", "", "Open connections of REST clients.", of="api"),
     _counter(
         "cache.lookups",
         "",
         "Look-ups in the caches of `signing-key` (SigV4 keys and grants by access key), `token` (grants by caller "
-        "token), `repository` and `bucket` (of a gateway) and `record` (of a repository, in graveler): `hit`, or "
+        "token), `key-pair` (tokens by key pair, of the REST endpoint), `repository` and `bucket` (of a gateway) and `record` (of a repository, in graveler): `hit`, or "
         "`miss`, which asks another service or the store.",
         "cache",
         "outcome",

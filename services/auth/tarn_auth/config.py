@@ -40,6 +40,7 @@ class AuthConfig:
             installation_secret=secret,
             previous_secrets=tuple(previous),
             certificates={
+                Service.API: config.rpc.tls.api_name,
                 Service.COMPACTOR: config.rpc.tls.compactor_name,
                 Service.GATEWAY: config.rpc.tls.gateway_name,
                 Service.GRAVELER: config.rpc.tls.graveler_name,

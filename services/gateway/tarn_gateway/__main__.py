@@ -17,10 +17,11 @@ from tarn.client.service_proofs import service_proofs
 from tarn.config import Config
 from tarn.core.access.service import Service
 from tarn.gate.access import Access
+from tarn.rpc.process.endpoint_tls import endpoint_tls
 from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import connect, run
 from tarn_gateway.application import GatewayApplication
-from tarn_gateway.config import server_tls, settings_of
+from tarn_gateway.config import settings_of
 
 __all__ = ["main"]
 
@@ -41,7 +42,7 @@ async def _assemble(
         blocks,
         clock=runtime.clock,
         ids=runtime.ids,
-        tls=server_tls(config, runtime.secrets),
+        tls=endpoint_tls("gateways.s3", config.gateways.s3.tls, runtime.secrets),
         listens=runtime.listens,
         meters=runtime.meters,
         tracing=runtime.tracing,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 from dataclasses import dataclass, field
 from math import inf
 
-from tarn.config import Config, ConfigError, SecretChanges, certificates_of_endpoint, contents_of
-from tarn.config.certificate_change import CertificateChange
+from tarn.config import Config
 from tarn_gateway.anonymous import AnonymousBounds
 from tarn_gateway.backend import Bounds, BucketMode
 from tarn_gateway.bodies.payload import PayloadPolicy
 from tarn_gateway.http import HttpLimits
 
-__all__ = ["GatewaySettings", "server_tls", "settings_of"]
+__all__ = ["GatewaySettings", "settings_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,48 +92,3 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
             document_memory_bytes=config.limits.document_memory_bytes,
         ),
     )
-
-
-def server_tls(config: Config, secrets: SecretChanges | None = None) -> ssl.SSLContext | None:
-    """Returns the endpoint's certificate; None for http.
-
-    Args:
-        config: names the files.
-        secrets: tells of new contents of the files, which new connections then get; connections that exist go on. None:
-            the certificate stays that of the start.
-
-    Raises:
-        ConfigError: the files cannot be read or do not match.
-    """
-    files = certificates_of_endpoint(config)
-    if not files:
-        return None
-    contents = contents_of(files)
-    first = newest = _context(config)
-    if secrets is None:
-        return first
-
-    async def reload() -> None:
-        nonlocal newest
-        newest = await asyncio.to_thread(_context, config)
-
-    def choose(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        connection.context = newest
-
-    # The listener keeps its context; each handshake passes here, also that of a client that names no server.
-    first.sni_callback = choose
-    secrets.subscribe(CertificateChange("s3 endpoint", files, contents, reload).use)
-    return first
-
-
-def _context(config: Config) -> ssl.SSLContext:
-    section = config.gateways.s3.tls
-    assert section.cert is not None, "asked only for https"
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(section.cert, section.key)
-    except OSError as error:
-        text = f"gateways.s3.tls: {section.cert} and {section.key}: {error.strerror or error}"
-        raise ConfigError([text]) from error
-    return context

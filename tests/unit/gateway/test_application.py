@@ -16,10 +16,11 @@ from botocore.exceptions import ClientError
 
 from tarn.block.local import open_local
 from tarn.config import load
+from tarn.rpc.process.endpoint_tls import endpoint_tls
 from tarn_gateway.anonymous import AnonymousBounds
 from tarn_gateway.application import GatewayApplication
 from tarn_gateway.bodies import blocks as bodies_module
-from tarn_gateway.config import GatewaySettings, server_tls, settings_of
+from tarn_gateway.config import GatewaySettings, settings_of
 from tarn_gateway.http import FileSlice
 from tarn_gateway.operations import reading
 
@@ -202,7 +203,7 @@ def test_settings_come_from_the_configuration(tmp_path: Path) -> None:
     assert (limits.body_rate_min_bytes, bounds.document_memory_bytes) == (99, 20 * 1024**2)
     assert settings.bounds.payload.object_bytes_max == 1024**3
     assert (settings.anonymous, settings.sigv2) == (AnonymousBounds(10.0, 3.0, 1), True)
-    assert server_tls(config) is None
+    assert endpoint_tls("gateways.s3", config.gateways.s3.tls) is None
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from cryptography import x509
 from structlog.testing import capture_logs
 
 from tarn.config import Config, ConfigError, SecretChanges, SecretFiles, load
+from tarn.rpc.process.endpoint_tls import endpoint_tls
 from tarn.rpc.process.secret_watch import SecretWatch
 from tarn.telemetry.meters import Meters
 from tarn.testing.clock import ManualClock, SeededIds
-from tarn_gateway.config import server_tls
 from tarn_gateway.http import HttpLimits, HttpServer, Request, Response
 
 
@@ -35,7 +35,7 @@ class Endpoint:
         }
         self.config: Config = load(None, environment)
         changes = SecretChanges()
-        self.context = server_tls(self.config, changes)
+        self.context = endpoint_tls("gateways.s3", self.config.gateways.s3.tls, changes)
         files = SecretFiles(self.config, environment)
         self.watch = SecretWatch(self.config, files, changes, ManualClock(), Meters())
 
@@ -113,4 +113,4 @@ def test_a_certificate_that_cannot_be_read_stops_the_start(tmp_path: Path) -> No
     endpoint = Endpoint(tmp_path)
     endpoint.mounted.put_bytes(b"no certificate", b"no key", endpoint.authority)
     with pytest.raises(ConfigError, match=r"gateways\.s3\.tls"):
-        server_tls(endpoint.config)
+        endpoint_tls("gateways.s3", endpoint.config.gateways.s3.tls)

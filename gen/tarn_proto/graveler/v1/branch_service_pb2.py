@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+tarn_proto/graveler/v1/branch_service.proto\x12\x10tarn.graveler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\x8f\x01\n\x06\x42ranch\x12\x11\n\tbranch_id\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\x06\x65xpiry\x18\x04 \x01(\x0b\x32\x1e.tarn.graveler.v1.BranchExpiry\"\xa4\x01\n\x0c\x42ranchExpiry\x12/\n\x0b\x65xpire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x64\x65lete_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x05state\x18\x03 \x01(\x0e\x32#.tarn.graveler.v1.BranchExpiryState\"\x84\x01\n\x13\x43reateBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\x12/\n\x0ctime_to_live\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"@\n\x14\x43reateBranchResponse\x12(\n\x06\x62ranch\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Branch\"<\n\x10GetBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\"=\n\x11GetBranchResponse\x12(\n\x06\x62ranch\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Branch\"{\n\x13ListBranchesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\x12\x16\n\x0einclude_hidden\x18\n \x01(\x08\"[\n\x14ListBranchesResponse\x12*\n\x08\x62ranches\x18\x01 \x03(\x0b\x32\x18.tarn.graveler.v1.Branch\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"?\n\x13\x44\x65leteBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\"\x16\n\x14\x44\x65leteBranchResponse\"s\n\x16SetBranchExpiryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12/\n\x0ctime_to_live\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"C\n\x17SetBranchExpiryResponse\x12(\n\x06\x62ranch\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Branch\"h\n\x12ResetBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x10\n\x06prefix\x18\x03 \x01(\tH\x00\x12\x0e\n\x04path\x18\x04 \x01(\tH\x00\x42\x06\n\x04part\"\x15\n\x13ResetBranchResponse\"|\n\x11MoveBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x12\n\ntarget_ref\x18\x03 \x01(\t\x12\x1a\n\x12\x65xpected_commit_id\x18\x04 \x01(\t\x12\r\n\x05\x66orce\x18\x05 \x01(\x08\">\n\x12MoveBranchResponse\x12(\n\x06\x62ranch\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Branch*\x97\x01\n\x11\x42ranchExpiryState\x12#\n\x1f\x42RANCH_EXPIRY_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x42RANCH_EXPIRY_STATE_ACTIVE\x10\x01\x12\x1c\n\x18\x42RANCH_EXPIRY_STATE_SOON\x10\x02\x12\x1f\n\x1b\x42RANCH_EXPIRY_STATE_EXPIRED\x10\x03\x32\x86\n\n\rBranchService\x12\xee\x01\n\x0c\x43reateBranch\x12%.tarn.graveler.v1.CreateBranchRequest\x1a&.tarn.graveler.v1.CreateBranchResponse\"\x8e\x01\xa2\xbb\x18\x89\x01\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x1a\x46\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}\"\x05\x61sked2\x05other\x12\x93\x01\n\tGetBranch\x12\".tarn.graveler.v1.GetBranchRequest\x1a#.tarn.graveler.v1.GetBranchResponse\"=\x90\x02\x01\xa2\xbb\x18\x36\n\x08ReadRepo\x12*repository/{repository_id}/ref/{branch_id}\x12\x8c\x01\n\x0cListBranches\x12%.tarn.graveler.v1.ListBranchesRequest\x1a&.tarn.graveler.v1.ListBranchesResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\xa5\x01\n\x0c\x44\x65leteBranch\x12%.tarn.graveler.v1.DeleteBranchRequest\x1a&.tarn.graveler.v1.DeleteBranchResponse\"F\xa2\xbb\x18\x42\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}2\x06\x64\x65lete\x12\xae\x01\n\x0fSetBranchExpiry\x12(.tarn.graveler.v1.SetBranchExpiryRequest\x1a).tarn.graveler.v1.SetBranchExpiryResponse\"F\xa2\xbb\x18\x42\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}2\x06\x64\x65lete\x12\xa1\x01\n\x0bResetBranch\x12$.tarn.graveler.v1.ResetBranchRequest\x1a%.tarn.graveler.v1.ResetBranchResponse\"E\xa2\xbb\x18\x41\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}2\x05\x66orce\x12\xe1\x01\n\nMoveBranch\x12#.tarn.graveler.v1.MoveBranchRequest\x1a$.tarn.graveler.v1.MoveBranchResponse\"\x87\x01\xa2\xbb\x18\x82\x01\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x1a?\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{target_ref}2\x05\x66orceb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+tarn_proto/graveler/v1/branch_service.proto\x12\x10tarn.graveler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\x8f\x01\n\x06\x42ranch\x12\x11\n\tbranch_id\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\x06\x65xpiry\x18\x04 \x01(\x0b\x32\x1e.tarn.graveler.v1.BranchExpiry\"\xa4\x01\n\x0c\x42ranchExpiry\x12/\n\x0b\x65xpire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x64\x65lete_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x05state\x18\x03 \x01(\x0e\x32#.tarn.graveler.v1.BranchExpiryState\"\x84\x01\n\x13\x43reateBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\x12/\n\x0ctime_to_live\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"@\n\x14\x43reateBranchResponse\x12(\n\x06\x62ranch\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Branch\"<\n\x10GetBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\"=\n\x11GetBranchResponse\x12(\n\x06\x62ranch\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Branch\"\x8a\x01\n\x13ListBranchesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\x12\x16\n\x0einclude_hidden\x18\n \x01(\x08\x12\r\n\x05\x61\x66ter\x18\x0b \x01(\t\"[\n\x14ListBranchesResponse\x12*\n\x08\x62ranches\x18\x01 \x03(\x0b\x32\x18.tarn.graveler.v1.Branch\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"?\n\x13\x44\x65leteBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\"\x16\n\x14\x44\x65leteBranchResponse\"s\n\x16SetBranchExpiryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12/\n\x0ctime_to_live\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"C\n\x17SetBranchExpiryResponse\x12(\n\x06\x62ranch\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Branch\"h\n\x12ResetBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x10\n\x06prefix\x18\x03 \x01(\tH\x00\x12\x0e\n\x04path\x18\x04 \x01(\tH\x00\x42\x06\n\x04part\"\x15\n\x13ResetBranchResponse\"|\n\x11MoveBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x12\n\ntarget_ref\x18\x03 \x01(\t\x12\x1a\n\x12\x65xpected_commit_id\x18\x04 \x01(\t\x12\r\n\x05\x66orce\x18\x05 \x01(\x08\">\n\x12MoveBranchResponse\x12(\n\x06\x62ranch\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Branch*\x97\x01\n\x11\x42ranchExpiryState\x12#\n\x1f\x42RANCH_EXPIRY_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x42RANCH_EXPIRY_STATE_ACTIVE\x10\x01\x12\x1c\n\x18\x42RANCH_EXPIRY_STATE_SOON\x10\x02\x12\x1f\n\x1b\x42RANCH_EXPIRY_STATE_EXPIRED\x10\x03\x32\x86\n\n\rBranchService\x12\xee\x01\n\x0c\x43reateBranch\x12%.tarn.graveler.v1.CreateBranchRequest\x1a&.tarn.graveler.v1.CreateBranchResponse\"\x8e\x01\xa2\xbb\x18\x89\x01\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x1a\x46\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}\"\x05\x61sked2\x05other\x12\x93\x01\n\tGetBranch\x12\".tarn.graveler.v1.GetBranchRequest\x1a#.tarn.graveler.v1.GetBranchResponse\"=\x90\x02\x01\xa2\xbb\x18\x36\n\x08ReadRepo\x12*repository/{repository_id}/ref/{branch_id}\x12\x8c\x01\n\x0cListBranches\x12%.tarn.graveler.v1.ListBranchesRequest\x1a&.tarn.graveler.v1.ListBranchesResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\xa5\x01\n\x0c\x44\x65leteBranch\x12%.tarn.graveler.v1.DeleteBranchRequest\x1a&.tarn.graveler.v1.DeleteBranchResponse\"F\xa2\xbb\x18\x42\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}2\x06\x64\x65lete\x12\xae\x01\n\x0fSetBranchExpiry\x12(.tarn.graveler.v1.SetBranchExpiryRequest\x1a).tarn.graveler.v1.SetBranchExpiryResponse\"F\xa2\xbb\x18\x42\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}2\x06\x64\x65lete\x12\xa1\x01\n\x0bResetBranch\x12$.tarn.graveler.v1.ResetBranchRequest\x1a%.tarn.graveler.v1.ResetBranchResponse\"E\xa2\xbb\x18\x41\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}2\x05\x66orce\x12\xe1\x01\n\nMoveBranch\x12#.tarn.graveler.v1.MoveBranchRequest\x1a$.tarn.graveler.v1.MoveBranchResponse\"\x87\x01\xa2\xbb\x18\x82\x01\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x1a?\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{target_ref}2\x05\x66orceb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,8 +48,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BRANCHSERVICE'].methods_by_name['ResetBranch']._serialized_options = b'\242\273\030A\n\tWriteRepo\022-repository/{repository_id}/branch/{branch_id}2\005force'
   _globals['_BRANCHSERVICE'].methods_by_name['MoveBranch']._loaded_options = None
   _globals['_BRANCHSERVICE'].methods_by_name['MoveBranch']._serialized_options = b'\242\273\030\202\001\n\tWriteRepo\022-repository/{repository_id}/branch/{branch_id}\032?\n\006source\022\010ReadRepo\032+repository/{repository_id}/ref/{target_ref}2\005force'
-  _globals['_BRANCHEXPIRYSTATE']._serialized_start=1615
-  _globals['_BRANCHEXPIRYSTATE']._serialized_end=1766
+  _globals['_BRANCHEXPIRYSTATE']._serialized_start=1631
+  _globals['_BRANCHEXPIRYSTATE']._serialized_end=1782
   _globals['_BRANCH']._serialized_start=164
   _globals['_BRANCH']._serialized_end=307
   _globals['_BRANCHEXPIRY']._serialized_start=310
@@ -62,26 +62,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETBRANCHREQUEST']._serialized_end=737
   _globals['_GETBRANCHRESPONSE']._serialized_start=739
   _globals['_GETBRANCHRESPONSE']._serialized_end=800
-  _globals['_LISTBRANCHESREQUEST']._serialized_start=802
-  _globals['_LISTBRANCHESREQUEST']._serialized_end=925
-  _globals['_LISTBRANCHESRESPONSE']._serialized_start=927
-  _globals['_LISTBRANCHESRESPONSE']._serialized_end=1018
-  _globals['_DELETEBRANCHREQUEST']._serialized_start=1020
-  _globals['_DELETEBRANCHREQUEST']._serialized_end=1083
-  _globals['_DELETEBRANCHRESPONSE']._serialized_start=1085
-  _globals['_DELETEBRANCHRESPONSE']._serialized_end=1107
-  _globals['_SETBRANCHEXPIRYREQUEST']._serialized_start=1109
-  _globals['_SETBRANCHEXPIRYREQUEST']._serialized_end=1224
-  _globals['_SETBRANCHEXPIRYRESPONSE']._serialized_start=1226
-  _globals['_SETBRANCHEXPIRYRESPONSE']._serialized_end=1293
-  _globals['_RESETBRANCHREQUEST']._serialized_start=1295
-  _globals['_RESETBRANCHREQUEST']._serialized_end=1399
-  _globals['_RESETBRANCHRESPONSE']._serialized_start=1401
-  _globals['_RESETBRANCHRESPONSE']._serialized_end=1422
-  _globals['_MOVEBRANCHREQUEST']._serialized_start=1424
-  _globals['_MOVEBRANCHREQUEST']._serialized_end=1548
-  _globals['_MOVEBRANCHRESPONSE']._serialized_start=1550
-  _globals['_MOVEBRANCHRESPONSE']._serialized_end=1612
-  _globals['_BRANCHSERVICE']._serialized_start=1769
-  _globals['_BRANCHSERVICE']._serialized_end=3055
+  _globals['_LISTBRANCHESREQUEST']._serialized_start=803
+  _globals['_LISTBRANCHESREQUEST']._serialized_end=941
+  _globals['_LISTBRANCHESRESPONSE']._serialized_start=943
+  _globals['_LISTBRANCHESRESPONSE']._serialized_end=1034
+  _globals['_DELETEBRANCHREQUEST']._serialized_start=1036
+  _globals['_DELETEBRANCHREQUEST']._serialized_end=1099
+  _globals['_DELETEBRANCHRESPONSE']._serialized_start=1101
+  _globals['_DELETEBRANCHRESPONSE']._serialized_end=1123
+  _globals['_SETBRANCHEXPIRYREQUEST']._serialized_start=1125
+  _globals['_SETBRANCHEXPIRYREQUEST']._serialized_end=1240
+  _globals['_SETBRANCHEXPIRYRESPONSE']._serialized_start=1242
+  _globals['_SETBRANCHEXPIRYRESPONSE']._serialized_end=1309
+  _globals['_RESETBRANCHREQUEST']._serialized_start=1311
+  _globals['_RESETBRANCHREQUEST']._serialized_end=1415
+  _globals['_RESETBRANCHRESPONSE']._serialized_start=1417
+  _globals['_RESETBRANCHRESPONSE']._serialized_end=1438
+  _globals['_MOVEBRANCHREQUEST']._serialized_start=1440
+  _globals['_MOVEBRANCHREQUEST']._serialized_end=1564
+  _globals['_MOVEBRANCHRESPONSE']._serialized_start=1566
+  _globals['_MOVEBRANCHRESPONSE']._serialized_end=1628
+  _globals['_BRANCHSERVICE']._serialized_start=1785
+  _globals['_BRANCHSERVICE']._serialized_end=3071
 # @@protoc_insertion_point(module_scope)

@@ -78,18 +78,20 @@ class GetBranchResponse(_message.Message):
     def __init__(self, branch: _Optional[_Union[Branch, _Mapping]] = ...) -> None: ...
 
 class ListBranchesRequest(_message.Message):
-    __slots__ = ("repository_id", "page_size", "page_token", "prefix", "include_hidden")
+    __slots__ = ("repository_id", "page_size", "page_token", "prefix", "include_hidden", "after")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_HIDDEN_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     page_size: int
     page_token: str
     prefix: str
     include_hidden: bool
-    def __init__(self, repository_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., prefix: _Optional[str] = ..., include_hidden: _Optional[bool] = ...) -> None: ...
+    after: str
+    def __init__(self, repository_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., prefix: _Optional[str] = ..., include_hidden: _Optional[bool] = ..., after: _Optional[str] = ...) -> None: ...
 
 class ListBranchesResponse(_message.Message):
     __slots__ = ("branches", "next_page_token")

@@ -54,14 +54,16 @@ class GetRepositoryResponse(_message.Message):
     def __init__(self, repository: _Optional[_Union[Repository, _Mapping]] = ...) -> None: ...
 
 class ListRepositoriesRequest(_message.Message):
-    __slots__ = ("page_size", "page_token", "prefix")
+    __slots__ = ("page_size", "page_token", "prefix", "after")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     page_size: int
     page_token: str
     prefix: str
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., prefix: _Optional[str] = ...) -> None: ...
+    after: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
 
 class ListRepositoriesResponse(_message.Message):
     __slots__ = ("repositories", "next_page_token")

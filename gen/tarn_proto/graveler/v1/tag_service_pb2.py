@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(tarn_proto/graveler/v1/tag_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\x9f\x01\n\x03Tag\x12\x0e\n\x06tag_id\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x65xpire_rule\x18\x05 \x01(\t\"M\n\x10\x43reateTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\"7\n\x11\x43reateTagResponse\x12\"\n\x03tag\x18\x01 \x01(\x0b\x32\x15.tarn.graveler.v1.Tag\"6\n\rGetTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\"4\n\x0eGetTagResponse\x12\"\n\x03tag\x18\x01 \x01(\x0b\x32\x15.tarn.graveler.v1.Tag\"_\n\x0fListTagsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\"P\n\x10ListTagsResponse\x12#\n\x04tags\x18\x01 \x03(\x0b\x32\x15.tarn.graveler.v1.Tag\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"9\n\x10\x44\x65leteTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\"\x13\n\x11\x44\x65leteTagResponse2\x93\x05\n\nTagService\x12\xdf\x01\n\tCreateTag\x12\".tarn.graveler.v1.CreateTagRequest\x1a#.tarn.graveler.v1.CreateTagResponse\"\x88\x01\xa2\xbb\x18\x83\x01\n\tWriteRepo\x12\'repository/{repository_id}/tag/{tag_id}\x1a\x46\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}\"\x05\x61sked2\x05other\x12\x87\x01\n\x06GetTag\x12\x1f.tarn.graveler.v1.GetTagRequest\x1a .tarn.graveler.v1.GetTagResponse\":\x90\x02\x01\xa2\xbb\x18\x33\n\x08ReadRepo\x12\'repository/{repository_id}/ref/{tag_id}\x12\x80\x01\n\x08ListTags\x12!.tarn.graveler.v1.ListTagsRequest\x1a\".tarn.graveler.v1.ListTagsResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\x95\x01\n\tDeleteTag\x12\".tarn.graveler.v1.DeleteTagRequest\x1a#.tarn.graveler.v1.DeleteTagResponse\"?\xa2\xbb\x18;\n\tWriteRepo\x12\'repository/{repository_id}/tag/{tag_id}2\x05otherb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(tarn_proto/graveler/v1/tag_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\x9f\x01\n\x03Tag\x12\x0e\n\x06tag_id\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x65xpire_rule\x18\x05 \x01(\t\"M\n\x10\x43reateTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\"7\n\x11\x43reateTagResponse\x12\"\n\x03tag\x18\x01 \x01(\x0b\x32\x15.tarn.graveler.v1.Tag\"6\n\rGetTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\"4\n\x0eGetTagResponse\x12\"\n\x03tag\x18\x01 \x01(\x0b\x32\x15.tarn.graveler.v1.Tag\"n\n\x0fListTagsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\t\"P\n\x10ListTagsResponse\x12#\n\x04tags\x18\x01 \x03(\x0b\x32\x15.tarn.graveler.v1.Tag\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"9\n\x10\x44\x65leteTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\"\x13\n\x11\x44\x65leteTagResponse2\x93\x05\n\nTagService\x12\xdf\x01\n\tCreateTag\x12\".tarn.graveler.v1.CreateTagRequest\x1a#.tarn.graveler.v1.CreateTagResponse\"\x88\x01\xa2\xbb\x18\x83\x01\n\tWriteRepo\x12\'repository/{repository_id}/tag/{tag_id}\x1a\x46\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}\"\x05\x61sked2\x05other\x12\x87\x01\n\x06GetTag\x12\x1f.tarn.graveler.v1.GetTagRequest\x1a .tarn.graveler.v1.GetTagResponse\":\x90\x02\x01\xa2\xbb\x18\x33\n\x08ReadRepo\x12\'repository/{repository_id}/ref/{tag_id}\x12\x80\x01\n\x08ListTags\x12!.tarn.graveler.v1.ListTagsRequest\x1a\".tarn.graveler.v1.ListTagsResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\x95\x01\n\tDeleteTag\x12\".tarn.graveler.v1.DeleteTagRequest\x1a#.tarn.graveler.v1.DeleteTagResponse\"?\xa2\xbb\x18;\n\tWriteRepo\x12\'repository/{repository_id}/tag/{tag_id}2\x05otherb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,13 +52,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETTAGRESPONSE']._serialized_start=482
   _globals['_GETTAGRESPONSE']._serialized_end=534
   _globals['_LISTTAGSREQUEST']._serialized_start=536
-  _globals['_LISTTAGSREQUEST']._serialized_end=631
-  _globals['_LISTTAGSRESPONSE']._serialized_start=633
-  _globals['_LISTTAGSRESPONSE']._serialized_end=713
-  _globals['_DELETETAGREQUEST']._serialized_start=715
-  _globals['_DELETETAGREQUEST']._serialized_end=772
-  _globals['_DELETETAGRESPONSE']._serialized_start=774
-  _globals['_DELETETAGRESPONSE']._serialized_end=793
-  _globals['_TAGSERVICE']._serialized_start=796
-  _globals['_TAGSERVICE']._serialized_end=1455
+  _globals['_LISTTAGSREQUEST']._serialized_end=646
+  _globals['_LISTTAGSRESPONSE']._serialized_start=648
+  _globals['_LISTTAGSRESPONSE']._serialized_end=728
+  _globals['_DELETETAGREQUEST']._serialized_start=730
+  _globals['_DELETETAGREQUEST']._serialized_end=787
+  _globals['_DELETETAGRESPONSE']._serialized_start=789
+  _globals['_DELETETAGRESPONSE']._serialized_end=808
+  _globals['_TAGSERVICE']._serialized_start=811
+  _globals['_TAGSERVICE']._serialized_end=1470
 # @@protoc_insertion_point(module_scope)

@@ -55,16 +55,18 @@ class GetTagResponse(_message.Message):
     def __init__(self, tag: _Optional[_Union[Tag, _Mapping]] = ...) -> None: ...
 
 class ListTagsRequest(_message.Message):
-    __slots__ = ("repository_id", "page_size", "page_token", "prefix")
+    __slots__ = ("repository_id", "page_size", "page_token", "prefix", "after")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     page_size: int
     page_token: str
     prefix: str
-    def __init__(self, repository_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., prefix: _Optional[str] = ...) -> None: ...
+    after: str
+    def __init__(self, repository_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
 
 class ListTagsResponse(_message.Message):
     __slots__ = ("tags", "next_page_token")

@@ -30,9 +30,10 @@ class Service(enum.StrEnum):
     """A service.
 
     The gateway acts for users. Its own token allows it to read quotas, and proves that a gateway made the addresses
-    that it stages.
+    that it stages. The REST endpoint acts for users, too; its own token allows nothing, and proves the same.
     """
 
+    API = "api"
     COMPACTOR = "compactor"
     GATEWAY = "gateway"
     GRAVELER = "graveler"

@@ -43,7 +43,14 @@ EXIT_CONFIG = 2
 READY_FD = "TARN_READY_FD"
 """Environment variable with the file descriptor on which a supervisor waits for the ready line."""
 
-_ADMIN_PORTS = {"gateway": 8110, "node": 8110, "auth": 8111, "graveler": 8112, "compactor": 8113}
+_ADMIN_PORTS = {
+    "gateway": 8110,
+    "node": 8110,
+    "auth": 8111,
+    "graveler": 8112,
+    "compactor": 8113,
+    "api": 8114,
+}
 
 Assemble = Callable[[Config, Runtime, AsyncExitStack], Awaitable[Sequence[Application]]]
 """Builds the applications of a process, and pushes on the stack everything that it opens."""

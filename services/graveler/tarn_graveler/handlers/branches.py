@@ -25,7 +25,7 @@ from tarn.kv.records import Repository
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.default_branch import DefaultBranch
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_graveler.handlers.requests import page_of, timestamp
+from tarn_graveler.handlers.requests import page_of, started_after, timestamp
 from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 
@@ -170,9 +170,10 @@ class BranchHandler:
             "BranchService.ListBranches",
             repository=request.repository_id,
             prefix=request.prefix,
+            **started_after(request.after),
         )
         cursor = self._iterators.branches(repository, prefix=request.prefix)
-        found, next_token = await page_of(cursor, request, tokens)
+        found, next_token = await page_of(cursor, request, tokens, after=request.after)
         if not request.include_hidden:
             found = await self._listed(repository, found)
         now_us = self._clock.now_us()

@@ -14,7 +14,7 @@ from tarn.gate.permits import Permit, RepositoryPermit
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.requests import page_of, timestamp
+from tarn_graveler.handlers.requests import page_of, started_after, timestamp
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.repositories import Reservation
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
@@ -116,10 +116,13 @@ class RepositoryHandler:
         """
         grant = permit.grant
         tokens = await self._page_keys.tokens(
-            grant.user_id, "RepositoryService.ListRepositories", prefix=request.prefix
+            grant.user_id,
+            "RepositoryService.ListRepositories",
+            prefix=request.prefix,
+            **started_after(request.after),
         )
         cursor = self._iterators.repositories(prefix=request.prefix)
-        found, next_token = await page_of(cursor, request, tokens)
+        found, next_token = await page_of(cursor, request, tokens, after=request.after)
         visible = [
             repository_message(repository)
             for _, repository in found

@@ -29,6 +29,7 @@ __all__ = [
     "checked_metadata",
     "delete_condition",
     "page_of",
+    "started_after",
     "paging",
     "require_features",
     "timestamp",
@@ -73,17 +74,28 @@ class ListRequest(Protocol):
 
 
 async def page_of(
-    cursor: Cursor[KeyT, ValueT], request: ListRequest, tokens: PageTokens
+    cursor: Cursor[KeyT, ValueT], request: ListRequest, tokens: PageTokens, *, after: str = ""
 ) -> tuple[list[tuple[KeyT, ValueT]], str]:
     """Returns the page of a listing that a request asks for, and the token of the next page (empty: none).
+
+    Args:
+        cursor: the listing.
+        request: gives the size of the page, and its token.
+        tokens: of the listing.
+        after: the key after which the first page begins.
 
     Raises:
         TarnError: INVALID for the page size or token; as the cursor.
     """
     count = paging(request.page_size)
-    cursor.seek_behind(tokens.decode(request.page_token))
+    cursor.seek_behind(max(tokens.decode(request.page_token), after))
     page = await cursor.page(count)
     return page.items, "" if page.next_after is None else tokens.encode(page.next_after)
+
+
+def started_after(after: str) -> dict[str, str]:
+    """Returns `after` as an argument of page tokens; none if it is empty, as in tokens of releases without it."""
+    return {"after": after} if after else {}
 
 
 class CommitText(Protocol):

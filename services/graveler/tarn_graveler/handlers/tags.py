@@ -13,7 +13,7 @@ from tarn.core.retention import TagRule
 from tarn.gate.permits import RepositoryPermit
 from tarn.kv.records import Repository, Tag
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.requests import page_of, timestamp
+from tarn_graveler.handlers.requests import page_of, started_after, timestamp
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
 
 __all__ = ["TagHandler"]
@@ -71,9 +71,10 @@ class TagHandler:
             "TagService.ListTags",
             repository=request.repository_id,
             prefix=request.prefix,
+            **started_after(request.after),
         )
         cursor = self._iterators.tags(repository, prefix=request.prefix)
-        found, next_token = await page_of(cursor, request, tokens)
+        found, next_token = await page_of(cursor, request, tokens, after=request.after)
         rules = await self._rules_of(repository, [name for name, _ in found])
         lines = [
             _tag_message(name, tag, rule) for (name, tag), rule in zip(found, rules, strict=True)

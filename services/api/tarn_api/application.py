@@ -1,0 +1,100 @@
+"""Assembles the REST endpoint from its parts."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from tarn.client.auth import AuthClient
+from tarn.client.graveler import GravelerClient
+from tarn.core.clock import Clock, IdSource
+from tarn.gate.access import Access
+from tarn.gate.sign_in import SignIn
+from tarn.rpc.wire.methods import Endpoint as RpcEndpoint
+from tarn.telemetry.audit.log import AuditLog
+from tarn.telemetry.meters import Meters
+from tarn_api.config import ApiSettings
+from tarn_api.context import Backend
+from tarn_api.endpoint import Endpoint
+from tarn_api.http import HttpServer
+from tarn_api.traces import Traces
+
+__all__ = ["ApiApplication"]
+
+
+class ApiApplication:
+    """The REST endpoint over graveler and auth, which their owners close.
+
+    An async context manager: entering it starts to listen. It serves no rpcs and keeps no state.
+
+    Args:
+        settings: see `ApiSettings`.
+        graveler: reads and writes metadata.
+        auth: checks key pairs.
+        access: provides grants.
+        clock: time.
+        ids: request ids, and nonces of sign-in.
+        tls: for https; None for http.
+        listens: called with `("api", "host:port")` once the endpoint listens.
+        meters: counts requests; None: only for tests.
+        audit: records requests; None: nothing does.
+    """
+
+    name = "api"
+    endpoints: Sequence[RpcEndpoint] = ()
+
+    def __init__(
+        self,
+        settings: ApiSettings,
+        graveler: GravelerClient,
+        auth: AuthClient,
+        access: Access,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        tls: ssl.SSLContext | None = None,
+        listens: Callable[[str, str], None] | None = None,
+        meters: Meters | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        meters = meters or Meters()
+        self._settings, self._tls, self._listens = settings, tls, listens
+        sign_in = SignIn(auth, access, clock, ids)
+        sign_in.register(meters)
+        backend = Backend(
+            graveler, auth, sign_in, clock, settings.version, settings.namespace_prefix
+        )
+        traces = Traces(meters, audit, access_log=settings.access_log)
+        endpoint = Endpoint(backend, traces, ids, meters, settings.requests_max)
+        self._server = HttpServer(endpoint, settings.bounds)
+        meters.sample("api.connections", lambda: self._server.connection_count)
+        self._port = 0
+
+    @property
+    def port(self) -> int:
+        """The port on which the endpoint listens; valid after entering."""
+        return self._port
+
+    async def __aenter__(self) -> Self:
+        """Starts to listen.
+
+        Raises:
+            OSError: the address is in use or does not belong to this machine.
+        """
+        settings = self._settings
+        self._port = await self._server.listen(
+            settings.host, settings.port, tls=self._tls, reuse_port=settings.reuse_port
+        )
+        if self._listens is not None:
+            host = f"[{settings.host}]" if ":" in settings.host else settings.host
+            self._listens("api", f"{host}:{self._port}")
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Aborts remaining requests; call `drain` first to lose none."""
+        await self._server.__aexit__(*exc)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Stops listening and lets current requests finish, for at most `timeout_s`."""
+        await self._server.drain(timeout_s)

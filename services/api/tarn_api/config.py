@@ -1,0 +1,56 @@
+"""The settings of the REST endpoint, from the configuration of the installation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+from tarn.config import Config
+from tarn_api.http import HttpBounds
+
+__all__ = ["ApiSettings", "settings_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """Settings of the REST endpoint.
+
+    Attributes:
+        host, port: the address to listen on; port 0 takes a free one.
+        reuse_port: whether several processes share the port.
+        access_log: whether to log every request, not only server errors.
+        requests_max: most requests at once.
+        namespace_prefix: begins the storage namespace of each repository.
+        version: of Tarn.
+        bounds: limits of the HTTP server.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8001
+    reuse_port: bool = False
+    access_log: bool = True
+    requests_max: int = 256
+    namespace_prefix: str = "local://"
+    version: str = ""
+    bounds: HttpBounds = field(default_factory=HttpBounds)
+
+
+def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
+    """Returns the settings.
+
+    Args:
+        config: the installation's configuration.
+        reuse_port: whether several processes of this machine listen on one address.
+    """
+    section = config.api
+    host, _, port = section.listen_address.rpartition(":")
+    return ApiSettings(
+        host=host.strip("[]"),
+        port=int(port),
+        reuse_port=reuse_port,
+        access_log=section.access_log,
+        requests_max=section.requests,
+        namespace_prefix=config.blockstore.namespace_prefix,
+        version=version("tarn"),
+        bounds=HttpBounds(connections_max=config.limits.connections),
+    )

@@ -1,0 +1,89 @@
+"""Tarn's records as lakeFS shows them: times in seconds since the epoch, ETags without quotes, addresses as URIs."""
+
+from __future__ import annotations
+
+from tarn.core.entry import Entry, shown_time_us, unpack
+from tarn.core.ids import physical_path
+from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
+from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
+from tarn_rest import schemas
+
+__all__ = [
+    "DEFAULT_CONTENT_TYPE",
+    "commit",
+    "object_stats",
+    "prefix_stats",
+    "repository",
+    "seconds",
+]
+
+DEFAULT_CONTENT_TYPE = "application/octet-stream"
+"""lakeFS's, of an object that was written without one."""
+
+_COMMIT_VERSION = 1
+
+
+def seconds(time_us: int) -> int:
+    """Returns a time in microseconds as seconds since the epoch."""
+    return shown_time_us(time_us) // 1_000_000
+
+
+def repository(found: repository_pb.Repository) -> schemas.Repository:
+    """Returns a repository."""
+    return schemas.Repository(
+        id=found.repository_id,
+        creation_date=found.create_time.seconds,
+        default_branch=found.default_branch_id,
+        storage_namespace=found.storage_namespace,
+    )
+
+
+def commit(found: commit_pb.Commit) -> schemas.Commit:
+    """Returns a commit."""
+    return schemas.Commit(
+        id=found.commit_id,
+        parents=list(found.parent_ids),
+        committer=found.committer,
+        message=found.message,
+        creation_date=found.create_time.seconds,
+        meta_range_id=found.metarange_id,
+        metadata=dict(found.metadata),
+        generation=found.generation,
+        version=_COMMIT_VERSION,
+    )
+
+
+def address_of(entry: Entry, namespace: str) -> str:
+    """Returns where the bytes of an object are, as a URI."""
+    return entry.external_address or f"{namespace.rstrip('/')}/{physical_path(entry.address)}"
+
+
+def object_stats(
+    path: str, packed: bytes, namespace: str, *, with_metadata: bool
+) -> schemas.ObjectStats:
+    """Returns an object.
+
+    Args:
+        path: of the object.
+        packed: its entry.
+        namespace: of the repository.
+        with_metadata: whether user metadata are shown.
+    """
+    entry = unpack(packed)
+    return schemas.ObjectStats(
+        path=path,
+        path_type="object",
+        physical_address=address_of(entry, namespace),
+        checksum=entry.etag,
+        size_bytes=entry.size,
+        mtime=seconds(entry.mtime_us),
+        metadata=dict(entry.metadata) if with_metadata else None,
+        content_type=entry.content_type or DEFAULT_CONTENT_TYPE,
+    )
+
+
+def prefix_stats(path: str) -> schemas.ObjectStats:
+    """Returns a common prefix."""
+    return schemas.ObjectStats(
+        path=path, path_type="common_prefix", physical_address="", checksum="", mtime=0
+    )

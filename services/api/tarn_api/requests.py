@@ -1,0 +1,226 @@
+"""Reads requests: finds the operation of a path, and checks parameters and body against the document's types.
+
+All is bounded before work is done: paths and queries by the head (`tarn_api.http`), a body by its own bound, by the
+time in which it must come, and together with all other bodies by `BodyBudget`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from tarn_api.errors import ApiError
+from tarn_rest.operations import Operation
+
+__all__ = [
+    "BODY_BYTES_MAX",
+    "BodyBudget",
+    "Routes",
+    "decode_body",
+    "decode_parameters",
+    "read_body",
+]
+
+BODY_BYTES_MAX: Final = 2 * 1024 * 1024
+"""A thousand paths of a kibibyte, as the largest documents have."""
+_BODY_S: Final = 10.0
+_BODY_RATE: Final = 16 * 1024
+"""Bytes per second beyond `_BODY_S`."""
+_QUERY_FIELDS_MAX: Final = 200
+
+Segments = tuple[str, ...]
+
+
+class _Node:
+    """A place in the tree of paths."""
+
+    __slots__ = ("by_method", "literals", "parameter")
+
+    def __init__(self) -> None:
+        self.literals: dict[str, _Node] = {}
+        self.parameter: _Node | None = None
+        self.by_method: dict[str, tuple[Operation, Segments]] = {}
+
+
+class Routes:
+    """The paths of operations. A look-up takes one step for each segment."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self._root = _Node()
+        for operation in operations:
+            self._add(operation)
+
+    def _add(self, operation: Operation) -> None:
+        node, names = self._root, []
+        for segment in operation.path.strip("/").split("/"):
+            if segment.startswith("{"):
+                names.append(segment[1:-1])
+                node.parameter = node.parameter or _Node()
+                node = node.parameter
+            else:
+                node = node.literals.setdefault(segment, _Node())
+        node.by_method[operation.method] = operation, tuple(names)
+
+    def find(self, method: str, raw_path: bytes) -> tuple[Operation, dict[str, str]]:
+        """Returns the operation of a path below the base path, and the values in it.
+
+        Raises:
+            ApiError: 404, 405; 400: a segment is not UTF-8.
+        """
+        segments = [_text(each) for each in raw_path.strip(b"/").split(b"/")]
+        node = _found(self._root, segments, 0)
+        if node is None:
+            raise ApiError(404, "there is no such path in this interface", reason="NO_SUCH_PATH")
+        if method not in node.by_method:
+            allowed = ", ".join(sorted(node.by_method))
+            text = f"this path takes {allowed}, not {method}"
+            raise ApiError(405, text, reason="METHOD_NOT_ALLOWED", headers={"Allow": allowed})
+        operation, names = node.by_method[method]
+        template = operation.path.strip("/").split("/")
+        values = [
+            value for part, value in zip(template, segments, strict=True) if part.startswith("{")
+        ]
+        return operation, dict(zip(names, values, strict=True))
+
+
+def _text(segment: bytes) -> str:
+    try:
+        return unquote_to_bytes(segment).decode()
+    except UnicodeDecodeError as error:
+        raise ApiError(400, "the path is not UTF-8", reason="MALFORMED") from error
+
+
+def _found(node: _Node, segments: list[str], at: int) -> _Node | None:
+    """Returns the node of a path: a literal segment precedes a parameter, unless the rest does not fit."""
+    if at == len(segments):
+        return node if node.by_method else None
+    literal = node.literals.get(segments[at])
+    if literal is not None and (found := _found(literal, segments, at + 1)) is not None:
+        return found
+    if node.parameter is None or not segments[at]:
+        return None
+    return _found(node.parameter, segments, at + 1)
+
+
+def decode_parameters(
+    operation: Operation, in_path: Mapping[str, str], request: Request
+) -> msgspec.Struct:
+    """Returns the parameters of a request; unknown ones are ignored, as lakeFS does.
+
+    Raises:
+        ApiError: 400; names the parameter.
+    """
+    values: dict[str, object] = {}
+    try:
+        fields = parse_qsl(
+            request.scope["query_string"].decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=_QUERY_FIELDS_MAX,
+        )
+    except ValueError as error:
+        text = f"the query has more than {_QUERY_FIELDS_MAX} parameters, or is not UTF-8"
+        raise ApiError(400, text, reason="MALFORMED") from error
+    for name, value in fields:
+        if name in operation.lists:
+            many = values.setdefault(name, [])
+            assert isinstance(many, list)
+            many.append(value)
+        else:
+            values.setdefault(name, value)
+    for name in operation.headers:
+        if (value_of := request.headers.get(name)) is not None:
+            values[name] = value_of
+    values |= in_path
+    try:
+        return msgspec.convert(values, operation.parameters, strict=False)
+    except msgspec.ValidationError as error:
+        raise _invalid("parameter", error) from error
+
+
+def decode_body(operation: Operation, body: bytes) -> object:
+    """Returns the JSON of a body as the operation's type; None if there is none, and none is needed.
+
+    Raises:
+        ApiError: 400; names the field.
+    """
+    if not body and not operation.is_body_required:
+        return None
+    try:
+        return msgspec.json.decode(body, type=operation.body)
+    except msgspec.ValidationError as error:
+        raise _invalid("body", error) from error
+    except (ValueError, RecursionError) as error:  # also what is not UTF-8
+        text = f"the body is not JSON: {error}" if body else "the body is missing"
+        raise ApiError(400, text, reason="MALFORMED") from error
+
+
+def _invalid(what: str, error: msgspec.ValidationError) -> ApiError:
+    return ApiError(400, f"{what}: {error}".replace("`$.", "`"), reason="INVALID_ARGUMENT")
+
+
+class BodyBudget:
+    """Bytes of bodies that this process receives at once.
+
+    Args:
+        bytes_max: of all bodies, by their announced sizes; one without a size counts as the largest.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._left = bytes_max
+
+    @asynccontextmanager
+    async def held(self, size: int) -> AsyncIterator[None]:
+        """Holds the bytes of a body until the block ends.
+
+        Raises:
+            ApiError: 503: too many are being received.
+        """
+        if size > self._left:
+            raise ApiError(
+                503, "too many bodies are being received; try again", reason="OVERLOADED"
+            )
+        self._left -= size
+        try:
+            yield
+        finally:
+            self._left += size
+
+
+async def read_body(request: Request, budget: BodyBudget, bytes_max: int = BODY_BYTES_MAX) -> bytes:
+    """Returns the body of a request.
+
+    Raises:
+        ApiError: 413; 408: it comes too slowly; 400: it ends too early; 503.
+    """
+    announced = request.headers.get("content-length", "")
+    size = int(announced) if announced.isdecimal() else bytes_max
+    if size > bytes_max:
+        raise _too_large(bytes_max)
+    if not announced and "transfer-encoding" not in request.headers:
+        return b""
+    pieces = bytearray()
+    async with budget.held(size):
+        try:
+            async with asyncio.timeout(_BODY_S + size / _BODY_RATE):
+                async for piece in request.stream():
+                    pieces += piece
+                    if len(pieces) > bytes_max:
+                        raise _too_large(bytes_max)
+        except TimeoutError:
+            text = "the body came too slowly; send it again"
+            raise ApiError(408, text, reason="TOO_SLOW") from None
+        except ClientDisconnect:
+            text = "the connection ended within the body"
+            raise ApiError(400, text, reason="DISCONNECTED") from None
+    return bytes(pieces)
+
+
+def _too_large(bytes_max: int) -> ApiError:
+    return ApiError(413, f"the body has more than {bytes_max} bytes", reason="TOO_LARGE")

@@ -1,0 +1,165 @@
+"""The log line, the metrics and the audit record of each request.
+
+The line is written when the answer was handed to the socket. It never contains a header, a query or a body. A request
+is audited if it may change something or if it was refused; reads if the log wants them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from tarn.rpc.process.log import LineLogger
+from tarn.telemetry.audit.log import AuditLog
+from tarn.telemetry.audit.record import AuditRecord, Outcome
+from tarn.telemetry.meters import Counter, Meters
+from tarn.telemetry.tracing import trace_id
+
+__all__ = ["Trace", "Traces"]
+
+_READS: Final = frozenset({"GET", "HEAD"})
+_REF_NAMES: Final = ("branch", "ref", "sourceRef", "leftRef", "tag", "commitId")
+
+
+class Trace:
+    """Facts about a request, each noted as soon as it is known.
+
+    Attributes:
+        operation: its `operationId`; empty until the path was found.
+        values: of the parameters in its path, and `path`.
+        reason: of a failure; empty if there is none.
+        outcome: of what was asked for; unknown until there is an answer.
+        status: of the answer; 0: none was sent.
+    """
+
+    __slots__ = (
+        "access_key_id",
+        "bytes_in",
+        "bytes_out",
+        "method",
+        "operation",
+        "outcome",
+        "reason",
+        "remote",
+        "request_id",
+        "started",
+        "status",
+        "user",
+        "values",
+    )
+
+    def __init__(self, request_id: str, method: str, remote: str, started: float) -> None:
+        self.request_id = request_id
+        self.method = method
+        self.remote = remote
+        self.started = started
+        self.operation = ""
+        self.values: Mapping[str, str] = {}
+        self.user = ""
+        self.access_key_id = ""
+        self.reason = ""
+        self.outcome = Outcome.UNKNOWN
+        self.status = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    @property
+    def is_write(self) -> bool:
+        """Whether the request may change something."""
+        return self.method not in _READS
+
+    @property
+    def ref(self) -> str:
+        """The first ref that the path names; empty if it names none."""
+        return next((self.values[name] for name in _REF_NAMES if name in self.values), "")
+
+    @property
+    def resource(self) -> str:
+        """What the request is about, as in `tarn.core.access.actions`."""
+        values = self.values
+        if "repository" not in values:
+            return f"user/{values['userId']}" if "userId" in values else ""
+        resource = f"repository/{values['repository']}"
+        if "tag" in values:
+            return f"{resource}/tag/{values['tag']}"
+        if ref := self.ref:
+            resource += f"/{'branch' if 'branch' in values else 'ref'}/{ref}"
+        return f"{resource}/object/{values['path']}" if values.get("path") else resource
+
+
+class Traces:
+    """Records requests that have ended.
+
+    Args:
+        meters: counts them.
+        access_log: whether successful requests are logged; server errors always are.
+        audit: None: nothing is audited.
+    """
+
+    def __init__(self, meters: Meters, audit: AuditLog | None, *, access_log: bool) -> None:
+        log = structlog.get_logger().bind()
+        self._access_log = access_log and log.is_enabled_for(logging.INFO)
+        self._failures = log.is_enabled_for(logging.WARNING)
+        self._lines = LineLogger.bound()
+        self._meters = meters
+        self._audit = audit
+        self._requests: dict[tuple[str, int], Counter] = {}
+
+    def end(self, trace: Trace, seconds: float) -> None:
+        """Records a request that took so long."""
+        operation = trace.operation or "none"
+        counter = self._requests.get((operation, trace.status))
+        if counter is None:
+            counter = self._meters.counter(
+                "api.requests", operation=operation, status=str(trace.status)
+            )
+            self._requests[operation, trace.status] = counter
+        counter.add()
+        self._meters.histogram("api.duration", operation=operation).record(seconds)
+        if self._audit is not None:
+            self._record(self._audit, trace)
+        failed = trace.status >= 500 or not trace.status
+        if not (self._failures if failed else self._access_log):
+            return
+        values = {
+            "operation": trace.operation,
+            "method": trace.method,
+            "repo": trace.values.get("repository", ""),
+            "ref": trace.ref,
+            "path": trace.values.get("path", ""),
+            "user": trace.user,
+            "code": trace.reason or "OK",
+            "status": trace.status,
+            "duration_ms": round(seconds * 1000, 3),
+            "request_id": trace.request_id,
+            "bytes_in": trace.bytes_in,
+            "bytes_out": trace.bytes_out,
+            "remote": trace.remote,
+        }
+        self._lines.write("warning" if failed else "info", "api", values)
+
+    @staticmethod
+    def _record(audit: AuditLog, trace: Trace) -> None:
+        is_refused = trace.status in (401, 403)
+        if not (is_refused or audit.reads or trace.is_write):
+            return
+        if not trace.operation and not is_refused:
+            return  # it asked for nothing that there is
+        outcome = Outcome.DENIED if is_refused else trace.outcome
+        audit.add(
+            AuditRecord(
+                audit.now_us(),
+                f"api:{trace.operation}",
+                trace.resource,
+                outcome,
+                trace.reason,
+                trace.user,
+                trace.access_key_id,
+                trace.remote,
+                trace.request_id,
+                trace_id(),
+            )
+        )

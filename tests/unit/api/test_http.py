@@ -1,0 +1,178 @@
+"""The bounds of connections, over real sockets of the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tarn_api.http import HttpBounds, HttpServer
+
+SHORT = 0.2
+
+
+async def answering(scope: Any, receive: Any, send: Any) -> None:
+    """Answers without reading the body; `/echo` reads it, `/large` sends much."""
+    body = b"ok"
+    if scope["path"] == "/echo":
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+    if scope["path"] == "/large":
+        body = bytes(64 * 1024 * 1024)
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@asynccontextmanager
+async def serving(**bounds: Any) -> AsyncIterator[tuple[HttpServer, int]]:
+    async with HttpServer(answering, HttpBounds(**bounds)) as server:
+        port = await server.listen("127.0.0.1", 0, tls=None, reuse_port=False)
+        yield server, port
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def status(self) -> int:
+        """Reads an answer with a length; returns its status, 0 if the connection ended."""
+        async with asyncio.timeout(5):
+            try:
+                head = await self.reader.readuntil(b"\r\n\r\n")
+            except (asyncio.IncompleteReadError, ConnectionResetError):
+                return 0
+            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            await self.reader.readexactly(length)
+        return int(head.split()[1])
+
+    async def is_ended(self) -> bool:
+        async with asyncio.timeout(5):
+            try:
+                return await self.reader.read(1) == b""
+            except ConnectionResetError:
+                return True
+
+
+@asynccontextmanager
+async def connected(port: int) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**27)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+async def test_requests_follow_each_other_on_a_connection() -> None:
+    async with serving() as (server, port), connected(port) as client:
+        for _ in range(3):
+            await client.send(GET)
+            assert await client.status() == 200
+        await client.send(GET + GET)
+        assert [await client.status(), await client.status()] == [200, 200]
+        assert server.connection_count == 1
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\na: " + b"b" * 3000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 11 + b"\r\n",
+    ],
+)
+async def test_a_large_head_is_431_and_ends_the_connection(head: bytes) -> None:
+    async with (
+        serving(head_bytes_max=2000, header_count_max=10) as (_, port),
+        connected(port) as client,
+    ):
+        await client.send(head)
+        assert await client.status() == 431
+        assert await client.is_ended()
+
+
+async def test_what_is_no_request_is_400_and_ends_the_connection() -> None:
+    async with serving() as (_, port), connected(port) as client:
+        await client.send(b"\x16\x03\x01 hello\r\n\r\n")
+        assert await client.status() == 400
+        assert await client.is_ended()
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET / HTTP/1.1\r\na: b\r\n"])
+async def test_a_head_that_does_not_end_ends_the_connection(begin: bytes) -> None:
+    async with serving(head_timeout_s=SHORT) as (_, port), connected(port) as client:
+        await client.send(begin)
+        assert await client.is_ended()
+
+
+async def test_a_second_head_that_does_not_end_ends_the_connection() -> None:
+    async with serving(head_timeout_s=SHORT) as (_, port), connected(port) as client:
+        await client.send(GET)
+        assert await client.status() == 200
+        await client.send(GET[:-4])
+        assert await client.is_ended()
+
+
+async def test_connections_beyond_the_bound_are_closed() -> None:
+    async with serving(connections_max=1) as (_, port), connected(port) as first:
+        await first.send(GET)
+        assert await first.status() == 200
+        async with connected(port) as second:
+            assert await second.is_ended()
+        await first.send(GET)
+        assert await first.status() == 200
+
+
+async def test_the_rest_of_a_body_that_nobody_reads_ends_the_connection_or_comes() -> None:
+    post = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n12345"
+    async with serving(unread_timeout_s=SHORT) as (_, port):
+        async with connected(port) as client:
+            await client.send(post)
+            assert await client.status() == 200
+            await client.send(b"67890" + GET)
+            assert await client.status() == 200
+        async with connected(port) as client:
+            await client.send(post)
+            assert await client.status() == 200
+            assert await client.is_ended()
+
+
+async def test_an_answer_that_nobody_takes_ends_the_connection() -> None:
+    async with serving(write_stall_timeout_s=SHORT) as (server, port), connected(port) as client:
+        await client.send(GET.replace(b"/ ", b"/large "))
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        async with asyncio.timeout(5):
+            while server.connection_count == 0:
+                await asyncio.sleep(0.01)
+            while server.connection_count:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_drain_ends_idle_connections_and_answers_what_runs() -> None:
+    async with serving() as (server, port), connected(port) as idle, connected(port) as busy:
+        await idle.send(GET)
+        assert await idle.status() == 200
+        await busy.send(b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n12")
+        await asyncio.sleep(0.05)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.drain(5))
+            assert await idle.is_ended()
+            await busy.send(b"34")
+            assert await busy.status() == 200
+            assert await busy.is_ended()

@@ -1,0 +1,100 @@
+"""The table of operations and the document agree."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from pathlib import Path
+
+import pytest
+import yaml
+from rest_service import running_rest
+from starlette.responses import Response
+
+from tarn_api.operations.refused import NOT_YET, REFUSED
+from tarn_api.operations.table import HANDLERS, PUBLIC, TABLE, Refusal
+from tarn_api.requests import Routes
+from tarn_rest.operations import OPERATIONS, Operation
+
+DOCUMENT = Path(__file__).parents[3] / "protos" / "tarn_rest" / "lakefs.yaml"
+BY_ID = {each.id: each for each in OPERATIONS}
+
+
+def in_document() -> dict[str, tuple[str, str]]:
+    paths = yaml.safe_load(DOCUMENT.read_text())["paths"]
+    return {
+        operation["operationId"]: (method.upper(), path)
+        for path, item in paths.items()
+        for method, operation in item.items()
+        if method != "parameters"
+    }
+
+
+def test_every_operation_is_in_the_table_and_every_row_in_the_document() -> None:
+    found = in_document()
+    assert len(found) == 134
+    assert set(TABLE) == set(found)
+    assert {each.id: (each.method, each.path) for each in OPERATIONS} == found
+    # One list has each.
+    assert len(HANDLERS) + len(REFUSED) + len(NOT_YET) == len(found)
+
+
+def test_the_document_holds_no_sentence() -> None:
+    """Names, types and limits are facts; sentences are somebody's work."""
+    words = [line.split() for line in DOCUMENT.read_text().splitlines() if "#" not in line]
+    assert max(len([each for each in line if each.isalpha()]) for line in words) <= 2
+
+
+@pytest.mark.parametrize("operation_id", HANDLERS)
+def test_handlers_take_and_return_the_types_of_the_document(operation_id: str) -> None:
+    operation, handler = BY_ID[operation_id], HANDLERS[operation_id]
+    hints = typing.get_type_hints(handler)
+    names = list(inspect.signature(handler).parameters)
+    assert hints["at"] is operation.parameters
+    assert names == (["context", "at"] if operation.body is None else ["context", "at", "body"])
+    if operation.body is not None:
+        body = operation.body if operation.is_body_required else operation.body | None  # type: ignore[operator]
+        assert hints["body"] == body
+    answer = operation.answer if operation.answer is not None else type(None)
+    assert hints["return"] in (answer, Response)
+
+
+def test_only_operations_without_credentials_in_the_document_are_public() -> None:
+    assert {name for name in PUBLIC if not BY_ID[name].is_public} <= {"getAuthCapabilities"}
+    assert PUBLIC == {"healthCheck", "getSetupState", "getAuthCapabilities", "login"}
+
+
+def plausible(operation: Operation) -> str:
+    """Returns the path of an operation with values."""
+    return operation.path.replace("{", "a").replace("}", "z")
+
+
+def test_every_path_leads_to_its_operation() -> None:
+    routes = Routes(OPERATIONS)
+    for operation in OPERATIONS:
+        found, values = routes.find(operation.method, plausible(operation).encode())
+        assert found is operation
+        assert all(value == f"a{name}z" for name, value in values.items())
+        assert len(values) == operation.path.count("{")
+
+
+async def test_whoever_has_no_credentials_gets_nothing_but_what_is_public(tmp_path: Path) -> None:
+    async with running_rest(tmp_path) as rest:
+        for operation in OPERATIONS:
+            answer = await rest.ask(operation.method, plausible(operation), caller=None)
+            if operation.id in PUBLIC:
+                assert answer.status in (200, 204, 400), operation.id
+            else:
+                assert answer.status == 401, operation.id
+                assert answer.message == "error authenticating request"
+                assert answer.headers["www-authenticate"].startswith("Basic ")
+
+
+async def test_what_is_refused_says_why(tmp_path: Path) -> None:
+    async with running_rest(tmp_path) as rest:
+        for operation in OPERATIONS:
+            row = TABLE[operation.id]
+            if isinstance(row, Refusal):
+                answer = await rest.ask(operation.method, plausible(operation))
+                assert (answer.status, answer.message) == (501, row.reason)
+                assert operation.id in row.reason
