@@ -1,8 +1,9 @@
 """Clients of lakeFS, unchanged, against the REST API of Tarn.
 
 What a test expects is what lakeFS does: with `--peer` the same tests run against a real one (`tools/setup lakefs`).
-A test that needs an operation that Tarn does not have yet is marked `needs` with the names of these operations.
-It must fail; when the operation is there, it fails the run until the mark is removed.
+Tests name the operations that they use (`uses`). While Tarn answers one of them with 501, the test must fail; from the
+day on which it has the operation, the test must pass. What else Tarn lacks is named by `lacks`; the mark is removed
+with the lack.
 """
 
 from __future__ import annotations
@@ -19,6 +20,21 @@ from rest_server import RestServer
 from running_lakefs import running_lakefs
 from running_tarn import running_tarn
 
+from tarn_api.operations.table import HANDLERS
+
+OF_FIXTURES = {"main": ("uploadObject",), "presigned": ("getObject", "uploadObject")}
+"""Operations that a test uses with a fixture."""
+
+
+def missing(item: pytest.Item) -> list[str]:
+    """Returns what a test uses and Tarn does not have."""
+    used = {name for marker in item.iter_markers("uses") for name in marker.args}
+    for fixture, names in OF_FIXTURES.items():
+        if fixture in getattr(item, "fixturenames", ()):
+            used |= set(names)
+    lacks = [str(name) for marker in item.iter_markers("lacks") for name in marker.args]
+    return sorted(used - HANDLERS.keys()) + lacks
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -29,9 +45,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         if config.getoption("--peer"):
             if item.get_closest_marker("beyond_the_peer"):
-                item.add_marker(pytest.mark.skip(reason="lakeFS has this in its paid version only"))
-        elif marker := item.get_closest_marker("needs"):
-            item.add_marker(pytest.mark.xfail(reason=f"not built: {', '.join(marker.args)}"))
+                item.add_marker(pytest.mark.skip(reason="not in the open lakeFS"))
+        elif names := missing(item):
+            item.add_marker(pytest.mark.xfail(reason=f"not built: {', '.join(names)}"))
 
 
 @pytest.fixture(scope="session")
@@ -79,7 +95,9 @@ def main(repo: lakefs.Repository) -> lakefs.Branch:
     return branch
 
 
-@pytest.fixture(params=["direct", "presigned"])
+@pytest.fixture(
+    params=["direct", pytest.param("presigned", marks=pytest.mark.lacks("presigned links"))]
+)
 def presigned(request: pytest.FixtureRequest, client: Client) -> bool:
     """Whether bytes go through the API, or by presigned links."""
     if request.param == "presigned":

@@ -29,6 +29,7 @@ def fs(options: dict[str, object]) -> LakeFSFileSystem:
     return LakeFSFileSystem(**options)
 
 
+@pytest.mark.uses("copyObject")
 def test_files(fs: LakeFSFileSystem, main: lakefs.Branch, tmp_path: Path) -> None:
     root = f"lakefs://{main.repo_id}/main"
     fs.pipe_file(f"{root}/in/a", b"0123456789")
@@ -65,6 +66,7 @@ def test_files(fs: LakeFSFileSystem, main: lakefs.Branch, tmp_path: Path) -> Non
     assert fs.exists(f"{root}/out/put")
 
 
+@pytest.mark.uses("copyObject")
 def test_what_is_not_there_is_not_found(fs: LakeFSFileSystem, main: lakefs.Branch) -> None:
     root = f"lakefs://{main.repo_id}"
     assert not fs.exists(f"{root}/main/nothing")

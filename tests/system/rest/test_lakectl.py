@@ -59,7 +59,11 @@ def test_branches_and_tags(lakectl: Lakectl, uri: str) -> None:
     assert "404" in lakectl.refused("tag", "show", f"{uri}/v1.0")
 
 
-@pytest.mark.parametrize("presigned", ["direct", "presigned"])
+@pytest.mark.parametrize(
+    "presigned",
+    ["direct", pytest.param("presigned", marks=pytest.mark.lacks("presigned links"))],
+)
+@pytest.mark.uses("getObject")
 def test_files(lakectl: Lakectl, uri: str, presigned: str) -> None:
     mode = f"--pre-sign={'true' if presigned == 'presigned' else 'false'}"
     (lakectl.folder / "local" / "deep").mkdir(parents=True)
@@ -92,6 +96,8 @@ def test_files(lakectl: Lakectl, uri: str, presigned: str) -> None:
     assert lakectl.ok("fs", "ls", "-r", f"{uri}/main/tree/") == ""
 
 
+@pytest.mark.uses("updateObjectUserMetadata")
+@pytest.mark.lacks("presigned links")
 def test_links_and_metadata(lakectl: Lakectl, uri: str) -> None:
     link = lakectl.ok("fs", "presign", f"{uri}/main/z").strip()
     with urllib.request.urlopen(link, timeout=30) as answer:
@@ -100,6 +106,7 @@ def test_links_and_metadata(lakectl: Lakectl, uri: str) -> None:
     assert "color" in lakectl.ok("fs", "stat", "--pre-sign=false", f"{uri}/main/z")
 
 
+@pytest.mark.lacks("the date of a commit")
 def test_changes_commits_and_the_log(lakectl: Lakectl, uri: str, main: lakefs.Branch) -> None:
     assert "no changes" in lakectl.refused("commit", f"{uri}/main", "-m", "none")
     main.object("new").upload("1", pre_sign=False)
@@ -123,6 +130,7 @@ def test_changes_commits_and_the_log(lakectl: Lakectl, uri: str, main: lakefs.Br
     assert re.search(r"raw/a .*load", blame)
 
 
+@pytest.mark.uses("getObject")
 def test_merges(lakectl: Lakectl, uri: str, main: lakefs.Branch, repo: lakefs.Repository) -> None:
     dev = repo.branch("dev").create("main")
     dev.object("x").upload("dev", pre_sign=False)
@@ -141,6 +149,7 @@ def test_merges(lakectl: Lakectl, uri: str, main: lakefs.Branch, repo: lakefs.Re
     assert main.object("x").reader(pre_sign=False).read() == b"dev again"
 
 
+@pytest.mark.uses("getObject")
 def test_reverts_and_cherry_picks(
     lakectl: Lakectl, uri: str, main: lakefs.Branch, repo: lakefs.Repository
 ) -> None:
@@ -156,6 +165,7 @@ def test_reverts_and_cherry_picks(
     assert main.object("y").exists()
 
 
+@pytest.mark.uses("setBranchProtectionRules", "getBranchProtectionRules")
 def test_protection_of_branches(lakectl: Lakectl, repo: lakefs.Repository) -> None:
     uri = f"lakefs://{repo.id}"
     lakectl.ok("branch-protect", "add", uri, "main")
@@ -167,6 +177,7 @@ def test_protection_of_branches(lakectl: Lakectl, repo: lakefs.Repository) -> No
     assert first_words(lakectl.ok("branch-protect", "list", uri)) == ["release-*"]
 
 
+@pytest.mark.uses("getGCRules", "setGCRules", "deleteGCRules")
 def test_garbage_collection_rules(lakectl: Lakectl, uri: str) -> None:
     lakectl.refused("gc", "get-config", uri)
     rules = {
@@ -181,6 +192,7 @@ def test_garbage_collection_rules(lakectl: Lakectl, uri: str) -> None:
 
 
 @pytest.mark.beyond_the_peer
+@pytest.mark.uses("createCredentials", "listUserCredentials", "deleteCredentials")
 def test_users_and_keys(lakectl: Lakectl, server: RestServer) -> None:
     assert "User" in lakectl.ok("identity")
     made = lakectl.ok("auth", "users", "credentials", "create")
@@ -205,6 +217,7 @@ def test_doctor_has_nothing_to_say(lakectl: Lakectl) -> None:
     assert "Valid configuration" not in wrong.stdout
 
 
+@pytest.mark.uses("getObject", "uploadObject")
 def test_a_local_folder_is_synchronised(lakectl: Lakectl, uri: str, main: lakefs.Branch) -> None:
     folder = lakectl.folder / "clone"
     lakectl.ok("local", "clone", f"{uri}/main/raw/", str(folder))

@@ -87,6 +87,7 @@ def test_a_token_is_as_good_as_a_key(server: RestServer, sdk: LakeFSClient) -> N
     refused(401, sdk.auth_api.login, wrong)
 
 
+@pytest.mark.uses("uploadObject", "getObject")
 def test_objects_pass_as_bodies_and_as_forms(
     server: RestServer, sdk: LakeFSClient, repo: lakefs.Repository, tmp_path: Path
 ) -> None:
@@ -149,6 +150,8 @@ def test_a_page_says_where_the_next_one_begins(sdk: LakeFSClient, main: lakefs.B
     assert folders.pagination.has_more
 
 
+@pytest.mark.uses("getPhysicalAddress", "linkPhysicalAddress")
+@pytest.mark.lacks("presigned links")
 def test_an_address_is_staged_by_its_owner(sdk: LakeFSClient, main: lakefs.Branch) -> None:
     """What lakectl, hadoop-lakefs and the wrapper do with presigned links."""
     place = sdk.staging_api.get_physical_address(main.repo_id, "main", "direct", presign=True)
@@ -173,6 +176,8 @@ def test_an_address_is_staged_by_its_owner(sdk: LakeFSClient, main: lakefs.Branc
 
 
 @pytest.mark.beyond_the_peer
+@pytest.mark.uses("getPhysicalAddress", "linkPhysicalAddress")
+@pytest.mark.lacks("presigned links")
 def test_an_address_is_good_for_one_object(sdk: LakeFSClient, main: lakefs.Branch) -> None:
     place = sdk.staging_api.get_physical_address(main.repo_id, "main", "once", presign=True)
     request = urllib.request.Request(place.presigned_url, b"1", method="PUT")
@@ -188,6 +193,9 @@ def test_an_address_is_good_for_one_object(sdk: LakeFSClient, main: lakefs.Branc
         refused(400, link, main.repo_id, "main", "elsewhere", other)
 
 
+@pytest.mark.uses(
+    "createPresignMultipartUpload", "completePresignMultipartUpload", "abortPresignMultipartUpload"
+)
 def test_parts_are_uploaded_by_presigned_links(sdk: LakeFSClient, main: lakefs.Branch) -> None:
     api = sdk.experimental_api
     upload = api.create_presign_multipart_upload(main.repo_id, "main", "large", parts=2)
@@ -225,6 +233,7 @@ def test_parts_are_uploaded_by_presigned_links(sdk: LakeFSClient, main: lakefs.B
     )
 
 
+@pytest.mark.uses("updateObjectUserMetadata")
 def test_the_user_metadata_of_an_object_is_replaced(sdk: LakeFSClient, main: lakefs.Branch) -> None:
     main.object("m").upload("1", pre_sign=False, metadata={"old": "1"})
     sdk.experimental_api.update_object_user_metadata(
@@ -234,6 +243,7 @@ def test_the_user_metadata_of_an_object_is_replaced(sdk: LakeFSClient, main: lak
     assert stat.metadata == {"new": "2"}
 
 
+@pytest.mark.uses("setBranchProtectionRules", "getBranchProtectionRules")
 def test_a_protected_branch_takes_no_changes(sdk: LakeFSClient, repo: lakefs.Repository) -> None:
     repositories = sdk.repositories_api
     rules = [models.BranchProtectionRule(pattern="main"), models.BranchProtectionRule(pattern="v*")]
@@ -256,6 +266,7 @@ def test_a_protected_branch_takes_no_changes(sdk: LakeFSClient, repo: lakefs.Rep
     assert repositories.get_branch_protection_rules(repo.id) == []
 
 
+@pytest.mark.uses("getGCRules", "setGCRules", "deleteGCRules")
 def test_garbage_collection_rules(sdk: LakeFSClient, repo: lakefs.Repository) -> None:
     repositories = sdk.repositories_api
     refused(404, repositories.get_gc_rules, repo.id)
@@ -291,6 +302,7 @@ def test_a_conflict_has_a_body_of_its_own(sdk: LakeFSClient, main: lakefs.Branch
     models.MergeResult(**json.loads(caught.value.body))
 
 
+@pytest.mark.uses("hardResetBranch")
 def test_a_hard_reset_moves_a_branch(sdk: LakeFSClient, main: lakefs.Branch) -> None:
     before = main.get_commit().id
     main.object("x").upload("1", pre_sign=False)
@@ -301,6 +313,7 @@ def test_a_hard_reset_moves_a_branch(sdk: LakeFSClient, main: lakefs.Branch) -> 
 
 
 @pytest.mark.beyond_the_peer
+@pytest.mark.uses("createCredentials", "listUserCredentials", "getCredentials", "deleteCredentials")
 def test_keys_are_created_used_and_deleted(server: RestServer, sdk: LakeFSClient) -> None:
     me = sdk.auth_api.get_current_user().user.id
     before = {each.access_key_id for each in sdk.auth_api.list_user_credentials(me).results}
@@ -318,6 +331,7 @@ def test_keys_are_created_used_and_deleted(server: RestServer, sdk: LakeFSClient
 
 
 @pytest.mark.beyond_the_peer
+@pytest.mark.uses("createUser", "getUser", "deleteUser", "listUsers", "createCredentials")
 def test_users(server: RestServer, sdk: LakeFSClient) -> None:
     name = server.new_name("user")
     made = sdk.auth_api.create_user(models.UserCreation(id=name))

@@ -97,12 +97,14 @@ def test_branches(main: lakefs.Branch, repo: lakefs.Repository) -> None:
     assert paths(of_a_commit.objects()) == ["raw/a", "raw/b", "z"]
 
 
+@pytest.mark.lacks("403")
 def test_the_default_branch_stays(main: lakefs.Branch) -> None:
     with pytest.raises(ServerException) as caught:
         main.delete()
     assert caught.value.status_code == 403
 
 
+@pytest.mark.uses("getObject")
 def test_tags(main: lakefs.Branch, repo: lakefs.Repository) -> None:
     head = main.get_commit()
     tag = repo.tag("v1.0").create("main")
@@ -174,6 +176,7 @@ def test_an_exclusive_write_finds_what_exists(main: lakefs.Branch, presigned: bo
     main.object("new").upload("3", "xb", pre_sign=presigned)
 
 
+@pytest.mark.lacks("presigned links")
 def test_a_presigned_address_is_a_link(main: lakefs.Branch) -> None:
     import urllib.request
 
@@ -184,6 +187,7 @@ def test_a_presigned_address_is_a_link(main: lakefs.Branch) -> None:
     assert stat.physical_address_expiry > now()
 
 
+@pytest.mark.uses("copyObject", "getObject")
 def test_an_object_is_copied_and_deleted(main: lakefs.Branch, repo: lakefs.Repository) -> None:
     dev = repo.branch("dev").create("main")
     main.object("m").upload("1", pre_sign=False, content_type="a/b", metadata={"k": "v"})
@@ -203,6 +207,7 @@ def test_an_object_is_copied_and_deleted(main: lakefs.Branch, repo: lakefs.Repos
     assert paths(dev.objects()) == ["raw/b"]
 
 
+@pytest.mark.lacks("presigned links")
 def test_listings(main: lakefs.Branch, repo: lakefs.Repository) -> None:
     for path in ("raw/2024/x", "raw/2025/y", "raw-not"):
         main.object(path).upload("", pre_sign=False)
@@ -250,6 +255,8 @@ def test_uncommitted_changes(main: lakefs.Branch, repo: lakefs.Repository) -> No
         list(repo.branch(NOBODY).uncommitted())
 
 
+@pytest.mark.lacks("the date of a commit")
+@pytest.mark.uses("getObject")
 def test_commits(main: lakefs.Branch, repo: lakefs.Repository) -> None:
     first = main.get_commit()
     assert (first.message, first.metadata, len(first.id)) == ("load", {}, 64)
@@ -287,6 +294,7 @@ def test_commits(main: lakefs.Branch, repo: lakefs.Repository) -> None:
         list(repo.ref(NOBODY).log())
 
 
+@pytest.mark.lacks("conflicts in differences")
 def test_differences(main: lakefs.Branch, repo: lakefs.Repository) -> None:
     dev = repo.branch("dev").create("main")
     assert list(main.diff(dev)) == []
@@ -310,6 +318,7 @@ def test_differences(main: lakefs.Branch, repo: lakefs.Repository) -> None:
         list(main.diff(NOBODY))
 
 
+@pytest.mark.lacks("the strategy in the metadata")
 def test_merges(main: lakefs.Branch, repo: lakefs.Repository) -> None:
     dev = repo.branch("dev").create("main")
     with pytest.raises(BadRequestException):
@@ -339,6 +348,8 @@ def test_merges(main: lakefs.Branch, repo: lakefs.Repository) -> None:
 
 
 @pytest.mark.parametrize(("strategy", "content"), [("source-wins", b"dev"), ("dest-wins", b"main")])
+@pytest.mark.lacks("the strategy in the metadata")
+@pytest.mark.uses("getObject")
 def test_conflicts(
     main: lakefs.Branch, repo: lakefs.Repository, strategy: str, content: bytes
 ) -> None:
@@ -358,6 +369,8 @@ def test_conflicts(
     assert commit.metadata[".lakefs.merge.strategy"] == strategy
 
 
+@pytest.mark.lacks("409")
+@pytest.mark.uses("getObject")
 def test_revert(main: lakefs.Branch, repo: lakefs.Repository) -> None:
     main.object("z").upload("2", pre_sign=False)
     bad = main.commit("bad")
@@ -383,6 +396,7 @@ def test_revert(main: lakefs.Branch, repo: lakefs.Repository) -> None:
         main.revert(bad)
 
 
+@pytest.mark.lacks("the metadata of the picked commit")
 def test_cherry_pick(main: lakefs.Branch, repo: lakefs.Repository) -> None:
     dev = repo.branch("dev").create("main")
     dev.object("x").upload("1", pre_sign=False)
@@ -435,6 +449,7 @@ def test_who_is_not_known_is_not_authorized(server: RestServer, repo: lakefs.Rep
             _ = stranger.version
 
 
+@pytest.mark.uses("setBranchProtectionRules", "uploadObject")
 def test_a_protected_branch_takes_no_writes(repo: lakefs.Repository, client: Client) -> None:
     from lakefs_sdk.models import BranchProtectionRule
 
