@@ -13,7 +13,7 @@ from __future__ import annotations
 import keyword
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ METHODS: Final = ("get", "head", "post", "put", "patch", "delete")
 Node = dict[str, Any]
 
 
-def reduced(node: Any, *, is_named: bool = False) -> Any:
+def reduced(node: Any, *, is_named: bool = False) -> Any:  # noqa: ANN401 - YAML
     """Returns a part of a document without its texts."""
     if isinstance(node, dict):
         kept = {name: value for name, value in node.items() if is_named or name not in TEXTS}
@@ -109,7 +109,7 @@ class Types:
             node = found
         return node
 
-    def of(self, schema: Node) -> str:
+    def of(self, schema: Node) -> str:  # noqa: PLR0911 - one for each type
         """Returns the annotation of a schema."""
         if "$ref" in schema:
             return self._prefix + class_name(schema["$ref"].rpartition("/")[2])
@@ -268,7 +268,7 @@ def operations(document: Node) -> str:
     return "\n".join([*lines, "", "", "OPERATIONS: Final = (", *rows, ")"]) + "\n"
 
 
-def _row(types: Types, path: str, method: str, operation: Node, parameters: Any) -> str:
+def _row(types: Types, path: str, method: str, operation: Node, parameters: Iterable[Node]) -> str:
     status = min(int(each) for each in operation["responses"] if str(each)[0] in "23")
     headers = sorted(each["name"].lower() for each in parameters if each["in"] == "header")
     lists = sorted(

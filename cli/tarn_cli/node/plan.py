@@ -153,9 +153,7 @@ class NodePlan:
         if config.rpc.health_address is not None:
             text = "rpc.health_address is for tarn-auth, tarn-graveler, tarn-gateway and tarn-compactor"
             raise CliError(Exit.USAGE, f"{text}; remove it: `tarn up` runs several processes")
-        s3 = config.gateways.s3.listen_address
-        if flags.host:
-            s3 = f"{flags.host}:{s3.rpartition(':')[2]}"
+        s3 = _on_host(flags, config.gateways.s3.listen_address)
         if flags.port is not None:
             s3 = with_port(s3, flags.port)
         graveler, auth = _rpc_addresses(flags, config)
@@ -268,12 +266,15 @@ def _secret(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
     return files
 
 
+def _on_host(flags: NodeFlags, address: str) -> str:
+    """The address of an endpoint, on the host of the flags if they name one."""
+    return f"{flags.host}:{address.rpartition(':')[2]}" if flags.host else address
+
+
 def _api_port(flags: NodeFlags, config: Config, held: Callable[[str], str]) -> str:
     """Holds the port of the REST endpoint. Without its flag a free one serves as well if the S3 port is one, or if
     another program has the port: the state file tells it."""
-    address = config.api.listen_address
-    if flags.host:
-        address = f"{flags.host}:{address.rpartition(':')[2]}"
+    address = _on_host(flags, config.api.listen_address)
     if flags.api_port is not None:
         return held(with_port(address, flags.api_port))
     if flags.port != 0:

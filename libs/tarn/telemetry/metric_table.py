@@ -205,8 +205,8 @@ TABLE: Final = (
     _counter(
         "api.requests",
         "",
-        "REST requests by operation (`none`: refused before the operation was known) and HTTP status (`0`: no answer was "
-        "sent).",
+        "REST requests by operation (`none`: refused before the operation was known) and HTTP status (`0`: no answer "
+        "was sent).",
         "operation",
         "status",
         of="api",
@@ -218,11 +218,11 @@ TABLE: Final = (
         "cache.lookups",
         "",
         "Look-ups in the caches of `signing-key` (SigV4 keys and grants by access key), `token` (grants by caller "
-        "token), `key-pair` (tokens by key pair, of the REST endpoint), `repository` and `bucket` (of a gateway) and `record` (of a repository, in graveler): `hit`, or "
-        "`miss`, which asks another service or the store.",
+        "token), `key-pair` (tokens by key pair, of the REST endpoint), `repository` and `bucket` (of a gateway) and "
+        "`record` (of a repository, in graveler): `hit`, or `miss`, which asks another service or the store.",
         "cache",
         "outcome",
-        of="gateway, graveler",
+        of="gateway, api, graveler",
     ),
     # Calls between services
     _duration(

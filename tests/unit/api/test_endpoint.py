@@ -177,7 +177,7 @@ async def test_too_many_requests_are_refused_before_work(rest: Rest) -> None:
         await release.wait()
         return await get_branch(*args)
 
-    rest.service.graveler.get_branch = held  # type: ignore[method-assign]
+    rest.service.graveler.get_branch = held  # type: ignore[assignment, method-assign]
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(rest.ask("GET", f"{LAKE}/branches/main")) for _ in range(4)]
         await asyncio.sleep(0.01)

@@ -61,7 +61,7 @@ def test_handlers_take_and_return_the_types_of_the_document(operation_id: str) -
 
 def test_only_operations_without_credentials_in_the_document_are_public() -> None:
     assert {name for name in PUBLIC if not BY_ID[name].is_public} <= {"getAuthCapabilities"}
-    assert PUBLIC == {"healthCheck", "getSetupState", "getAuthCapabilities", "login"}
+    assert {"healthCheck", "getSetupState", "getAuthCapabilities", "login"} == PUBLIC
 
 
 def plausible(operation: Operation) -> str:

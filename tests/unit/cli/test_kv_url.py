@@ -93,9 +93,17 @@ def names_of(tmp_path: Path, flags: NodeFlags) -> dict[str, str]:
 def test_separate_services_have_one_graveler_or_several(tmp_path: Path) -> None:
     free = {"port": 0, "rpc_port": 0, "separate": True}
     one = names_of(tmp_path, NodeFlags(**free))  # type: ignore[arg-type]  # they are
-    assert list(one) == ["auth", "graveler", "gateway", "compactor"]
+    assert list(one) == ["auth", "graveler", "gateway", "api", "compactor"]
     three = names_of(tmp_path, NodeFlags(**free, workers=3))  # type: ignore[arg-type]  # they are
-    assert list(three) == ["auth", "graveler", "graveler-2", "graveler-3", "gateway", "compactor"]
+    assert list(three) == [
+        "auth",
+        "graveler",
+        "graveler-2",
+        "graveler-3",
+        "gateway",
+        "api",
+        "compactor",
+    ]
     assert len({three[name] for name in three if name.startswith("graveler")}) == 3
 
 

@@ -335,7 +335,7 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     client, call = GravelerClient(recorder), call_in()
     await client.create_repository(call, "repo", storage_namespace="s", default_branch_id="main")
     await client.get_repository(call, "repo")
-    await client.list_repositories(call, prefix="r", page_size=2, page_token="t")
+    await client.list_repositories(call, prefix="r", page_size=2, page_token="t", after="a")
     await client.delete_repository(call, "repo", with_data=True)
     await client.get_settings(call, "repo")
     await client.set_quota(call, QuotaKind.USER, "ann", Limits(requests_per_second=1))
@@ -354,7 +354,13 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.set_branch_expiry(call, "repo", "dev", 60)
     await client.get_branch(call, "repo", "dev")
     await client.list_branches(
-        call, "repo", prefix="d", page_size=2, page_token="t", include_hidden=True
+        call,
+        "repo",
+        prefix="d",
+        page_size=2,
+        page_token="t",
+        include_hidden=True,
+        after="a",
     )
     await client.delete_branch(call, "repo", "dev")
     await client.reset_branch(call, "repo", "dev", prefix="raw/")
@@ -373,7 +379,7 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await ask_for_entries(client, call)
     await client.create_tag(call, "repo", "v1", "main")
     await client.get_tag(call, "repo", "v1")
-    await client.list_tags(call, "repo", prefix="v", page_size=2, page_token="t")
+    await client.list_tags(call, "repo", prefix="v", page_size=2, page_token="t", after="a")
     await client.delete_tag(call, "repo", "v1")
 
     assert {name for name, _ in recorder.requests} == METHODS.keys()

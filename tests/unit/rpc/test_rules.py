@@ -46,11 +46,16 @@ PUBLIC = {
 FOR_SERVICES = {
     "tarn.auth.v1.AuthorizationService.Operate.authorize_key": {"gateway"},
     "tarn.auth.v1.AuthorizationService.Operate.authorize_token": {
+        "api",
         "compactor",
         "gateway",
         "graveler",
     },
-    "tarn.auth.v1.AuthorizationService.Operate.authorize_service": {"compactor", "gateway"},
+    "tarn.auth.v1.AuthorizationService.Operate.authorize_service": {
+        "api",
+        "compactor",
+        "gateway",
+    },
     "tarn.auth.v1.AuthorizationService.Operate.authorize_signature_v2": {"gateway"},
 }
 

@@ -26,7 +26,7 @@ async def health_check(context: Context, at: op.HealthCheck) -> None:
     """Says that this process answers."""
 
 
-async def get_config(context: Context, at: op.GetConfig) -> schemas.Config:  # noqa: ARG001 - has none
+async def get_config(context: Context, at: op.GetConfig) -> schemas.Config:
     """Returns all that clients ask to choose how they move bytes."""
     storage = _storage(context)
     return schemas.Config(
@@ -36,7 +36,7 @@ async def get_config(context: Context, at: op.GetConfig) -> schemas.Config:  # n
 
 async def get_version(
     context: Context,
-    at: op.GetLakeFSVersion,  # noqa: ARG001 - has none
+    at: op.GetLakeFSVersion,
 ) -> schemas.VersionConfig:
     """Returns the version."""
     return _version(context)
@@ -44,7 +44,7 @@ async def get_version(
 
 async def get_storage_config(
     context: Context,
-    at: op.GetStorageConfig,  # noqa: ARG001 - has none
+    at: op.GetStorageConfig,
 ) -> schemas.StorageConfig:
     """Returns the part of the configuration about the block store."""
     return _storage(context)
@@ -52,7 +52,7 @@ async def get_storage_config(
 
 async def get_setup_state(
     context: Context,
-    at: op.GetSetupState,  # noqa: ARG001 - has none
+    at: op.GetSetupState,
 ) -> schemas.SetupState:
     """Tells whether the first admin exists. Needs no caller."""
     found = await context.backend.auth.get_setup_state(context.read())
@@ -67,7 +67,7 @@ async def get_setup_state(
 
 async def get_auth_capabilities(
     context: Context,
-    at: op.GetAuthCapabilities,  # noqa: ARG001 - has none
+    at: op.GetAuthCapabilities,
 ) -> schemas.AuthCapabilities:
     """Tells that nobody is invited, and that no password is sent, by mail."""
     return schemas.AuthCapabilities(invite_user=False, forgot_password=False)

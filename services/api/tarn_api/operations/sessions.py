@@ -13,7 +13,7 @@ __all__ = ["get_current_user", "login"]
 
 async def login(
     context: Context,
-    at: op.Login,  # noqa: ARG001 - has none
+    at: op.Login,
     body: schemas.LoginInformation | None,
 ) -> schemas.AuthenticationToken:
     """Returns a caller token of auth, which lives for an hour, but never longer than its key pair and its user."""
@@ -27,7 +27,7 @@ async def login(
 
 async def get_current_user(
     context: Context,
-    at: op.GetCurrentUser,  # noqa: ARG001 - has none
+    at: op.GetCurrentUser,
 ) -> schemas.CurrentUser:
     """Returns the caller."""
     found = (await context.backend.auth.get_caller(context.read())).user
