@@ -11,7 +11,8 @@ from typing import Any
 import tarn_auth.authorizer
 from tarn.client.auth import SigningGrant
 from tarn.core.access.policy import Grant
-from tarn.gate.access import Access, _Answers
+from tarn.gate.access import Access
+from tarn.gate.answers import Answers
 from tarn.kv.auth_records import Credential, SessionKey
 from tarn.kv.keys import AuthKeys
 from tarn.rpc.wire.call import Call
@@ -109,10 +110,10 @@ async def _kept_although_expired(self: Authorizer, access_key_id: str) -> Holder
     return holder
 
 
-_ask = _Answers._ask
+_ask = Answers._ask
 
 
-async def _ask_for_all(self: _Answers[Any, Any], key: Any, ask: Any) -> tuple[Any, float]:
+async def _ask_for_all(self: Answers[Any, Any], key: Any, ask: Any) -> tuple[Any, float]:
     """Shares an answer with requests that came after its time."""
     answer, _ = await _ask(self, key, ask)
     return answer, math.inf
@@ -186,7 +187,7 @@ RARE_SESSION_GUARDS: Sequence[Guard] = (
     _guard(
         "grant-counts-from-its-question",
         "an answer of auth serves requests that came after its time",
-        Weakening(_Answers, "_ask", _ask_for_all),
+        Weakening(Answers, "_ask", _ask_for_all),
     ),
 )
 """Guards for which no seed is recorded."""

@@ -151,7 +151,7 @@ class NodePlan:
             CliError: CONFLICT, a port is taken; USAGE, the configuration contradicts itself.
         """
         if config.rpc.health_address is not None:
-            text = "rpc.health_address is for tarn-auth, tarn-graveler, tarn-gateway and tarn-compactor"
+            text = "rpc.health_address is for tarn-auth, tarn-graveler, tarn-gateway, tarn-api and tarn-compactor"
             raise CliError(Exit.USAGE, f"{text}; remove it: `tarn up` runs several processes")
         s3 = _on_host(flags, config.gateways.s3.listen_address)
         if flags.port is not None:

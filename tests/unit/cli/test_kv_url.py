@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,34 @@ def test_separate_services_have_one_graveler_or_several(tmp_path: Path) -> None:
         "compactor",
     ]
     assert len({three[name] for name in three if name.startswith("graveler")}) == 3
+
+
+def test_the_rest_endpoint_takes_a_free_port_instead_of_one_that_is_taken(tmp_path: Path) -> None:
+    def planned(known: int, **flags: int) -> str:
+        environment = {"TARN_API_LISTEN_ADDRESS": f"127.0.0.1:{known}"}
+        config = read_config(None, environment, tmp_path)
+        free = NodeFlags(rpc_port=0, **{"port": free_port(), **flags})  # type: ignore[arg-type]
+        with NodePlan.of(free, config, environment) as plan:
+            for part in plan.specs:
+                assert part.environment["TARN_API_LISTEN_ADDRESS"] == plan.api.removeprefix(
+                    "http://"
+                )
+            assert plan.state({}, 0).api == plan.api
+            return plan.api.rpartition(":")[2]
+
+    def free_port() -> int:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port: int = free.getsockname()[1]
+            return port
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert planned(port) not in (str(port), "0")
+        with pytest.raises(CliError, match="cannot listen"):
+            planned(0, api_port=port)
+    assert planned(port) == str(port)
+    # A node on a free port leaves the known one to others.
+    assert planned(port, port=0) != str(port)
 
 
 async def _not_there(*_arguments: object) -> None:

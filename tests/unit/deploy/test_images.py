@@ -235,7 +235,7 @@ def test_without_the_archive_nothing_is_built(
 
 
 def test_services_have_a_health_check_and_the_address_that_it_asks() -> None:
-    for name in ("auth", "graveler", "gateway", "compactor"):
+    for name in ("auth", "graveler", "gateway", "api", "compactor"):
         row = TABLE["images"][name]
         assert row["health"] == ["/opt/tarn/bin/tarn-health"]
         assert row["environment"] == {"TARN_RPC_HEALTH_ADDRESS": "127.0.0.1:8090"}
@@ -247,7 +247,7 @@ def test_every_service_has_an_image_that_starts_its_command() -> None:
         row["health"][0].rpartition("/")[2] for row in TABLE["images"].values() if "health" in row
     }
     assert set(PROJECT["scripts"]) <= commands
-    for name in ("auth", "graveler", "gateway", "compactor"):
+    for name in ("auth", "graveler", "gateway", "api", "compactor"):
         assert TABLE["images"][name]["entrypoint"] == [f"/opt/tarn/bin/tarn-{name}"]
 
 

@@ -398,3 +398,23 @@ async def test_concurrent_puts_and_commits_lose_nothing(service: Service) -> Non
         group.create_task(commit())
     page = await service.graveler.list_entries(service.admin, "lake", "main")
     assert len(page.entries) == 100
+
+
+async def test_listings_begin_after_a_name(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    for name in ("a", "b", "c"):
+        await graveler.create_branch(admin, "lake", name, "main")
+        await graveler.create_tag(admin, "lake", f"t-{name}", "main")
+        await graveler.create_repository(admin, f"sea-{name}")
+    page = await graveler.list_branches(admin, "lake", after="a", page_size=1)
+    assert [each.branch_id for each in page.branches] == ["b"]
+    # The token belongs to this listing, and leads on.
+    rest = {"page_token": page.next_page_token, "page_size": 9}
+    more = await graveler.list_branches(admin, "lake", after="a", **rest)  # type: ignore[arg-type]
+    assert [each.branch_id for each in more.branches] == ["c", "main"]
+    with pytest.raises(TarnError, match="page_token"):
+        await graveler.list_branches(admin, "lake", **rest)  # type: ignore[arg-type]
+    tags = (await graveler.list_tags(admin, "lake", after="t-a", prefix="t-")).tags
+    assert [each.tag_id for each in tags] == ["t-b", "t-c"]
+    found = (await graveler.list_repositories(admin, after="sea-a")).repositories
+    assert [each.repository_id for each in found] == ["sea-b", "sea-c"]
