@@ -26,10 +26,8 @@ class Lakectl:
     server: RestServer
     folder: Path
 
-    def run(
-        self, *arguments: str, stdin: str = "", **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs a command, without colours and retries, without a terminal."""
+    def environment(self, **more: str) -> dict[str, str]:
+        """Returns variables of all clients of lakeFS: the server and its admin's key, no colours, no retries."""
         mine = {
             "HOME": str(self.folder),
             "LAKECTL_SERVER_ENDPOINT_URL": self.server.url,
@@ -38,9 +36,15 @@ class Lakectl:
             "LAKECTL_SERVER_RETRIES_ENABLED": "false",
             "NO_COLOR": "1",
         }
+        return clean_environment(**{**mine, **more})
+
+    def run(
+        self, *arguments: str, stdin: str = "", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command, without a terminal."""
         return subprocess.run(
             [str(LAKECTL), *arguments],
-            env=clean_environment(**{**mine, **environment}),
+            env=self.environment(**environment),
             cwd=self.folder,
             input=stdin,
             capture_output=True,
