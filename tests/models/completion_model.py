@@ -12,6 +12,7 @@ delete: a tombstone is a row like any other) and each creation, for which 0 is a
 
 Promises in every state:
 - *once*: an acknowledged PUT that replaced the upload is not replaced by the upload again;
+- *stays covered*: after an acknowledged PUT was visible beside an acknowledged completion, the upload never is again;
 - *kept*: after the completion was acknowledged, the key has the upload or a PUT that was not acknowledged
   before the completion began;
 - *put kept*: an acknowledged PUT is visible, or a write that did not end before that PUT began;
@@ -39,6 +40,8 @@ GUARDS = {
     "verifies": "the record is read again after the layers and the notes were",
     "compares": "a later attempt compares-and-sets its row over the one that it read",
     "rows first": "notes are read after the row that the comparison expects",
+    "rivals": "an upload that was written over is not done while a comparison may land on the newer row",
+    "unchanged": "it is done only if the upload names no other attempt than those that were looked at",
     "once": "an upload that was written over is done, not written again",
     "doubts": "an upload that a conditional write of another token covers is not taken for written over",
     "carries": "a row of another writer in a sealed token is no proof that the upload was written over",
@@ -254,8 +257,11 @@ class Model:
             yield "has to seal", lake, replace(me, pc="fence", fate="", row=None, read=None)
         elif me.row in lake.creations and me.newest_in not in me.landed and self.has("doubts"):
             yield "a conditional write may have missed it: cannot tell", lake, replace(me, pc="end")
+        elif self._has_rival(me):
+            yield "a comparison may land on the newer row: cannot tell", lake, replace(me, pc="end")
         else:
-            yield "it landed, and its token takes writes", lake, replace(me, pc="answer")
+            pc = "answer" if me.row == UPLOAD else "answer covered"
+            yield "it landed, and its token takes writes", lake, replace(me, pc=pc)
 
     def _at_fence(self, lake: Lake, me: Local) -> Iterator[Step]:
         plain = {each.token for each in me.tries_of if not each.by_compare}
@@ -314,8 +320,14 @@ class Model:
         ):
             yield "a conditional write may have missed it: cannot tell", lake, replace(me, pc="end")
         elif me.read != UPLOAD and me.fate == "landed" and self.has("once"):
-            if me.row is not None or not self.has("carries"):
-                yield "it was written over", lake, replace(me, pc="answer")
+            if (me.row is not None or not self.has("carries")) and self._has_rival(me):
+                yield (
+                    "a comparison may land on the newer row: cannot tell",
+                    lake,
+                    replace(me, pc="end"),
+                )
+            elif me.row is not None or not self.has("carries"):
+                yield "it was written over", lake, replace(me, pc="answer covered")
             elif not self.has("own rows only"):
                 yield (
                     "it was written over in a sealed token",
@@ -386,6 +398,17 @@ class Model:
         done = replace(lake, completed=True, version=lake.version + 1)
         yield "records the answer", self._told(done), replace(me, pc="end")
 
+    def _at_answer_covered(self, lake: Lake, me: Local) -> Iterator[Step]:
+        if lake.version != me.version and not lake.completed and self.has("unchanged"):
+            yield from self._again(lake, me, "another attempt began")
+        else:
+            yield from self._at_answer(lake, me)
+
+    def _has_rival(self, me: Local) -> bool:
+        """Whether another attempt may still set its row over the newer one that covers the upload."""
+        tokens = {each.token for each in me.tries_of if each.by_compare}
+        return self.has("rivals") and me.row != UPLOAD and me.newest_in in tokens
+
     def _fate(self, lake: Lake, attempt: Attempt, named: tuple[int, ...]) -> str:
         """Returns the fate of an earlier attempt, according to the token that it was to write to."""
         token = lake.tokens[attempt.token]
@@ -419,6 +442,10 @@ class Model:
         if shown == UPLOAD and (twice := lake.undone):
             return (
                 f"once: PUT {set(twice)} was acknowledged, and the upload replaced it a second time"
+            )
+        if shown == UPLOAD and lake.was_covered:
+            return (
+                "stays covered: both were acknowledged, the PUT was read, and the upload came back"
             )
         if lake.upload_acked and (shown == 0 or shown in lake.acked_before_upload):
             return f"kept: the completion was acknowledged, and the key shows {shown}"

@@ -57,6 +57,9 @@ class Lake:
         frozenset()
     )  # PUTs that were visible after the upload was visible
     undone: frozenset[int] = frozenset()  # those of them that the upload replaced again
+    # Whether an acknowledged write was visible after the upload was acknowledged. One that is not acknowledged yet may
+    # vanish with a sealed token, and be written again.
+    was_covered: bool = False
     before: tuple[tuple[int, frozenset[int]], ...] = ()  # PUT → PUTs that had ended when it began
 
     def visible(self) -> int:
@@ -69,6 +72,8 @@ class Lake:
     def looked_at(self) -> Lake:
         """Returns the same state, with the values that readers saw."""
         shown = self.visible()
+        if self.upload_acked and shown in self.acked and not self.was_covered:
+            return replace(self, was_covered=True).looked_at()
         if shown == UPLOAD:
             if not self.upload_seen:
                 return replace(self, upload_seen=True, acked_before_seen=self.acked)

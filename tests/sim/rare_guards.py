@@ -91,6 +91,10 @@ DETECTED_BY: Mapping[str, str] = {
     "::test_the_times_of_moves_increase_over_all_lives[restored]",
     "part-restores-commit": "tests/unit/graveler/test_part_resets.py"
     "::test_the_commits_content_comes_back_where_an_earlier_reset_had_folded_changes",
+    "completion-rivals": "tests/unit/graveler/test_completion.py"
+    "::test_an_upload_that_another_attempt_may_set_again_is_not_done",
+    "completion-unless-added": "tests/unit/graveler/test_completion.py"
+    "::test_an_attempt_that_begins_before_the_answer_is_recorded_is_no_less_a_rival",
     "upload-of-its-life": "tests/unit/graveler/test_uploads_of_lives.py"
     "::test_an_upload_of_an_earlier_branch_is_not_listed_and_can_be_aborted",
     "drop-row-in-time": "tests/unit/graveler/test_cleaning.py"

@@ -64,6 +64,20 @@ def _no_life(features: FeatureGate, branch: Branch) -> bytes:
     return b""
 
 
+def _no_rivals(self: Any, record: Branch, attempts: Sequence[StagingAttempt]) -> None:
+    """Takes an upload beneath a newer row for done, although another attempt may still set it over that row."""
+    del self, record, attempts
+
+
+_complete = RecordedAttempts.complete
+
+
+async def _complete_anyway(self: RecordedAttempts, entry: bytes, *, unless_added: bool) -> bool:
+    """Records the answer although another attempt has begun since."""
+    del unless_added
+    return await _complete(self, entry, unless_added=False)
+
+
 UPLOAD_GUARDS: Sequence[Guard] = (
     Guard(
         "completion-replays",
@@ -117,6 +131,22 @@ RARE_UPLOAD_GUARDS: Sequence[Guard] = (
         "I0 I1",
         "an upload is completed on a later branch of the name",
         (Weakening(tarn_graveler.handlers.uploads, "life_to_note", _no_life),),
+        runs=200,
+    ),
+    Guard(
+        "completion-rivals",
+        "uploads",
+        "I3",
+        "an upload beneath a newer row is done while another attempt may set it over that row",
+        (Weakening(tarn_graveler.uploads.completion._Staging, "_check_rivals", _no_rivals),),
+        runs=200,
+    ),
+    Guard(
+        "completion-unless-added",
+        "uploads",
+        "I3",
+        "the answer of such an upload is recorded although another attempt has begun since",
+        (Weakening(RecordedAttempts, "complete", _complete_anyway),),
         runs=200,
     ),
 )

@@ -35,6 +35,7 @@ def test_the_log_answers_ranges_filters_paths_and_draws(lake: Lake) -> None:
     tarn, name = lake.tarn, lake.name
     lake.commit("main", "one", **{"raw/a": "1", "odd name/é": "1"})
     tarn.ok("branch", "create", f"{name}/dev", "--from", "main")
+    tarn.ok("branch", "create", f"{name}/old", "--from", "main")
     lake.commit("dev", "two", **{"raw/b": "2"})
     lake.commit("main", "three", **{"raw/a": "3"})
     tarn.ok("merge", f"{name}/dev", f"{name}/main", "-m", "merge")
@@ -52,6 +53,14 @@ def test_the_log_answers_ranges_filters_paths_and_draws(lake: Lake) -> None:
     assert lake.log("main", "--author", "no-author") == []
     assert lake.log("main", "--until", "2026-01-01") == []
     assert "merge" in lake.log("main", "--since", "1 hour ago")
+
+    dev = tarn.ok("--json", "refs", "show", f"{name}/dev").json["commit"]
+    assert tarn.ok("--json", "refs", "merge-base", f"{name}/main", "dev").json["bases"] == [dev]
+    dated = ("-m", "old", "--allow-empty", "--date", "2001-02-03")
+    made = tarn.ok("--json", "commit", f"{name}/old", *dated).json
+    assert made["authored"] == "2001-02-03T00:00:00Z" < made["created"]
+    shown = tarn.ok("log", f"{name}/old", "-n", "1").out.splitlines()
+    assert shown[2:4] == [f"Date:   {made['authored']}", f"Commit: {made['created']}"]
 
     drawn = tarn.ok("log", f"{name}/main", "--graph", "--oneline").out.splitlines()
     assert drawn[:2] == [f"* {drawn[0][2:14]}  merge", "|\\"]

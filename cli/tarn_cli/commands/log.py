@@ -5,25 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 import click
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from tarn_cli.commands.commit import commit_record
+from tarn_cli.commands.commit import authored_at, commit_record
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.graph import Node, drawn
+from tarn_cli.objects.times import local_now, parse_time
 from tarn_cli.objects.uri import parse_ref, parse_ref_of
 from tarn_cli.output import shown_time
 from tarn_cli.session import Command, Session, pass_session
 from tarn_cli.terminal import write_line, write_lines
 from tarn_proto.graveler.v1.commit_service_pb2 import Commit
 
-__all__ = ["Refs", "log", "parse_refs", "parse_time"]
+__all__ = ["Refs", "log", "parse_refs"]
 
 _RANGE = re.compile(r"((?:[^{}.]|\.(?!\.)|\{[^{}]*\})*)(\.{2,3})(.*)", re.DOTALL)
 """Dots inside braces, as in `main@{…}`, separate nothing."""
-_AGO = re.compile(r"(\d{1,6}) (minute|hour|day|week)s? ago")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +57,6 @@ def parse_refs(text: str) -> Refs:
     uri = parse_ref(left)
     right = parse_ref_of(right, uri.repository)
     return Refs(uri.repository, right, uri.ref, symmetric=dots == "...")
-
-
-def parse_time(text: str, now: datetime) -> Timestamp:
-    """Parses `2026-05-01`, `2026-05-01T08:30:00`, the same with a zone (else UTC), or `3 days ago`.
-
-    Raises:
-        CliError: USAGE.
-    """
-    try:
-        if ago := _AGO.fullmatch(text):
-            time = now - timedelta(**{f"{ago[2]}s": int(ago[1])})
-        else:
-            time = datetime.fromisoformat(text)
-        time = time if time.tzinfo else time.replace(tzinfo=UTC)
-        stamp = Timestamp()
-        stamp.FromDatetime(time)  # its zone may put it before the year 1
-    except (ValueError, OverflowError) as error:
-        hint = "expected e.g. 2026-05-01, 2026-05-01T08:30:00Z or '3 days ago'"
-        raise CliError(Exit.USAGE, f"{text!r} is not a time", hint) from error
-    return stamp
 
 
 @click.command(cls=Command)
@@ -129,14 +107,13 @@ def log(
       tarn log lake/main --prefix raw/2026/ --path reports/summary.csv
       tarn log lake/main --since '2 days ago' --author ann
     """
-    from tarn.rpc.process.system import SystemClock
     from tarn_cli.connection import collect
 
     wanted = parse_refs(refs)
     if graph and (since or until or author or paths or prefixes):
         text = "--graph draws connected commits, so it cannot be combined with filters"
         raise CliError(Exit.USAGE, text, "leave out --graph, or the filters")
-    now = datetime.fromtimestamp(SystemClock().now_us() // 1_000_000, UTC)
+    now = local_now()
     first, last = (parse_time(each, now) if each else None for each in (since, until))
     # Reads one more than it shows, to learn whether there are more.
     found = session.run(
@@ -204,8 +181,10 @@ def _story(found: Commit) -> list[str]:
     lines = [
         f"commit {found.commit_id}",
         f"Author: {found.committer}",
-        f"Date:   {shown_time(found.create_time)}",
+        f"Date:   {shown_time(authored_at(found))}",
     ]
+    if found.HasField("author_time"):
+        lines.append(f"Commit: {shown_time(found.create_time)}")
     if len(found.parent_ids) > 1:
         lines.insert(1, "Merge:  " + " ".join(parent[:12] for parent in found.parent_ids))
     if found.expired_by:

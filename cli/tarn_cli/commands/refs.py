@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tarn_cli.commands.commit import commit_record
-from tarn_cli.objects.uri import parse_ref, parse_repository
+from tarn_cli.objects.uri import parse_ref, parse_ref_of, parse_repository
 from tarn_cli.output import Record
 from tarn_cli.session import Group, Session, pass_session
 
@@ -73,3 +73,29 @@ def show(session: Session, ref_uri: str) -> None:
             "shown. Write more of the id to mean the commit."
         )
     session.output.one(record)
+
+
+@refs.command(name="merge-base")
+@click.argument("into_uri", metavar="REPOSITORY/INTO")
+@click.argument("source_ref", metavar="SOURCE")
+@pass_session
+def merge_base(session: Session, into_uri: str, source_ref: str) -> None:
+    """Show the merge base of two refs: the newest commit that both contain.
+
+    After criss-cross merges there are several; unrelated histories have none.
+
+    \b
+    Example:
+      tarn refs merge-base lake/main feature
+    """
+    into = parse_ref(into_uri)
+    source = parse_ref_of(source_ref, into.repository)
+    found = session.run(
+        lambda tarn: tarn.graveler.find_merge_base(tarn.call(), into.repository, into.ref, source)
+    )
+    record: Record = {
+        "into": found.destination_commit_id,
+        "source": found.source_commit_id,
+        "bases": list(found.base_commit_ids),
+    }
+    session.output.one(record, found.base_commit_ids or "no common commit")

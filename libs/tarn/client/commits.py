@@ -81,8 +81,11 @@ class CommitClient(RpcClient):
         *,
         metadata: Mapping[str, str] | None = None,
         allow_empty: bool = False,
+        author_time: Timestamp | None = None,
     ) -> pb.CreateCommitResponse:
         """Commits a branch's changes. Returns `commit`, `added_count`, `changed_count`, `removed_count`.
+
+        `author_time` says when the change was made, for people; None: now.
 
         Raises:
             TarnError: FAILED_PRECONDITION, NOTHING_TO_COMMIT: there are no changes and `allow_empty` is False.
@@ -93,6 +96,7 @@ class CommitClient(RpcClient):
             message=message,
             metadata=metadata,
             allow_empty=allow_empty,
+            author_time=author_time,
         )
         return await self._commit_service.CreateCommit(request, call)
 

@@ -127,6 +127,15 @@ class MergeClient(RpcClient):
         answer = await self._merge_service.CreateMergeBranch(request, call)
         return answer.commit
 
+    async def find_merge_base(
+        self, call: Call, repository_id: str, destination_ref: str, source_ref: str
+    ) -> pb.FindMergeBaseResponse:
+        """Returns the commits of two refs, and their merge bases: one; several after criss-cross merges; or none."""
+        request = pb.FindMergeBaseRequest(
+            repository_id=repository_id, destination_ref=destination_ref, source_ref=source_ref
+        )
+        return await self._merge_service.FindMergeBase(request, call)
+
     async def preview_merge(
         self,
         call: Call,

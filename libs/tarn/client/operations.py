@@ -106,12 +106,12 @@ class Operations(Calls):
         return Repository.of(await self.graveler.get_repository(self.call(), repository_id))
 
     def list_repositories(
-        self, *, prefix: str = "", page_size: int = PAGE_SIZE
+        self, *, prefix: str = "", after: str = "", page_size: int = PAGE_SIZE
     ) -> Listing[Repository]:
-        """Lists the repositories that the caller may read, in byte order of their names."""
+        """Lists the repositories that the caller may read, in byte order of their names, greater than `after`."""
         return listing(
             lambda token: self.graveler.list_repositories(
-                self.call(), prefix=prefix, page_size=page_size, page_token=token
+                self.call(), prefix=prefix, after=after, page_size=page_size, page_token=token
             ),
             lambda page: map(Repository.of, page.repositories),
         )
@@ -264,15 +264,18 @@ class Operations(Calls):
         repository_id: str,
         *,
         prefix: str = "",
+        after: str = "",
         include_hidden: bool = False,
         page_size: int = PAGE_SIZE,
     ) -> Listing[Branch]:
-        """Lists the branches in byte order of their names; by default without those that a rule hides."""
+        """Lists the branches in byte order of their names, greater than `after`; by default without those that
+        a rule hides."""
         return listing(
             lambda token: self.graveler.list_branches(
                 self.call(),
                 repository_id,
                 prefix=prefix,
+                after=after,
                 page_size=page_size,
                 page_token=token,
                 include_hidden=include_hidden,
@@ -354,12 +357,17 @@ class Operations(Calls):
         return Tag.of(await self.graveler.get_tag(self.call(), repository_id, tag_id))
 
     def list_tags(
-        self, repository_id: str, *, prefix: str = "", page_size: int = PAGE_SIZE
+        self, repository_id: str, *, prefix: str = "", after: str = "", page_size: int = PAGE_SIZE
     ) -> Listing[Tag]:
-        """Lists the tags in byte order of their names."""
+        """Lists the tags in byte order of their names, which are greater than `after`."""
         return listing(
             lambda token: self.graveler.list_tags(
-                self.call(), repository_id, prefix=prefix, page_size=page_size, page_token=token
+                self.call(),
+                repository_id,
+                prefix=prefix,
+                after=after,
+                page_size=page_size,
+                page_token=token,
             ),
             lambda page: map(Tag.of, page.tags),
         )
@@ -378,8 +386,18 @@ class Operations(Calls):
         *,
         metadata: Mapping[str, str] | None = None,
         allow_empty: bool = False,
+        author_time: datetime | None = None,
     ) -> NewCommit:
         """Commits the uncommitted changes of a branch.
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch.
+            message: text, at most 64 KiB.
+            metadata: at most 4,096 names and values, 64 KiB in all.
+            allow_empty: commit even if nothing changed.
+            author_time: when the change was made, if it was not now. The time needs a zone. It is shown to people;
+                retention, expiry and the filters of `list_commits` go by the time of the commit.
 
         Raises:
             NothingToCommitError: there are no changes, and `allow_empty` is False.
@@ -393,6 +411,7 @@ class Operations(Calls):
             message,
             metadata=metadata,
             allow_empty=allow_empty,
+            author_time=timestamp_of(author_time),
         )
         return NewCommit(
             Commit.of(made.commit), made.added_count, made.changed_count, made.removed_count
@@ -878,6 +897,20 @@ class Operations(Calls):
                 page_size=1,
             )
         )
+
+    async def find_merge_base(
+        self, repository_id: str, destination_ref: str, source_ref: str
+    ) -> tuple[str, ...]:
+        """Returns the ids of the merge bases of two refs: one; several after criss-cross merges, greatest generation
+        first; none for unrelated histories.
+
+        Raises:
+            TooManyMergeBasesError: there are more than 32.
+        """
+        found = await self.graveler.find_merge_base(
+            self.call(), repository_id, destination_ref, source_ref
+        )
+        return tuple(found.base_commit_ids)
 
     def list_conflicts(
         self,

@@ -84,6 +84,7 @@ class RefClient(RpcClient):
     ) -> branch_pb.ListBranchesResponse:
         """Returns a page of branches in byte order of their ids, greater than `after`: `branches`, `next_page_token`.
 
+        The first page begins behind the name `after`, which need not exist.
         Branches that the repository's rules hide are left out, unless `include_hidden`.
         """
         request = branch_pb.ListBranchesRequest(

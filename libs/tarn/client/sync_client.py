@@ -275,6 +275,7 @@ class Client:
 
     merge = Blocking(Operations.merge)
     preview_merge = Blocking(Operations.preview_merge)
+    find_merge_base = Blocking(Operations.find_merge_base)
     list_conflicts = BlockingListing(Operations.list_conflicts)
     revert = Blocking(Operations.revert)
     revert_range = Blocking(Operations.revert_range)

@@ -209,6 +209,7 @@ class Commit:
         metarange_id: the file that lists its ranges.
         expired_by: the retention rule that let it go, so its objects are deleted; empty: it has them. Only a commit
             that was asked for, or listed, tells that.
+        author_time: when the change was made, in UTC, if its author says so; None: at `create_time`.
     """
 
     commit_id: str
@@ -220,6 +221,7 @@ class Commit:
     generation: int
     metarange_id: str
     expired_by: str = ""
+    author_time: datetime | None = None
 
     @staticmethod
     def of(sent: commit_service_pb2.Commit) -> Commit:
@@ -234,6 +236,7 @@ class Commit:
             sent.generation,
             sent.metarange_id,
             sent.expired_by,
+            _time_in(sent, "author_time"),
         )
 
 

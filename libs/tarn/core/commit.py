@@ -17,23 +17,29 @@ from typing import TypeVar
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, MetarangeId
+from tarn.core.moments import At, iso_time, parse_moment
 
 __all__ = [
+    "AUTHOR_TIME",
     "COMMITS",
     "COMMIT_PATH",
     "NOTES",
     "NOTE_PATH",
     "VERSION",
     "Commit",
+    "author_time_us",
     "canonical_bytes",
     "commit_id_of",
     "commit_path",
     "from_json",
     "note_path",
     "to_json",
+    "with_author_time",
 ]
 
 VERSION = 1
+AUTHOR_TIME = "tarn.author_time"
+"""Name under which a commit's metadata records when its author made the change, as `iso_time` writes it."""
 COMMITS = "_tarn/commits/"
 """Where a storage namespace holds its commits, one object each. A repository has one from its creation on."""
 COMMIT_PATH = re.compile(rf"{COMMITS}([0-9a-f]{{64}})\.json")
@@ -76,6 +82,23 @@ class Commit:
     generation: int
     metadata: tuple[tuple[str, str], ...] = ()
     version: int = VERSION
+
+
+def author_time_us(commit: Commit) -> int | None:
+    """Returns when the author of a commit made the change, in Unix microseconds; None: when it was committed."""
+    for name, value in commit.metadata:
+        if name == AUTHOR_TIME:
+            moment = parse_moment(value)
+            if isinstance(moment, At) and iso_time(moment.time_us) == value:
+                return moment.time_us
+    return None
+
+
+def with_author_time(
+    metadata: tuple[tuple[str, str], ...], time_us: int
+) -> tuple[tuple[str, str], ...]:
+    """Returns the metadata of a commit, with the time at which its author made the change."""
+    return tuple(sorted((*metadata, (AUTHOR_TIME, iso_time(time_us)))))
 
 
 def _text(value: str) -> bytes:

@@ -48,6 +48,8 @@ class WriteCondition:
     mtime_s: int | None = None
 
     def __bool__(self) -> bool:
+        if self is UNCONDITIONAL:  # nearly always
+            return False
         return self.if_none_match or bool(self.if_match) or self.is_for_deletes
 
     @property

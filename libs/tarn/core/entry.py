@@ -26,6 +26,7 @@ import hashlib
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
@@ -110,20 +111,18 @@ _NO_IDENTITY = frozenset({TailTag.LINEAGE, TailTag.OPERATION, TailTag.JUDGED_MOV
 """Fields about the write, and the parts, which follow from the MD5 of the parts' MD5s; they are not part of the
 identity."""
 
-_TEXT_FIELDS = (
-    (TailTag.CONTENT_TYPE, "content_type"),
-    (TailTag.CONTENT_ENCODING, "content_encoding"),
-    (TailTag.CACHE_CONTROL, "cache_control"),
-    (TailTag.CONTENT_DISPOSITION, "content_disposition"),
-    (TailTag.CONTENT_LANGUAGE, "content_language"),
-    (TailTag.EXPIRES, "expires"),
-    (TailTag.LINEAGE, "lineage"),
-    (TailTag.OPERATION, "operation_id"),
-    (TailTag.EXTERNAL_ADDRESS, "external_address"),
-)
-
-
-_TEXT_NAMES: dict[int, str] = dict(_TEXT_FIELDS)
+_TEXT_NAMES = {
+    TailTag.CONTENT_TYPE: "content_type",
+    TailTag.CONTENT_ENCODING: "content_encoding",
+    TailTag.CACHE_CONTROL: "cache_control",
+    TailTag.CONTENT_DISPOSITION: "content_disposition",
+    TailTag.CONTENT_LANGUAGE: "content_language",
+    TailTag.EXPIRES: "expires",
+    TailTag.LINEAGE: "lineage",
+    TailTag.OPERATION: "operation_id",
+    TailTag.EXTERNAL_ADDRESS: "external_address",
+}
+_texts_of = attrgetter(*_TEXT_NAMES.values())
 
 
 class EntryCorruptError(TarnError):
@@ -210,11 +209,17 @@ def _strings(values: list[bytes]) -> bytes:
     return b"".join(_U16.pack(len(value)) + value for value in values)
 
 
+def _pairs(named: tuple[tuple[str, str], ...]) -> bytes:
+    return _strings([part.encode() for pair in named for part in pair])
+
+
 def _tail_fields(entry: Entry) -> list[tuple[int, bytes]]:
-    fields = [(tag, text.encode()) for tag, name in _TEXT_FIELDS if (text := getattr(entry, name))]
-    for tag, named in ((TailTag.METADATA, entry.metadata), (TailTag.TAGS, entry.tags)):
-        if named:
-            fields.append((tag, _strings([part.encode() for pair in named for part in pair])))
+    texts = zip(_TEXT_NAMES, _texts_of(entry), strict=True)
+    fields = [(tag, text.encode()) for tag, text in texts if text]
+    if entry.metadata:
+        fields.append((TailTag.METADATA, _pairs(entry.metadata)))
+    if entry.tags:
+        fields.append((TailTag.TAGS, _pairs(entry.tags)))
     if entry.etag_parts:
         fields.append((TailTag.ETAG_PARTS, _U32.pack(entry.etag_parts)))
     if entry.judged_move_us:

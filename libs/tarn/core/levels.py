@@ -37,7 +37,12 @@ LEVEL_MAX: Final = 2
 
 
 class Feature(enum.Enum):
-    """A format or a check that begins at a level. Each value: the level, and its name in errors."""
+    """A format or a check that begins at a level.
+
+    Attributes:
+        level: from which replicas may use it.
+        text: its name in errors.
+    """
 
     NEW_FIELDS = (2, "records with fields that release 0.9.0 does not know")
     """Release 0.9.0 removes a field that it does not know from each record that it changes."""
@@ -54,15 +59,9 @@ class Feature(enum.Enum):
     OBJECT_TAGS = (2, "object tags")
     """Release 0.9.0 does not see them, and loses them when it copies an object."""
 
-    @property
-    def level(self) -> int:
-        """The level from which replicas may use it."""
-        return self.value[0]
-
-    @property
-    def text(self) -> str:
-        """Its name in errors."""
-        return self.value[1]
+    def __init__(self, level: int, text: str) -> None:
+        self.level = level
+        self.text = text
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,8 @@ class Access:
         Raises:
             TarnError: INVALID: auth does not know the service yet. Also the transport's errors.
         """
+        if (found := self._by_service.get(service)) is not None:
+            return found.caller_token
 
         async def ask() -> tuple[Grant, int]:
             answer = await self._auth.authorize_service(call, service)

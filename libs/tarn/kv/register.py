@@ -6,8 +6,7 @@ other, so the operation ids in the record decide what became of an attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from tarn.core.errors import Kind, Reason, TarnError
@@ -21,18 +20,25 @@ REGISTER_TRIES: Final = 16
 """Attempts of one change. Each one that fails has lost to a change of another writer, or lost its answer."""
 
 
-@contextmanager
-def unknown_if(written: bool) -> Iterator[None]:
+class unknown_if:  # noqa: N801 - a context manager, and cheaper than a function that yields
     """Turns an error into OUTCOME_UNKNOWN if something of the operation is, or may be, already written.
 
     Such an error must not look like a refusal: a refusal of the *next* attempt says nothing about the row of this one.
     """
-    try:
-        yield
-    except TarnError as error:
-        if not written or isinstance(error, OutcomeUnknownError):
-            raise
-        raise OutcomeUnknownError(f"the row was written, but then: {error.message}") from error
+
+    __slots__ = ("_written",)
+
+    def __init__(self, written: bool) -> None:
+        self._written = written
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._written and isinstance(error, TarnError):
+            if isinstance(error, OutcomeUnknownError):
+                return
+            raise OutcomeUnknownError(f"the row was written, but then: {error.message}") from error
 
 
 class Register(Generic[T]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import contextlib
+import hmac
 import re
 
 from tarn.core.clock import Clock
@@ -11,7 +11,6 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import AccessKeyId
 from tarn.kv.auth_records import Credential, User, decode_credential, encode_credential
 from tarn.kv.keys import AuthKeys, after_prefix
-from tarn.kv.port import PredicateFailedError
 from tarn_auth.registers import Registers
 from tarn_auth.secret_box import RandomBytes, SecretBox
 
@@ -98,8 +97,8 @@ class Credentials:
         skip such rows and deletions remove them. The other order would leave a key that no listing shows.
 
         Raises:
-            TarnError: EXHAUSTED, OVERLOADED if the user has too many; `PredicateFailedError` if
-                the access key id is taken.
+            TarnError: EXHAUSTED, OVERLOADED if the user has too many; ALREADY_EXISTS, USER_EXISTS if the access key
+                id has another user or secret.
         """
         owned = await self._owned(user.user_uid, "", CREDENTIALS_PER_USER_MAX)
         if len(owned) >= CREDENTIALS_PER_USER_MAX and access_key_id not in owned:
@@ -115,13 +114,16 @@ class Credentials:
             sealed_secret=sealed,
             encryption_key_id=encryption_key_id,
         )
-        with contextlib.suppress(PredicateFailedError):  # every value of this row means the same
-            await self._registers.insert(
-                AuthKeys.owned(user.user_uid, access_key_id), AuthKeys.OWNED_VALUE
-            )
-        value = encode_credential(credential)
-        await self._registers.insert(AuthKeys.credential(access_key_id), value)
-        return credential
+        await self._registers.insert(
+            AuthKeys.owned(user.user_uid, access_key_id), AuthKeys.OWNED_VALUE
+        )
+        key, value = AuthKeys.credential(access_key_id), encode_credential(credential)
+        stored = decode_credential(await self._registers.insert(key, value))
+        is_same = hmac.compare_digest(self.open(stored).encode(), secret.encode())
+        if stored.user_uid != user.user_uid or not is_same:
+            text = f"access key {access_key_id} exists already, with another secret"
+            raise TarnError(Kind.ALREADY_EXISTS, Reason.USER_EXISTS, text)
+        return stored
 
     async def find(self, access_key_id: str) -> Credential | None:
         """Returns a key pair, None if there is none. Does not check whether its user lives."""

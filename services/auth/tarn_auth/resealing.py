@@ -22,7 +22,6 @@ from tarn.kv.auth_records import (
     encode_session_key,
 )
 from tarn.kv.keys import AuthKeys, after_prefix
-from tarn.kv.port import PredicateFailedError
 from tarn_auth.registers import Registers
 from tarn_auth.secret_box import SecretBox
 from tarn_auth.secret_mark import forget_other_secrets
@@ -114,7 +113,7 @@ async def _pass(
             for key, value in rows:
                 key_id = decode(value).encryption_key_id
                 is_old = report is not None and key_id != current
-                if is_old and await _seal(registers, box, key, decode):
+                if is_old and await _seal(registers, box, key, decode) == current:
                     key_id = current
                     sealed += 1
                 counts[key_id] += 1
@@ -126,20 +125,24 @@ async def _pass(
 
 async def _seal(
     registers: Registers, box: SecretBox, key: bytes, decode: Callable[[bytes], Sealed]
-) -> bool:
-    """Seals one secret again. Returns False if its row was changed or deleted meanwhile."""
-    found = await registers.get(key)
-    if found is None:
-        return False
-    row = decode(found.value)
-    secret = box.open(row.access_key_id, row.sealed_secret, row.encryption_key_id)
-    sealed, key_id = box.seal(row.access_key_id, secret)
-    after = replace(row, sealed_secret=sealed, encryption_key_id=key_id)
-    try:
-        await registers.replace(key, _encode(after), found)
-    except PredicateFailedError:
-        return False
-    return True
+) -> str | None:
+    """Seals one secret again. Returns the id of the key that seals it now; None if its row was deleted meanwhile."""
+
+    def sealed_again(row: Sealed | None) -> Sealed | None:
+        if row is None or row.encryption_key_id == box.key_ids[0]:
+            return row
+        secret = box.open(row.access_key_id, row.sealed_secret, row.encryption_key_id)
+        sealed, key_id = box.seal(row.access_key_id, secret)
+        return replace(row, sealed_secret=sealed, encryption_key_id=key_id)
+
+    row = registers.register(
+        key,
+        lambda value: None if value is None else decode(value),
+        lambda row: None if row is None else _encode(row),
+        f"the secret {key!r}",
+    )
+    sealed = await row.change(sealed_again)
+    return None if sealed is None else sealed.encryption_key_id
 
 
 def _encode(row: Sealed) -> bytes:

@@ -8,12 +8,11 @@ rotation both are valid.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import AuthKeys
-from tarn.kv.port import PredicateFailedError
+from tarn.kv.register import Register
 from tarn_auth.registers import Registers
 
 __all__ = ["check_secret", "forget_other_secrets"]
@@ -39,27 +38,27 @@ async def check_secret(registers: Registers, installation_id: str, key_ids: Sequ
             raise _foreign(installation_id)
         return known if key_ids[0] in known else [key_ids[0], *known][:_KEPT_MAX]
 
-    register = registers.register(
-        AuthKeys.secrets(), _decoded, lambda known: " ".join(known).encode(), "the list of secrets"
+    await _list_of(registers).change(with_ours)
+
+
+def _list_of(registers: Registers) -> Register[list[str]]:
+    return registers.register(
+        AuthKeys.secrets(),
+        lambda value: [] if value is None else value.decode("ascii", "replace").split(),
+        lambda known: " ".join(known).encode(),
+        "the list of secrets",
     )
-    await register.change(with_ours)
-
-
-def _decoded(value: bytes | None) -> list[str]:
-    return [] if value is None else value.decode("ascii", "replace").split()
 
 
 async def forget_other_secrets(registers: Registers, key_id: str) -> None:
     """Lets the store recognise one secret only, after a rotation. Does nothing if another process changes the record.
 
     Raises:
-        TarnError: UNAVAILABLE: the store does not answer.
+        TarnError: as `Register.change`.
     """
-    found = await registers.get(AuthKeys.secrets())
-    if found is None or _decoded(found.value) == [key_id]:
-        return
-    with contextlib.suppress(PredicateFailedError):
-        await registers.replace(AuthKeys.secrets(), key_id.encode(), found)
+    row = _list_of(registers)
+    if known := await row.read():
+        await row.change(lambda found: [key_id] if found == known else found)
 
 
 def _foreign(installation_id: str) -> TarnError:

@@ -194,9 +194,12 @@ class SessionKeys:
         renewed = await row.change(decide)
         assert renewed is not None, "decide returns a key"
         index = AuthKeys.session_end(key.user_uid, key.access_key_id)
-        if (current := await self._registers.get(index)) is not None:
-            with contextlib.suppress(TarnError):  # a sweep asks the key itself
-                await self._registers.replace(index, _END.pack(renewed.expire_time_us), current)
+        end = _END.pack(renewed.expire_time_us)
+        end_row = self._registers.register(
+            index, _unchanged, _unchanged, "the index of session keys"
+        )
+        with contextlib.suppress(TarnError):  # a sweep asks the key itself
+            await end_row.change(lambda found: None if found is None else max(found, end))
         return renewed
 
     async def end(self, key: SessionKey) -> None:
@@ -255,6 +258,10 @@ class SessionKeys:
         prefix = AuthKeys.session_end(user_uid, "")
         start = AuthKeys.session_end(user_uid, after + "\0") if after else prefix
         return await self._registers.page(start, after_prefix(prefix), limit)
+
+
+def _unchanged(value: bytes | None) -> bytes | None:
+    return value
 
 
 def _id_of(index_key: bytes) -> AccessKeyId:

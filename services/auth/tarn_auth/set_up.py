@@ -37,7 +37,6 @@ from tarn.kv.auth_records import (
     encode_user,
 )
 from tarn.kv.keys import AuthKeys
-from tarn.kv.port import PredicateFailedError
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.credentials import ACCESS_KEY_SEED_BYTES, Credentials
 from tarn_auth.keyring import Keyring
@@ -123,18 +122,15 @@ class SetUp:
 
     async def _admin(self, user_id: UserId) -> User:
         user = User(user_id, self._uid(user_id), (Role.ADMIN.value,), self._clock.now_us())
-        try:
+        stored = decode_user(
             await self._registers.insert(AuthKeys.user(user_id), encode_user(user))
-        except PredicateFailedError as error:
-            if error.current is not None and self._is_mine(decode_user(error.current.value)):
-                return user  # an attempt for the same user
-            if await self.is_done():
-                raise _already_set_up() from error
-            text = f"user {user_id} was left by an attempt with another secret; choose another"
-            raise TarnError(
-                Kind.ALREADY_EXISTS, Reason.USER_EXISTS, text, user_id=user_id
-            ) from error
-        return user
+        )
+        if self._is_mine(stored):
+            return user  # of this attempt, or of another one for the same user
+        if await self.is_done():
+            raise _already_set_up()
+        text = f"user {user_id} was left by an attempt with another secret; choose another"
+        raise TarnError(Kind.ALREADY_EXISTS, Reason.USER_EXISTS, text, user_id=user_id)
 
     def _uid(self, user_id: UserId) -> bytes:
         return derive_key(self._keyring.secrets[0], f"first admin uid v1 {user_id}", 16)
@@ -154,7 +150,9 @@ class SetUp:
         wanted = secret or self._credentials.make_pair()[1]
         try:
             credential = await self._credentials.create(user, _DESCRIPTION, access_key_id, wanted)
-        except PredicateFailedError:
+        except TarnError as error:
+            if error.kind is not Kind.ALREADY_EXISTS:
+                raise
             found = await self._credentials.find(access_key_id)
             if found is None or found.user_uid != user.user_uid:
                 raise _key_taken(access_key_id) from None
@@ -166,15 +164,11 @@ class SetUp:
 
     async def _close(self, user: User) -> None:
         setup = Setup(self._clock.now_us(), user.user_id)
-        try:
-            await self._registers.insert(AuthKeys.setup(), encode_setup(setup))
-        except PredicateFailedError as error:
-            if error.current is None:
-                raise
-            if decode_setup(error.current.value).user_id == user.user_id:
-                return  # another attempt for the same user: the same rows, the same answer
+        stored = decode_setup(await self._registers.insert(AuthKeys.setup(), encode_setup(setup)))
+        # Another attempt for the same user left the same rows, and gets the same answer.
+        if stored.user_id != user.user_id:
             await self._users.end(user)
-            raise _already_set_up() from error
+            raise _already_set_up()
         await self._remove_losers(user)
 
     async def _remove_losers(self, winner: User) -> None:

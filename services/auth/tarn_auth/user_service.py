@@ -7,7 +7,6 @@ from tarn.core.access.policy import Role, parse_roles
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_user_id
 from tarn.kv.auth_records import User
-from tarn.kv.port import PredicateFailedError
 from tarn.rpc.wire import pagination
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.credentials import (
@@ -114,11 +113,7 @@ class UserService:
         owner = await self._owner(caller, request)
         description = parse_description(request.description)
         access_key_id, secret = self._credentials.make_pair()
-        try:
-            credential = await self._credentials.create(owner, description, access_key_id, secret)
-        except PredicateFailedError as error:
-            text = f"access key {access_key_id} exists already; try again"
-            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
+        credential = await self._credentials.create(owner, description, access_key_id, secret)
         # The user may have been deleted in the meantime, with all key pairs that were visible then.
         now = await self._users.find(owner.user_id)
         if now is None or now.user_uid != owner.user_uid:

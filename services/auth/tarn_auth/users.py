@@ -15,7 +15,7 @@ from tarn.core.ids import UserId
 from tarn.core.levels import Feature, FeatureGate
 from tarn.kv.auth_records import User, decode_user, encode_user
 from tarn.kv.keys import AuthKeys, after_prefix
-from tarn.kv.port import PredicateFailedError, Versioned
+from tarn.kv.register import Register
 from tarn_auth.credentials import Credentials
 from tarn_auth.registers import Registers
 from tarn_auth.session_keys import SessionKeys
@@ -24,7 +24,6 @@ __all__ = ["Users", "user_not_found"]
 
 _log = structlog.get_logger()
 
-_ATTEMPTS_MAX = 8
 _DELETIONS_PAGE = 100
 
 
@@ -65,14 +64,13 @@ class Users:
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, user_id=user_id)
         names = tuple(role.value for role in roles)
         user = User(user_id, self._ids.nonce(), names, self._clock.now_us())
-        try:
+        stored = decode_user(
             await self._registers.insert(AuthKeys.user(user_id), encode_user(user))
-        except PredicateFailedError as error:
+        )
+        if stored.user_uid != user.user_uid:
             text = f"user {user_id} exists already"
-            raise TarnError(
-                Kind.ALREADY_EXISTS, Reason.USER_EXISTS, text, user_id=user_id
-            ) from error
-        return user
+            raise TarnError(Kind.ALREADY_EXISTS, Reason.USER_EXISTS, text, user_id=user_id)
+        return stored
 
     async def find(self, user_id: str) -> User | None:
         """Returns a user, None if there is none."""
@@ -85,7 +83,9 @@ class Users:
         Raises:
             TarnError: NOT_FOUND, USER_NOT_FOUND if there is none.
         """
-        return decode_user((await self._row(user_id)).value)
+        if (user := await self.find(user_id)) is None:
+            raise user_not_found(user_id)
+        return user
 
     async def page(self, after: str, limit: int) -> list[User]:
         """Returns up to `limit` users in byte order of their ids, after the id `after`."""
@@ -97,23 +97,21 @@ class Users:
         """Replaces a user's roles.
 
         Raises:
-            TarnError: NOT_FOUND, USER_NOT_FOUND if there is none; CONFLICT, TOO_MANY_RETRIES if
-                concurrent changes of the user continue.
+            TarnError: NOT_FOUND, USER_NOT_FOUND if there is none; as `Register.change`.
         """
         names = tuple(role.value for role in roles)
-        has_id = self._features.allows(Feature.NEW_FIELDS)
-        for _ in range(_ATTEMPTS_MAX):
-            row = await self._row(user_id)
-            # Roles that are taken, given and taken again are another record each time. Otherwise a change that a
-            # store makes late would find the record that it expects, and give rights that were taken since.
-            change_id = self._ids.nonce() if has_id else b""
-            user = replace(decode_user(row.value), roles=names, change_id=change_id)
-            try:
-                await self._registers.replace(AuthKeys.user(user_id), encode_user(user), row)
-            except PredicateFailedError:
-                continue
-            return user
-        raise _contended(user_id)
+        # Roles that are taken, given and taken again are another record each time. Otherwise a change that a store
+        # makes late would find the record that it expects, and give rights that were taken since.
+        change_id = self._ids.nonce() if self._features.allows(Feature.NEW_FIELDS) else b""
+
+        def decide(user: User | None) -> User:
+            if user is None:
+                raise user_not_found(user_id)
+            return replace(user, roles=names, change_id=change_id)
+
+        changed = await self._register(user_id).change(decide)
+        assert changed is not None, "decide returns a user"
+        return changed
 
     async def delete(self, user_id: UserId) -> None:
         """Deletes a user and its key pairs.
@@ -123,26 +121,19 @@ class Users:
         and only their rows remain to be removed.
 
         Raises:
-            TarnError: NOT_FOUND, USER_NOT_FOUND if there is none; CONFLICT as `update_roles`.
+            TarnError: NOT_FOUND, USER_NOT_FOUND if there is none; as `Register.change`.
         """
-        await self.end(decode_user((await self._row(user_id)).value))
+        await self.end(await self.get(user_id))
 
     async def end(self, user: User) -> None:
         """Deletes one incarnation of a user, as `delete`; an incarnation that is gone already is not an error."""
         await self._begin_deletion(user)
-        row = await self._registers.get(AuthKeys.user(user.user_id))
-        for _ in range(_ATTEMPTS_MAX):
-            # No user, or a later one of the same name, which must not be deleted.
-            if row is None or not _is(user, row):
-                break
-            try:
-                await self._registers.remove(AuthKeys.user(user.user_id), row)
-            except PredicateFailedError as error:
-                row = error.current
-            else:
-                break
-        else:
-            raise _contended(user.user_id)
+
+        def without_it(found: User | None) -> User | None:
+            # A later user of the same name must not be deleted.
+            return None if found is not None and _is_same(found, user) else found
+
+        await self._register(user.user_id).change(without_it)
         try:
             await self._end_deletion(user)
         except TarnError as error:
@@ -159,8 +150,8 @@ class Users:
         while rows := await self._registers.page(start, after_prefix(start), _DELETIONS_PAGE):
             for key, value in rows:
                 user = decode_user(value)
-                row = await self._registers.get(AuthKeys.user(user.user_id))
-                if row is not None and _is(user, row):
+                found = await self.find(user.user_id)
+                if found is not None and _is_same(found, user):
                     await self._registers.drop([key])
                 else:
                     await self._end_deletion(user)
@@ -168,28 +159,23 @@ class Users:
         return count
 
     async def _begin_deletion(self, user: User) -> None:
-        try:
-            await self._registers.insert(AuthKeys.deletion(user.user_uid), encode_user(user))
-        except PredicateFailedError:
-            return  # another call deletes or deleted the same user; the uid is what counts
+        # Another call that deletes the same user may have written it; the uid is what counts.
+        await self._registers.insert(AuthKeys.deletion(user.user_uid), encode_user(user))
 
     async def _end_deletion(self, user: User) -> None:
         await self._credentials.delete_all(user.user_uid)
         await self._session_keys.end_all(user.user_uid)
         await self._registers.drop([AuthKeys.deletion(user.user_uid)])
 
-    async def _row(self, user_id: str) -> Versioned:
-        found = await self._registers.get(AuthKeys.user(user_id))
-        if found is None:
-            raise user_not_found(user_id)
-        return found
+    def _register(self, user_id: UserId) -> Register[User | None]:
+        return self._registers.register(
+            AuthKeys.user(user_id),
+            lambda value: None if value is None else decode_user(value),
+            lambda user: None if user is None else encode_user(user),
+            f"user {user_id}",
+        )
 
 
-def _is(user: User, row: Versioned) -> bool:
-    """Returns whether a row is this incarnation of the user."""
-    return decode_user(row.value).user_uid == user.user_uid
-
-
-def _contended(user_id: str) -> TarnError:
-    text = f"user {user_id} kept changing through {_ATTEMPTS_MAX} attempts"
-    return TarnError(Kind.CONFLICT, Reason.TOO_MANY_RETRIES, text, user_id=user_id)
+def _is_same(user: User, other: User) -> bool:
+    """Returns whether two records are of one incarnation of a user."""
+    return user.user_uid == other.user_uid

@@ -117,7 +117,7 @@ class Backend:
             TarnError: the errors of auth.
         """
         call = self.call(request, timeout_s)
-        return replace(call, service_token=await self.own_token(call))
+        return self._call(request, call.deadline, await self.own_token(call))
 
     def opening_call(self, request: S3Request, timeout_s: float = 0.0) -> Call:
         """Returns the context of calls before any byte of a body or a block is moved. Their time began with the
@@ -125,9 +125,9 @@ class Backend:
         return self._call(request, request.began + (timeout_s or self.bounds.call_timeout_s))
 
     @staticmethod
-    def _call(request: S3Request, deadline: float) -> Call:
-        token = request.granted.grant.caller_token
-        return Call(request.http.request_id, token, deadline, _NO_NAMES, "", request.place.version)
+    def _call(request: S3Request, deadline: float, proof: str = "") -> Call:
+        token, version = request.granted.grant.caller_token, request.place.version
+        return Call(request.http.request_id, token, deadline, _NO_NAMES, proof, version)
 
     async def place(self, request: S3Request, bucket: str, *, is_fresh: bool = False) -> Place:
         """Returns what the bucket of a request's copy source stands for; `is_fresh`: not according to the cache.

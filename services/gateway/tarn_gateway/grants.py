@@ -102,7 +102,8 @@ class Authenticator:
             S3Error: SignatureDoesNotMatch; InvalidToken; InvalidAccessKeyId.
             TarnError: as `authenticate`.
         """
-        digest = _token_digest(request.headers.get(_TOKEN))
+        token = request.headers.get(_TOKEN)
+        digest = b"" if token is None else _token_digest(token)
         call, signature = self._call(request), signature_of(claim)
         for text in claim.strings_to_sign:
             try:
@@ -160,7 +161,7 @@ class Authenticator:
 
         A session token is part of the signature, as every header and parameter of its kind; or of the policy of a form.
         """
-        digest = _token_digest(token)
+        digest = b"" if token is None else _token_digest(token)
         scope = (signed.access_key_id, signed.date, signed.region, signed.service, digest)
         granted = self._access.signing_grant_cached(*scope)
         if granted is None:
@@ -189,15 +190,15 @@ def _naming(signed: SignedRequest) -> Iterator[None]:
         raise S3Error("InvalidAccessKeyId", error.message, AWSAccessKeyId=key) from error
 
 
-def _token_digest(token: str | None) -> bytes:
-    """Returns the digest of the session token of a request, empty if it has none.
+def _token_digest(token: str) -> bytes:
+    """Returns the digest of the session token of a request.
 
     Raises:
         S3Error: InvalidToken for a text that is no token.
     """
-    if token is not None and not 0 < len(token) <= _TOKEN_MAX:
+    if not 0 < len(token) <= _TOKEN_MAX:
         raise S3Error("InvalidToken", f"A session token has 1 to {_TOKEN_MAX} characters.")
-    return b"" if token is None else hashlib.sha256(token.encode()).digest()
+    return hashlib.sha256(token.encode()).digest()
 
 
 _WRITE: Final = Action.WRITE_REPO

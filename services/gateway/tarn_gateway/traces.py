@@ -113,7 +113,7 @@ class Traces:
         """Creates the trace of a request; it is kept until `end`."""
         trace = self._open[request.request_id] = Trace()
         if self._tracing is not None:
-            traceparent = request.headers.by_name.get("traceparent", "")
+            traceparent = request.headers.get("traceparent", "")
             if traceparent:
                 trace.span = self._tracing.begin("S3", traceparent)
             elif self._tracing.chance() < self._tracing.ratio:

@@ -66,55 +66,41 @@ class LateKv:
                 continue
 
 
-async def made() -> tuple[LateKv, Registers, Versioned]:
-    kv = LateKv()
-    registers = Registers(cast("Kv", kv), AuthKeys("test").partition)
-    await registers.insert(KEY, b"1")
-    found = await registers.get(KEY)
-    assert found is not None
-    return kv, registers, found
-
-
 async def value_of(registers: Registers) -> bytes | None:
     found = await registers.get(KEY)
     return None if found is None else found.value
 
 
-async def test_a_change_that_is_late_is_made_once() -> None:
-    kv, registers, found = await made()
+def registers_over(kv: LateKv) -> Registers:
+    return Registers(cast("Kv", kv), AuthKeys("test").partition)
+
+
+async def test_a_row_that_is_late_is_written_once() -> None:
+    kv = LateKv()
+    registers = registers_over(kv)
     kv.lost = 1
-    await registers.replace(KEY, b"2", found)
-    assert await value_of(registers) == b"2"
-    current = await registers.get(KEY)
-    assert current is not None
-    await registers.replace(KEY, b"3", current)
+    assert await registers.insert(KEY, b"1") == b"1"
+    row = registers.register(KEY, lambda value: value, lambda value: value, "a row")
+    await row.change(lambda _: b"2")
     await kv.land()
-    assert await value_of(registers) == b"3"
+    assert await value_of(registers) == b"2"
 
 
-async def test_a_change_that_may_still_come_is_no_refusal() -> None:
-    kv, registers, found = await made()
+async def test_a_row_that_may_still_come_is_no_refusal() -> None:
+    kv = LateKv()
+    registers = registers_over(kv)
     kv.lost = 1000
     with pytest.raises(OutcomeUnknownError):
-        await registers.replace(KEY, b"2", found)
+        await registers.insert(KEY, b"1")
     await kv.land()
-    assert await value_of(registers) == b"2"
+    assert await value_of(registers) == b"1"
 
 
-async def test_a_removal_that_may_still_come_is_no_refusal() -> None:
-    kv, registers, found = await made()
+async def test_a_late_row_loses_to_another_writer() -> None:
+    kv = LateKv()
+    registers = registers_over(kv)
     kv.lost = 1
-    with pytest.raises(OutcomeUnknownError):
-        await registers.remove(KEY, found)
-    await kv.land()
-    assert await value_of(registers) is None
-
-
-async def test_a_late_change_loses_to_another_writer() -> None:
-    kv, registers, found = await made()
-    kv.lost = 1
-    await kv.rows.set_if(AuthKeys("test").partition, KEY, b"9", found.predicate)
-    with pytest.raises(PredicateFailedError):
-        await registers.replace(KEY, b"2", found)
+    await kv.rows.set_if(AuthKeys("test").partition, KEY, b"9", None)
+    assert await registers.insert(KEY, b"1") == b"9"
     await kv.land()
     assert await value_of(registers) == b"9"

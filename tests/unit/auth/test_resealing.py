@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from tarn.core.ids import AccessKeyId, UserId
 from tarn.kv.auth_records import Credential, decode_credential, encode_credential
 from tarn.kv.keys import AuthKeys
 from tarn.kv.mem import MemKv
-from tarn.kv.port import Partition, Predicate
+from tarn.kv.port import Partition, Predicate, Row
 from tarn_auth import resealing
 from tarn_auth.registers import Registers
 from tarn_auth.resealing import count_seals, reseal
@@ -133,13 +134,34 @@ async def test_a_change_meanwhile_is_not_overwritten() -> None:
     kv = RacingKv()
     registers, ring = await filled(kv, 2), box(NEW, OLD)
     kv.is_racing = True
-    assert (await reseal(registers, ring, lambda *_: None)).waiting == 1
+    assert (await reseal(registers, ring, lambda *_: None)).waiting == 0
     row = await registers.get(AuthKeys.credential(name(0)))
     assert row is not None
     assert decode_credential(row.value).description == "changed"
+    assert await opened(registers, ring, 2) == ["secret 0", "secret 1"]
+
+
+async def test_the_old_secret_is_recognised_while_it_seals_anything() -> None:
+    """A process that has only the old secret creates a key pair behind the pass."""
+    kv = MemKv()
+    registers, ring = await filled(kv, 2), box(NEW, OLD)
+
+    access_key_id = AccessKeyId("TARN" + "-" * 16)
+    sealed, key_id = box(OLD).seal(access_key_id, "new")
+    made = Credential(access_key_id, UserId("ann"), b"u" * 16, "", 1, sealed, key_id)
+    first_page = asyncio.Event()
+
+    class Creating(Registers):
+        async def page(self, start: bytes, end: bytes, limit: int) -> list[Row]:
+            if first_page.is_set():
+                await self.insert(AuthKeys.credential(access_key_id), encode_credential(made))
+            return await super().page(start, end, limit)
+
+    creating = Creating(kv, AuthKeys("tarn").partition)
+    assert (await reseal(creating, ring, lambda *_: first_page.set())).waiting == 1
     known = await registers.get(AuthKeys.secrets())
     assert known is not None
-    assert known.value.decode() == box(OLD).key_ids[0]  # the old secret is still recognised
+    assert known.value.decode() == box(OLD).key_ids[0]
     assert (await reseal(registers, ring, lambda *_: None)).waiting == 0
 
 

@@ -8,9 +8,10 @@ import pytest
 from commit_graphs import Graph, graphs
 from hypothesis import given
 
-from tarn_cli.commands.log import Refs, parse_refs, parse_time
+from tarn_cli.commands.log import Refs, parse_refs
 from tarn_cli.exits import CliError
 from tarn_cli.graph import Node, drawn
+from tarn_cli.objects.times import parse_time
 
 
 @pytest.mark.parametrize(

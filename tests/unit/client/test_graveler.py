@@ -251,7 +251,15 @@ async def test_conflicts_are_read_to_the_end_from_the_commits_of_the_preview() -
 
 
 async def ask_for_commits(client: GravelerClient, call: Call) -> None:
-    await client.create_commit(call, "repo", "main", "why", metadata={"a": "b"}, allow_empty=True)
+    await client.create_commit(
+        call,
+        "repo",
+        "main",
+        "why",
+        metadata={"a": "b"},
+        allow_empty=True,
+        author_time=Timestamp(seconds=1),
+    )
     await client.get_commit(call, "repo", "main")
     await client.list_commits(
         call,
@@ -296,6 +304,7 @@ async def ask_for_merges(client: GravelerClient, call: Call) -> None:
     flags: Any = {"squash": True, "allow_empty": True, "fast_forward_only": True}
     await client.merge(call, "repo", "main", "dev", **DECIDED, **WRITTEN, **flags)
     await client.preview_merge(call, "repo", "main", "dev", **DECIDED, after="a", page_size=2)
+    await client.find_merge_base(call, "repo", "main", "dev")
     options: Any = {**DECIDED, **WRITTEN, "parent_number": 1, "allow_empty": True}
     await client.create_merge_branch(
         call, "repo", "try", "main", "dev", **DECIDED, **WRITTEN, allow_empty=True

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import assert_type
 
@@ -67,10 +68,16 @@ async def test_a_branch_is_filled_committed_compared_and_merged(tmp_path: Path) 
         assert made.commit.metadata == {"job": "nightly"}
         assert made.commit == await tarn.get_commit("lake", "dev")
         assert made.commit.create_time.tzinfo is not None
+        assert made.commit.author_time is None
+        await tarn.create_branch("lake", "old", "main")
+        long_ago = datetime(2001, 2, 3, tzinfo=UTC)
+        dated = await tarn.create_commit("lake", "old", "m", allow_empty=True, author_time=long_ago)
+        assert dated.commit.author_time == long_ago
 
         preview = await tarn.preview_merge("lake", "main", "dev")
         assert (preview.counts.added_count, preview.conflict_count) == (3, 0)
         assert preview.prefixes["raw/"].added_count == 2
+        assert await tarn.find_merge_base("lake", "main", "dev") == preview.base_commit_ids
         merged = await tarn.merge("lake", "main", "dev", message="take it")
         assert merged.parent_ids == (main.commit_id, made.commit.commit_id)
 

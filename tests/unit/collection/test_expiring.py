@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from collector_lab import NO_LIMITS, Lab, collector_lab
 from expiring_lab import commit, forget_reflog, set_rules
+from google.protobuf.timestamp_pb2 import Timestamp
 from graveler_service import reason_of
 
 from tarn.block.port import BlockKey
@@ -119,6 +120,25 @@ async def test_old_tags_go_and_their_commits_one_mark_later(lab: Lab) -> None:
     await lab.collect()
     assert made[0][1] not in await lab.blocks()
     assert await lab.readable("kept") == {"a": made[1][1]}
+
+
+async def test_a_commit_expires_by_its_own_time_and_not_by_that_of_its_author(lab: Lab) -> None:
+    graveler = lab.service.graveler
+    block = await lab.put("main", "a")
+    long_ago = Timestamp(seconds=1)
+    made = await graveler.create_commit(lab.admin, "lake", "main", "m", author_time=long_ago)
+    for _ in range(2):
+        await commit(lab, "main", "a")
+    await forget_reflog(lab)
+    await set_rules(
+        lab, '{"branches": [{"match": "*", "keep_days": 5}], "detached": {"keep_days": 5}}'
+    )
+    await lab.pass_days(3)
+    await lab.collect()
+    assert await lab.readable(made.commit.commit_id) == {"a": block}
+    await lab.pass_days(3)
+    await lab.collect()
+    assert await reason_of(lab.readable(made.commit.commit_id)) is Reason.EXPIRED_COMMIT
 
 
 async def test_reflogs_keep_their_commits(lab: Lab) -> None:

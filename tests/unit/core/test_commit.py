@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.core.commit import Commit, canonical_bytes, commit_id_of, from_json, to_json
+from tarn.core.commit import (
+    AUTHOR_TIME,
+    Commit,
+    author_time_us,
+    canonical_bytes,
+    commit_id_of,
+    from_json,
+    to_json,
+    with_author_time,
+)
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import CommitId, MetarangeId
 
@@ -158,3 +167,19 @@ def test_an_object_is_the_commit_whatever_order_its_metadata_is_in() -> None:
 
 def test_an_object_can_be_read_by_people() -> None:
     assert "Add märz".encode() in to_json(COMMIT)
+
+
+@given(st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999))
+def test_the_time_of_the_author_is_a_part_of_the_metadata(time_us: int) -> None:
+    made = replace(COMMIT, metadata=with_author_time(COMMIT.metadata, time_us))
+    assert author_time_us(made) == time_us
+    assert author_time_us(from_json(to_json(made))) == time_us
+    assert commit_id_of(made) != commit_id_of(COMMIT)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "yesterday", "3", "2026-11-01", "1 day ago", "2026-11-01T12:30Z"]
+)
+def test_metadata_that_tarn_did_not_write_are_no_time_of_the_author(value: str) -> None:
+    assert author_time_us(replace(COMMIT, metadata=((AUTHOR_TIME, value),))) is None
+    assert author_time_us(COMMIT) is None

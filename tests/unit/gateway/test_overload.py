@@ -65,7 +65,7 @@ class Gateway:
         return self.clients[-1]
 
 
-CONNECTIONS = 24
+CONNECTIONS = LIMIT_MIN + 8
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ async def test_requests_that_wait_for_their_clients_take_no_place(gateway: Gatew
 
 
 async def test_large_bodies_take_no_place_however_fast_they_come(gateway: Gateway) -> None:
-    """Else 16 uploads of large objects would keep everyone out."""
+    """Else 32 uploads of large objects would keep everyone out."""
     lake = gateway.lake
     size = 70_000  # more than a small body
     request = gateway.admin.request("PUT", "/lake/main/large", body=bytes(size))

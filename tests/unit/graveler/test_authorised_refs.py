@@ -47,7 +47,7 @@ OTHERS = {
     "delimiter", "after", "page_size", "page_token", "first_parent", "message", "metadata", "allow_empty",
     "template", "checksum_algorithm", "is_full_object_checksum", "upload_id", "part", "after_part_number", "is_erasure",
     "after_path", "after_upload_id", "manifest_hash", "claim", "entry", "condition",
-    "symmetric", "since", "until", "committer", "prefixes",
+    "symmetric", "since", "until", "committer", "prefixes", "author_time",
     "choices", "default_side", "squash", "fast_forward_only", "parent_number", "expected_commit_id", "force",
     "from_merge_base", "names_only", "is_background",
     "if_match", "rules_json", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
@@ -204,7 +204,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
             await service.graveler.set_default_branch(service.admin, "lake", MAIN)
-    assert len(walked) == 59, sorted(walked)
+    assert len(walked) == 61, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
@@ -248,6 +248,8 @@ async def test_a_merge_needs_read_permission_for_its_source_and_write_for_its_br
         assert await reason_of(graveler.merge(eve, "lake", SANDBOX, ref)) is denied
         assert await reason_of(graveler.preview_merge(eve, "lake", SANDBOX, ref)) is denied
         assert await reason_of(graveler.preview_merge(eve, "lake", ref, SANDBOX)) is denied
+        assert await reason_of(graveler.find_merge_base(eve, "lake", SANDBOX, ref)) is denied
+        assert await reason_of(graveler.find_merge_base(eve, "lake", ref, SANDBOX)) is denied
         assert await reason_of(graveler.cherry_pick(eve, "lake", SANDBOX, ref)) is denied
         assert await reason_of(graveler.revert(eve, "lake", SANDBOX, ref)) is denied
         move = graveler.move_branch(eve, "lake", SANDBOX, ref, expected_commit_id=secrets)

@@ -14,6 +14,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UploadId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError
+from tarn.testing.faults.gates import HeldOperation
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.conditional import _takes_registers
 from tarn_graveler.branch.handle import BranchHandle
@@ -31,6 +32,15 @@ async def kind_of_staging(lake: Lake) -> TokenKind:
 async def put_if(lake: Lake, path: str, size: int, condition: WriteCondition) -> None:
     packed = entry(size, f"put {size}")
     await lake.graveler.conditional.stage(lake.main, path, packed, condition)
+
+
+async def started(
+    completion: Coroutine[Any, Any, None], held: HeldOperation, running: Running
+) -> tuple[asyncio.Task[None], HeldOperation]:
+    """Starts a completion, which goes as far as the operation that is held."""
+    task = running.start(completion)
+    await reached(held)
+    return task, held
 
 
 async def commit_and_drop(lake: Lake) -> None:
@@ -134,6 +144,59 @@ async def test_a_row_that_met_a_seal_is_carried_over_only_if_it_is_the_newest(
             upload.claim = await uploads.begin_complete(
                 lake.repository, upload.upload_id, bytes(32)
             )
+
+
+async def test_an_upload_that_another_attempt_may_set_again_is_not_done(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    """The first attempt's row is late; the second one has seen only the PUT, and its compare-and-set is on its way."""
+    row = lake.row_key("k")
+    first, late_row = await started(upload.finish(), lake.kv.hold("set_many", row), running)
+    second, over_nothing = await started(
+        upload.finish(other), other.kv.hold("set_if", row), running
+    )
+    await other.put("k", 2)
+    over_the_put = other.kv.hold("set_if", row)
+    over_nothing.open()
+    await reached(over_the_put)
+    late_row.open()
+    with pytest.raises(OutcomeUnknownError):
+        await first
+    assert await other.get("k") == 2
+    over_the_put.open()
+    await second
+    assert await other.get("k") == 1
+    await commit_and_drop(other)
+    assert await other.get("k") == 1
+
+
+async def test_an_attempt_that_begins_before_the_answer_is_recorded_is_no_less_a_rival(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    row, record = lake.row_key("k"), RepositoryKeys.upload(UploadId(upload.upload_id))
+    first, late_row = await started(upload.finish(), lake.kv.hold("set_many", row), running)
+    second, over_nothing = await started(
+        upload.finish(other), other.kv.hold("set_if", row), running
+    )
+    await other.put("k", 2)
+    withdrawn = other.kv.hold("set_if", record, after=True)
+    over_nothing.open()
+    await reached(withdrawn)
+    added = other.kv.hold("set_if", record)
+    withdrawn.open()
+    await reached(added)
+    answer = lake.kv.hold("set_if", record)
+    late_row.open()
+    await reached(answer)
+    over_the_put = other.kv.hold("set_if", row)
+    added.open()
+    await reached(over_the_put)
+    answer.open()
+    with pytest.raises(OutcomeUnknownError):
+        await first
+    over_the_put.open()
+    await second
+    assert await other.get("k") == 1
 
 
 @pytest.mark.parametrize(("operation", "condition"), [("set_many", UNCONDITIONAL), ("set_if", NEW)])

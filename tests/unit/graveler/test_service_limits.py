@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from graveler_service import Service, reason_of
 from lake import entry
 
+from tarn.core.commit import AUTHOR_TIME
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import pack, unpack
 from tarn.core.errors import Reason
 from tarn_proto.graveler.v1 import upload_service_pb2 as uploads
+from tarn_proto.graveler.v1.commit_service_pb2 import Commit
 
 HASH = bytes(32)
 
@@ -94,6 +98,49 @@ async def test_message_and_metadata_of_a_commit_are_bounded(service: Service) ->
     )
     assert made.commit.message == message
     assert dict(made.commit.metadata) == metadata
+
+
+async def test_a_commit_has_the_time_of_its_author_beside_its_own(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    time = Timestamp(seconds=-1, nanos=5_000)
+
+    async def commit(**options: Any) -> Commit:
+        made = await graveler.create_commit(
+            admin, "lake", "main", "m", allow_empty=True, metadata={"job": "1"}, **options
+        )
+        return made.commit
+
+    plain = await commit()
+    assert not plain.HasField("author_time")
+    made = await commit(author_time=time)
+    assert made.author_time == time
+    assert dict(made.metadata) == {"job": "1"}, "the field tells it"
+    assert made.create_time.ToMicroseconds() == service.clock.now_us()
+    assert await graveler.get_commit(admin, "lake", "main") == made
+    # The log goes by the time of the commit.
+    page = await graveler.list_commits(admin, "lake", "main", since=made.create_time)
+    assert made in page.commits
+    assert (
+        made
+        not in (await graveler.list_commits(admin, "lake", "main", until=made.create_time)).commits
+    )
+    for odd in (Timestamp(seconds=1 << 40), Timestamp(nanos=-1)):
+        assert await reason_of(commit(author_time=odd)) is Reason.INVALID_ARGUMENT
+    assert await graveler.get_commit(admin, "lake", "main") == made
+
+
+async def test_no_caller_writes_the_metadata_that_holds_the_time_of_the_author(
+    service: Service,
+) -> None:
+    graveler, admin = service.graveler, service.admin
+    metadata = {AUTHOR_TIME: "2026-11-01T12:30:00.000000Z"}
+    for work in (
+        graveler.create_commit(admin, "lake", "main", "m", metadata=metadata, allow_empty=True),
+        graveler.merge(admin, "lake", "main", "main", metadata=metadata, allow_empty=True),
+        graveler.revert(admin, "lake", "main", "main", metadata=metadata, allow_empty=True),
+        graveler.cherry_pick(admin, "lake", "main", "main", metadata=metadata, allow_empty=True),
+    ):
+        assert await reason_of(work) is Reason.INVALID_ARGUMENT
 
 
 # --- tags, branches and repositories

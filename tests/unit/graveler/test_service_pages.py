@@ -3,7 +3,9 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
+import pytest
 from graveler_service import Service, reason_of
 from lake import Lake
 from permits import permit_for
@@ -144,3 +146,32 @@ async def test_a_page_token_of_another_listing_is_refused(service: Service) -> N
         service.admin, "lake", "main", prefix="1", page_token=page.next_page_token
     )
     assert await reason_of(other) is Reason.INVALID_PAGE_TOKEN
+
+
+@pytest.mark.parametrize("sort", ["branches", "tags", "repositories"])
+async def test_a_list_of_names_begins_behind_a_name(service: Service, sort: str) -> None:
+    graveler, admin = service.graveler, service.admin
+    for name in ("la", "lb", "lc", "ld"):
+        await graveler.create_branch(admin, "lake", f"b{name}", "main")
+        await graveler.create_tag(admin, "lake", f"t{name}", "main")
+        await graveler.create_repository(admin, f"r{name}")
+    kind = sort[0]
+
+    async def names(**options: Any) -> tuple[list[str], str]:
+        if sort == "branches":
+            branches = await graveler.list_branches(admin, "lake", prefix="b", **options)
+            return [each.branch_id for each in branches.branches], branches.next_page_token
+        if sort == "tags":
+            tags = await graveler.list_tags(admin, "lake", prefix="t", **options)
+            return [each.tag_id for each in tags.tags], tags.next_page_token
+        found = await graveler.list_repositories(admin, prefix="r", **options)
+        return [each.repository_id for each in found.repositories], found.next_page_token
+
+    assert (await names(after=f"{kind}la"))[0] == [f"{kind}l{each}" for each in "bcd"]
+    assert (await names(after=f"{kind}lb0"))[0] == [f"{kind}lc", f"{kind}ld"], "a name of nothing"
+    assert (await names(after="a"))[0][0] == f"{kind}la"
+    assert (await names(after="z" * 1024))[0] == []
+    assert await reason_of(names(after="z" * 1025)) is Reason.INVALID_ARGUMENT
+    first, token = await names(after=f"{kind}la", page_size=1)
+    assert first == [f"{kind}lb"]
+    assert (await names(after=f"{kind}la", page_token=token))[0] == [f"{kind}lc", f"{kind}ld"]

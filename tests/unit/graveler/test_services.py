@@ -56,7 +56,7 @@ async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> Non
                 )
             assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 101
+    assert seen == 102
 
 
 async def test_an_empty_request_without_a_valid_token_is_refused_by_every_rpc(
@@ -88,7 +88,7 @@ async def test_an_empty_request_without_a_valid_token_is_refused_by_every_rpc(
                         )
                     assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 101 + 13
+    assert seen == 102 + 13
     for transport in transports.values():
         await transport.close()
 
@@ -238,6 +238,37 @@ async def test_a_preview_pages_through_the_conflicts_of_the_commits_that_it_read
     assert {each.base_entry for each in found} == {b""}
     assert {each.source_entry for each in found} == {service.entry(2)}
     assert {each.destination_entry for each in found} == {service.entry(1)}
+
+
+async def test_the_merge_bases_of_two_refs_are_found(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    await graveler.create_branch(admin, "lake", "dev", "main")
+
+    async def found() -> list[str]:
+        answer = await graveler.find_merge_base(admin, "lake", "main", "dev")
+        heads = [await graveler.get_branch(admin, "lake", name) for name in ("main", "dev")]
+        assert [each.commit_id for each in heads] == [
+            answer.destination_commit_id,
+            answer.source_commit_id,
+        ]
+        return list(answer.base_commit_ids)
+
+    async def commit(branch: str) -> str:
+        made = await graveler.create_commit(admin, "lake", branch, branch, allow_empty=True)
+        return made.commit.commit_id
+
+    start = (await graveler.get_commit(admin, "lake", "main")).commit_id
+    assert await found() == [start]
+    ours, theirs = await commit("main"), await commit("dev")
+    assert await found() == [start]
+    # Each branch merges the commit that the other one had: two merge bases.
+    await graveler.merge(admin, "lake", "main", theirs)
+    await graveler.merge(admin, "lake", "dev", ours)
+    assert sorted(await found()) == sorted([ours, theirs])
+    await graveler.merge(admin, "lake", "dev", "main")
+    assert await found() == [(await graveler.get_branch(admin, "lake", "main")).commit_id]
+    lost = graveler.find_merge_base(admin, "lake", "main", "nowhere")
+    assert await reason_of(lost) is Reason.REF_NOT_FOUND
 
 
 async def test_a_squash_that_is_sent_twice_makes_one_commit(service: Service) -> None:

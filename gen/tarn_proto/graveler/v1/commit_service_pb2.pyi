@@ -24,7 +24,7 @@ DIFF_KIND_CHANGED: DiffKind
 DIFF_KIND_REMOVED: DiffKind
 
 class Commit(_message.Message):
-    __slots__ = ("commit_id", "parent_ids", "metarange_id", "committer", "message", "create_time", "generation", "metadata", "expired_by")
+    __slots__ = ("commit_id", "parent_ids", "metarange_id", "committer", "message", "create_time", "generation", "metadata", "expired_by", "author_time")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class Commit(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     EXPIRED_BY_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_TIME_FIELD_NUMBER: _ClassVar[int]
     commit_id: str
     parent_ids: _containers.RepeatedScalarFieldContainer[str]
     metarange_id: str
@@ -50,10 +51,11 @@ class Commit(_message.Message):
     generation: int
     metadata: _containers.ScalarMap[str, str]
     expired_by: str
-    def __init__(self, commit_id: _Optional[str] = ..., parent_ids: _Optional[_Iterable[str]] = ..., metarange_id: _Optional[str] = ..., committer: _Optional[str] = ..., message: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generation: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ..., expired_by: _Optional[str] = ...) -> None: ...
+    author_time: _timestamp_pb2.Timestamp
+    def __init__(self, commit_id: _Optional[str] = ..., parent_ids: _Optional[_Iterable[str]] = ..., metarange_id: _Optional[str] = ..., committer: _Optional[str] = ..., message: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generation: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ..., expired_by: _Optional[str] = ..., author_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class CreateCommitRequest(_message.Message):
-    __slots__ = ("repository_id", "branch_id", "message", "metadata", "allow_empty")
+    __slots__ = ("repository_id", "branch_id", "message", "metadata", "allow_empty", "author_time")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -66,12 +68,14 @@ class CreateCommitRequest(_message.Message):
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     ALLOW_EMPTY_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_TIME_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     branch_id: str
     message: str
     metadata: _containers.ScalarMap[str, str]
     allow_empty: bool
-    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., allow_empty: _Optional[bool] = ...) -> None: ...
+    author_time: _timestamp_pb2.Timestamp
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., allow_empty: _Optional[bool] = ..., author_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class CreateCommitResponse(_message.Message):
     __slots__ = ("commit", "added_count", "changed_count", "removed_count")

@@ -175,6 +175,26 @@ class PreviewMergeResponse(_message.Message):
     base_commit_ids: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, destination_commit_id: _Optional[str] = ..., source_commit_id: _Optional[str] = ..., base_commit_id: _Optional[str] = ..., counts: _Optional[_Union[MergeCounts, _Mapping]] = ..., conflict_count: _Optional[int] = ..., conflicts: _Optional[_Iterable[_Union[MergeConflict, _Mapping]]] = ..., next_after: _Optional[str] = ..., prefixes: _Optional[_Iterable[_Union[PrefixCounts, _Mapping]]] = ..., base_commit_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class FindMergeBaseRequest(_message.Message):
+    __slots__ = ("repository_id", "destination_ref", "source_ref")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_REF_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_REF_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    destination_ref: str
+    source_ref: str
+    def __init__(self, repository_id: _Optional[str] = ..., destination_ref: _Optional[str] = ..., source_ref: _Optional[str] = ...) -> None: ...
+
+class FindMergeBaseResponse(_message.Message):
+    __slots__ = ("destination_commit_id", "source_commit_id", "base_commit_ids")
+    DESTINATION_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    BASE_COMMIT_IDS_FIELD_NUMBER: _ClassVar[int]
+    destination_commit_id: str
+    source_commit_id: str
+    base_commit_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, destination_commit_id: _Optional[str] = ..., source_commit_id: _Optional[str] = ..., base_commit_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class RevertRequest(_message.Message):
     __slots__ = ("repository_id", "branch_id", "ref", "parent_number", "message", "metadata", "choices", "default_side", "allow_empty", "since_ref", "squash")
     class MetadataEntry(_message.Message):

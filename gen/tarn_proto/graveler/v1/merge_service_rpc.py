@@ -43,6 +43,14 @@ class MergeService(Protocol):
         """
         ...
 
+    async def FindMergeBase(
+        self, request: pb.FindMergeBaseRequest, permit: RepositoryPermit, /
+    ) -> pb.FindMergeBaseResponse:
+        """Finds the merge bases of two refs, without comparing their listings. Fails with TOO_MANY_MERGE_BASES as
+        Merge.
+        """
+        ...
+
     async def CreateMergeBranch(
         self, request: pb.CreateMergeBranchRequest, permit: RepositoryPermit, /
     ) -> pb.CreateMergeBranchResponse:
@@ -95,6 +103,15 @@ class MergeServiceClient:
         """
         answer = await self._transport.unary(_MERGE_SERVICE, "PreviewMerge", request, call)
         return expect(answer, pb.PreviewMergeResponse)
+
+    async def FindMergeBase(
+        self, request: pb.FindMergeBaseRequest, call: Call
+    ) -> pb.FindMergeBaseResponse:
+        """Finds the merge bases of two refs, without comparing their listings. Fails with TOO_MANY_MERGE_BASES as
+        Merge.
+        """
+        answer = await self._transport.unary(_MERGE_SERVICE, "FindMergeBase", request, call)
+        return expect(answer, pb.FindMergeBaseResponse)
 
     async def CreateMergeBranch(
         self, request: pb.CreateMergeBranchRequest, call: Call

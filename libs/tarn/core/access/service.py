@@ -31,6 +31,9 @@ class Service(enum.StrEnum):
 
     The gateway acts for users. Its own token allows it to read quotas, and proves that a gateway made the addresses
     that it stages. The REST endpoint acts for users, too; its own token allows nothing, and proves the same.
+
+    Attributes:
+        user_id: its name in tokens, logs and commits.
     """
 
     API = "api"
@@ -38,10 +41,8 @@ class Service(enum.StrEnum):
     GATEWAY = "gateway"
     GRAVELER = "graveler"
 
-    @property
-    def user_id(self) -> UserId:
-        """The name of the service in tokens, logs and commits."""
-        return UserId(_PREFIX + self.value)
+    def __init__(self, name: str) -> None:
+        self.user_id = UserId(_PREFIX + name)
 
     @property
     def statements(self) -> tuple[Statement, ...]:

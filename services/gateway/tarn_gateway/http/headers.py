@@ -11,51 +11,38 @@ from collections.abc import Iterable, Iterator
 __all__ = ["Headers"]
 
 
-class Headers:
-    """The headers of one request.
+class Headers(dict[str, str]):
+    """The headers of one request: values by lower-case name; those of duplicates are joined with `,` (RFC 9110 §5.3).
+
+    It is a dict, because a request looks up some thirty headers. It is not changed after it was made.
 
     Args:
         pairs: `(name, value)` in the order received; names in lower case.
 
     Attributes:
         amz_names: the distinct names that begin with `x-amz-`, which several checks use.
-        by_name: the values by lower-case name; those of duplicates are joined with `,` (RFC 9110 §5.3).
     """
 
-    __slots__ = ("amz_names", "by_name", "pairs")
+    __slots__ = ("amz_names", "pairs")
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self.pairs = list(pairs)
-        joined = dict(self.pairs)
-        if len(joined) != len(self.pairs):
-            joined.clear()
+        super().__init__(self.pairs)
+        if len(self) != len(self.pairs):
+            self.clear()
             for name, value in self.pairs:
-                joined[name] = f"{joined[name]},{value}" if name in joined else value
-        self.by_name = joined
-        self.amz_names = [name for name in joined if name.startswith("x-amz-")]
-
-    def get(self, name: str, default: str | None = None) -> str | None:
-        """Returns the value of a lower-case name; values of duplicates are joined with `,` (RFC 9110 §5.3)."""
-        return self.by_name.get(name, default)
+                self[name] = f"{self[name]},{value}" if name in self else value
+        self.amz_names = [name for name in self if name.startswith("x-amz-")]
 
     def text(self, name: str) -> str:
         """Returns the value of a lower-case name, empty if absent."""
-        return self.by_name.get(name, "")
+        return self.get(name, "")
 
     def with_prefix(self, prefix: str) -> Iterator[tuple[str, str]]:
         """Yields `(name, joined value)` of the names that begin with a lower-case prefix."""
-        names = self.amz_names if prefix.startswith("x-amz-") else self.by_name
-        return ((name, self.by_name[name]) for name in names if name.startswith(prefix))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.by_name
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterates over the distinct names."""
-        return iter(self.by_name)
-
-    def __len__(self) -> int:
-        return len(self.by_name)
+        names = self.amz_names if prefix.startswith("x-amz-") else self
+        return ((name, self[name]) for name in names if name.startswith(prefix))
 
     def __repr__(self) -> str:
-        return f"Headers({len(self.pairs)} lines: {', '.join(self.by_name)})"
+        # Never the values: signatures are among them.
+        return f"Headers({len(self.pairs)} lines: {', '.join(self)})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
-from tarn.core.condition import WriteCondition
+from tarn.core.condition import UNCONDITIONAL
 from tarn.core.entry import Entry
 from tarn.core.object_tags import Tags
 from tarn_gateway.backend import Backend
@@ -16,6 +16,7 @@ from tarn_gateway.http import Response
 from tarn_gateway.operations.writing import store_object
 from tarn_gateway.requests.address import object_url
 from tarn_gateway.requests.conditions import quoted
+from tarn_gateway.requests.object_headers import parse_object_headers
 from tarn_gateway.requests.tagging import TAGGING, parse_tagging
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
@@ -35,9 +36,9 @@ async def post_object(backend: Backend, request: S3Request) -> Response:
     if not request.path:
         text = "The key must name an object on a branch: <branch>/<path>."
         raise S3Error("InvalidArgument", text, ArgumentName="key")
-    tags = _tags(request, form.fields)
+    about, tags = parse_object_headers(request.headers), _tags(request, form.fields)
     payload = form.payload(backend.bounds.payload)
-    entry = await store_object(backend, request, payload, tags, WriteCondition())
+    entry = await store_object(backend, request, payload, about, tags, UNCONDITIONAL)
     return _answer(request, form.fields, entry)
 
 

@@ -65,26 +65,29 @@ async def put_object(backend: Backend, request: S3Request) -> Response:
     """PutObject."""
     condition = requested_condition(request)
     branch, path = request.branch, request.path
-    parse_object_headers(request.headers)  # refuses before the body is read
-    tags = parse_tagging(request.headers)
+    about, tags = parse_object_headers(request.headers), parse_tagging(request.headers)
     payload = backend.payload(request)
     if not path:
         return await _put_root(backend, request, branch, payload, condition)
-    entry = await store_object(backend, request, payload, tags, condition)
+    entry = await store_object(backend, request, payload, about, tags, condition)
     return Response(200, [("ETag", quoted(entry.etag)), *checksum_headers(entry.checksums)])
 
 
 async def store_object(
-    backend: Backend, request: S3Request, payload: Payload, tags: Tags, condition: WriteCondition
+    backend: Backend,
+    request: S3Request,
+    payload: Payload,
+    about: ObjectHeaders,
+    tags: Tags,
+    condition: WriteCondition,
 ) -> Entry:
-    """Stores a body under the request's key, with the headers of the request and some tags; returns its entry.
+    """Stores a body under the request's key, with some headers and tags; returns its entry.
 
     Raises:
-        S3Error: errors of the headers and of the payload.
+        S3Error: errors of the payload.
         TarnError: an error of graveler or of the block store; the condition does not hold.
     """
     headers, branch, path = request.headers, request.branch, request.path
-    about = parse_object_headers(headers)
     opening = backend.opening_call(request)
     repository = await backend.repositories.get(opening, request.repository)
     small = backend.bounds.small_body_bytes

@@ -171,16 +171,19 @@ def check_headers(operation: str, headers: Headers, user_id: str) -> None:
             another; MissingContentLength for an upload without a length.
     """
     names, prefixes = _watched(operation)
-    sent = headers.by_name
-    if not names.isdisjoint(sent):
-        for name in filter(names.__contains__, sent):
-            _judge(_ROWS[name], name, sent[name], operation, user_id)
+    if not names.isdisjoint(headers):
+        for name in filter(names.__contains__, headers):
+            _judge(_ROWS[name], name, headers[name], operation, user_id)
     for name in headers.amz_names:
         if name not in _ROWS and name.startswith(prefixes):
             row = row_of(name)
             assert row is not None, "its beginning is in the table"
-            _judge(row, name, sent[name], operation, user_id)
-    if operation in _LENGTHS and "content-length" not in sent and "transfer-encoding" not in sent:
+            _judge(row, name, headers[name], operation, user_id)
+    if (
+        operation in _LENGTHS
+        and "content-length" not in headers
+        and "transfer-encoding" not in headers
+    ):
         raise S3Error("MissingContentLength")
 
 

@@ -46,13 +46,14 @@ class Staging:
         self._kv = kv
         self._branches = branches
         self._layers = layers
-        self._writes = Batcher[Partition, Row, None](self._write_together, tasks)
+        # By the name of a partition: hashing and comparing the partition itself cost a call each.
+        self._writes = Batcher[str, tuple[Partition, Row], None](self._write_together, tasks)
 
     async def _write_together(
-        self, partition: Partition, rows: Sequence[Row]
+        self, _: str, rows: Sequence[tuple[Partition, Row]]
     ) -> Sequence[Exception | None]:
-        groups = [Group(key, ((key, value),)) for key, value in rows]
-        return await self._kv.set_many(partition, groups)
+        groups = [Group(row[0], (row,)) for _, row in rows]
+        return await self._kv.set_many(rows[0][0], groups)
 
     async def stage(
         self, name: BranchName, path: str, packed: bytes, *, is_new: bool = False
@@ -80,7 +81,7 @@ class Staging:
             before = None if private is None else private.address_at(branch.staging, path)
             with unknown_if(attempt > 0):
                 token = self._layers.partition(name, branch.staging)
-                await self._writes.submit(token, (key, packed))
+                await self._writes.submit(token.name, (token, (key, packed)))
             fresh = await handle.fresh(written=True)
             if fresh.takes_writes_as(branch):
                 self._age.check(packed, written=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from tarn.core.commit import with_author_time
 from tarn.core.ids import parse_branch_id
 from tarn.gate.permits import RepositoryPermit
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.handlers.diffs import DifferenceMethods
 from tarn_graveler.handlers.log import LogHandler, commit_message
-from tarn_graveler.handlers.requests import checked_metadata
+from tarn_graveler.handlers.requests import checked_metadata, microseconds
 from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
@@ -33,6 +34,8 @@ class CommitHandler(DifferenceMethods):
         branch_id = parse_branch_id(request.branch_id)
         repository, grant = permit.repository, permit.grant
         metadata = checked_metadata(request)
+        if request.HasField("author_time"):
+            metadata = with_author_time(metadata, microseconds("author_time", request.author_time))
         wish = CommitRequest(grant.user_id, request.message, metadata, request.allow_empty)
         made = await self._committing.commit(BranchName(repository, branch_id), wish)
         return pb.CreateCommitResponse(

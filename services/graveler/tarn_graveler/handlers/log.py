@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
-from tarn.core.commit import Commit
+from tarn.core.commit import AUTHOR_TIME, Commit, author_time_us
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, parse_path, parse_user_id
 from tarn.core.listing.changed_paths import PathQuery
@@ -16,7 +14,7 @@ from tarn.kv.records import Repository
 from tarn.rpc.wire.pagination import Argument
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.graph.walk import LEFT, RIGHT, Span
-from tarn_graveler.handlers.requests import paging, timestamp
+from tarn_graveler.handlers.requests import microseconds, paging, timestamp
 from tarn_graveler.views.log import LogFilter, Position
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
@@ -30,12 +28,13 @@ _PATHS_MAX = 100
 _SUBJECT_CHARS_MAX = 200
 _ID_CHARS = 64
 
-_SECONDS_MIN, _SECONDS_MAX = -62_135_596_800, 253_402_300_799
-"""The years 1 to 9999, as `google.protobuf.Timestamp` defines them."""
-
 
 def commit_message(commit_id: CommitId, commit: Commit) -> pb.Commit:
     """Returns a commit as a message."""
+    metadata = dict(commit.metadata)
+    authored_us = author_time_us(commit)
+    if authored_us is not None:
+        del metadata[AUTHOR_TIME]  # the field tells it
     return pb.Commit(
         commit_id=commit_id,
         parent_ids=commit.parents,
@@ -44,7 +43,8 @@ def commit_message(commit_id: CommitId, commit: Commit) -> pb.Commit:
         message=commit.message,
         create_time=timestamp(commit.create_time_us),
         generation=commit.generation,
-        metadata=dict(commit.metadata),
+        metadata=metadata,
+        author_time=None if authored_us is None else timestamp(authored_us),
     )
 
 
@@ -193,8 +193,8 @@ def _filter(request: pb.ListCommitsRequest) -> LogFilter:
         raise _invalid("symmetric", "needs exclude_ref, the other side of the comparison")
     if request.committer:
         parse_user_id(request.committer)
-    since = _microseconds("since", request.since) if request.HasField("since") else None
-    until = _microseconds("until", request.until) if request.HasField("until") else None
+    since = microseconds("since", request.since) if request.HasField("since") else None
+    until = microseconds("until", request.until) if request.HasField("until") else None
     return LogFilter(since, until, request.committer, _paths(request))
 
 
@@ -211,13 +211,6 @@ def _paths(request: pb.ListCommitsRequest) -> PathQuery | None:
         if prefix:
             parse_path(prefix)
     return PathQuery(tuple(request.paths), tuple(request.prefixes))
-
-
-def _microseconds(field: str, time: Timestamp) -> int:
-    # The library accepts any numbers here and fails, or wraps, when it formats them.
-    if not (_SECONDS_MIN <= time.seconds <= _SECONDS_MAX and 0 <= time.nanos < 1_000_000_000):
-        raise _invalid(field, "is not a time of the years 1 to 9999")
-    return time.seconds * 1_000_000 + time.nanos // 1000
 
 
 def _invalid(field: str, rule: str) -> TarnError:

@@ -106,6 +106,19 @@ class MergeHandler:
         answer.next_after = page.next_after or ""
         return answer
 
+    async def FindMergeBase(
+        self, request: pb.FindMergeBaseRequest, permit: RepositoryPermit
+    ) -> pb.FindMergeBaseResponse:
+        """Finds the merge bases of two refs."""
+        repository = permit.repository
+        dest = await self._refs.commit_of(repository, request.destination_ref)
+        source = await self._refs.commit_of(repository, request.source_ref)
+        return pb.FindMergeBaseResponse(
+            destination_commit_id=dest,
+            source_commit_id=source,
+            base_commit_ids=await self._merges.bases(repository, dest, source),
+        )
+
     async def Revert(
         self, request: pb.RevertRequest, permit: RepositoryPermit
     ) -> pb.RevertResponse:

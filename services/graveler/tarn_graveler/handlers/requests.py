@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.core.access.policy import Grant
+from tarn.core.commit import AUTHOR_TIME
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import has_tags
 from tarn.core.errors import Kind, Reason, TarnError
@@ -28,6 +29,7 @@ __all__ = [
     "RepositoryRules",
     "checked_metadata",
     "delete_condition",
+    "microseconds",
     "page_of",
     "started_after",
     "paging",
@@ -39,8 +41,11 @@ __all__ = [
 PAGE_DEFAULT = 100
 PAGE_MAX = 1000
 IF_MATCH_BYTES_MAX = 128
+_AFTER_BYTES_MAX = 1024
 _MESSAGE_BYTES_MAX = 64 * 1024
 _METADATA_BYTES_MAX = 64 * 1024
+_SECONDS_MIN, _SECONDS_MAX = -62_135_596_800, 253_402_300_799
+"""The years 1 to 9999, as `google.protobuf.Timestamp` defines them."""
 
 
 def timestamp(time_us: int) -> Timestamp:
@@ -48,6 +53,18 @@ def timestamp(time_us: int) -> Timestamp:
     stamp = Timestamp()
     stamp.FromMicroseconds(time_us)
     return stamp
+
+
+def microseconds(field: str, time: Timestamp) -> int:
+    """Converts the timestamp in a field of a request to microseconds since the epoch.
+
+    Raises:
+        TarnError: INVALID_ARGUMENT. The library accepts any numbers, and fails, or wraps, when it formats them.
+    """
+    if not (_SECONDS_MIN <= time.seconds <= _SECONDS_MAX and 0 <= time.nanos < 1_000_000_000):
+        text = f"{field} is not a time of the years 1 to 9999"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field=field)
+    return time.seconds * 1_000_000 + time.nanos // 1000
 
 
 def paging(requested: int, default: int = PAGE_DEFAULT, maximum: int = PAGE_MAX) -> int:
@@ -85,8 +102,11 @@ async def page_of(
         after: the key after which the first page begins.
 
     Raises:
-        TarnError: INVALID for the page size or token; as the cursor.
+        TarnError: INVALID for the page size, the token or `after`; as the cursor.
     """
+    if len(after.encode()) > _AFTER_BYTES_MAX:
+        text = f"after has more than {_AFTER_BYTES_MAX} bytes, so it is no name"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="after")
     count = paging(request.page_size)
     cursor.seek_behind(max(tokens.decode(request.page_token), after))
     page = await cursor.page(count)
@@ -122,6 +142,11 @@ def checked_metadata(request: CommitText) -> tuple[tuple[str, str], ...]:
         text = f"a commit message has at most {_MESSAGE_BYTES_MAX} bytes"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
     metadata = tuple(sorted(request.metadata.items()))
+    if AUTHOR_TIME in request.metadata:
+        text = (
+            f"{AUTHOR_TIME} is set by Tarn; a commit takes the time of its author in `author_time`"
+        )
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="metadata")
     size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata)
     if size > _METADATA_BYTES_MAX:
         text = f"commit metadata has at most {_METADATA_BYTES_MAX} bytes, not {size}"

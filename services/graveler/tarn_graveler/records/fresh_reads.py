@@ -75,17 +75,19 @@ class FreshReads:
         return await self.begin(*beside.row)
 
     async def _read(self, batch: str, rows: Sequence[RowName]) -> Sequence[Versioned | None]:
-        wanted = rows if len(rows) == 1 else list(dict.fromkeys(rows))
+        partition = rows[0][0]  # of all rows: a batch is of one
+        keys = [key for _, key in rows]
+        wanted = list(dict.fromkeys(keys))
         beside = self._beside.pop(batch, None)
         if beside is None or self._together is None:
-            found = await self._kv.get_many(rows[0][0], [key for _, key in wanted])
+            found = await self._kv.get_many(partition, wanted)
         else:
             self._sent = sent = self._sent + 1
-            found = await self._together([*wanted, beside.row])
+            found = await self._together([*((partition, key) for key in wanted), beside.row])
             of_beside = found.pop()
             if sent > beside.sent:  # else a later read has overtaken this one
                 beside.sent, beside.found = sent, of_beside
-        if len(wanted) == len(rows):
+        if len(wanted) == len(keys):
             return found
         of = dict(zip(wanted, found, strict=True))
-        return [of[row] for row in rows]
+        return [of[key] for key in keys]

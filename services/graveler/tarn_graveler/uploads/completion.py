@@ -9,7 +9,9 @@ the notes.
 
 - If no attempt landed, it sets its row.
 - If one landed and is the newest row, that row is set in the staging token, unless it is there already.
-- If one landed and was overwritten, the upload is complete. If the newer row is in a sealed token, where
+- If one landed and was overwritten, the upload is complete, unless another attempt may still set its row over the
+  newer one: then the outcome stays unknown until that attempt has ended. So this answer counts only if no attempt
+  was added since the attempts were read. If the newer row is in a sealed token, where
   a commit may have missed it, the outcome stays unknown. To set that row in the staging token for its writer
   would not do: it may land after a merge and hide the content that the merge brought.
 - If one landed, and the newer row was written conditionally, in a token that no attempt landed in, its writer may
@@ -87,6 +89,18 @@ class CompletionLog(Protocol):
         """
         ...
 
+    async def complete(self, entry: bytes, *, unless_added: bool) -> bool:
+        """Records that the upload is complete, and its entry.
+
+        Args:
+            entry: the answer for repetitions.
+            unless_added: only if the record has no other attempts than those that `load` returned.
+
+        Returns:
+            Whether it is recorded; only with `unless_added` it may not be.
+        """
+        ...
+
 
 class _Fate(enum.Enum):
     """The result of earlier attempts."""
@@ -130,7 +144,7 @@ class Completion:
         self._skew_us = int(clock_skew_seconds * 1_000_000)
 
     async def stage(self, made: UploadedObject, log: CompletionLog) -> None:
-        """Stages the object at its path, once.
+        """Stages the object at its path, once, and records that the upload is complete.
 
         Raises:
             TarnError: FAILED_PRECONDITION or NOT_FOUND when the condition does not hold, and nothing was
@@ -139,7 +153,11 @@ class Completion:
         """
         one = _Staging(self._kv, self._branches, self._layers, made, log, self._skew_us)
         for _ in range(TRIES):
-            if await one.attempt():
+            if not await one.attempt():
+                continue
+            with unknown_if(written=True):
+                is_recorded = await log.complete(made.packed, unless_added=one.is_covered)
+            if is_recorded:
                 one.count()
                 return
         text = (
@@ -171,6 +189,8 @@ class _Staging:
         self._branches = branches
         self.may_be_staged = False
         """Whether a row of this call or of an earlier one may be written, so that no failure is a refusal."""
+        self.is_covered = False
+        """Whether the object is staged beneath a newer row, over which no attempt that was read may set it again."""
 
     def count(self) -> None:
         """Counts the row for compactors, in the token that takes the writes as far as this replica knows."""
@@ -185,6 +205,7 @@ class _Staging:
 
     async def attempt(self) -> bool:
         """Does one round; returns whether the object is staged, now or earlier."""
+        self.is_covered = False
         with unknown_if(self.may_be_staged):
             attempts = await self._log.load()
         if attempts is None:
@@ -226,8 +247,10 @@ class _Staging:
         if self._made.is_in(newest) or fate is _Fate.LANDED:
             self._check_moves(record, attempts)
             self._check_order(record, found, landed_in)
-            if row is not None:
-                return True  # overwritten, by a row that every commit will find
+            if row is not None:  # overwritten, by a row that every commit will find
+                self._check_rivals(record, attempts)
+                self.is_covered = True
+                return True
             if newest is None:
                 return False  # its token left the record while the layers were read
             self._check_covered(newest)
@@ -266,7 +289,28 @@ class _Staging:
         if not self._made.is_in(row.value):
             self._check_moves(record, attempts)
             self._check_order(record, LayerRow(row.value, 0), landed_in)
+            self._check_rivals(record, attempts)
+            self.is_covered = True
         return True
+
+    def _check_rivals(self, record: Branch, attempts: Sequence[StagingAttempt]) -> None:
+        """Whether no other attempt may set its row over the newer one, which lies in the staging token.
+
+        Such an attempt has read the newer row, and then that no attempt had landed. Its compare-and-set would bring
+        the object back after the newer row was read.
+
+        Raises:
+            OutcomeUnknownError: one may. It withdraws, or is the newest row, when it has ended.
+        """
+        if any(
+            each.is_comparison and each.token.token_id == record.staging.token_id
+            for each in attempts
+        ):
+            text = (
+                f"upload {self._made.upload_id}: another attempt to complete it may still replace a newer object at "
+                f"{self._made.path}; read the path before you upload again"
+            )
+            raise OutcomeUnknownError(text)
 
     def _check_order(self, record: Branch, found: LayerRow, landed_in: frozenset[TokenId]) -> None:
         """Whether the upload surely came before the row that covers it, if one does.

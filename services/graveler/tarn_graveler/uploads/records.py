@@ -164,3 +164,21 @@ class RecordedAttempts:
             await self._records.change(self._repository, self._upload_id, remove)
         except TarnError as error:
             _log.info("attempt not withdrawn", upload_id=self._upload_id, error=error.message)
+
+    async def complete(self, entry: bytes, *, unless_added: bool) -> bool:
+        """See `CompletionLog.complete`."""
+        known = None if self._read is None else list(self._read[0].attempts)
+        is_added = False
+
+        def complete(record: pb.UploadRecord) -> None:
+            nonlocal is_added
+            if record.state == pb.UPLOAD_STATE_COMPLETED:
+                return
+            require_claim(record, self._upload_id, self._claim)
+            is_added = unless_added and list(record.attempts) != known
+            if not is_added:
+                record.state = pb.UPLOAD_STATE_COMPLETED
+                record.completed_entry = entry
+
+        await self._records.change(self._repository, self._upload_id, complete)
+        return not is_added

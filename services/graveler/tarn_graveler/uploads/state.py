@@ -19,8 +19,9 @@ from tarn.core.entry_check import PARTS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UploadId
 from tarn.kv.keys import RepositoryKeys
-from tarn.kv.port import Group, Kv, OutcomeUnknownError
+from tarn.kv.port import Group, Kv
 from tarn.kv.records import ENDED_UPLOAD, Repository, parse_record
+from tarn.kv.register import unknown_if
 from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.uploads.completion import Completion, UploadedObject
 from tarn_graveler.uploads.daily_partitions import LIVE, DailyUploads, upload_not_found
@@ -288,20 +289,8 @@ class Uploads:
                 raise upload_not_found(upload_id) from error
             raise
 
-        def complete(record: pb.UploadRecord) -> None:
-            if record.state == pb.UPLOAD_STATE_COMPLETED:
-                return
-            require_claim(record, upload_id, claim)
-            record.state = pb.UPLOAD_STATE_COMPLETED
-            record.completed_entry = entry
-
-        try:
-            record = await self._records.change(repository, upload_id, complete)
+        with unknown_if(written=True):  # whatever the error, the object can be read
             await self._end(repository, upload_id, record)
-        except TarnError as error:  # whatever the error, the object can be read
-            raise OutcomeUnknownError(
-                f"the object was staged, but then: {error.message}"
-            ) from error
 
     async def reopen(self, repository: Repository, upload_id: str, claim: bytes) -> None:
         """Gives up a claim under which nothing was staged."""

@@ -205,6 +205,12 @@ class Merges:
         parents = (dest,) if request.squash else (dest, request.source)
         return await self.commit(repository, request, parents, (head, source), listing, made)
 
+    async def bases(
+        self, repository: Repository, dest: CommitId, source: CommitId
+    ) -> tuple[CommitId, ...]:
+        """Returns the merge bases of two commits, as `MergeBases.of`."""
+        return await self._bases.of(repository, dest, source)
+
     async def preview(
         self, repository: Repository, dest: CommitId, source: CommitId, choice: Choice, limit: int
     ) -> Preview:
