@@ -41,6 +41,9 @@ def test_the_configuration_says_what_the_server_can_do(sdk: LakeFSClient) -> Non
     assert storage.blockstore_namespace_example
     assert storage.blockstore_namespace_validity_regex
     assert sdk.health_check_api.health_check() is None
+    # hadoop-lakefs asks in the old way.
+    with pytest.warns(DeprecationWarning):
+        assert sdk.internal_api.get_storage_config() == storage
 
 
 def test_errors_have_a_status_and_a_message(server: RestServer, main: lakefs.Branch) -> None:
