@@ -10,7 +10,15 @@ import pytest
 from tarn.block.local import open_local
 from tarn.block.mem import MemBlockStore
 from tarn.block.metered import metered
-from tarn.block.port import BlockKey, BlockNotFoundError, BlockStore, FileBacked
+from tarn.block.port import (
+    BlockKey,
+    BlockNotFoundError,
+    BlockStore,
+    FileBacked,
+    PresignsParts,
+    PresignsReads,
+    PresignsWrites,
+)
 from tarn.rpc.process.system import SystemClock
 from tarn.telemetry.meters import Meters
 from tarn.testing.clock import ManualClock
@@ -48,6 +56,14 @@ async def test_a_driver_with_files_keeps_offering_them(tmp_path: Path) -> None:
     await local.close()
     in_memory = metered(MemBlockStore(ManualClock()), clock, Meters())
     assert not isinstance(in_memory, FileBacked)
+
+
+async def test_only_buckets_offer_urls(tmp_path: Path) -> None:
+    clock = SystemClock()
+    local = await open_local(tmp_path / "blocks", clock=clock)
+    for store in (local, metered(local, clock, Meters()), MemBlockStore(ManualClock())):
+        assert not isinstance(store, PresignsReads | PresignsWrites | PresignsParts)
+    await local.close()
 
 
 async def test_calls_bytes_and_failures_are_counted(tmp_path: Path) -> None:

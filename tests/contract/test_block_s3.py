@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import random
 import zlib
 from collections.abc import AsyncIterator, Iterator
+from email.message import Message
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from botocore.awsrequest import AWSRequest, AWSResponse
 from s3_stores import opened, unfinished
 
-from tarn.block.port import BlockExistsError, BlockKey, BlockStore, KeepsVersions
+from tarn.block.metered import metered
+from tarn.block.port import (
+    BlockExistsError,
+    BlockKey,
+    BlockNotFoundError,
+    BlockStore,
+    KeepsVersions,
+    PresignsParts,
+    PresignsReads,
+    PresignsWrites,
+)
 from tarn.block.s3 import S3BlockStore
+from tarn.core.errors import Reason, TarnError
+from tarn.rpc.process.system import SystemClock
+from tarn.telemetry.meters import Meters
 from tarn.testing.contract.block_contract import BlockContract
 from tarn.testing.contract.block_samples import data_path, outcomes, sample
 from tarn.testing.contract.block_upload_contract import LARGE, SMALL
@@ -104,6 +121,86 @@ class TestWithoutConditionalWrites:
         await store.put(key, sample(LARGE))
         with pytest.raises(BlockExistsError):
             await store.put(key, sample(LARGE, 1))
+
+
+def asked(url: str, body: bytes | None = None, **headers: str) -> tuple[bytes, Message]:
+    """Sends a client's request, without any of Tarn's code; returns the answer's body and headers."""
+    method = "GET" if body is None else "PUT"
+    request = Request(url, body, headers, method=method)
+    with urlopen(request, timeout=30) as answer:
+        return answer.read(), answer.headers
+
+
+class TestPresigned:
+    """What clients read and write by URLs of the bucket, past Tarn."""
+
+    @pytest.fixture
+    async def store(self, server: S3Server) -> AsyncIterator[BlockStore]:
+        self.root = f"s3://tarn/{random.randbytes(8).hex()}"
+        async with opened(server, self.root) as store:
+            yield metered(store, SystemClock(), Meters())
+        assert unfinished(server, self.root.removeprefix("s3://tarn/")) == []
+
+    async def test_a_client_reads_a_block_or_a_range_of_it(self, store: BlockStore) -> None:
+        assert isinstance(store, PresignsReads)
+        key = BlockKey(self.root, data_path(1))
+        await store.put(key, sample(SMALL))
+        told = {"content_type": "text/csv", "content_disposition": 'attachment; filename="a b"'}
+        url = await store.presign_read(key, 60, **told)
+        body, headers = await asyncio.to_thread(asked, url)
+        assert body == sample(SMALL)
+        assert headers["Content-Type"] == "text/csv"
+        assert headers["Content-Disposition"] == told["content_disposition"]
+        url = await store.presign_read(key, 60)
+        assert (await asyncio.to_thread(asked, url, Range="bytes=2-4"))[0] == sample(SMALL)[2:5]
+        with pytest.raises(HTTPError, match="403"):
+            await asyncio.to_thread(asked, url.replace(data_path(1), data_path(2)))
+
+    async def test_parts_of_a_client_are_joined_once(self, store: BlockStore) -> None:
+        assert isinstance(store, PresignsWrites)
+        assert isinstance(store, PresignsParts)
+        key, size = BlockKey(self.root, data_path(1)), 5 << 20
+        begun = await store.presign_write(key, 60, 1)
+        assert begun.upload_id
+        (more,) = await store.presign_parts(key, begun.upload_id, [2], 60)
+        parts = []
+        for number, url, body in (
+            (1, begun.part_urls[0], sample(size)),
+            (2, more, sample(SMALL, 1)),
+        ):
+            _, headers = await asyncio.to_thread(asked, url, body)
+            parts.append((number, headers["ETag"].strip('"')))
+        info = await store.complete_parts(key, begun.upload_id, parts)
+        assert (info.size, info.etag[-2:]) == (size + SMALL, "-2")
+        assert await store.read(key) == sample(size) + sample(SMALL, 1)
+        assert await store.complete_parts(key, begun.upload_id, parts) == info
+
+    async def test_a_part_of_another_etag_is_not_joined(self, store: BlockStore) -> None:
+        assert isinstance(store, PresignsWrites)
+        assert isinstance(store, PresignsParts)
+        key = BlockKey(self.root, data_path(1))
+        begun = await store.presign_write(key, 60, 1)
+        await asyncio.to_thread(asked, begun.part_urls[0], sample(SMALL))
+        with pytest.raises(TarnError) as caught:
+            await store.complete_parts(key, begun.upload_id, [(1, "0" * 32)])
+        assert caught.value.reason is Reason.UPLOAD_PART_INVALID
+        await store.abort_writes(key)
+
+    async def test_an_upload_that_was_aborted_is_not_completed(self, store: BlockStore) -> None:
+        assert isinstance(store, PresignsWrites)
+        assert isinstance(store, PresignsParts)
+        key = BlockKey(self.root, data_path(1))
+        begun = await store.presign_write(key, 60, 1)
+        _, headers = await asyncio.to_thread(asked, begun.part_urls[0], sample(SMALL))
+        for parts in ([], [(1, "0")] * 10_001):
+            with pytest.raises(TarnError) as caught:
+                await store.complete_parts(key, begun.upload_id, parts)
+            assert caught.value.reason is Reason.UPLOAD_PART_INVALID
+        with pytest.raises(TarnError):
+            await store.presign_parts(key, begun.upload_id, [10_001], 60)
+        assert await store.abort_writes(key) == 1
+        with pytest.raises(BlockNotFoundError):
+            await store.complete_parts(key, begun.upload_id, [(1, headers["ETag"].strip('"'))])
 
 
 class Body(io.BytesIO):

@@ -31,7 +31,8 @@ class Bucket(MemBlockStore):
         self.asked = [*getattr(self, "asked", []), (key, seconds, part_count)]
         if part_count:
             self.parts |= {key.path}
-        return PresignedWrite(f"memory:{key.path}", (("If-None-Match", "*"),))
+        upload_id = f"upload of {key.path}" if part_count else ""
+        return PresignedWrite(f"memory:{key.path}", (("If-None-Match", "*"),), upload_id=upload_id)
 
     async def abort_writes(self, key: BlockKey) -> int:
         found = self.parts & {key.path}

@@ -62,6 +62,7 @@ WEIGHTS: Final[Sequence[tuple[str, float]]] = (
     # The code that the promises depend on.
     ("tarn_graveler.*", _PROTOCOL_WEIGHT),
     ("tarn_gateway.operations.*", 2.0),
+    ("tarn.objects.*", 2.0),
     # Only written mutations change these.
     ("tarn_gateway.*", 0.0),
     ("tarn.backup.*", 0.0),

@@ -35,6 +35,7 @@ TESTS: Final = (
     "tests/unit/block",
     "tests/unit/graveler",
     "tests/unit/gateway",
+    "tests/unit/objects",
     "tests/unit/client",
     "tests/unit/backup",
     "tests/unit/cli/test_audited.py",

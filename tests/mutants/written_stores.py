@@ -129,23 +129,22 @@ STORES: Final[Sequence[Written]] = (
         "copy-staged-twice",
         "tarn_gateway.operations.copying",
         "A copy without a condition is staged twice: a newer PUT between the two goes away.",
-        "    await stage(backend, request, repository, entry, block=block, condition=condition)\n",
-        "    await stage(backend, request, repository, entry, block=block, condition=condition)\n"
-        "    if not condition:\n"
-        "        await stage(backend, request, repository, entry, block=block, condition=condition)\n",
+        "    await stage(backend, request, repository, branch, path, entry, block=block, condition=condition)\n",
+        "    for _ in range(1 if condition else 2):\n"
+        "        await stage(backend, request, repository, branch, path, entry, block=block, condition=condition)\n",
     ),
     Written(
         "block-discarded-in-doubt",
-        "tarn_gateway.operations.writing",
+        "tarn.objects.writing",
         "The block of a PUT goes although its entry may have been staged.",
         "if block is not None and refused:",
         "if block is not None:",
     ),
     Written(
         "joined-block-not-compared",
-        "tarn_gateway.operations.completing",
+        "tarn.objects.completing",
         "A block that an earlier completion made is believed without comparing its bytes.",
-        "        await _compare_parts(backend, key, parts)\n",
+        "            await self._compare_parts(key, parts)\n",
         "",
     ),
 )

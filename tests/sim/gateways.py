@@ -18,13 +18,13 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.access.policy import Grant
 from tarn.core.errors import TarnError
 from tarn.gate.access import Access
+from tarn.objects.repository_cache import RepositoryCache
 from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend, Bounds
 from tarn_gateway.bucket_cache import BucketCache, Place
 from tarn_gateway.grants import Authenticator, authorize
 from tarn_gateway.http import BodyReader, Headers, Request, Response
 from tarn_gateway.operations.table import Row
-from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.requests.address import Address
 from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
@@ -72,19 +72,19 @@ class Gateway(Machine):
         self.blocks = world.block_link(self.wire)
         graveler = GravelerClient(self._transport)
         self._backend = Backend(
-            graveler,
-            self.blocks,
-            RepositoryCache(graveler, self.clock),
-            BucketCache(graveler, self.clock),
-            self.clock,
-            self.ids,
-            Bounds(
+            graveler=graveler,
+            blocks=self.blocks,
+            repositories=RepositoryCache(graveler, self.clock),
+            buckets=BucketCache(graveler, self.clock),
+            clock=self.clock,
+            ids=self.ids,
+            bounds=Bounds(
                 call_timeout_s=plan.claim_seconds,
                 list_timeout_s=plan.claim_seconds,
                 complete_timeout_s=plan.claim_seconds / 5,
             ),
-            "us-east-1",
-            _own_token,
+            region="us-east-1",
+            own_token=_own_token,
         )
         if plan.session_users:
             self._authenticator = Authenticator(

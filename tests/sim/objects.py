@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.sim.gateways import Gateway
     from tests.sim.workload import Client
 
-    from tarn_gateway.repository_cache import CachedRepository
+    from tarn.objects.repository_cache import CachedRepository
 
 __all__ = ["Objects"]
 

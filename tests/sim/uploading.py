@@ -14,8 +14,8 @@ from tests.sim.branch_life import BranchLife
 from tests.sim.lost import LostError
 
 from tarn.core.errors import Kind, TarnError
+from tarn.objects.checksums import multipart_md5
 from tarn.testing.check.history import ABSENT, NEVER, Op, OpKind, Outcome
-from tarn_gateway.bodies.checksums import multipart_md5
 from tarn_gateway.http import Response
 from tarn_gateway.operations.table import BY_NAME, Row
 from tarn_gateway.s3error import S3Error

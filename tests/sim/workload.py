@@ -17,9 +17,9 @@ from tarn.client.graveler import GravelerClient, ListingPage
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import identity_of
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.objects.repository_cache import RepositoryCache
 from tarn.rpc.wire.call import Call
 from tarn.testing.check.history import ABSENT, GONE, Op, OpKind, Outcome
-from tarn_gateway.repository_cache import RepositoryCache
 
 __all__ = ["NO_BRANCH", "Client", "observed"]
 

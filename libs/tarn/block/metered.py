@@ -20,6 +20,8 @@ from tarn.block.port import (
     FileBacked,
     PartWriter,
     PresignedWrite,
+    PresignsParts,
+    PresignsReads,
     PresignsWrites,
 )
 from tarn.core.clock import Clock
@@ -40,10 +42,12 @@ class MeasuresReads(Protocol):
 def metered(blocks: BlockStore, clock: Clock, meters: Meters) -> BlockStore:
     """Returns a store that measures each operation and forwards it.
 
-    It is `FileBacked`, or `PresignsWrites`, if the driver is.
+    It is `FileBacked`, or `PresignsWrites`, or that with `PresignsReads` and `PresignsParts`, if the driver is.
     """
     if isinstance(blocks, FileBacked):
         return MeteredFiles(blocks, clock, meters)
+    if isinstance(blocks, PresignsReads) and isinstance(blocks, PresignsParts):
+        return MeteredLinks(blocks, clock, meters)
     if isinstance(blocks, PresignsWrites):
         return MeteredBuckets(blocks, clock, meters)
     return MeteredBlocks(blocks, clock, meters)
@@ -234,3 +238,37 @@ class MeteredBuckets(MeteredBlocks):
         """See `PresignsWrites.abort_writes`."""
         with self._calls.upload.call():
             return await cast("PresignsWrites", self._blocks).abort_writes(key)
+
+
+class MeteredLinks(MeteredBuckets):
+    """The same for a driver that is also `PresignsReads` and `PresignsParts`; counts as `upload`."""
+
+    async def presign_read(
+        self,
+        key: BlockKey,
+        seconds: int,
+        *,
+        content_type: str = "",
+        content_disposition: str = "",
+    ) -> str:
+        """See `PresignsReads.presign_read`."""
+        blocks = cast("PresignsReads", self._blocks)
+        with self._calls.upload.call():
+            return await blocks.presign_read(
+                key, seconds, content_type=content_type, content_disposition=content_disposition
+            )
+
+    async def presign_parts(
+        self, key: BlockKey, upload_id: str, numbers: Sequence[int], seconds: int
+    ) -> tuple[str, ...]:
+        """See `PresignsParts.presign_parts`."""
+        blocks = cast("PresignsParts", self._blocks)
+        with self._calls.upload.call():
+            return await blocks.presign_parts(key, upload_id, numbers, seconds)
+
+    async def complete_parts(
+        self, key: BlockKey, upload_id: str, parts: Sequence[tuple[int, str]]
+    ) -> BlockInfo:
+        """See `PresignsParts.complete_parts`."""
+        with self._calls.upload.call():
+            return await cast("PresignsParts", self._blocks).complete_parts(key, upload_id, parts)

@@ -27,9 +27,12 @@ __all__ = [
     "BlockWriter",
     "CHUNK_BYTES",
     "FileBacked",
+    "FileSlice",
     "KeepsVersions",
     "PartWriter",
     "PresignedWrite",
+    "PresignsParts",
+    "PresignsReads",
     "PresignsWrites",
     "ReadBlocks",
     "WHOLE_BYTES_MAX",
@@ -276,6 +279,18 @@ class FileBacked(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class FileSlice:
+    """`count` bytes of an open file from `offset`, sent with sendfile(2) if the kernel can.
+
+    Whoever sends it closes the file, whether it was sent or given up.
+    """
+
+    file: BinaryIO
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class PresignedWrite:
     """How a client writes a block to the bucket itself. The URLs are secrets.
 
@@ -284,12 +299,39 @@ class PresignedWrite:
         headers: names and values that this PUT, or the POST to `complete_url`, must carry, because they are signed.
         part_urls: for the PUT of each part, in order.
         complete_url: for the POST that completes the parts (S3 CompleteMultipartUpload).
+        upload_id: names the upload in the bucket; empty without parts.
     """
 
     put_url: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     part_urls: tuple[str, ...] = ()
     complete_url: str = ""
+    upload_id: str = ""
+
+
+@runtime_checkable
+class PresignsReads(Protocol):
+    """Offered by a driver, in addition to the port, if clients can read blocks without Tarn."""
+
+    async def presign_read(
+        self,
+        key: BlockKey,
+        seconds: int,
+        *,
+        content_type: str = "",
+        content_disposition: str = "",
+    ) -> str:
+        """Returns a URL for a GET of the block, whole or of a range, that ends after some seconds. It is a secret.
+
+        Does not look whether the block exists.
+
+        Args:
+            key: the block.
+            seconds: life of the URL.
+            content_type: of the answer, because blocks have none; empty: the bucket's default.
+            content_disposition: likewise.
+        """
+        ...
 
 
 @runtime_checkable
@@ -312,6 +354,31 @@ class PresignsWrites(Protocol):
         """Aborts the uploads of a block in the bucket that were begun and not completed, so that their parts go.
 
         A complete block stays. Returns how many were aborted; idempotent. Only for a block whose URLs have ended.
+        """
+        ...
+
+
+@runtime_checkable
+class PresignsParts(Protocol):
+    """Offered by a driver that `PresignsWrites`, if a front may end the uploads that clients fill."""
+
+    async def presign_parts(
+        self, key: BlockKey, upload_id: str, numbers: Sequence[int], seconds: int
+    ) -> tuple[str, ...]:
+        """Returns URLs for further parts of an upload (`PresignedWrite.upload_id`), in the order of their numbers,
+        which are 1 to 10,000. A later PUT of a part replaces an earlier one."""
+        ...
+
+    async def complete_parts(
+        self, key: BlockKey, upload_id: str, parts: Sequence[tuple[int, str]]
+    ) -> BlockInfo:
+        """Joins the parts, given as `(number, ETag)` in order of their numbers, into the block; returns what it is.
+
+        Idempotent: joining again after success returns the existing block.
+
+        Raises:
+            BlockNotFoundError: the upload has ended, and there is no block.
+            TarnError: UPLOAD_PART_INVALID: a part is missing or has another ETag, or no parts are given.
         """
         ...
 

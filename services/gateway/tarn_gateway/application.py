@@ -13,6 +13,7 @@ from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.gate.access import Access
 from tarn.gate.service_calls import ServiceCalls
+from tarn.objects.repository_cache import RepositoryCache
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
@@ -26,7 +27,6 @@ from tarn_gateway.grants import Authenticator
 from tarn_gateway.handler import S3Handler
 from tarn_gateway.http import HttpServer
 from tarn_gateway.rates import RateLimits
-from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.request_queue import RequestQueue
 from tarn_gateway.s3error import head_refusal
 from tarn_gateway.signing.sigv4 import SigV4Policy
@@ -82,16 +82,16 @@ class GatewayApplication:
         access.register(meters)
         calls = ServiceCalls(access, Service.GATEWAY, clock, ids)
         backend = self._backend = Backend(
-            graveler,
-            blocks,
-            repositories,
-            buckets,
-            clock,
-            ids,
-            bounds,
-            settings.region,
-            calls.proof,
-            settings.bucket_mode,
+            graveler=graveler,
+            blocks=blocks,
+            repositories=repositories,
+            buckets=buckets,
+            clock=clock,
+            ids=ids,
+            bounds=bounds,
+            region=settings.region,
+            own_token=calls.proof,
+            bucket_mode=settings.bucket_mode,
             documents=DocumentReader(bounds.document_memory_bytes),
         )
         meters.sample("gateway.document_memory", lambda: backend.documents.budget.held)

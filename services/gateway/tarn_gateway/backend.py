@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from tarn.aio.task_set import TaskSet
-from tarn.block.port import BlockStore
 from tarn.client.auth import SigningGrant
-from tarn.client.graveler import GravelerClient
-from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import TarnError
 from tarn.core.ids import parse_repository_id
+from tarn.objects.backend import ObjectBackend, ObjectBounds
+from tarn.objects.checksums import NO_ALGORITHMS, Algorithm
 from tarn.rpc.wire.call import Call
-from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.bodies.payload import Payload, PayloadPolicy, open_payload
 from tarn_gateway.bucket_cache import BucketCache, Place
 from tarn_gateway.cors import CorsCache
 from tarn_gateway.documents.reading import DOCUMENT_MEMORY_BYTES, DocumentReader
 from tarn_gateway.http import Request
-from tarn_gateway.key_locks import KeyLocks
-from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
@@ -30,7 +24,6 @@ __all__ = ["Backend", "Bounds", "BucketMode", "check_bucket_name"]
 BucketMode = Literal["view", "repository", "refuse"]
 """What CreateBucket makes; see `docs/user/buckets.md`."""
 
-_NO_NAMES: Final[frozenset[str]] = frozenset()
 _SERVICE: Final = Place("")
 
 
@@ -42,92 +35,47 @@ def check_bucket_name(bucket: str) -> None:
         raise S3Error("InvalidBucketName", error.message, BucketName=bucket[:80]) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The limits of operations.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds(ObjectBounds):
+    """The limits of operations, beside those of what moves objects.
 
     Attributes:
-        call_timeout_s: time limit of one call to graveler or auth.
         list_timeout_s: time limit of a listing, with the authentication of its caller; above `call_timeout_s` because
             many deleted keys may precede a page.
-        complete_timeout_s: time limit for graveler to stage a completed upload.
         delete_timeout_s: time limit for graveler to decide all conditional deletes of one request.
-        small_body_bytes: bodies up to this size are held in memory and stored in one piece.
         refs_max: number of refs that a listing of a whole bucket searches.
-        removals_max: number of blocks that may be removed after their answers concurrently; further
-            answers wait for their removal.
         document_memory_bytes: see `DocumentReader`.
         payload: the bodies that are accepted.
     """
 
-    call_timeout_s: float = 10.0
     list_timeout_s: float = 20.0
-    complete_timeout_s: float = 60.0
     delete_timeout_s: float = 60.0
-    small_body_bytes: int = 64 * 1024
     refs_max: int = 10_000
-    removals_max: int = 256
     document_memory_bytes: int = DOCUMENT_MEMORY_BYTES
     payload: PayloadPolicy = field(default_factory=PayloadPolicy)
 
 
-@dataclass(frozen=True, slots=True)
-class Backend:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend(ObjectBackend):
     """The shared resources of all operations, which keep no state of their own.
 
     Attributes:
         buckets: what bucket names stand for.
-        own_token: returns the caller token of this gateway as a service, which proves that it made an address.
         cors: the CORS rules of buckets.
         bucket_mode: what CreateBucket makes.
-        locks: locks of keys that are written conditionally.
         documents: reads the documents of requests, within their bounds.
-        removals: blocks of refused writes that are being removed after the answers.
     """
 
-    graveler: GravelerClient
-    blocks: BlockStore
-    repositories: RepositoryCache
+    bounds: Bounds = field(default_factory=Bounds)
     buckets: BucketCache
-    clock: Clock
-    ids: IdSource
-    bounds: Bounds
     region: str
-    own_token: Callable[[Call], Awaitable[str]]
     bucket_mode: BucketMode = "view"
-    locks: KeyLocks = field(default_factory=KeyLocks)
     documents: DocumentReader = field(default_factory=DocumentReader)
-    removals: TaskSet = field(default_factory=TaskSet)
     cors: CorsCache = field(init=False)
 
     def __post_init__(self) -> None:
         cors = CorsCache(self.graveler, self.clock, self.ids, self.own_token)
         object.__setattr__(self, "cors", cors)
-
-    def call(self, request: S3Request, timeout_s: float = 0.0) -> Call:
-        """Returns the context of one call to graveler. Its time begins now: the transfer of a body is not
-        bounded, so a request as a whole has no deadline."""
-        now = self.clock.monotonic()
-        return self._call(request, now + (timeout_s or self.bounds.call_timeout_s))
-
-    async def proven_call(self, request: S3Request, timeout_s: float = 0.0) -> Call:
-        """Returns the context of a call that only a gateway may make for a user (`Rule.through`).
-
-        Raises:
-            TarnError: the errors of auth.
-        """
-        call = self.call(request, timeout_s)
-        return self._call(request, call.deadline, await self.own_token(call))
-
-    def opening_call(self, request: S3Request, timeout_s: float = 0.0) -> Call:
-        """Returns the context of calls before any byte of a body or a block is moved. Their time began with the
-        request: authentication and all of them together take no longer than one call may."""
-        return self._call(request, request.began + (timeout_s or self.bounds.call_timeout_s))
-
-    @staticmethod
-    def _call(request: S3Request, deadline: float, proof: str = "") -> Call:
-        token, version = request.granted.grant.caller_token, request.place.version
-        return Call(request.http.request_id, token, deadline, _NO_NAMES, proof, version)
 
     async def place(self, request: S3Request, bucket: str, *, is_fresh: bool = False) -> Place:
         """Returns what the bucket of a request's copy source stands for; `is_fresh`: not according to the cache.
@@ -194,7 +142,7 @@ class Backend:
         request: S3Request,
         *,
         head: Request | None = None,
-        wanted: frozenset[Algorithm] = frozenset(),
+        wanted: frozenset[Algorithm] = NO_ALGORITHMS,
     ) -> Payload:
         """Returns the request's body.
 

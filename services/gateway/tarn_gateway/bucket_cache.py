@@ -13,16 +13,15 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
+from tarn.objects.backend import VIEW_MOVED
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.meters import Meters
 
-__all__ = ["MAY_HAVE_MOVED", "VIEW_MOVED", "BucketCache", "Place"]
+__all__ = ["MAY_HAVE_MOVED", "BucketCache", "Place"]
 
 _TTL_S = 5.0
 _PLACES_MAX = 4096
 
-VIEW_MOVED = frozenset({Reason.BUCKET_MOVED, Reason.BUCKET_NOT_FOUND})
-"""Reasons of refusals of a call whose view shows something else by now. The call did nothing."""
 MAY_HAVE_MOVED = VIEW_MOVED | {Reason.REPOSITORY_NOT_FOUND}
 """Reasons of refusals after which a name may belong to something else than the cache says."""
 

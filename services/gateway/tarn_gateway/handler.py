@@ -14,12 +14,12 @@ import structlog
 
 from tarn.client.auth import SigningGrant
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.objects.bodies import LostBlockError, LostBytesError
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.tracing import child_span
 from tarn_gateway.anonymous import AnonymousRequests
 from tarn_gateway.backend import Backend
-from tarn_gateway.bodies.blocks import LostBlockError
 from tarn_gateway.bodies.form import FormReader, PostForm
 from tarn_gateway.bucket_cache import MAY_HAVE_MOVED, Place
 from tarn_gateway.cors import cors_headers, preflight
@@ -49,7 +49,7 @@ _PLACES_TRIED: Final = 4
 _ABOUT_KEYS: Final = frozenset(
     {"InvalidArgument", "InvalidRequest", "KeyTooLongError", "NoSuchKey", "NoSuchUpload"}
 )
-"""Refusals of a key, which may come before anybody looked at its bucket."""
+"""Refusals of a key, which may come before its bucket was looked up."""
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 
 _log = structlog.get_logger()
@@ -235,7 +235,16 @@ class S3Handler:
     def refuse(self, request: Request, error: Exception) -> Response:
         """Returns the answer for an exception. Server errors are logged with their traceback."""
         trace = self._traces.of(request)
-        if isinstance(error, TarnError):
+        if isinstance(error, LostBytesError):
+            if isinstance(error, LostBlockError):
+                _log.error(
+                    "block lost",
+                    path=error.key.path,
+                    namespace=error.key.namespace,
+                    request_id=request.request_id,
+                )
+            shown = from_tarn_error(error)
+        elif isinstance(error, TarnError):
             if error.kind in _OURS:
                 self._log_failure(request, trace, error)
             shown = from_tarn_error(error, write=_writes(request, trace))
@@ -248,13 +257,6 @@ class S3Handler:
             shown = error
             if isinstance(error, RateExceededError):
                 trace.throttled_by = error.throttled_by
-            elif isinstance(error, LostBlockError):
-                _log.error(
-                    "block lost",
-                    path=error.key.path,
-                    namespace=error.key.namespace,
-                    request_id=request.request_id,
-                )
         else:
             self._log_failure(request, trace, error)
             shown = S3Error("InternalError")
@@ -298,7 +300,7 @@ def _is_form(request: Request, address: Address) -> bool:
 
 
 def _timing(trace: Trace) -> str:
-    """Returns the phases of a request for `Server-Timing`. A client whom nobody knows gets none."""
+    """Returns the phases of a request for `Server-Timing`. A client without a valid signature gets none."""
     phases = f"auth;dur={trace.auth_s * 1000:.1f}, perform;dur={trace.perform_s * 1000:.1f}, "
     return f"queue;dur={trace.queue_s * 1000:.1f}, {phases}" if trace.queue_s else phases
 

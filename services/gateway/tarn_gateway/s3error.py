@@ -12,6 +12,9 @@ from typing import Final, Literal
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import is_quota_exceeded
+from tarn.objects.bodies import LostBytesError
+from tarn.objects.copying import SourceTooLargeError
+from tarn.objects.erased import ErasedObjectError
 from tarn_gateway.http import (
     BodyError,
     BodySlowError,
@@ -468,19 +471,32 @@ def from_tarn_error(error: TarnError, *, write: bool = False) -> S3Error:
             the path for absent) and NoSuchBucket for a write (NoSuchKey as the answer to a PUT would not
             explain the failure).
     """
-    if isinstance(error, BodyError):
-        return _from_body_error(error)
+    if isinstance(error, _BY_CLASS):
+        return _from_class(error)
     code = _KINDS[error.kind]
     if error.kind not in _RETRIED or is_quota_exceeded(error):
         code = _REASONS.get(error.reason, code)
         if error.reason in _REFS:
             code = "NoSuchBucket" if write else "NoSuchKey"
     # Internal details belong in the log, not in the answer to the client.
-    return S3Error(code, None if error.kind in _SECRET else error.message)
+    shown = S3Error(code, None if error.kind in _SECRET else error.message)
+    if code == "InvalidPart" and (number := error.metadata.get("part_number")):
+        shown.extra["PartNumber"] = number
+    return shown
 
 
-def _from_body_error(error: BodyError) -> S3Error:
+_BY_CLASS: Final = (BodyError, LostBytesError, ErasedObjectError, SourceTooLargeError)
+"""Classes of errors whose text is S3's or for clients."""
+
+
+def _from_class(error: TarnError) -> S3Error:
     match error:
+        case LostBytesError():
+            return S3Error("InternalError", error.message)
+        case ErasedObjectError():
+            return S3Error("ObjectErased", error.message, ErasurePlan=error.plan_id)
+        case SourceTooLargeError():
+            return S3Error("InvalidRequest", error.message)
         case BodyTruncatedError():
             return S3Error("IncompleteBody", error.message)
         case BodyStalledError() | BodySlowError():

@@ -38,6 +38,7 @@ class S3Request:
         form: of PostObject; its file is not read yet.
         granted: the signing key and the caller's permissions.
         is_body_taken: whether the operation has begun to read the body; then it cannot be performed again.
+        request_id, caller_token, view: see `tarn.objects.backend.Caller`.
         outcomes: of an operation on several resources: each resource and its error code, empty if it succeeded;
             for the audit log.
     """
@@ -45,6 +46,7 @@ class S3Request:
     __slots__ = (
         "address",
         "began",
+        "caller_token",
         "form",
         "granted",
         "http",
@@ -54,7 +56,9 @@ class S3Request:
         "place",
         "query",
         "ref_path",
+        "request_id",
         "signed",
+        "view",
     )
 
     def __init__(
@@ -80,6 +84,9 @@ class S3Request:
         self.query = query
         self.signed = signed
         self.granted = granted
+        self.request_id = http.request_id
+        self.caller_token = granted.grant.caller_token
+        self.view = place.version
         self.outcomes: list[tuple[str, str]] = []
 
     def at(self, place: Place) -> S3Request:

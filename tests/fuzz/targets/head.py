@@ -13,19 +13,20 @@ from tarn.core.entry import Checksum, Entry, pack, unpack, with_parts
 from tarn.core.errors import TarnError
 from tarn.core.ids import parse_path, parse_repository_id
 from tarn.core.part_list import PartList
+from tarn.objects.byterange import ByteRange, parse_range
+from tarn.objects.conditions import http_date
 from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.bodies.checksums import parse_claims
 from tarn_gateway.http import Request, Response
 from tarn_gateway.http.head import HeadError
 from tarn_gateway.operations import attributes
 from tarn_gateway.requests.address import parse_address, parse_copy_source, split_key
-from tarn_gateway.requests.byterange import ByteRange, parse_copy_range, parse_range
-from tarn_gateway.requests.conditions import (
-    copy_source_conditions,
-    http_date,
+from tarn_gateway.requests.condition_headers import (
+    check_copy_source,
     read_conditions,
     write_condition,
 )
+from tarn_gateway.requests.copy_range import parse_copy_range
 from tarn_gateway.requests.header_table import check_headers
 from tarn_gateway.requests.multipart import boundary_of
 from tarn_gateway.requests.object_headers import (
@@ -128,7 +129,7 @@ def _conditions(request: Request, query: Query) -> str:
 
 def _copied(request: Request, query: Query) -> str:
     headers = request.headers
-    copy_source_conditions(headers).check_copy_source(_ETAG, 0)
+    check_copy_source(headers, _ETAG, 0)
     _inside(parse_copy_range(headers.get("x-amz-copy-source-range"), _SIZE))
     source = headers.get("x-amz-copy-source")
     if source is None:
@@ -184,8 +185,10 @@ TARGET = Target(
         "tarn_gateway.requests.header_table",
         "tarn_gateway.requests.object_headers",
         "tarn_gateway.requests.tagging",
-        "tarn_gateway.requests.conditions",
-        "tarn_gateway.requests.byterange",
+        "tarn_gateway.requests.condition_headers",
+        "tarn_gateway.requests.copy_range",
+        "tarn.objects.conditions",
+        "tarn.objects.byterange",
         "tarn_gateway.operations.attributes",
         "tarn_gateway.bodies.checksums",
         "tarn_gateway.s3request",

@@ -27,12 +27,13 @@ from botocore.credentials import Credentials
 from lxml import etree
 
 from tarn.block.mem import MemBlockStore
-from tarn.block.port import BlockKey
+from tarn.block.port import BlockKey, FileSlice
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.entry import Entry, unpack
 from tarn.core.ids import physical_path
 from tarn.gate.access import Access
+from tarn.objects.repository_cache import RepositoryCache
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.log import AuditConfig, AuditLog, auditing
@@ -42,8 +43,7 @@ from tarn_gateway.backend import Backend, Bounds
 from tarn_gateway.bucket_cache import BucketCache
 from tarn_gateway.grants import Authenticator
 from tarn_gateway.handler import S3Handler
-from tarn_gateway.http import BodyReader, BodyTruncatedError, Exchange, FileSlice, Headers, Request
-from tarn_gateway.repository_cache import RepositoryCache
+from tarn_gateway.http import BodyReader, BodyTruncatedError, Exchange, Headers, Request
 from tarn_gateway.request_queue import RequestQueue
 from tarn_gateway.signing.sigv4 import SigV4Policy
 from tarn_gateway.traces import Traces
@@ -140,15 +140,15 @@ class Lake:
         self.access = Access(AuthClient(self.transport), self.clock)
         self.repositories = RepositoryCache(self.client, self.clock)
         self.backend = Backend(
-            self.client,
-            self.blocks,
-            self.repositories,
-            BucketCache(self.client, self.clock),
-            self.clock,
-            ids,
-            Bounds(),
-            "us-east-1",
-            own_token,
+            graveler=self.client,
+            blocks=self.blocks,
+            repositories=self.repositories,
+            buckets=BucketCache(self.client, self.clock),
+            clock=self.clock,
+            ids=ids,
+            bounds=Bounds(),
+            region="us-east-1",
+            own_token=own_token,
         )
         authenticator = self.authenticator = Authenticator(
             self.access, self.clock, SigV4Policy(), timeout_s=self.backend.bounds.call_timeout_s

@@ -15,13 +15,13 @@ from botocore.config import Config as BotoConfig
 from botocore.exceptions import ClientError
 
 from tarn.block.local import open_local
+from tarn.block.port import FileSlice
 from tarn.config import load
+from tarn.objects import bodies as bodies_module
 from tarn.rpc.process.endpoint_tls import endpoint_tls
 from tarn_gateway.anonymous import AnonymousBounds
 from tarn_gateway.application import GatewayApplication
-from tarn_gateway.bodies import blocks as bodies_module
 from tarn_gateway.config import GatewaySettings, settings_of
-from tarn_gateway.http import FileSlice
 from tarn_gateway.operations import reading
 
 LARGE = bytes(range(256)) * 4096 * 7  # 7 MiB

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.objects.conditions import http_date
 from tarn.rpc.wire.call import Call
-from tarn_gateway.requests.conditions import http_date
 
 BODY = b"hello, lake\n"
 ETAG = hashlib.md5(BODY).hexdigest()

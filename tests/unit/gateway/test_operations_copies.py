@@ -10,7 +10,7 @@ from s3_multipart import begin, crc32, md5
 
 from tarn.core.collection import LIMITS
 from tarn.core.entry import Checksum, identity_of, pack
-from tarn_gateway.operations import copying
+from tarn.objects import copying
 
 SMALL = b"hello, lake\n"
 LARGE = bytes(range(256)) * 1024  # 256 KiB

@@ -12,9 +12,10 @@ from s3_multipart import begin, complete, crc32, listed, md5, part, sum_part
 from tarn.core.entry import pack, unpack, with_parts
 from tarn.core.entry_check import PARTS_MAX
 from tarn.core.part_list import PartList
-from tarn_gateway.bodies.blocks import digest_block
-from tarn_gateway.operations import completing, copying
-from tarn_gateway.operations.uploads import upload_block
+from tarn.objects import copying
+from tarn.objects.bodies import digest_block
+from tarn.objects.uploads import upload_block
+from tarn_gateway.operations import completing
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 
 MIB5 = 5 * 1024**2

@@ -13,7 +13,7 @@ import pytest
 from tarn.core.collection import LIMITS
 from tarn.core.entry import Checksum
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn_gateway.operations import copying
+from tarn.objects import copying
 
 SMALL = b"hello, lake\n"
 LARGE = bytes(range(256)) * 1024  # 256 KiB

@@ -16,6 +16,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from tarn.objects.byterange import UnsatisfiableRangeError, parse_range
+from tarn.objects.conditions import Verdict
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_auth.authorizer import signing_key
 from tarn_gateway.bodies.payload import PayloadPolicy, open_payload
@@ -23,8 +25,7 @@ from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.xml_in import parse_delete
 from tarn_gateway.http import HttpLimits, HttpServer, Request, Response
 from tarn_gateway.requests.address import parse_address
-from tarn_gateway.requests.byterange import parse_range
-from tarn_gateway.requests.conditions import Verdict, read_conditions
+from tarn_gateway.requests.condition_headers import read_conditions
 from tarn_gateway.requests.query import parse_query
 from tarn_gateway.s3error import S3Error, error_response
 from tarn_gateway.signing.sigv4 import SigV4Policy, parse_authorization, verify
@@ -80,7 +81,10 @@ class TinyGateway:
         headers = [("ETag", f'"{etag}"')]
         if verdict is Verdict.NOT_MODIFIED:
             return Response(304, headers)
-        found = parse_range(request.headers.get("range"), len(body))
+        try:
+            found = parse_range(request.headers.get("range"), len(body))
+        except UnsatisfiableRangeError:
+            raise S3Error("InvalidRange") from None
         if found is None:
             return Response(200, headers + list(checksums.items()), body)
         part = body[found.start : found.start + found.length]

@@ -48,6 +48,14 @@ async def test_an_object_is_written_past_tarn_and_linked(service: Service) -> No
     assert key.path.endswith(made.address.hex())
 
 
+async def test_the_upload_of_parts_is_named(service: Service) -> None:
+    """A front signs further parts of it, and completes it."""
+    issued = await issue(service, part_count=2)
+    assert issued.physical_address.endswith(issued.bucket_upload_id.removeprefix("upload of "))
+    assert issued.bucket_upload_id
+    assert not (await issue(service)).bucket_upload_id
+
+
 async def test_a_token_is_used_once_and_its_answer_is_repeated(service: Service) -> None:
     issued = await issue(service)
     await written(service, issued)

@@ -26,7 +26,7 @@ class GetPhysicalAddressRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., template: _Optional[bytes] = ..., part_count: _Optional[int] = ...) -> None: ...
 
 class GetPhysicalAddressResponse(_message.Message):
-    __slots__ = ("physical_address", "token", "expire_time", "put_url", "headers", "part_urls", "complete_url")
+    __slots__ = ("physical_address", "token", "expire_time", "put_url", "headers", "part_urls", "complete_url", "bucket_upload_id")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class GetPhysicalAddressResponse(_message.Message):
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     PART_URLS_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_URL_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
     physical_address: str
     token: str
     expire_time: _timestamp_pb2.Timestamp
@@ -48,7 +49,8 @@ class GetPhysicalAddressResponse(_message.Message):
     headers: _containers.ScalarMap[str, str]
     part_urls: _containers.RepeatedScalarFieldContainer[str]
     complete_url: str
-    def __init__(self, physical_address: _Optional[str] = ..., token: _Optional[str] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., put_url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., part_urls: _Optional[_Iterable[str]] = ..., complete_url: _Optional[str] = ...) -> None: ...
+    bucket_upload_id: str
+    def __init__(self, physical_address: _Optional[str] = ..., token: _Optional[str] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., put_url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., part_urls: _Optional[_Iterable[str]] = ..., complete_url: _Optional[str] = ..., bucket_upload_id: _Optional[str] = ...) -> None: ...
 
 class LinkPhysicalAddressRequest(_message.Message):
     __slots__ = ("repository_id", "branch_id", "path", "token", "size_bytes", "etag", "condition")

@@ -391,4 +391,26 @@ class Objects:
         whole, parts = await self._run(f"sign URLs for {at}", attempt)
         if not part_count:
             return PresignedWrite(put_url=whole, headers=headers)
-        return PresignedWrite(headers=headers, part_urls=tuple(parts), complete_url=whole)
+        return PresignedWrite(
+            headers=headers, part_urls=tuple(parts), complete_url=whole, upload_id=upload_id
+        )
+
+    async def presign_parts(
+        self, at: ObjectKey, upload_id: str, numbers: Sequence[int], seconds: int
+    ) -> list[str]:
+        """Returns URLs for parts of an upload that a client fills."""
+
+        async def attempt() -> list[str]:
+            return await self._wire.presigned_parts(at, upload_id, numbers, seconds)
+
+        return await self._run(f"sign URLs for {at}", attempt)
+
+    async def presign_read(
+        self, at: ObjectKey, seconds: int, content_type: str, content_disposition: str
+    ) -> str:
+        """Returns a URL for a client's reads."""
+
+        async def attempt() -> str:
+            return await self._wire.presigned_read(at, seconds, content_type, content_disposition)
+
+        return await self._run(f"sign a URL for {at}", attempt)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 from tarn.aio.close_guard import CloseGuard
-from tarn.block.keys import check_listing, check_span
+from tarn.block.keys import PART_NUMBER_MAX, check_listing, check_part, check_span
 from tarn.block.port import (
     CHUNK_BYTES,
     BlockInfo,
@@ -147,6 +147,41 @@ class S3BlockStore:
         at = object_key_of(namespace_of(key.namespace), key.path)
         with self._guard:
             return await self._objects.presign(at, seconds, part_count)
+
+    async def presign_read(
+        self,
+        key: BlockKey,
+        seconds: int,
+        *,
+        content_type: str = "",
+        content_disposition: str = "",
+    ) -> str:
+        """See `PresignsReads`. Signing uses the driver's own credentials."""
+        at = object_key_of(namespace_of(key.namespace), key.path)
+        with self._guard:
+            return await self._objects.presign_read(at, seconds, content_type, content_disposition)
+
+    async def presign_parts(
+        self, key: BlockKey, upload_id: str, numbers: Sequence[int], seconds: int
+    ) -> tuple[str, ...]:
+        """See `PresignsParts`."""
+        at = object_key_of(namespace_of(key.namespace), key.path)
+        for number in numbers:
+            check_part(number, "url")
+        with self._guard:
+            return tuple(await self._objects.presign_parts(at, upload_id, numbers, seconds))
+
+    async def complete_parts(
+        self, key: BlockKey, upload_id: str, parts: Sequence[tuple[int, str]]
+    ) -> BlockInfo:
+        """See `PresignsParts`."""
+        at = object_key_of(namespace_of(key.namespace), key.path)
+        if not 1 <= len(parts) <= PART_NUMBER_MAX:
+            text = f"{key.path} is completed with {len(parts)} parts, not 1 to {PART_NUMBER_MAX}"
+            raise TarnError(Kind.INVALID, Reason.UPLOAD_PART_INVALID, text, parts=str(len(parts)))
+        with self._guard:
+            await self._objects.join(at, upload_id, parts)
+        return await self.stat(key)
 
     async def abort_writes(self, key: BlockKey) -> int:
         """See `PresignsWrites`; needs the permissions `s3:ListBucketMultipartUploads`, `s3:AbortMultipartUpload`."""

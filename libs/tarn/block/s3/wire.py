@@ -242,13 +242,36 @@ class Wire:
         condition = {"IfNoneMatch": "*"} if if_absent else {}
         upload = {"UploadId": upload_id} if upload_id else {}
         whole = "complete_multipart_upload" if upload_id else "put_object"
-
-        def url(method: str, **parameters: object) -> str:
-            named = {"Bucket": at.bucket, "Key": at.key, **upload, **parameters}
-            return str(self._boto.generate_presigned_url(method, Params=named, ExpiresIn=seconds))
+        numbers = range(1, part_count + 1)
 
         def work() -> tuple[str, list[str]]:
-            parts = [url("upload_part", PartNumber=number + 1) for number in range(part_count)]
-            return url(whole, **condition), parts
+            parts = [self._part_url(at, seconds, upload_id, number) for number in numbers]
+            return self._url(whole, at, seconds, **upload, **condition), parts
 
         return await self._call(work)
+
+    async def presigned_parts(
+        self, at: ObjectKey, upload_id: str, numbers: Sequence[int], seconds: int
+    ) -> list[str]:
+        """Returns URLs for UploadPart."""
+        return await self._call(
+            lambda: [self._part_url(at, seconds, upload_id, number) for number in numbers]
+        )
+
+    async def presigned_read(
+        self, at: ObjectKey, seconds: int, content_type: str, content_disposition: str
+    ) -> str:
+        """Returns a URL for GetObject, whose answer has these headers unless they are empty."""
+        named = {
+            "ResponseContentType": content_type,
+            "ResponseContentDisposition": content_disposition,
+        }
+        told = {name: value for name, value in named.items() if value}
+        return await self._call(lambda: self._url("get_object", at, seconds, **told))
+
+    def _part_url(self, at: ObjectKey, seconds: int, upload_id: str, number: int) -> str:
+        return self._url("upload_part", at, seconds, UploadId=upload_id, PartNumber=number)
+
+    def _url(self, method: str, at: ObjectKey, seconds: int, **parameters: object) -> str:
+        named = {"Bucket": at.bucket, "Key": at.key, **parameters}
+        return str(self._boto.generate_presigned_url(method, Params=named, ExpiresIn=seconds))

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tarn_gateway.bodies.checksums import BodyDigests, BodySums, parse_claims
+from tarn.objects.checksums import BodySums
+from tarn_gateway.bodies.checksums import BodyDigests, parse_claims
 from tarn_gateway.bodies.payload import Payload, PayloadPolicy
 from tarn_gateway.http import BodyError, Headers, Request
 from tarn_gateway.requests.header_table import ALL, row_of

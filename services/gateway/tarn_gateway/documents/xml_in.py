@@ -19,9 +19,10 @@ from lxml import etree
 
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry_check import PARTS_MAX
-from tarn_gateway.bodies.checksums import Algorithm
+from tarn.objects.checksums import Algorithm
+from tarn.objects.conditions import parse_http_date
 from tarn_gateway.requests.address import KEY_BYTES_MAX
-from tarn_gateway.requests.conditions import parse_http_date, size_in_bytes
+from tarn_gateway.requests.condition_headers import size_in_bytes
 from tarn_gateway.s3error import S3Error
 
 __all__ = [

@@ -15,7 +15,7 @@ from tarn_gateway.http.body import (
 from tarn_gateway.http.headers import Headers
 from tarn_gateway.http.limits import HttpLimits
 from tarn_gateway.http.request import Request
-from tarn_gateway.http.response import FileSlice, Response
+from tarn_gateway.http.response import Response
 from tarn_gateway.http.server import Exchange, Handler, HttpServer, Observer, OnError
 
 __all__ = [
@@ -34,5 +34,4 @@ __all__ = [
     "BodyStalledError",
     "BodyTruncatedError",
     "Response",
-    "FileSlice",
 ]

@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
-from typing import BinaryIO
 
-__all__ = ["FileSlice", "Response"]
+from tarn.block.port import FileSlice
 
-
-@dataclass(frozen=True, slots=True)
-class FileSlice:
-    """`count` bytes of an open file from `offset`, sent with sendfile(2) if the kernel can.
-
-    The server closes the file after the response is sent or given up.
-    """
-
-    file: BinaryIO
-    offset: int
-    count: int
+__all__ = ["Response"]
 
 
 class Response:

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from typing import BinaryIO, Final, TypeVar
 
 from tarn.aio.thread_work import finish_work
-from tarn_gateway.http.response import FileSlice, Response
+from tarn.block.port import FileSlice
+from tarn_gateway.http.response import Response
 from tarn_gateway.http.response_writer import ConnectionLostError, ResponseWriter
 
 __all__ = ["LengthMismatchError", "close_body", "send_body"]

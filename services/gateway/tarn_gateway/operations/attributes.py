@@ -9,12 +9,12 @@ from typing import Final
 from tarn.core.entry import Entry, unpack
 from tarn.core.entry_check import PARTS_MAX
 from tarn.core.part_list import parts_of
+from tarn.objects.checksums import EMPTY_MD5, known_checksums
+from tarn.objects.conditions import http_date
 from tarn_gateway.backend import Backend
-from tarn_gateway.bodies.checksums import EMPTY_MD5, known_checksums
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Headers, Response
 from tarn_gateway.operations.reading import root_marker
-from tarn_gateway.requests.conditions import http_date
 from tarn_gateway.requests.query import parse_integer
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request

@@ -1,9 +1,5 @@
-"""CompleteMultipartUpload.
-
-The upload is claimed first (docs/design/protocol.md, "Uploads"): of two concurrent completions one proceeds
-and the other waits. A completion that is repeated with the same parts gets the first answer and stages
-nothing. Under the claim, the client's list is compared with the recorded parts, the parts become one
-block, and graveler stages the entry and keeps the answer.
+"""CompleteMultipartUpload: compares the client's list with the recorded parts. `tarn.objects.completing` makes the
+object of them, once.
 """
 
 from __future__ import annotations
@@ -11,43 +7,28 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
-from tarn.block.port import BlockKey, BlockNotFoundError
-from tarn.core.condition import WriteCondition
-from tarn.core.entry import Checksum, Entry, pack, unpack
+from tarn.core.entry import Checksum, Entry, unpack
 from tarn.core.entry_check import OBJECT_BYTES_MAX
-from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.part_list import PartList, parts_to_keep
-from tarn.core.quota import is_quota_exceeded
-from tarn_gateway.backend import Backend
-from tarn_gateway.bodies.blocks import digest_block
-from tarn_gateway.bodies.checksums import (
-    NO_VALUES,
-    PREFIX,
-    SINGLE,
+from tarn.core.part_list import PartList
+from tarn.objects.checksums import (
     Algorithm,
-    checksum_type,
     composite_checksum,
     full_object_checksum,
     multipart_md5,
-    parse_algorithm,
     parse_checksum,
 )
-from tarn_gateway.bucket_cache import VIEW_MOVED
+from tarn.objects.completing import PlannedObject, complete_upload
+from tarn_gateway.backend import Backend
+from tarn_gateway.bodies.checksums import NO_VALUES, PREFIX, SINGLE, checksum_type, parse_algorithm
 from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.xml_in import COMPLETE_BYTES_MAX, CompletedPart, complete_parser
 from tarn_gateway.http import Headers, Request, Response
 from tarn_gateway.operations.conditional import requested_condition
-from tarn_gateway.operations.uploads import (
-    discard_parts,
-    find_upload,
-    upload_block,
-)
+from tarn_gateway.operations.uploads import find_upload
 from tarn_gateway.requests.address import object_url
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
@@ -56,18 +37,6 @@ from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 __all__ = ["Expected", "complete_multipart_upload", "plan_object"]
 
 PART_BYTES_MIN: Final = 5 * 1024**2
-
-_UNCERTAIN: Final = frozenset(
-    {Kind.UNKNOWN_OUTCOME, Kind.DEADLINE, Kind.UNAVAILABLE, Kind.INTERNAL, Kind.CORRUPT}
-)
-"""After these kinds of error it is unknown whether the entry was staged, so the claim is kept. The client
-tries again, and graveler returns the answer, or lets it take over the claim when that is old."""
-
-_PARTS_PAGE: Final = 1000
-_FINISH_TRIES: Final = 3
-_FINISH_PAUSE_S: Final = 0.2
-
-_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +58,17 @@ async def complete_multipart_upload(backend: Backend, request: S3Request) -> Res
     upload = await find_upload(backend, request, backend.opening_call(request))
     user_id = request.granted.grant.user_id
     listed = await backend.documents.read(payload, user_id, COMPLETE_BYTES_MAX, complete_parser)
-    begun = await backend.graveler.begin_complete_upload(
-        await backend.proven_call(request),
-        request.repository,
-        upload.upload_id,
-        _manifest_hash(listed),
+
+    def plan(recorded: Mapping[int, pb.UploadPart]) -> PlannedObject:
+        parts = _match(listed, recorded, upload)
+        return PlannedObject(parts, plan_object(upload, parts, expected), _part_list(upload, parts))
+
+    completed = await complete_upload(
+        backend, request, request.repository, upload, _manifest_hash(listed), plan, condition
     )
-    if begun.completed_entry:
-        entry = unpack(begun.completed_entry)
+    entry = completed.entry
+    if completed.is_repeat:
         _check_claims(entry, expected)
-    else:
-        entry = await _complete(backend, request, upload, listed, expected, begun.claim, condition)
-        await discard_parts(backend, upload)
     location = object_url(request.http, request.address)
     document = xml_out.complete_result(
         location, request.address.bucket, request.address.key, entry.etag, entry.checksums
@@ -159,156 +127,8 @@ def _manifest_hash(listed: Sequence[CompletedPart]) -> bytes:
     return hashlib.sha256(lines.encode()).digest()
 
 
-async def _complete(
-    backend: Backend,
-    request: S3Request,
-    upload: pb.Upload,
-    listed: Sequence[CompletedPart],
-    expected: Expected,
-    claim: bytes,
-    condition: WriteCondition,
-) -> Entry:
-    """Runs all steps under the claim; releases the claim if certainly nothing was staged."""
-    try:
-        recorded = await _recorded_parts(backend, request, upload)
-        parts = _match(listed, recorded, upload)
-        entry = plan_object(upload, parts, expected)
-        now_us = backend.clock.now_us()
-        entry = dataclasses.replace(entry, mtime_us=now_us, operation_id=upload.upload_id)
-        await _join(backend, request, upload, parts, entry)
-    except (S3Error, TarnError):
-        await _reopen(backend, request, upload, claim)
-        raise
-    packed = pack(entry)
-    kept = parts_to_keep(packed, _part_list(upload, parts))
-    await _finish(backend, request, upload, claim, packed, kept, condition)
-    return entry
-
-
-async def _join(
-    backend: Backend,
-    request: S3Request,
-    upload: pb.Upload,
-    parts: Sequence[pb.UploadPart],
-    entry: Entry,
-) -> None:
-    """Joins the parts to one block.
-
-    An earlier completion may have stopped after this step; the store then keeps the existing block. That
-    block is accepted only after its bytes were compared, because the client may have replaced a part
-    since then.
-
-    Raises:
-        S3Error: InvalidPart if the block was made of other parts; InternalError if bytes are missing.
-        TarnError: an error of the store; UPLOAD_NOT_FOUND: the upload has ended meanwhile, and its parts with it.
-    """
-    key = upload_block(upload)
-    try:
-        await backend.blocks.stat(key)
-        await _compare_parts(backend, key, parts)
-    except BlockNotFoundError:
-        pass
-    names = [(part.part_number, part.attempt) for part in parts]
-    try:
-        size = await backend.blocks.uploads.complete(key, upload.upload_id, names)
-    except BlockNotFoundError as error:
-        await find_upload(backend, request, backend.call(request))
-        _log.error("recorded part lost", upload_id=upload.upload_id, error=error.message)
-        raise S3Error(
-            "InternalError", "The data of a part is missing; begin a new upload."
-        ) from error
-    if size != entry.size:
-        text = f"upload {upload.upload_id} became {size} bytes instead of {entry.size}"
-        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
-
-
-async def _compare_parts(backend: Backend, key: BlockKey, parts: Sequence[pb.UploadPart]) -> None:
-    start = 0
-    for part in parts:
-        try:
-            found = await digest_block(backend.blocks, key, part.size_bytes, start=start)
-        except TarnError as error:
-            if error.kind is not Kind.CORRUPT:
-                raise
-            md5 = b""  # the block ends early
-        else:
-            md5 = found.md5
-        if md5 != part.md5:
-            text = (
-                f"An earlier completion joined another part {part.part_number}; begin a new upload."
-            )
-            raise S3Error("InvalidPart", text, PartNumber=str(part.part_number))
-        start += part.size_bytes
-
-
-async def _finish(
-    backend: Backend,
-    request: S3Request,
-    upload: pb.Upload,
-    claim: bytes,
-    packed: bytes,
-    kept: bytes,
-    condition: WriteCondition,
-) -> None:
-    """Stages the entry under the claim. Safe to repeat under one claim with the same bytes. It is repeated,
-    because a claim without a living holder blocks the upload until the claim is old."""
-    for attempt in range(1, _FINISH_TRIES + 1):
-        try:
-            call = await backend.proven_call(request, backend.bounds.complete_timeout_s)
-            await backend.graveler.finish_complete_upload(
-                call, request.repository, upload.upload_id, claim, packed, condition, kept
-            )
-        except TarnError as error:
-            denied = error.kind in (Kind.DENIED, Kind.UNAUTHENTICATED)
-            moved = error.reason in VIEW_MOVED
-            if attempt > 1 and (denied or moved or is_quota_exceeded(error)):
-                # A permission, a rule, a limit or another target of the view refuses this attempt. An earlier one may
-                # still stage the entry, and its process may not have recorded that it tries.
-                text = f"upload {upload.upload_id} may have been completed before: {error.message}"
-                raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, text) from error
-            if error.kind not in _UNCERTAIN:
-                await _reopen(backend, request, upload, claim)
-                raise
-            if error.reason is Reason.UPLOAD_BUSY or attempt == _FINISH_TRIES:
-                raise
-            _log.info("upload completion repeated", upload_id=upload.upload_id, error=error.message)
-        else:
-            return
-        await backend.clock.sleep(_FINISH_PAUSE_S * attempt)
-
-
-async def _reopen(backend: Backend, request: S3Request, upload: pb.Upload, claim: bytes) -> None:
-    """Gives up the claim. By the repository, whatever the view shows by now: a call through a view that was pointed
-    elsewhere is refused, and the claim would block the upload until it is old."""
-    try:
-        call = dataclasses.replace(await backend.proven_call(request), bucket="")
-        await backend.graveler.reopen_upload(call, request.repository, upload.upload_id, claim)
-    except TarnError as error:
-        # The claim expires by itself; the client must see the original failure.
-        _log.warning("upload not reopened", upload_id=upload.upload_id, error=error.message)
-
-
-async def _recorded_parts(
-    backend: Backend, request: S3Request, upload: pb.Upload
-) -> dict[int, pb.UploadPart]:
-    recorded: dict[int, pb.UploadPart] = {}
-    after = 0
-    while True:
-        page = await backend.graveler.list_upload_parts(
-            backend.call(request),
-            request.repository,
-            upload.upload_id,
-            after_part_number=after,
-            page_size=_PARTS_PAGE,
-        )
-        recorded.update((part.part_number, part) for part in page.parts)
-        if not page.is_truncated or not page.parts:
-            return recorded
-        after = page.parts[-1].part_number
-
-
 def _match(
-    listed: Sequence[CompletedPart], recorded: dict[int, pb.UploadPart], upload: pb.Upload
+    listed: Sequence[CompletedPart], recorded: Mapping[int, pb.UploadPart], upload: pb.Upload
 ) -> list[pb.UploadPart]:
     """Returns the recorded parts that the client lists.
 

@@ -14,7 +14,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn_gateway.backend import Backend
 from tarn_gateway.grants import require
 from tarn_gateway.requests.address import RefPath
-from tarn_gateway.requests.conditions import delete_condition, write_condition
+from tarn_gateway.requests.condition_headers import delete_condition, write_condition
 from tarn_gateway.s3request import S3Request
 
 __all__ = [

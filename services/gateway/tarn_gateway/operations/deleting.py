@@ -19,8 +19,9 @@ from tarn.core.condition import ANY, UNCONDITIONAL, WriteCondition
 from tarn.core.entry import tombstone_of
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, parse_path
+from tarn.objects.checksums import EMPTY_MD5
+from tarn.objects.writing import look_again
 from tarn_gateway.backend import Backend
-from tarn_gateway.bodies.checksums import EMPTY_MD5
 from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.xml_in import DELETE_BYTES_MAX, delete_parser
 from tarn_gateway.grants import require
@@ -31,7 +32,6 @@ from tarn_gateway.operations.conditional import (
     require_reading,
     unknown_if_repeated,
 )
-from tarn_gateway.operations.writing import look_again
 from tarn_gateway.s3error import S3Error, from_tarn_error
 from tarn_gateway.s3request import S3Request, branch_to_write
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
-from tarn.core.condition import UNCONDITIONAL
 from tarn.core.entry import Entry
 from tarn.core.object_tags import Tags
+from tarn.objects.conditions import quoted
+from tarn.objects.writing import store_object
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.checksums import checksum_headers
 from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.tagging import parse_tagging_document
 from tarn_gateway.http import Response
-from tarn_gateway.operations.writing import store_object
+from tarn_gateway.operations.putting import lineage_of
 from tarn_gateway.requests.address import object_url
-from tarn_gateway.requests.conditions import quoted
 from tarn_gateway.requests.object_headers import parse_object_headers
 from tarn_gateway.requests.tagging import TAGGING, parse_tagging
 from tarn_gateway.s3error import S3Error
@@ -38,7 +38,17 @@ async def post_object(backend: Backend, request: S3Request) -> Response:
         raise S3Error("InvalidArgument", text, ArgumentName="key")
     about, tags = parse_object_headers(request.headers), _tags(request, form.fields)
     payload = form.payload(backend.bounds.payload)
-    entry = await store_object(backend, request, payload, about, tags, UNCONDITIONAL)
+    entry = await store_object(
+        backend,
+        request,
+        request.repository,
+        request.branch,
+        request.path,
+        payload,
+        about,
+        tags=tags,
+        lineage=lineage_of(request.headers),
+    )
     return _answer(request, form.fields, entry)
 
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from tarn.block.port import BlockKey
 from tarn.core.entry import Checksum, Entry, unpack
-from tarn.core.ids import physical_path
+from tarn.objects.bodies import block_key, open_body
+from tarn.objects.byterange import ByteRange
+from tarn.objects.checksums import EMPTY_MD5, known_checksums
+from tarn.objects.conditions import ReadAnswer, http_date, judge_read, quoted
+from tarn.objects.erased import told_if_erased
 from tarn_gateway.backend import Backend
-from tarn_gateway.bodies.blocks import open_body
-from tarn_gateway.bodies.checksums import EMPTY_MD5, checksum_headers, known_checksums
+from tarn_gateway.bodies.checksums import checksum_headers
 from tarn_gateway.http import Headers, Response
-from tarn_gateway.operations.erased import told_if_erased
 from tarn_gateway.operations.object_parts import part_of, requested_part
-from tarn_gateway.requests.byterange import ByteRange, parse_range
-from tarn_gateway.requests.conditions import Verdict, http_date, quoted, read_conditions
+from tarn_gateway.requests.condition_headers import read_conditions
 from tarn_gateway.requests.object_headers import override_headers, response_headers
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
-__all__ = ["block_key", "get_object", "head_object", "refuse_external", "root_marker"]
+__all__ = ["get_object", "head_object", "root_marker"]
 
 DIRECTORY: Final = "application/x-directory"
 _SANDBOX: Final = ("Content-Security-Policy", "sandbox")
@@ -39,23 +39,6 @@ async def head_object(backend: Backend, request: S3Request) -> Response:
     return await _read(backend, request, with_body=False)
 
 
-def block_key(namespace: str, entry: Entry) -> BlockKey:
-    """Returns the key of an entry's block.
-
-    Raises:
-        S3Error: NotImplemented for an entry whose bytes are outside its namespace.
-    """
-    refuse_external(entry)
-    return BlockKey(namespace, physical_path(entry.address))
-
-
-def refuse_external(entry: Entry) -> None:
-    """Raises S3Error NotImplemented for an entry whose bytes are outside the namespace."""
-    if entry.external_address:
-        text = "The object's data is outside the repository, which is not implemented."
-        raise S3Error("NotImplemented", text)
-
-
 async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Response:
     query, request_headers = request.query, request.headers
     number = requested_part(request)
@@ -66,25 +49,29 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
         backend.call(request), request.repository, target.ref, target.path
     )
     entry = unpack(found.entry)
-    bare_etag = entry.etag
-    etag = quoted(bare_etag)
-    validators = [("ETag", etag), ("Last-Modified", http_date(entry.mtime_us))]
-    match read_conditions(request_headers).judge(bare_etag, entry.mtime_us):
-        case Verdict.FAILED:
-            raise S3Error("PreconditionFailed")
-        case Verdict.NOT_MODIFIED:
-            told = override_headers(response_headers(entry), query)
-            kept = [pair for pair in told if pair[0] in _OF_304]
-            return Response(304, [*validators, *kept, _SANDBOX])
-        case Verdict.PROCEED:
-            pass
+    etag = entry.etag
+    validators = [("ETag", quoted(etag)), ("Last-Modified", http_date(entry.mtime_us))]
+    told = judge_read(
+        read_conditions(request_headers),
+        etag,
+        entry.mtime_us,
+        entry.size,
+        request_headers.get("range"),
+        request_headers.get("if-range"),
+    )
+    if told.status == 412:
+        raise S3Error("PreconditionFailed")
+    if told.status == 304:
+        stored = override_headers(response_headers(entry), query)
+        kept = [pair for pair in stored if pair[0] in _OF_304]
+        return Response(304, [*validators, *kept, _SANDBOX])
     headers = override_headers(response_headers(entry), query)
     headers += validators
     headers += (("Accept-Ranges", "bytes"), _SANDBOX)
     if entry.tags and not request.is_anonymous:  # who may not read tags does not learn of any
         headers.append(("x-amz-tagging-count", str(len(entry.tags))))
     if number is None:
-        status, start, length, about = _whole_or_range(request_headers, entry, etag)
+        status, start, length, about = _whole_or_range(request_headers, entry, told)
     else:
         status, start, length, about = _one_part(request_headers, entry, number)
     headers += about
@@ -92,7 +79,7 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
         return Response(status, headers, length=length)
     small = backend.bounds.small_body_bytes
     key = block_key(found.storage_namespace, entry)
-    async with told_if_erased(backend, request, request.repository, target):
+    async with told_if_erased(backend, request, request.repository, target.ref, target.path):
         body = await open_body(backend.blocks, key, start, length, small)
     return Response(status, headers, body, length)
 
@@ -101,15 +88,17 @@ _Piece = tuple[int, int, int, list[tuple[str, str]]]
 """What of an object is answered: status, first byte, number of bytes, and the headers about it."""
 
 
-def _whole_or_range(request_headers: Headers, entry: Entry, etag: str) -> _Piece:
-    # RFC 9110 §13.1.5: a client cannot use a range of another version and wants the whole new one.
-    wanted = request_headers.get("range")
-    if request_headers.get("if-range", etag) != etag:
-        wanted = None
-    span = parse_range(wanted, entry.size)
-    if span is None:
+def _whole_or_range(request_headers: Headers, entry: Entry, told: ReadAnswer) -> _Piece:
+    if told.status == 200:
         return 200, 0, entry.size, _checksums(request_headers, entry.checksums)
-    return 206, span.start, span.length, [("Content-Range", span.content_range)]
+    if told.status == 416:
+        raise S3Error(
+            "InvalidRange",
+            headers={"Content-Range": told.content_range},
+            RangeRequested=request_headers.text("range")[:80],
+            ActualObjectSize=str(entry.size),
+        )
+    return 206, told.start, told.length, [("Content-Range", told.content_range)]
 
 
 def _one_part(request_headers: Headers, entry: Entry, number: int) -> _Piece:

@@ -32,11 +32,11 @@ from tarn_gateway.operations import (
     listing,
     parts,
     posting,
+    putting,
     reading,
     settings,
     tagging,
     uploads,
-    writing,
 )
 from tarn_gateway.s3request import S3Request
 
@@ -118,7 +118,7 @@ OPERATIONS: Final = (
     Row("HeadObject", "HEAD", "", _KEY, _READ, _OF_READ, reading.head_object, narrowed_by="partNumber",
         is_public=True),
     Row("GetObjectAttributes", "GET", "attributes", _KEY, _READ, _OF_READ, attributes.get_object_attributes),
-    Row("PutObject", "PUT", "", _KEY, _WRITE, _OF_WRITE, writing.put_object, if_match=_READ),
+    Row("PutObject", "PUT", "", _KEY, _WRITE, _OF_WRITE, putting.put_object, if_match=_READ),
     Row("PostObject", "POST", "", _FORM, _WRITE, _OF_WRITE, posting.post_object),
     Row("CopyObject", "PUT", _COPY, _KEY, _WRITE, _OF_WRITE, copying.copy_object, source=_READ, if_match=_READ),
     Row("DeleteObject", "DELETE", "", _KEY, _WRITE, _OF_WRITE, deleting.delete_object, if_match=_READ),

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-import structlog
-
-from tarn.block.port import BlockKey
-from tarn.core.entry import Checksum, Entry, pack
+from tarn.core.entry import Checksum
 from tarn.core.entry_check import PARTS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import BranchId, physical_path
+from tarn.core.ids import BranchId
+from tarn.objects.checksums import Algorithm
+from tarn.objects.headers import NOTHING, with_headers
+from tarn.objects.uploads import abort_upload, begin_upload
 from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend
-from tarn_gateway.bodies.checksums import Algorithm, checksum_type, parse_algorithm
+from tarn_gateway.bodies.checksums import checksum_type, parse_algorithm
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Headers, Response
+from tarn_gateway.operations.putting import lineage_of
 from tarn_gateway.operations.refs import branch_roots, within
-from tarn_gateway.operations.writing import with_request_headers
 from tarn_gateway.requests.object_headers import parse_object_headers
 from tarn_gateway.requests.query import url_encoding
 from tarn_gateway.requests.tagging import parse_tagging
@@ -32,18 +31,13 @@ from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 __all__ = [
     "abort_multipart_upload",
     "create_multipart_upload",
-    "discard_parts",
     "find_upload",
     "list_multipart_uploads",
     "list_parts",
-    "upload_block",
 ]
 
 PAGE_MAX: Final = 1000
-_NOTHING: Final = Entry(0, 0, bytes(16), bytes(16))
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
-
-_log = structlog.get_logger()
 
 
 async def create_multipart_upload(backend: Backend, request: S3Request) -> Response:
@@ -52,27 +46,19 @@ async def create_multipart_upload(backend: Backend, request: S3Request) -> Respo
     branch, path = request.branch, request.path
     if not path:
         raise S3Error("InvalidArgument", "The key must name an object on a branch.")
-    empty = dataclasses.replace(_NOTHING, tags=parse_tagging(headers))
-    template = with_request_headers(empty, parse_object_headers(headers), headers)
+    empty = dataclasses.replace(NOTHING, tags=parse_tagging(headers))
+    template = with_headers(empty, parse_object_headers(headers), lineage_of(headers))
     algorithm, full_object = _checksum_plan(headers)
-    upload = await backend.graveler.create_upload(
-        await backend.proven_call(request),
+    upload = await begin_upload(
+        backend,
+        request,
         request.repository,
         branch,
         path,
-        template=pack(template),
-        checksum_algorithm=algorithm or "",
-        is_full_object_checksum=full_object,
+        template,
+        algorithm=algorithm,
+        is_full_object=full_object,
     )
-    try:
-        # Before the client knows the id, so that no part can arrive earlier.
-        await backend.blocks.uploads.begin(upload_block(upload), upload.upload_id)
-    except TarnError:
-        # No client will ever use or end the record.
-        with suppress(TarnError):
-            call = await backend.proven_call(request)
-            await backend.graveler.abort_upload(call, request.repository, upload.upload_id)
-        raise
     answer = []
     if algorithm is not None:
         answer.append(("x-amz-checksum-algorithm", str(algorithm)))
@@ -127,25 +113,10 @@ async def find_upload(backend: Backend, request: S3Request, call: Call) -> pb.Up
     )
 
 
-def upload_block(upload: pb.Upload) -> BlockKey:
-    """Returns the key of the block that the parts of an upload become."""
-    return BlockKey(upload.storage_namespace, physical_path(upload.address))
-
-
-async def discard_parts(backend: Backend, upload: pb.Upload) -> None:
-    """Removes the parts of an upload that has ended; if that fails, garbage collection removes them."""
-    try:
-        await backend.blocks.uploads.discard(upload_block(upload), upload.upload_id)
-    except TarnError as error:
-        _log.warning("parts left behind", upload_id=upload.upload_id, error=error.message)
-
-
 async def abort_multipart_upload(backend: Backend, request: S3Request) -> Response:
-    """AbortMultipartUpload: changes the state first, so that no completion can begin, then removes the parts."""
+    """AbortMultipartUpload."""
     upload = await find_upload(backend, request, backend.opening_call(request))
-    call = await backend.proven_call(request)
-    await backend.graveler.abort_upload(call, request.repository, upload.upload_id)
-    await discard_parts(backend, upload)
+    await abort_upload(backend, request, request.repository, upload)
     return Response(204)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from tarn.core.entry import METADATA_BYTES_MAX, Entry
 from tarn.core.entry_check import HEADER_BYTES_MAX
-from tarn.core.value import hot_value
+from tarn.objects.headers import StoredHeaders
 from tarn_gateway.http import Headers
 from tarn_gateway.requests.encoded_words import decode_words, encode_words
 from tarn_gateway.requests.query import Query
@@ -15,7 +15,6 @@ from tarn_gateway.s3error import S3Error
 
 __all__ = [
     "SYSTEM",
-    "ObjectHeaders",
     "override_headers",
     "parse_object_headers",
     "response_headers",
@@ -27,22 +26,6 @@ DEFAULT_CONTENT_TYPE: Final = "binary/octet-stream"
 UNSAFE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
 """A token (RFC 9110 §5.6.2)."""
-
-
-@hot_value
-class ObjectHeaders:
-    """The headers of a PUT, a copy with REPLACE or a multipart upload that are stored with the object.
-
-    Names and forms of the attributes are those of `tarn.core.entry.Entry`.
-    """
-
-    content_type: str = ""
-    metadata: tuple[tuple[str, str], ...] = ()
-    content_encoding: str = ""
-    cache_control: str = ""
-    content_disposition: str = ""
-    content_language: str = ""
-    expires: str = ""
 
 
 def stored_content_encoding(value: str) -> str:
@@ -79,7 +62,7 @@ def _metadata(headers: Headers) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(pairs))
 
 
-def parse_object_headers(headers: Headers) -> ObjectHeaders:
+def parse_object_headers(headers: Headers) -> StoredHeaders:
     """Reads the headers to store.
 
     Raises:
@@ -97,7 +80,7 @@ def parse_object_headers(headers: Headers) -> ObjectHeaders:
         stored[name.replace("-", "_")] = value
     if "content_encoding" in stored:
         stored["content_encoding"] = stored_content_encoding(stored["content_encoding"])
-    return ObjectHeaders(metadata=_metadata(headers), **stored)
+    return StoredHeaders(metadata=_metadata(headers), **stored)
 
 
 SYSTEM: Final = (

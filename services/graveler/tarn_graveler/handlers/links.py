@@ -69,6 +69,7 @@ class LinkHandler:
             headers=dict(issued.write.headers),
             part_urls=issued.write.part_urls,
             complete_url=issued.write.complete_url,
+            bucket_upload_id=issued.write.upload_id,
         )
 
     async def LinkPhysicalAddress(

@@ -13,7 +13,7 @@ from tarn.kv.port import Kv, Partition, ReadsTogether, RowName, Versioned
 __all__ = ["Beside", "FreshReads"]
 
 _WAITING_MAX = 1_000
-"""Rows that wait for a read of another partition. Beyond it they are read alone: perhaps nobody reads there."""
+"""Rows that wait for a read of another partition. Beyond it they are read alone: perhaps no request reads there."""
 
 
 class Beside:

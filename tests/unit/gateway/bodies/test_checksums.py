@@ -1,81 +1,10 @@
 from __future__ import annotations
 
-import base64
-import hashlib
-import zlib
-
 import pytest
-from awscrt import checksums as crt
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tarn.core.entry import Checksum
-from tarn_gateway.bodies.checksums import (
-    NO_CLAIMS,
-    Algorithm,
-    BodyDigests,
-    checksum_header,
-    composite_checksum,
-    full_object_checksum,
-    multipart_md5,
-    parse_algorithm,
-)
+from tarn.objects.checksums import Algorithm
+from tarn_gateway.bodies.checksums import checksum_header, parse_algorithm
 from tarn_gateway.s3error import S3Error
-
-CRCS = {
-    Algorithm.CRC32: (zlib.crc32, 4),
-    Algorithm.CRC32C: (crt.crc32c, 4),
-    Algorithm.CRC64NVME: (crt.crc64nvme, 8),
-}
-
-
-def b64(value: bytes) -> str:
-    return base64.b64encode(value).decode()
-
-
-@pytest.mark.parametrize("algorithm", CRCS)
-@given(parts=st.lists(st.binary(max_size=50), min_size=1, max_size=6))
-def test_the_crcs_of_parts_combine_into_the_crc_of_the_whole(
-    algorithm: Algorithm, parts: list[bytes]
-) -> None:
-    crc, size = CRCS[algorithm]
-    values = [(b64(crc(part).to_bytes(size, "big")), len(part)) for part in parts]
-    whole = b64(crc(b"".join(parts)).to_bytes(size, "big"))
-    assert full_object_checksum(algorithm, values) == Checksum(algorithm.value, whole)
-
-
-@pytest.mark.parametrize("algorithm", [Algorithm.SHA1, Algorithm.SHA256])
-def test_shas_do_not_combine(algorithm: Algorithm) -> None:
-    with pytest.raises(S3Error, match="FULL_OBJECT"):
-        full_object_checksum(algorithm, [])
-
-
-def test_a_composite_checksum_hashes_the_parts_checksums() -> None:
-    parts = [hashlib.sha256(part).digest() for part in (b"a", b"b")]
-    checksum = composite_checksum(Algorithm.SHA256, map(b64, parts))
-    value = b64(hashlib.sha256(b"".join(parts)).digest())
-    assert checksum == Checksum("SHA256", f"{value}-2", composite=True)
-    with pytest.raises(S3Error, match="COMPOSITE"):
-        composite_checksum(Algorithm.CRC64NVME, [])
-    with pytest.raises(S3Error, match="InvalidRequest"):
-        composite_checksum(Algorithm.SHA1, ["AAAA"])
-
-
-def test_known_values() -> None:
-    digests = BodyDigests(NO_CLAIMS, wanted=frozenset(Algorithm))
-    digests.update(b"1234")
-    digests.update(memoryview(b"56789"))
-    sums = digests.finish()
-    # The check values of the CRC catalogue for "123456789".
-    assert {each.algorithm: base64.b64decode(each.value).hex() for each in sums.checksums} == {
-        "CRC32": "cbf43926",
-        "CRC32C": "e3069283",
-        "CRC64NVME": "ae8b14860a799888",
-        "SHA1": hashlib.sha1(b"123456789").hexdigest(),
-        "SHA256": hashlib.sha256(b"123456789").hexdigest(),
-    }
-    assert sums.size == 9
-    assert sums.md5.hex() == "25f9e794323b453885f5181f1b624d0b"
 
 
 def test_names() -> None:
@@ -83,8 +12,3 @@ def test_names() -> None:
     assert parse_algorithm("crc32c") is Algorithm.CRC32C
     with pytest.raises(S3Error, match="InvalidRequest"):
         parse_algorithm("MD5")
-
-
-def test_the_md5_of_a_multipart_object() -> None:
-    md5s = [hashlib.md5(b"a").digest(), hashlib.md5(b"b").digest()]
-    assert multipart_md5(md5s) == hashlib.md5(b"".join(md5s)).digest()

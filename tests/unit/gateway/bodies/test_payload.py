@@ -17,7 +17,8 @@ from awscrt import checksums as crt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn_gateway.bodies.checksums import NO_CLAIMS, Algorithm, BodyDigests, BodySums
+from tarn.objects.checksums import Algorithm, BodySums
+from tarn_gateway.bodies.checksums import NO_CLAIMS, BodyDigests
 from tarn_gateway.bodies.payload import (
     AwsChunked,
     Payload,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tarn.core.condition import WriteCondition
-from tarn_gateway.bodies.checksums import Algorithm
+from tarn.objects.checksums import Algorithm
 from tarn_gateway.documents.xml_in import (
     COMPLETE_BYTES_MAX,
     DELETE_BYTES_MAX,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from tarn.core.entry import Checksum, Entry, listed_of, pack, shown_time_us
+from tarn.objects.conditions import Verdict, http_date, parse_http_date
 from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.xml_out import (
     DeletedKey,
@@ -23,7 +24,7 @@ from tarn_gateway.documents.xml_out import (
     UploadListing,
 )
 from tarn_gateway.http import Headers
-from tarn_gateway.requests.conditions import Verdict, http_date, parse_http_date, read_conditions
+from tarn_gateway.requests.condition_headers import read_conditions
 from tarn_gateway.xml_text import escape, escape_all, url_encode, url_encode_all
 
 TIME_US = 1_255_369_830_999_999

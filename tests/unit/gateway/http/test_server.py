@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tarn_gateway.http import FileSlice, HttpLimits, Request, Response
+from tarn.block.port import FileSlice
+from tarn_gateway.http import HttpLimits, Request, Response
 
 pytestmark = pytest.mark.timeout(20)
 

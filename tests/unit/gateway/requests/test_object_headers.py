@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tarn.core.entry import Entry, pack, unpack
 from tarn.core.entry_check import CHECKSUM_BYTES, check_entry
 from tarn.core.errors import TarnError
-from tarn_gateway.bodies.checksums import Algorithm
+from tarn.objects.checksums import Algorithm
+from tarn.objects.headers import StoredHeaders
 from tarn_gateway.http import Headers, Response
 from tarn_gateway.http.head import HeadError, parse_head
 from tarn_gateway.http.limits import HttpLimits
@@ -21,7 +22,6 @@ from tarn_gateway.http.response_writer import Framing, render_head
 from tarn_gateway.requests.encoded_words import decode_words, encode_words
 from tarn_gateway.requests.object_headers import (
     SYSTEM,
-    ObjectHeaders,
     override_headers,
     parse_object_headers,
     response_headers,
@@ -30,7 +30,7 @@ from tarn_gateway.requests.query import parse_query
 from tarn_gateway.s3error import S3Error
 
 
-def entry(stored: ObjectHeaders) -> Entry:
+def entry(stored: StoredHeaders) -> Entry:
     made = Entry(
         1, 2, bytes(16), bytes(16), content_type=stored.content_type, metadata=stored.metadata,
         content_encoding=stored.content_encoding, cache_control=stored.cache_control,
@@ -67,7 +67,7 @@ def test_headers_come_back_as_they_were_sent() -> None:
 
 def test_no_headers_give_the_default_type() -> None:
     stored = parse_object_headers(Headers([]))
-    assert stored == ObjectHeaders()
+    assert stored == StoredHeaders()
     assert response_headers(entry(stored)) == [("Content-Type", "binary/octet-stream")]
 
 

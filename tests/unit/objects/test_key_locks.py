@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tarn_gateway.key_locks import KeyLocks
+from tarn.objects.key_locks import KeyLocks
 
 
 async def test_callers_of_one_key_go_one_by_one_in_order_of_arrival() -> None:

@@ -6,13 +6,11 @@ from email.utils import parsedate_to_datetime
 import pytest
 
 from tarn.core.condition import WriteCondition
+from tarn.objects.conditions import Verdict, http_date, parse_http_date
 from tarn_gateway.documents.xml_out import iso_date
 from tarn_gateway.http import Headers
-from tarn_gateway.requests.conditions import (
-    Verdict,
-    copy_source_conditions,
-    http_date,
-    parse_http_date,
+from tarn_gateway.requests.condition_headers import (
+    check_copy_source,
     read_conditions,
     write_condition,
 )
@@ -79,12 +77,11 @@ def test_a_time_that_no_calendar_has_is_shown_as_the_nearest(time_us: int, date:
 def test_reads(headers: dict[str, str], verdict: Verdict) -> None:
     assert read_conditions(Headers(headers.items())).judge(ETAG, MTIME_US) is verdict
     copies = Headers((f"x-amz-copy-source-{name}", value) for name, value in headers.items())
-    conditions = copy_source_conditions(copies)
     if verdict is OK:
-        conditions.check_copy_source(ETAG, MTIME_US)
+        check_copy_source(copies, ETAG, MTIME_US)
     else:
         with pytest.raises(S3Error, match="PreconditionFailed"):
-            conditions.check_copy_source(ETAG, MTIME_US)
+            check_copy_source(copies, ETAG, MTIME_US)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Moves bodies between clients and the block store. Knows nothing of entries or refs.
+"""Moves bodies between clients and the block store. Knows nothing of refs.
 
 A small body is held in memory and stored in one piece. A larger body is streamed in pieces of at most
 `CHUNK_BYTES`, so the memory of a transfer does not grow with its size.
@@ -18,29 +18,70 @@ from tarn.block.port import (
     BlockStore,
     BlockWriter,
     FileBacked,
+    FileSlice,
 )
-from tarn.core.errors import TarnError
-from tarn_gateway.bodies.checksums import NO_CLAIMS, Algorithm, BodyDigests, BodySums
-from tarn_gateway.bodies.payload import Payload
-from tarn_gateway.http import FileSlice
-from tarn_gateway.s3error import S3Error
+from tarn.core.entry import Entry
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import physical_path
+from tarn.objects.checksums import NO_ALGORITHMS, Algorithm, BodySums, Digests
+from tarn.objects.incoming import IncomingBody
 
 __all__ = [
     "Body",
     "LostBlockError",
+    "LostBytesError",
+    "block_key",
     "copy_block",
     "digest_block",
     "discard",
     "open_body",
     "receive",
+    "refuse_external",
 ]
 
 Body = bytes | AsyncIterator[bytes | memoryview] | FileSlice
+"""Bytes of an object on their way to a client. Whoever sends them closes the iterator or the file."""
 
 _log = structlog.get_logger()
 
 
-async def receive(blocks: BlockStore, key: BlockKey, payload: Payload, small: int) -> BodySums:
+class LostBytesError(TarnError):
+    """Bytes that an entry names are missing. The text is for the client."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+
+
+class LostBlockError(LostBytesError):
+    """The block of an entry is missing: it is lost, unless it was erased (`tarn.objects.erased`).
+
+    Attributes:
+        key: of the block.
+    """
+
+    def __init__(self, key: BlockKey) -> None:
+        super().__init__("The object's data is missing; report it to the administrator.")
+        self.key = key
+
+
+def block_key(namespace: str, entry: Entry) -> BlockKey:
+    """Returns the key of an entry's block.
+
+    Raises:
+        TarnError: NOT_IMPLEMENTED for an entry whose bytes are outside its namespace.
+    """
+    refuse_external(entry)
+    return BlockKey(namespace, physical_path(entry.address))
+
+
+def refuse_external(entry: Entry) -> None:
+    """Raises TarnError NOT_IMPLEMENTED for an entry whose bytes are outside the namespace."""
+    if entry.external_address:
+        text = "The object's data is outside the repository, which is not implemented."
+        raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
+
+
+async def receive(blocks: BlockStore, key: BlockKey, payload: IncomingBody, small: int) -> BodySums:
     """Stores and verifies a request's body as a block.
 
     If anything fails, including a wrong digest, no block exists: bodies are verified before they become
@@ -53,8 +94,8 @@ async def receive(blocks: BlockStore, key: BlockKey, payload: Payload, small: in
         small: maximum size of a body that is held in memory, bytes.
 
     Raises:
-        S3Error: as `Payload.pump`.
         TarnError: an error of the store.
+        Exception: the errors of the body.
     """
     if payload.size is not None and payload.size <= small:
         body, sums = await payload.read_all(small)
@@ -74,17 +115,34 @@ async def discard(blocks: BlockStore, key: BlockKey) -> None:
         _log.warning("block left behind", path=key.path, error=error.message)
 
 
-async def open_body(blocks: BlockStore, key: BlockKey, start: int, length: int, small: int) -> Body:
+async def open_body(
+    blocks: BlockStore,
+    key: BlockKey,
+    start: int,
+    length: int,
+    small: int,
+    *,
+    as_file: bool = True,
+) -> Body:
     """Returns the bytes `[start, start + length)` of a block, in the form that is cheapest to send.
 
+    Args:
+        blocks: the block store.
+        key: of the block.
+        start: first byte.
+        length: number of bytes, all of them within the block.
+        small: bodies up to this size come in one piece.
+        as_file: whether the front can send a `FileSlice`. If not, larger bodies come in chunks of at most
+            `CHUNK_BYTES`, each read when it is asked for.
+
     Raises:
-        S3Error: InternalError if the block is absent (`LostBlockError`) or too short. That is lost data, and is logged
+        LostBytesError: the block is absent (`LostBlockError`) or too short. That is lost data, and is logged
             as such; a 404 would look as if the object had never been written.
     """
     try:
         if length <= small:
             return await _read(blocks, key, start, length)
-        if isinstance(blocks, FileBacked):
+        if as_file and isinstance(blocks, FileBacked):
             file = await blocks.open_file(key)
             if file is not None:
                 return FileSlice(file, start, length)
@@ -102,9 +160,7 @@ async def _read(blocks: BlockStore, key: BlockKey, start: int, length: int) -> b
     if len(body) != length:
         text = f"block {key.path} gave {len(body)} bytes from {start} instead of {length}"
         _log.error("block too short", path=key.path, namespace=key.namespace, detail=text)
-        raise S3Error(
-            "InternalError", "The object's data is incomplete; report it to the administrator."
-        )
+        raise LostBytesError("The object's data is incomplete; report it to the administrator.")
     return body
 
 
@@ -120,27 +176,13 @@ async def _begun(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | memoryvi
     return all_chunks()
 
 
-class LostBlockError(S3Error):
-    """The block of an entry is missing: it is lost, unless it was erased (`operations.erased`).
-
-    Attributes:
-        key: of the block.
-    """
-
-    def __init__(self, key: BlockKey) -> None:
-        super().__init__(
-            "InternalError", "The object's data is missing; report it to the administrator."
-        )
-        self.key = key
-
-
 async def copy_block(
     blocks: BlockStore,
     key: BlockKey,
     start: int,
     length: int,
     writer: BlockWriter,
-    wanted: frozenset[Algorithm] = frozenset(),
+    wanted: frozenset[Algorithm] = NO_ALGORITHMS,
 ) -> BodySums:
     """Copies bytes of a block to a writer, which the caller finishes; returns their digests.
 
@@ -148,7 +190,7 @@ async def copy_block(
         LostBlockError: the block is absent.
         TarnError: an error of the store.
     """
-    digests = BodyDigests(NO_CLAIMS, wanted=wanted)
+    digests = Digests(wanted)
     async for chunk in _chunks(blocks, key, start, length):
         await asyncio.to_thread(digests.update, chunk)
         await writer.write(chunk)
@@ -159,7 +201,7 @@ async def digest_block(
     blocks: BlockStore,
     key: BlockKey,
     length: int,
-    wanted: frozenset[Algorithm] = frozenset(),
+    wanted: frozenset[Algorithm] = NO_ALGORITHMS,
     *,
     start: int = 0,
 ) -> BodySums:
@@ -169,7 +211,7 @@ async def digest_block(
         LostBlockError: the block is absent.
         TarnError: an error of the store; CORRUPT if the block ends early.
     """
-    digests = BodyDigests(NO_CLAIMS, wanted=wanted)
+    digests = Digests(wanted)
     async for chunk in _chunks(blocks, key, start, length):
         await asyncio.to_thread(digests.update, chunk)
     return digests.finish()

@@ -1,0 +1,62 @@
+"""Objects that were erased out of all history (docs/design/erase.md): reads of them are 410 and name the plan.
+
+Graveler is asked only after a block was missed, so a read that finds its block costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.objects.backend import Caller, ObjectBackend
+from tarn.objects.bodies import LostBlockError
+
+__all__ = ["ErasedObjectError", "told_if_erased"]
+
+
+class ErasedObjectError(TarnError):
+    """The object's block is gone because the object was erased.
+
+    Attributes:
+        plan_id: the plan that erased it.
+    """
+
+    def __init__(self, plan_id: str) -> None:
+        text = f"The object's data was erased out of all history, by plan {plan_id}."
+        super().__init__(Kind.NOT_FOUND, Reason.BLOCK_NOT_FOUND, text, plan_id=plan_id)
+        self.plan_id = plan_id
+
+
+@asynccontextmanager
+async def told_if_erased(
+    backend: ObjectBackend, caller: Caller, repository_id: str, ref: str, path: str
+) -> AsyncIterator[None]:
+    """Turns the loss of a block into the error of an erased object, if the object was erased.
+
+    Args:
+        backend: of the operation.
+        caller: may read the object.
+        repository_id: of the object.
+        ref: of the object.
+        path: of the object.
+
+    Raises:
+        ErasedObjectError: it was erased.
+        LostBlockError: the block is lost.
+        TarnError: graveler gives no answer.
+    """
+    try:
+        yield
+    except LostBlockError as lost:
+        address = bytes.fromhex(lost.key.path.rpartition("/")[2])
+        call = backend.call(caller)
+        try:
+            plan_id = await backend.graveler.find_erased(call, repository_id, ref, path, address)
+        except TarnError as error:
+            if error.kind is not Kind.UNIMPLEMENTED:  # a replica of a release without erasures
+                raise
+            plan_id = ""
+        if not plan_id:
+            raise
+        raise ErasedObjectError(plan_id) from lost

@@ -1,0 +1,72 @@
+"""The headers that are stored with an object: user metadata and six headers that HTTP defines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tarn.core.entry import Entry, pack
+from tarn.core.entry_check import check_template
+from tarn.core.value import hot_value
+
+__all__ = ["NOTHING", "NO_HEADERS", "StoredHeaders", "stored_headers", "with_headers"]
+
+NOTHING: Final = Entry(0, 0, bytes(16), bytes(16))
+"""An entry that has no object yet: what templates of uploads are made of."""
+
+
+@hot_value
+class StoredHeaders:
+    """The headers of a write that are stored with the object.
+
+    Names and forms of the attributes are those of `tarn.core.entry.Entry`.
+    """
+
+    content_type: str = ""
+    metadata: tuple[tuple[str, str], ...] = ()
+    content_encoding: str = ""
+    cache_control: str = ""
+    content_disposition: str = ""
+    content_language: str = ""
+    expires: str = ""
+
+
+NO_HEADERS: Final = StoredHeaders()
+
+
+def stored_headers(
+    content_type: str = "", metadata: Mapping[str, str] | None = None
+) -> StoredHeaders:
+    """Returns headers that graveler will take: names of metadata in lower case.
+
+    Raises:
+        TarnError: METADATA_TOO_LARGE above 2 KiB of user metadata; INVALID_ARGUMENT for a content type above 8 KiB or
+            with characters that no header can have, and for a name that is no token of RFC 9110, or has two values.
+    """
+    pairs = sorted((name.lower(), value) for name, value in (metadata or {}).items())
+    headers = StoredHeaders(content_type, tuple(pairs))
+    check_template(pack(with_headers(NOTHING, headers)))
+    return headers
+
+
+def with_headers(entry: Entry, headers: StoredHeaders, lineage: str = "") -> Entry:
+    """Returns the entry with other stored headers and another lineage instead of its own."""
+    return Entry(
+        entry.size,
+        entry.mtime_us,
+        entry.address,
+        entry.md5,
+        etag_parts=entry.etag_parts,
+        content_type=headers.content_type,
+        metadata=headers.metadata,
+        content_encoding=headers.content_encoding,
+        cache_control=headers.cache_control,
+        content_disposition=headers.content_disposition,
+        content_language=headers.content_language,
+        expires=headers.expires,
+        lineage=lineage,
+        operation_id=entry.operation_id,
+        external_address=entry.external_address,
+        checksums=entry.checksums,
+        tags=entry.tags,
+    )
