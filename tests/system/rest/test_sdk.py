@@ -42,7 +42,7 @@ def test_the_configuration_says_what_the_server_can_do(sdk: LakeFSClient) -> Non
     assert storage.blockstore_namespace_validity_regex
     assert sdk.health_check_api.health_check() is None
     # hadoop-lakefs asks in the old way.
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="/config/storage"):
         assert sdk.internal_api.get_storage_config() == storage
 
 
