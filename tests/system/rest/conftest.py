@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def server(
+def lake_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RestServer]:
     """The server that clients talk to: a Tarn, or with `--peer` a lakeFS."""
@@ -66,21 +66,25 @@ def server(
 
 
 @pytest.fixture(scope="session")
-def sdk(server: RestServer) -> LakeFSClient:
+def sdk(lake_server: RestServer) -> LakeFSClient:
     """A client of `lakefs-sdk`, of the admin."""
-    return sdk_of(server)
+    return sdk_of(lake_server)
 
 
 @pytest.fixture(scope="session")
-def client(server: RestServer) -> Client:
+def client(lake_server: RestServer) -> Client:
     """A client of `lakefs`, of the admin."""
-    return Client(host=server.url, username=server.access_key_id, password=server.secret_access_key)
+    return Client(
+        host=lake_server.url,
+        username=lake_server.access_key_id,
+        password=lake_server.secret_access_key,
+    )
 
 
 @pytest.fixture
-def repo(server: RestServer, client: Client) -> lakefs.Repository:
+def repo(lake_server: RestServer, client: Client) -> lakefs.Repository:
     """A new, empty repository."""
-    name = server.new_name("lake")
+    name = lake_server.new_name("lake")
     namespace = f"{client.storage_config.default_namespace_prefix}/{name}"
     return lakefs.Repository(name, client).create(namespace)
 

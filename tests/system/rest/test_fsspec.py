@@ -14,11 +14,11 @@ from rest_server import RestServer
 
 
 @pytest.fixture
-def options(server: RestServer, presigned: bool) -> dict[str, object]:
+def options(lake_server: RestServer, presigned: bool) -> dict[str, object]:
     return {
-        "host": server.url,
-        "username": server.access_key_id,
-        "password": server.secret_access_key,
+        "host": lake_server.url,
+        "username": lake_server.access_key_id,
+        "password": lake_server.secret_access_key,
         "pre_sign": presigned,
         "skip_instance_cache": True,
     }

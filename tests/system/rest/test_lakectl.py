@@ -36,8 +36,8 @@ def program() -> None:
 
 
 @pytest.fixture
-def lakectl(server: RestServer, tmp_path: Path, program: None) -> Lakectl:
-    return Lakectl(server, tmp_path)
+def lakectl(lake_server: RestServer, tmp_path: Path, program: None) -> Lakectl:
+    return Lakectl(lake_server, tmp_path)
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def first_words(table: str) -> list[str]:
     return [line.split()[0] for line in table.splitlines() if line.strip()]
 
 
-def test_repositories(lakectl: Lakectl, server: RestServer, repo: lakefs.Repository) -> None:
-    name, namespace = server.new_name("ctl"), repo.properties.storage_namespace
+def test_repositories(lakectl: Lakectl, lake_server: RestServer, repo: lakefs.Repository) -> None:
+    name, namespace = lake_server.new_name("ctl"), repo.properties.storage_namespace
     made = lakectl.ok("repo", "create", f"lakefs://{name}", f"{namespace}-ctl", "-d", "trunk")
     assert f"Repository '{name}' created" in made
     listed = lakectl.ok("repo", "list", "--prefix", name)
@@ -65,9 +65,9 @@ def test_repositories(lakectl: Lakectl, server: RestServer, repo: lakefs.Reposit
 
 @pytest.mark.lacks("a version_context that lakectl knows", "the namespace of the client")
 def test_nothing_is_said_but_the_answer(
-    lakectl: Lakectl, server: RestServer, repo: lakefs.Repository
+    lakectl: Lakectl, lake_server: RestServer, repo: lakefs.Repository
 ) -> None:
-    name, namespace = server.new_name("ctl"), f"{repo.properties.storage_namespace}-quiet"
+    name, namespace = lake_server.new_name("ctl"), f"{repo.properties.storage_namespace}-quiet"
     done = lakectl.run("repo", "create", f"lakefs://{name}", namespace)
     assert done.stderr == ""
     assert f"storage namespace: {namespace}\n" in done.stdout
@@ -229,7 +229,7 @@ def test_garbage_collection_rules(lakectl: Lakectl, uri: str) -> None:
 
 @pytest.mark.beyond_the_peer
 @pytest.mark.uses("createCredentials", "listUserCredentials", "deleteCredentials")
-def test_users_and_keys(lakectl: Lakectl, server: RestServer) -> None:
+def test_users_and_keys(lakectl: Lakectl, lake_server: RestServer) -> None:
     assert "User" in lakectl.ok("identity")
     made = lakectl.ok("auth", "users", "credentials", "create")
     key = re.search(r"Access Key ID: *(\S+)", made)

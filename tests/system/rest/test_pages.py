@@ -22,9 +22,9 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 @pytest.fixture
-def shop(server: RestServer, client: Client) -> lakefs.Repository:
+def shop(lake_server: RestServer, client: Client) -> lakefs.Repository:
     """A repository with a name of its own, for the one that the pages call `shop`."""
-    name = server.new_name("shop")
+    name = lake_server.new_name("shop")
     place = client.storage_config.default_namespace_prefix
     return lakefs.Repository(name, client).create(f"{place}/{name}")
 
@@ -32,15 +32,15 @@ def shop(server: RestServer, client: Client) -> lakefs.Repository:
 @pytest.mark.uses("uploadObject", "getObject")
 @pytest.mark.parametrize("page", ["lakefs-python.md", "lakefs-spec.md"])
 def test_the_program_of_a_page(
-    server: RestServer, shop: lakefs.Repository, tmp_path: Path, page: str
+    lake_server: RestServer, shop: lakefs.Repository, tmp_path: Path, page: str
 ) -> None:
     (program,), (printed,) = blocks(page, "python"), blocks(page, "text")
-    name = shop.id if page == "lakefs-spec.md" else server.new_name("shop")
+    name = shop.id if page == "lakefs-spec.md" else lake_server.new_name("shop")
     program = re.sub(r"\bshop(?=[/\"])", name, program)
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,
-        env=Lakectl(server, tmp_path).environment(),
+        env=Lakectl(lake_server, tmp_path).environment(),
         capture_output=True,
         text=True,
         timeout=60,
@@ -53,10 +53,10 @@ def test_the_program_of_a_page(
 @pytest.mark.uses("uploadObject", "getObject")
 @pytest.mark.skipif(not LAKECTL.exists(), reason="needs `tools/setup lakectl`")
 def test_the_session_of_lakectl(
-    server: RestServer, shop: lakefs.Repository, tmp_path: Path
+    lake_server: RestServer, shop: lakefs.Repository, tmp_path: Path
 ) -> None:
     (session,), (printed,) = blocks("lakectl.md", "bash"), blocks("lakectl.md", "text")
-    environment = Lakectl(server, tmp_path).environment()
+    environment = Lakectl(lake_server, tmp_path).environment()
     done = subprocess.run(
         ["bash", "-euc", session.replace("//shop/", f"//{shop.id}/")],
         cwd=tmp_path,

@@ -46,8 +46,8 @@ def test_the_configuration_says_what_the_server_can_do(sdk: LakeFSClient) -> Non
         assert sdk.internal_api.get_storage_config() == storage
 
 
-def test_errors_have_a_status_and_a_message(server: RestServer, main: lakefs.Branch) -> None:
-    sdk = sdk_of(server)
+def test_errors_have_a_status_and_a_message(lake_server: RestServer, main: lakefs.Branch) -> None:
+    sdk = sdk_of(lake_server)
     repository = main.repo_id
     refused(404, sdk.repositories_api.get_repository, "nobody-knows-it")
     refused(404, sdk.branches_api.get_branch, repository, "nobody-knows-it")
@@ -70,29 +70,33 @@ def test_errors_have_a_status_and_a_message(server: RestServer, main: lakefs.Bra
         {"access_token": "no.such.token"},
     ],
 )
-def test_who_is_not_known_is_unauthorized(server: RestServer, keys: dict[str, str]) -> None:
-    stranger = sdk_of(server, **keys)
+def test_who_is_not_known_is_unauthorized(lake_server: RestServer, keys: dict[str, str]) -> None:
+    stranger = sdk_of(lake_server, **keys)
     with pytest.raises(UnauthorizedException):
         stranger.repositories_api.list_repositories()
 
 
-def test_a_token_is_as_good_as_a_key(server: RestServer, sdk: LakeFSClient) -> None:
+def test_a_token_is_as_good_as_a_key(lake_server: RestServer, sdk: LakeFSClient) -> None:
     login = models.LoginInformation(
-        access_key_id=server.access_key_id, secret_access_key=server.secret_access_key
+        access_key_id=lake_server.access_key_id, secret_access_key=lake_server.secret_access_key
     )
     token = sdk.auth_api.login(login)
     assert token.token_expiration > now()
-    by_token = LakeFSClient(lakefs_sdk.Configuration(host=server.url, access_token=token.token))
+    by_token = LakeFSClient(
+        lakefs_sdk.Configuration(host=lake_server.url, access_token=token.token)
+    )
     mine = by_token.auth_api.get_current_user().user
     assert mine == sdk.auth_api.get_current_user().user
     assert mine.id
-    wrong = models.LoginInformation(access_key_id=server.access_key_id, secret_access_key="wrong")
+    wrong = models.LoginInformation(
+        access_key_id=lake_server.access_key_id, secret_access_key="wrong"
+    )
     refused(401, sdk.auth_api.login, wrong)
 
 
 @pytest.mark.uses("uploadObject", "getObject")
 def test_objects_pass_as_bodies_and_as_forms(
-    server: RestServer, sdk: LakeFSClient, repo: lakefs.Repository, tmp_path: Path
+    lake_server: RestServer, sdk: LakeFSClient, repo: lakefs.Repository, tmp_path: Path
 ) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(range(256)) * 1000)
@@ -317,15 +321,15 @@ def test_a_hard_reset_moves_a_branch(sdk: LakeFSClient, main: lakefs.Branch) -> 
 
 @pytest.mark.beyond_the_peer
 @pytest.mark.uses("createCredentials", "listUserCredentials", "getCredentials", "deleteCredentials")
-def test_keys_are_created_used_and_deleted(server: RestServer, sdk: LakeFSClient) -> None:
+def test_keys_are_created_used_and_deleted(lake_server: RestServer, sdk: LakeFSClient) -> None:
     me = sdk.auth_api.get_current_user().user.id
     before = {each.access_key_id for each in sdk.auth_api.list_user_credentials(me).results}
-    assert server.access_key_id in before
+    assert lake_server.access_key_id in before
     made = sdk.auth_api.create_credentials(me)
     assert made.access_key_id not in before
     assert made.secret_access_key
     assert abs(made.creation_date - now()) < 600
-    again = sdk_of(server, username=made.access_key_id, password=made.secret_access_key)
+    again = sdk_of(lake_server, username=made.access_key_id, password=made.secret_access_key)
     assert again.auth_api.get_current_user().user.id == me
     shown = sdk.auth_api.get_credentials(me, made.access_key_id)
     assert shown.access_key_id == made.access_key_id
@@ -335,14 +339,14 @@ def test_keys_are_created_used_and_deleted(server: RestServer, sdk: LakeFSClient
 
 @pytest.mark.beyond_the_peer
 @pytest.mark.uses("createUser", "getUser", "deleteUser", "listUsers", "createCredentials")
-def test_users(server: RestServer, sdk: LakeFSClient) -> None:
-    name = server.new_name("user")
+def test_users(lake_server: RestServer, sdk: LakeFSClient) -> None:
+    name = lake_server.new_name("user")
     made = sdk.auth_api.create_user(models.UserCreation(id=name))
     assert made.id == name
     assert sdk.auth_api.get_user(name).id == name
     refused(409, sdk.auth_api.create_user, models.UserCreation(id=name))
     keys = sdk.auth_api.create_credentials(name)
-    theirs = sdk_of(server, username=keys.access_key_id, password=keys.secret_access_key)
+    theirs = sdk_of(lake_server, username=keys.access_key_id, password=keys.secret_access_key)
     assert theirs.auth_api.get_current_user().user.id == name
     with pytest.raises(ForbiddenException):
         theirs.auth_api.create_user(models.UserCreation(id=f"{name}-2"))

@@ -31,7 +31,7 @@ def changes(found: object) -> list[tuple[str, str]]:
     return [(each.type, each.path) for each in found]  # type: ignore[attr-defined]
 
 
-def test_repositories(server: RestServer, client: Client, repo: lakefs.Repository) -> None:
+def test_repositories(lake_server: RestServer, client: Client, repo: lakefs.Repository) -> None:
     assert repo.properties.id == repo.id
     assert repo.properties.default_branch == "main"
     assert abs(repo.properties.creation_date - now()) < 600
@@ -41,7 +41,7 @@ def test_repositories(server: RestServer, client: Client, repo: lakefs.Repositor
     with pytest.raises(ConflictException):
         again.create(namespace)
     assert again.create(namespace, exist_ok=True).properties.storage_namespace == namespace
-    prefix = server.new_name("many")
+    prefix = lake_server.new_name("many")
     names = [f"{prefix}-{number}" for number in range(3)]
     for name in names:
         lakefs.Repository(name, client).create(f"{namespace}-{name}", default_branch="trunk")
@@ -468,12 +468,14 @@ def test_a_transaction_merges_or_leaves_nothing(
     assert [each.id for each in repo.branches()] == ["main"]
 
 
-def test_who_is_not_known_is_not_authorized(server: RestServer, repo: lakefs.Repository) -> None:
+def test_who_is_not_known_is_not_authorized(
+    lake_server: RestServer, repo: lakefs.Repository
+) -> None:
     for key, secret in (
-        (server.access_key_id, "wrong" * 8),
-        ("AKIAJNOBODYOFTHISNAQ", server.secret_access_key),
+        (lake_server.access_key_id, "wrong" * 8),
+        ("AKIAJNOBODYOFTHISNAQ", lake_server.secret_access_key),
     ):
-        stranger = Client(host=server.url, username=key, password=secret)
+        stranger = Client(host=lake_server.url, username=key, password=secret)
         with pytest.raises(NotAuthorizedException) as caught:
             list(lakefs.Repository(repo.id, stranger).branches())
         assert caught.value.status_code == 401
