@@ -45,6 +45,7 @@ class Service:
     auth: AuthClient
     endpoints: list[Endpoint]
     transport: InProcessTransport
+    auth_transport: InProcessTransport
     admin: Call
     anonymous: Call
     auth_endpoints: list[Endpoint]
@@ -168,6 +169,7 @@ async def running_service(
             client,
             endpoints,
             transport,
+            auth_transport,
             admin,
             anonymous,
             list(auth.endpoints),

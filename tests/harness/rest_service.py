@@ -19,6 +19,7 @@ from tarn.telemetry.meters import Meters
 from tarn.testing.clock import SeededIds
 from tarn_api.context import Backend
 from tarn_api.endpoint import BASE, Endpoint
+from tarn_api.rpcs import Rpcs
 from tarn_api.traces import Traces
 
 __all__ = ["Answer", "Rest", "basic", "running_rest"]
@@ -140,8 +141,9 @@ async def running_rest(folder: Path, *, requests_max: int = 16) -> AsyncIterator
         ids = SeededIds(service.clock, seed=5)
         access = Access(service.auth, service.clock)
         sign_in = SignIn(service.auth, access, service.clock, ids)
+        rpcs = Rpcs(service.transport, service.auth_transport)
         backend = Backend(
-            service.graveler, service.auth, sign_in, service.clock, "1.2.3", "local://"
+            service.graveler, service.auth, rpcs, sign_in, service.clock, "1.2.3", "local://"
         )
         traces = Traces(meters, audit, access_log=False)  # type: ignore[arg-type]
         endpoint = Endpoint(backend, traces, ids, meters, requests_max)

@@ -27,6 +27,7 @@ from tarn.rpc.process.standalone import run
 from tarn.rpc.wire.methods import Endpoint
 from tarn_api.application import ApiApplication
 from tarn_api.config import settings_of as api_settings
+from tarn_api.rpcs import Rpcs
 from tarn_auth.application import AuthApplication
 from tarn_auth.config import AuthConfig
 from tarn_gateway.application import GatewayApplication
@@ -119,6 +120,7 @@ async def _assemble(
         api_settings(config, reuse_port=True),
         GravelerClient(graveler_calls),
         auth_client,
+        Rpcs(graveler_calls, auth_calls),
         access,
         clock=clock,
         ids=ids,

@@ -20,6 +20,7 @@ from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import connect, run
 from tarn_api.application import ApiApplication
 from tarn_api.config import settings_of
+from tarn_api.rpcs import Rpcs
 
 __all__ = ["main"]
 
@@ -36,6 +37,7 @@ async def _assemble(
         settings_of(config),
         GravelerClient(graveler),
         auth,
+        Rpcs(graveler, to_auth),
         Access(auth, runtime.clock),
         clock=runtime.clock,
         ids=runtime.ids,

@@ -18,6 +18,7 @@ from tarn_api.config import ApiSettings
 from tarn_api.context import Backend
 from tarn_api.endpoint import Endpoint
 from tarn_api.http import HttpServer
+from tarn_api.rpcs import Rpcs
 from tarn_api.traces import Traces
 
 __all__ = ["ApiApplication"]
@@ -49,6 +50,7 @@ class ApiApplication:
         settings: ApiSettings,
         graveler: GravelerClient,
         auth: AuthClient,
+        rpcs: Rpcs,
         access: Access,
         *,
         clock: Clock,
@@ -63,7 +65,7 @@ class ApiApplication:
         sign_in = SignIn(auth, access, clock, ids)
         sign_in.register(meters)
         backend = Backend(
-            graveler, auth, sign_in, clock, settings.version, settings.namespace_prefix
+            graveler, auth, rpcs, sign_in, clock, settings.version, settings.namespace_prefix
         )
         traces = Traces(meters, audit, access_log=settings.access_log)
         endpoint = Endpoint(backend, traces, ids, meters, settings.requests_max)

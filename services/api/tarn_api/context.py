@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from starlette.requests import Request
 
@@ -13,13 +12,9 @@ from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock
 from tarn.gate.sign_in import SignIn
 from tarn.rpc.wire.call import Call
+from tarn_api.rpcs import CHANGE_S, READ_S, Rpcs
 
 __all__ = ["CHANGE_S", "READ_S", "Backend", "Context"]
-
-READ_S: Final = 20.0
-"""Time limit of a call that reads."""
-CHANGE_S: Final = 60.0
-"""Time limit of a call that makes a commit of many changes; others take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +24,7 @@ class Backend:
     Attributes:
         graveler: metadata.
         auth: users and key pairs.
+        rpcs: both, for calls that are passed on as they are.
         sign_in: exchanges key pairs for tokens.
         clock: time.
         version: of Tarn.
@@ -37,6 +33,7 @@ class Backend:
 
     graveler: GravelerClient
     auth: AuthClient
+    rpcs: Rpcs
     sign_in: SignIn
     clock: Clock
     version: str

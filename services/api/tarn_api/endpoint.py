@@ -34,19 +34,23 @@ from tarn_api.requests import (
     decode_parameters,
     read_body,
 )
+from tarn_api.rpc_document import rpc_document
+from tarn_api.rpcs import BODY_BYTES_MAX as RPC_BYTES_MAX
+from tarn_api.rpcs import JSON, RPCS, connect_error, encoded, values_of
 from tarn_api.signing_in import CHALLENGE, Authenticator
 from tarn_api.traces import Trace, Traces
 from tarn_rest.operations import OPERATIONS, Operation
 
-__all__ = ["BASE", "Endpoint"]
+__all__ = ["BASE", "RPC_BASE", "Endpoint"]
 
 BASE: Final = "/api/v1"
 """Begins the paths of the document."""
+RPC_BASE: Final = "/api/tarn/v1"
+"""Begins the paths of Tarn's own interface, see `tarn_api.rpcs`."""
 
 _STRANGERS_BODY_MAX: Final = 16 * 1024
 _BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
-_JSON: Final = "application/json"
 _log = structlog.get_logger()
 
 
@@ -109,6 +113,8 @@ class Endpoint:
         except ApiError as refusal:
             shown = refusal
             error = refusal.__cause__ if isinstance(refusal.__cause__, TarnError) else None
+            if error is not None and error.kind in _OURS:
+                self._log_failure(trace, error)
         except TarnError as failure:
             error = failure
             shown = from_tarn_error(failure, write=trace.is_write)
@@ -132,6 +138,8 @@ class Endpoint:
         if self._running > self._requests_max:
             raise _overloaded(f"{self._requests_max} requests run already")
         path: bytes = request.scope["raw_path"]
+        if path.startswith(RPC_BASE.encode() + b"/"):
+            return await self._make_rpc(request, trace, path[len(RPC_BASE) + 1 :])
         base = BASE.encode() + b"/"
         if not path.startswith(base):
             raise ApiError(404, f"the interface is below {BASE}/", reason="NO_SUCH_PATH")
@@ -156,6 +164,39 @@ class Endpoint:
             body = await self._body_of(operation, request, trace)
             answer = await row(context, parameters, body)
         return _response(operation, answer)
+
+    async def _make_rpc(self, request: Request, trace: Trace, path: bytes) -> Response:
+        """Answers a request of Tarn's own interface; its errors have Connect's form."""
+        if path == b"openapi.json":
+            return Response(rpc_document(), media_type=JSON)
+        try:
+            return await self._made(request, trace, path)
+        except (ApiError, TarnError) as failure:
+            error = connect_error(failure, write=trace.is_write)
+            if error.status == 401:
+                error.headers.update(CHALLENGE)
+            raise error from (failure if isinstance(failure, TarnError) else failure.__cause__)
+
+    async def _made(self, request: Request, trace: Trace, path: bytes) -> Response:
+        rpc = RPCS.get(path.decode("ascii", "replace"))
+        if rpc is None:
+            text = f"{RPC_BASE}/openapi.json lists the rpcs that there are"
+            raise ApiError(404, text, reason="NO_SUCH_PATH")
+        trace.operation, trace.is_write = rpc.rule.name, not rpc.rule.read_only
+        grant = await self._grant_of(request, trace)
+        if request.method != "POST":
+            headers = {"Allow": "POST"}
+            raise ApiError(405, "rpcs take POST", reason="METHOD_NOT_ALLOWED", headers=headers)
+        body = await read_body(request, self._bodies, RPC_BYTES_MAX)
+        trace.bytes_in = len(body)
+        content_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+        message = rpc.request_of(content_type, body)
+        trace.values = values_of(message)
+        call = self._backend.call(
+            trace.request_id, grant.caller_token, rpc.seconds(request.headers)
+        )
+        answer = await self._backend.rpcs.make(rpc, message, call)
+        return Response(encoded(answer, content_type), media_type=content_type)
 
     async def _grant_of(self, request: Request, trace: Trace) -> Grant:
         with self._stranger():
@@ -207,10 +248,10 @@ def _response(operation: Operation, answer: object) -> Response:
         return Response(status_code=operation.status)
     if isinstance(answer, str):  # of the one operation that answers so
         return Response(answer, operation.status, media_type="text/html")
-    return Response(msgspec.json.encode(answer), operation.status, media_type=_JSON)
+    return Response(msgspec.json.encode(answer), operation.status, media_type=JSON)
 
 
 def _error(error: ApiError) -> Response:
     return Response(
-        msgspec.json.encode(error.body), error.status, headers=error.headers, media_type=_JSON
+        msgspec.json.encode(error.body), error.status, headers=error.headers, media_type=JSON
     )

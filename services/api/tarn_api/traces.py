@@ -28,7 +28,8 @@ class Trace:
     """Facts about a request, each noted as soon as it is known.
 
     Attributes:
-        operation: its `operationId`; empty until the path was found.
+        operation: its `operationId`, or service and rpc; empty until the path was found.
+        is_write: whether the request may change something.
         values: of the parameters in its path, and `path`.
         reason: of a failure; empty if there is none.
         outcome: of what was asked for; unknown until there is an answer.
@@ -39,6 +40,7 @@ class Trace:
         "access_key_id",
         "bytes_in",
         "bytes_out",
+        "is_write",
         "method",
         "operation",
         "outcome",
@@ -57,6 +59,7 @@ class Trace:
         self.remote = remote
         self.started = started
         self.operation = ""
+        self.is_write = method not in _READS
         self.values: Mapping[str, str] = {}
         self.user = ""
         self.access_key_id = ""
@@ -65,11 +68,6 @@ class Trace:
         self.status = 0
         self.bytes_in = 0
         self.bytes_out = 0
-
-    @property
-    def is_write(self) -> bool:
-        """Whether the request may change something."""
-        return self.method not in _READS
 
     @property
     def ref(self) -> str:
