@@ -157,7 +157,7 @@ def test_a_page_says_where_the_next_one_begins(sdk: LakeFSClient, main: lakefs.B
     assert folders.pagination.has_more
 
 
-@pytest.mark.uses("getPhysicalAddress", "linkPhysicalAddress")
+@pytest.mark.uses("getPhysicalAddress", "linkPhysicalAddress", "getObject")
 @pytest.mark.lacks("presigned links")
 def test_an_address_is_staged_by_its_owner(sdk: LakeFSClient, main: lakefs.Branch) -> None:
     """What lakectl, hadoop-lakefs and the wrapper do with presigned links."""
@@ -182,6 +182,16 @@ def test_an_address_is_staged_by_its_owner(sdk: LakeFSClient, main: lakefs.Branc
     assert bytes(sdk.objects_api.get_object(main.repo_id, "main", "direct")) == b"12345"
 
 
+@pytest.mark.uses("getPhysicalAddress")
+def test_an_address_is_given_without_a_link(sdk: LakeFSClient, main: lakefs.Branch) -> None:
+    """What hadoop-lakefs asks for before it writes to the block store itself (access mode simple)."""
+    place = sdk.staging_api.get_physical_address(main.repo_id, "main", "simple")
+    assert "://" in place.physical_address
+    assert place.presigned_url is None
+    other = sdk.staging_api.get_physical_address(main.repo_id, "main", "simple")
+    assert other.physical_address != place.physical_address
+
+
 @pytest.mark.beyond_the_peer
 @pytest.mark.uses("getPhysicalAddress", "linkPhysicalAddress")
 @pytest.mark.lacks("presigned links")
@@ -201,7 +211,10 @@ def test_an_address_is_good_for_one_object(sdk: LakeFSClient, main: lakefs.Branc
 
 
 @pytest.mark.uses(
-    "createPresignMultipartUpload", "completePresignMultipartUpload", "abortPresignMultipartUpload"
+    "createPresignMultipartUpload",
+    "completePresignMultipartUpload",
+    "abortPresignMultipartUpload",
+    "getObject",
 )
 def test_parts_are_uploaded_by_presigned_links(sdk: LakeFSClient, main: lakefs.Branch) -> None:
     api = sdk.experimental_api
