@@ -8,11 +8,14 @@ with the lack.
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import lakefs
 import pytest
+from lakectl_command import LAKECTL
 from lakefs.client import Client
 from lakefs_sdk.client import LakeFSClient
 from rest_clients import sdk_of
@@ -22,6 +25,7 @@ from running_tarn import running_tarn
 
 from tarn_api.operations.table import HANDLERS
 
+ROOT = Path(__file__).parents[3]
 OF_FIXTURES = {"main": ("uploadObject",), "presigned": ("getObject", "uploadObject")}
 """Operations that a test uses with a fixture."""
 
@@ -79,6 +83,19 @@ def client(lake_server: RestServer) -> Client:
         username=lake_server.access_key_id,
         password=lake_server.secret_access_key,
     )
+
+
+@pytest.fixture(scope="session")
+def program() -> Path:
+    """lakectl. The first time, Go downloads and compiles 1,400 packages: four minutes of two processors."""
+    if shutil.which("go") is None:
+        if not LAKECTL.exists():
+            pytest.skip("needs Go 1.26 or newer: not installed")
+        return LAKECTL
+    command = [str(ROOT / "tools" / "setup"), "lakectl"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1400, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return LAKECTL
 
 
 @pytest.fixture

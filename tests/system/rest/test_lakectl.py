@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import urllib.request
 from pathlib import Path
 
 import lakefs
 import pytest
-from lakectl_command import LAKECTL, Lakectl
+from lakectl_command import Lakectl
 from rest_server import RestServer
 
-ROOT = Path(__file__).parents[3]
-
-# The first time, Go downloads and compiles 1,400 packages: four minutes of two processors.
-pytestmark = [
-    pytest.mark.timeout(1500),
-    pytest.mark.skipif(
-        shutil.which("go") is None and not LAKECTL.exists(),
-        reason="needs Go 1.26 or newer: not installed",
-    ),
-]
-
-
-@pytest.fixture(scope="session")
-def program() -> None:
-    """Builds lakectl, if it is not built."""
-    if shutil.which("go") is not None:
-        command = [str(ROOT / "tools" / "setup"), "lakectl"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=1400, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+# The first time, lakectl is built.
+pytestmark = pytest.mark.timeout(1500)
 
 
 @pytest.fixture
