@@ -23,7 +23,7 @@ from slowness import scaled
 
 from tarn.testing.servers import s3_server
 
-__all__ = ["LAKEFS", "running_lakefs"]
+__all__ = ["LAKEFS", "beside", "running_lakefs"]
 
 LAKEFS: Final = (
     Path(os.environ.get("TARN_CACHE") or Path.home() / ".cache" / "tarn") / "lakefs" / "lakefs"
@@ -32,6 +32,14 @@ _ACCESS_KEY_ID: Final = "AKIAJTESTSOFTHEPEERQ"
 _SECRET_ACCESS_KEY: Final = "the-secret-of-the-peer-of-the-tests-0000"
 _START_SECONDS: Final = scaled(60)
 _STOP_SECONDS: Final = scaled(30)
+
+
+def beside(store: s3_server.S3Server) -> str:
+    """Returns the address of an S3 server under another name than that of the server which sends clients there.
+
+    lakectl hands its header Authorization on to other ports of one name, and S3 refuses such a request.
+    """
+    return store.endpoint.replace("127.0.0.1", "localhost")
 
 
 def _free_port() -> int:
@@ -53,8 +61,7 @@ def running_lakefs(folder: Path) -> Iterator[RestServer]:
             "BLOCKSTORE_TYPE": "s3",
             "BLOCKSTORE_DEFAULT_NAMESPACE_PREFIX": "s3://lakefs",
             "BLOCKSTORE_S3_FORCE_PATH_STYLE": "true",
-            # Under another name than lakeFS: Go's client hands its Authorization header on to other ports.
-            "BLOCKSTORE_S3_ENDPOINT": store.endpoint.replace("127.0.0.1", "localhost"),
+            "BLOCKSTORE_S3_ENDPOINT": beside(store),
             "BLOCKSTORE_S3_REGION": s3_server.REGION,
             "BLOCKSTORE_S3_DISCOVER_BUCKET_REGION": "false",
             "BLOCKSTORE_S3_CREDENTIALS_ACCESS_KEY_ID": s3_server.ACCESS_KEY_ID,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import lakefs
@@ -20,12 +21,24 @@ from lakefs.client import Client
 from lakefs_sdk.client import LakeFSClient
 from rest_clients import sdk_of
 from rest_server import RestServer
-from running_lakefs import running_lakefs
-from running_tarn import running_tarn
+from running_lakefs import beside, running_lakefs
+from running_tarn import RunningTarn, launch, set_up, stop, wait_until_up
 
+from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 from tarn_api.operations.table import HANDLERS
 
 ROOT = Path(__file__).parents[3]
+CONFIG = """\
+blockstore:
+  type: s3
+  default_namespace_prefix: s3://tarn/lakes
+  s3:
+    endpoint: {endpoint}
+    force_path_style: true
+    part_size: 5MiB
+    credentials:
+      access_key_id: {key}
+"""
 OF_FIXTURES = {"main": ("uploadObject",), "presigned": ("getObject", "uploadObject")}
 """Operations that a test uses with a fixture."""
 
@@ -54,19 +67,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xfail(reason=f"not built: {', '.join(names)}"))
 
 
+@contextmanager
+def tarn_over_s3(folder: Path) -> Iterator[RestServer]:
+    """Starts a Tarn whose blocks are in a bucket, so that it offers presigned links."""
+    config = folder / "tarn.yaml"
+    (folder / "s3").mkdir()
+    with S3Server(folder / "s3") as store:
+        config.write_text(CONFIG.format(endpoint=beside(store), key=ACCESS_KEY_ID))
+        options = ("--config", str(config), "--port", "0", "--rpc-port", "0", "--workers", "2")
+        secret = {"TARN_BLOCKSTORE_S3_CREDENTIALS_ACCESS_SECRET_KEY": SECRET_ACCESS_KEY}
+        supervisor = launch(folder / "data", *options, environment=secret)
+        tarn = RunningTarn("single", folder / "data", folder / "credentials", supervisor)
+        try:
+            wait_until_up(tarn)
+            set_up(tarn)
+            url = tarn.state()["api"]
+            yield RestServer("tarn", url, tarn.access_key_id, tarn.secret_access_key)
+        finally:
+            stop(tarn)
+
+
 @pytest.fixture(scope="session")
 def lake_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RestServer]:
-    """The server that clients talk to: a Tarn, or with `--peer` a lakeFS."""
-    folder = tmp_path_factory.mktemp("rest")
-    if request.config.getoption("--peer"):
-        with running_lakefs(folder) as peer:
-            yield peer
-        return
-    with running_tarn(folder, "single") as tarn:
-        url = tarn.state()["api"]
-        yield RestServer("tarn", url, tarn.access_key_id, tarn.secret_access_key)
+    """The server that clients talk to: a Tarn, or with `--peer` a lakeFS, each over an S3 server."""
+    start = running_lakefs if request.config.getoption("--peer") else tarn_over_s3
+    with start(tmp_path_factory.mktemp("lakes")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
