@@ -39,6 +39,7 @@ blockstore:
     credentials:
       access_key_id: {key}
 """
+LINKS = pytest.mark.uses("getPhysicalAddress", "linkPhysicalAddress")
 OF_FIXTURES = {"main": ("uploadObject",), "presigned": ("getObject", "uploadObject")}
 """Operations that a test uses with a fixture."""
 
@@ -144,9 +145,7 @@ def main(repo: lakefs.Repository) -> lakefs.Branch:
     return branch
 
 
-@pytest.fixture(
-    params=["direct", pytest.param("presigned", marks=pytest.mark.lacks("presigned links"))]
-)
+@pytest.fixture(params=["direct", pytest.param("presigned", marks=LINKS)])
 def presigned(request: pytest.FixtureRequest, client: Client) -> bool:
     """Whether bytes go through the API, or by presigned links."""
     if request.param == "presigned":

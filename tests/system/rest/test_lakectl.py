@@ -72,7 +72,7 @@ def test_branches_and_tags(lakectl: Lakectl, uri: str) -> None:
 
 @pytest.mark.parametrize(
     "presigned",
-    ["direct", pytest.param("presigned", marks=pytest.mark.lacks("presigned links"))],
+    ["direct", pytest.param("presigned", marks=pytest.mark.lacks("names of metadata with colons"))],
 )
 @pytest.mark.uses("getObject")
 def test_files(lakectl: Lakectl, uri: str, presigned: str) -> None:
@@ -108,7 +108,7 @@ def test_files(lakectl: Lakectl, uri: str, presigned: str) -> None:
 
 
 @pytest.mark.uses("updateObjectUserMetadata")
-@pytest.mark.lacks("presigned links")
+@pytest.mark.uses("getPhysicalAddress")
 def test_links_and_metadata(lakectl: Lakectl, uri: str) -> None:
     link = lakectl.ok("fs", "presign", f"{uri}/main/z").strip()
     with urllib.request.urlopen(link, timeout=30) as answer:
@@ -235,6 +235,7 @@ def test_doctor_has_nothing_to_say(lakectl: Lakectl) -> None:
 
 
 @pytest.mark.uses("getObject", "uploadObject")
+@pytest.mark.lacks("names of metadata with colons")
 def test_a_local_folder_is_synchronised(lakectl: Lakectl, uri: str, main: lakefs.Branch) -> None:
     folder = lakectl.folder / "clone"
     lakectl.ok("local", "clone", f"{uri}/main/raw/", str(folder))

@@ -158,7 +158,6 @@ def test_a_page_says_where_the_next_one_begins(sdk: LakeFSClient, main: lakefs.B
 
 
 @pytest.mark.uses("getPhysicalAddress", "linkPhysicalAddress", "getObject")
-@pytest.mark.lacks("presigned links")
 def test_an_address_is_staged_by_its_owner(sdk: LakeFSClient, main: lakefs.Branch) -> None:
     """What lakectl, hadoop-lakefs and the wrapper do with presigned links."""
     place = sdk.staging_api.get_physical_address(main.repo_id, "main", "direct", presign=True)
@@ -173,13 +172,25 @@ def test_an_address_is_staged_by_its_owner(sdk: LakeFSClient, main: lakefs.Branc
         size_bytes=5,
         user_metadata={"k": "v"},
         content_type="text/plain",
-        mtime=1_700_000_000,
     )
     stat = sdk.staging_api.link_physical_address(main.repo_id, "main", "direct", metadata)
     assert (stat.path, stat.size_bytes, stat.checksum) == ("direct", 5, etag)
     assert (stat.content_type, stat.metadata) == ("text/plain", {"k": "v"})
-    assert stat.mtime == 1_700_000_000
     assert bytes(sdk.objects_api.get_object(main.repo_id, "main", "direct")) == b"12345"
+
+
+@pytest.mark.uses("getPhysicalAddress", "linkPhysicalAddress")
+@pytest.mark.lacks("the time of a linked object")
+def test_a_linked_object_keeps_its_time(sdk: LakeFSClient, main: lakefs.Branch) -> None:
+    place = sdk.staging_api.get_physical_address(main.repo_id, "main", "old", presign=True)
+    request = urllib.request.Request(place.presigned_url, b"1", method="PUT")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        etag = answer.headers["ETag"].strip('"')
+    metadata = models.StagingMetadata(
+        staging=place, checksum=etag, size_bytes=1, mtime=1_700_000_000
+    )
+    stat = sdk.staging_api.link_physical_address(main.repo_id, "main", "old", metadata)
+    assert stat.mtime == 1_700_000_000
 
 
 @pytest.mark.uses("getPhysicalAddress")
@@ -194,7 +205,6 @@ def test_an_address_is_given_without_a_link(sdk: LakeFSClient, main: lakefs.Bran
 
 @pytest.mark.beyond_the_peer
 @pytest.mark.uses("getPhysicalAddress", "linkPhysicalAddress")
-@pytest.mark.lacks("presigned links")
 def test_an_address_is_good_for_one_object(sdk: LakeFSClient, main: lakefs.Branch) -> None:
     place = sdk.staging_api.get_physical_address(main.repo_id, "main", "once", presign=True)
     request = urllib.request.Request(place.presigned_url, b"1", method="PUT")

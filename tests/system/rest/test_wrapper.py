@@ -176,7 +176,7 @@ def test_an_exclusive_write_finds_what_exists(main: lakefs.Branch, presigned: bo
     main.object("new").upload("3", "xb", pre_sign=presigned)
 
 
-@pytest.mark.lacks("presigned links")
+@pytest.mark.uses("getPhysicalAddress")
 def test_a_presigned_address_is_a_link(main: lakefs.Branch) -> None:
     import urllib.request
 
