@@ -320,6 +320,17 @@ def test_differences(main: lakefs.Branch, repo: lakefs.Repository) -> None:
         list(main.diff(NOBODY))
 
 
+@pytest.mark.lacks("differences without what both sides did")
+def test_what_both_sides_did_alike_is_no_difference(
+    main: lakefs.Branch, repo: lakefs.Repository
+) -> None:
+    dev = repo.branch("dev").create("main")
+    for branch in (dev, main):
+        branch.object("new").upload("the same", pre_sign=False)
+        branch.commit("mine")
+    assert changes(main.diff(dev)) == []
+
+
 @pytest.mark.lacks("conflicts in differences")
 def test_what_both_sides_changed_is_a_conflict(
     main: lakefs.Branch, repo: lakefs.Repository
