@@ -44,7 +44,7 @@ def test_repositories(lakectl: Lakectl, lake_server: RestServer, repo: lakefs.Re
     assert "404" in lakectl.refused("repo", "delete", "-y", f"lakefs://{name}")
 
 
-@pytest.mark.lacks("a version_context that lakectl knows", "the namespace of the client")
+@pytest.mark.lacks("the namespace of the client")
 def test_nothing_is_said_but_the_answer(
     lakectl: Lakectl, lake_server: RestServer, repo: lakefs.Repository
 ) -> None:
@@ -121,7 +121,6 @@ def test_metadata_of_an_object(lakectl: Lakectl, uri: str) -> None:
     assert "color" in lakectl.ok("fs", "stat", "--pre-sign=false", f"{uri}/main/z")
 
 
-@pytest.mark.lacks("the date of a commit")
 def test_a_commit_with_a_date(lakectl: Lakectl, uri: str, main: lakefs.Branch) -> None:
     commit = ("commit", f"{uri}/main", "-m", "old", "--allow-empty-commit")
     lakectl.ok(*commit, "--epoch-time-seconds", "1700000000")

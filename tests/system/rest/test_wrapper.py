@@ -97,7 +97,6 @@ def test_branches(main: lakefs.Branch, repo: lakefs.Repository) -> None:
     assert paths(of_a_commit.objects()) == ["raw/a", "raw/b", "z"]
 
 
-@pytest.mark.lacks("403")
 def test_the_default_branch_stays(main: lakefs.Branch) -> None:
     with pytest.raises(ServerException) as caught:
         main.delete()
@@ -254,7 +253,6 @@ def test_uncommitted_changes(main: lakefs.Branch, repo: lakefs.Repository) -> No
         list(repo.branch(NOBODY).uncommitted())
 
 
-@pytest.mark.lacks("the date of a commit")
 def test_a_commit_has_the_date_of_its_author(main: lakefs.Branch) -> None:
     made = main.commit("old", date=1_700_000_000, allow_empty=True).get_commit()
     assert made.creation_date == 1_700_000_000
@@ -331,7 +329,6 @@ def test_what_both_sides_did_alike_is_no_difference(
     assert changes(main.diff(dev)) == []
 
 
-@pytest.mark.lacks("conflicts in differences")
 def test_what_both_sides_changed_is_a_conflict(
     main: lakefs.Branch, repo: lakefs.Repository
 ) -> None:
@@ -342,7 +339,6 @@ def test_what_both_sides_changed_is_a_conflict(
     assert changes(main.diff(dev)) == [("conflict", "raw/a")]
 
 
-@pytest.mark.lacks("the strategy in the metadata", "the message of a merge")
 def test_a_merge_tells_what_it_was(main: lakefs.Branch, repo: lakefs.Repository) -> None:
     dev = repo.branch("dev").create("main")
     dev.object("x").upload("dev", pre_sign=False)
@@ -423,7 +419,6 @@ def test_revert(main: lakefs.Branch, repo: lakefs.Repository) -> None:
         main.revert(bad)
 
 
-@pytest.mark.lacks("409")
 def test_the_revert_of_a_merge_needs_a_parent(main: lakefs.Branch, repo: lakefs.Repository) -> None:
     dev = repo.branch("dev").create("main")
     dev.object("x").upload("1", pre_sign=False)
@@ -433,7 +428,6 @@ def test_the_revert_of_a_merge_needs_a_parent(main: lakefs.Branch, repo: lakefs.
         main.revert(merged)
 
 
-@pytest.mark.lacks("the metadata of the picked commit")
 def test_a_picked_commit_keeps_its_metadata(main: lakefs.Branch, repo: lakefs.Repository) -> None:
     dev = repo.branch("dev").create("main")
     dev.object("y").upload("1", pre_sign=False)
