@@ -94,17 +94,11 @@ class _Stage:
         """Starts a call of an actor."""
         if actor in self.calls:
             raise StoryError(f"{actor} stands still: let it go on, or call through another actor")
-        for pattern, method in _CALLS:
-            found = pattern.fullmatch(what)
-            if found:
-                break
-        else:
-            raise StoryError(f"no such call: {what}")
         stops = self._faults(actor, faults)
         self.kv.faults += stops
         lake = self.lakes[actor]
         ACTOR.set(actor)
-        work = self._answer(method(self, lake, **found.groupdict()))
+        work = self._answer(_call_of(self, lake, what))
         await self._wait(actor, asyncio.get_running_loop().create_task(work), stops)
 
     async def _answer(self, work: Coroutine[Any, Any, str]) -> str:
@@ -352,6 +346,14 @@ _COMMANDS: Final[Sequence[tuple[re.Pattern[str], Callable[..., Awaitable[None]]]
 ]
 
 
+def _call_of(stage: _Stage, lake: Lake, what: str) -> Coroutine[Any, Any, str]:
+    for pattern, method in _CALLS:
+        found = pattern.fullmatch(what)
+        if found:
+            return method(stage, lake, **found.groupdict())
+    raise StoryError(f"no such call: {what}")
+
+
 async def play(script: Script, directory: Path) -> list[list[str]]:
     """Plays a story; returns what happened, one list of lines for each command.
 
@@ -368,10 +370,11 @@ async def play(script: Script, directory: Path) -> list[list[str]]:
     async with AsyncExitStack() as stack:
         for resource in (replicas.blocks, kv, replicas.tasks):
             stack.push_async_callback(resource.close)
-        for actor in sorted(actors):
-            graveler = await stack.enter_async_context(replicas.replica())
-            if not stage.lakes:
-                repository = await create_repository(graveler)
+        gravelers = {
+            actor: await stack.enter_async_context(replicas.replica()) for actor in sorted(actors)
+        }
+        repository = await create_repository(gravelers["a"])
+        for actor, graveler in gravelers.items():
             stage.lakes[actor] = Lake(graveler, repository, kv, replicas.clock)
         stack.push_async_callback(stage.close)
         return [await stage.run(command) for command in script.commands]
