@@ -5,8 +5,8 @@ A line that begins with `> ` is a command. The indented lines below it are what 
 
     Without the guard write-rechecks, "b: get orders" goes wrong.
 
-The end of the file, from the first line that begins with `==== `, is written by the replay, too: the commands that
-happen otherwise while the guard is off. All other lines are prose for the reader.
+The end of the file, from the first line that begins with `==== `, is written by the replay, too: what happens otherwise
+while the guard is off, until that command. All other lines are prose for the reader.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Script:
 
         Args:
             happened: of all commands.
-            without: for each guard a heading, and what happened while it was off.
+            without: for each of `guards` a heading, and what happened while it was off. Only what differs is told,
+                until the command that goes wrong.
         """
         each = iter(happened)
         told: list[str] = []
@@ -80,9 +81,10 @@ class Script:
             told.append(line)
             if line.startswith(_COMMAND):
                 told += _indented(next(each))
-        for heading, otherwise in without:
+        for (_, last), (heading, otherwise) in zip(self.guards, without, strict=True):
             told += ["", f"{_FOOT}{heading}"]
-            for command, now, then in zip(self.commands, happened, otherwise, strict=True):
+            end = self.commands.index(last) + 1
+            for command, now, then in zip(self.commands[:end], happened, otherwise, strict=False):
                 if now != then:
                     told += [f"{_COMMAND}{command}", *_indented(then)]
         return "\n".join(told) + "\n"

@@ -34,14 +34,14 @@ async def test_a_story_happens_as_it_is_told(
     file = FOLDER / f"{story}.txt"
     script = Script.parse(file.read_text())
     happened = await play(script, tmp_path / "now")
-    otherwise = []
-    for name, command in script.guards:
-        guard = GUARD[name]
-        then = await play_without(guard, script, tmp_path / name)
-        place = script.commands.index(command)
-        assert then[place] != happened[place], f"{command!r} happens alike without {name}"
-        otherwise.append((f"Without {name}: {guard.without}", then))
-    text = script.tell(happened, otherwise)
+    otherwise = [
+        await play_without(GUARD[name], script, tmp_path / name) for name, _ in script.guards
+    ]
+    headings = [f"Without {name}: {GUARD[name].without}" for name, _ in script.guards]
+    text = script.tell(happened, list(zip(headings, otherwise, strict=True)))
     if request.config.getoption("--rewrite", default=False):
         file.write_text(text)
     assert file.read_text() == text
+    for (name, command), then in zip(script.guards, otherwise, strict=True):
+        place = script.commands.index(command)
+        assert then[place] != happened[place], f"{command!r} happens alike without {name}"

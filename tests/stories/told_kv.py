@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.stories.words import Names, content
+from tests.stories.script import StoryError
+from tests.stories.words import Names, row
 
 from tarn.core.branch import Branch
 from tarn.core.errors import TarnError
 from tarn.core.ids import TokenId
 from tarn.kv.keys import path_key, path_of
 from tarn.kv.mem import MemKv
-from tarn.kv.port import Group, OutcomeUnknownError, Partition, Predicate, Versioned
+from tarn.kv.port import (
+    Group,
+    OutcomeUnknownError,
+    Partition,
+    Predicate,
+    PredicateFailedError,
+    Versioned,
+)
 from tarn.kv.records import decode_branch, is_pending_branch
 from tarn.testing.faults.gates import GatedKv, Late
 
@@ -26,19 +35,20 @@ ACTOR: ContextVar[str] = ContextVar("ACTOR", default="")
 """Who acts; the tasks that an actor's call starts have it, too."""
 
 ROW, SEAL, LAST, NOTE = "its row", "its seal", "its last step", "its note"
-READ, LOOK = "its read of the row", "its look at the branch"
-STEPS: Final = (ROW, SEAL, LAST, NOTE, READ, LOOK)
+READ = "its read of the row"
+STEPS: Final = (ROW, SEAL, LAST, NOTE, READ)
 """The steps of a call that a story can name.
 
-Its row: the write of a staged row. Its seal: the compare-and-set of the branch record that begins a commit, a merge, or
-a compaction. Its last step: the one that publishes. Its note: of the address that a copy refers to. Its read of the
-row, its look at the branch: the next read of a staged row, and of the branch record.
+Its row: the write of a staged row. Its seal: the compare-and-set of the branch record with which a commit, a merge or a
+compaction begins. Its last step: the one that publishes. Its note: of the address that a copy refers to. Its read of
+the row: of a staged row.
 """
 
 _BRANCH: Final = b"branches/"
 _ROWS: Final = path_key("")
 _NOTES: Final = b"copied/"
 _TOKEN: Final = re.compile(r"[^:]*:([0-9a-f]{32})")
+_LOST: Final = {"is lost": "this is lost: {}", "loses the answer of": "the answer is lost"}
 
 
 def _token_of(partition: Partition) -> TokenId | None:
@@ -66,7 +76,7 @@ class ToldKv(MemKv):
         name = self._names.token(token)
         if key.startswith(_NOTES):
             return f"a note that its object is copied lands in {name}"
-        return f"{path_of(key)} {content(value)} lands in {name}" if key.startswith(_ROWS) else ""
+        return f"{row(path_of(key), value)} lands in {name}" if key.startswith(_ROWS) else ""
 
     def change_in_words(self, key: bytes, before: bytes | None, after: bytes | None) -> str:
         """`main is now T2 over T1 over C0`; empty if nothing changes for a reader."""
@@ -80,6 +90,10 @@ class ToldKv(MemKv):
             return ""
         return f"{name} is now {self._names.layers(new)}"
 
+    def name_of(self, token: TokenId) -> str:
+        """The name of a token."""
+        return self._names.token(token)
+
     def tell(self, line: str) -> None:
         """Adds a line to what happened, unless it is empty."""
         if line:
@@ -88,6 +102,7 @@ class ToldKv(MemKv):
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]
     ) -> list[TarnError | None]:
+        """See `Kv.set_many`."""
         outcomes = await super().set_many(partition, groups)
         for group, error in zip(groups, outcomes, strict=True):
             for key, value in group.rows if error is None else ():
@@ -97,6 +112,7 @@ class ToldKv(MemKv):
     async def set_if(
         self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
     ) -> Predicate:
+        """See `Kv.set_if`."""
         before = await self.current(partition, key)
         version = await super().set_if(partition, key, value, predicate)
         self.tell(self.row_in_words(partition, key, value))
@@ -104,11 +120,13 @@ class ToldKv(MemKv):
         return version
 
     async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+        """See `Kv.delete_if`."""
         before = await self.current(partition, key)
         await super().delete_if(partition, key, predicate)
         self.tell(self.change_in_words(key, before, None))
 
     async def drop_partition(self, partition: Partition) -> None:
+        """See `Kv.drop_partition`."""
         await super().drop_partition(partition)
         token = _token_of(partition)
         self.tell(f"{self._names.token(token)} is dropped" if token else "")
@@ -136,6 +154,18 @@ class Fault:
     opened: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass(eq=False, kw_only=True)
+class _ToldLate(Late):
+    """A late compare-and-set that tells when it arrives."""
+
+    tell: Callable[[str], None]
+
+    async def land(self) -> None:
+        """See `Late.land`."""
+        self.tell("what waited in the queue arrives" if self.request is not None else "")
+        await super().land()
+
+
 class GatedSteps(GatedKv):
     """Stops, loses and delays steps by their names."""
 
@@ -143,90 +173,95 @@ class GatedSteps(GatedKv):
         super().__init__(kv)
         self._told = kv
         self.faults: list[Fault] = []
-        self.late: dict[str, Late] = {}
 
-    def _next_fault(self, step: str) -> Fault | None:
+    def delay(self, key: bytes) -> Late:
+        """See `GatedKv.delay`."""
+        late = _ToldLate(key, tell=self._told.tell)
+        self._late.append(late)
+        return late
+
+    @asynccontextmanager
+    async def _at(self, step: str, operation: str, key: bytes, what: str) -> AsyncIterator[None]:
+        """Does to a step what the story says.
+
+        Args:
+            step: one of `STEPS`; empty: none.
+            operation: of the store.
+            key: of the row.
+            what: the step in words.
+        """
         fits = (each for each in self.faults if (each.actor, each.step) == (ACTOR.get(), step))
         fault = next(fits, None)
-        if fault is not None:
-            self.faults.remove(fault)
-        return fault
+        if fault is None:
+            yield
+            return
+        self.faults.remove(fault)
+        await self._stand(fault, "before", what)
+        if fault.kind in _LOST:
+            self.lose(operation, key, applied=fault.kind != "is lost")
+        elif fault.kind == "is late":
+            if operation != "set_if":
+                raise StoryError(f"{step} is no compare-and-set, and cannot be late")
+            self.delay(key)
+            self._told.tell(f"this waits in a queue: {what}")
+        try:
+            yield
+        except OutcomeUnknownError:
+            self._told.tell(_LOST.get(fault.kind, "").format(what))
+            raise
+        await self._stand(fault, "after", what)
 
-    async def _stand(self, fault: Fault | None, place: str, what: str) -> None:
-        if fault is not None and fault.kind == f"stops {place}":
-            self._told.tell(
-                f"{fault.actor} stops before this: {what}"
-                if place == "before"
-                else f"{fault.actor} stops"
-            )
+    async def _stand(self, fault: Fault, place: str, what: str) -> None:
+        if fault.kind == f"stops {place}":
+            self._told.tell(f"{fault.actor} stops {place} this: {what}")
             fault.reached.set()
             await fault.opened.wait()
 
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]
     ) -> list[TarnError | None]:
-        rows = [row for group in groups for row in group.rows]
-        what = next(filter(None, (self._told.row_in_words(partition, *row) for row in rows)), "")
-        is_note = any(key.startswith(_NOTES) for key, _ in rows)
-        fault = self._next_fault(NOTE if is_note else ROW) if what else None
-        await self._stand(fault, "before", what)
-        outcomes = await super().set_many(partition, groups)
-        await self._stand(fault, "after", what)
-        return outcomes
+        """See `Kv.set_many`."""
+        for group in groups:
+            for key, value in group.rows:
+                if what := self._told.row_in_words(partition, key, value):
+                    step = NOTE if key.startswith(_NOTES) else ROW
+                    async with self._at(step, "set_many", key, what):
+                        return await super().set_many(partition, groups)
+        return await super().set_many(partition, groups)
 
     async def set_if(
         self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
     ) -> Predicate:
+        """See `Kv.set_if`."""
         before = await self._told.current(partition, key)
         what = self._told.row_in_words(partition, key, value)
         what = what or self._told.change_in_words(key, before, value)
-        fault = self._next_fault(_step_of(key, before, value)) if what else None
-        await self._stand(fault, "before", what)
-        if fault is not None and fault.kind == "is late":
-            self.late[fault.actor] = self.delay(key)
-            self._told.tell(f"this waits in a queue: {what}")
-        if fault is not None and fault.kind in {"is lost", "loses the answer of"}:
-            self.lose("set_if", key, applied=fault.kind != "is lost")
-        try:
-            version = await super().set_if(partition, key, value, predicate)
-        except OutcomeUnknownError:
-            if fault is not None and fault.kind == "is lost":
-                self._told.tell(f"this is lost: {what}")
-            elif fault is not None and fault.kind != "is late":
-                self._told.tell("the answer is lost")
-            raise
-        await self._stand(fault, "after", what)
-        return version
+        step = _step_of(key, before, value) if what else ""
+        async with self._at(step, "set_if", key, what):
+            try:
+                return await super().set_if(partition, key, value, predicate)
+            except PredicateFailedError:
+                self._told.tell(f"the store refuses this: {what}" if what else "")
+                raise
 
     async def get_many(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
     ) -> list[Versioned | None]:
-        step = ""
-        if any(key.startswith(_BRANCH) for key in keys):
-            step = LOOK
-        elif _token_of(partition) and any(key.startswith(_ROWS) for key in keys):
-            step = READ
-        fault = self._next_fault(step)
-        what = "" if fault is None else _reads(partition, keys, self._told)
-        await self._stand(fault, "before", what)
-        found = await super().get_many(partition, keys, settle=settle)
-        await self._stand(fault, "after", what)
-        return found
+        """See `Kv.get_many`."""
+        token = _token_of(partition)
+        paths = ", ".join(path_of(key) for key in keys if key.startswith(_ROWS))
+        if token is None or not paths:
+            return await super().get_many(partition, keys, settle=settle)
+        what = f"it reads {paths} in {self._told.name_of(token)}"
+        async with self._at(READ, "get_many", keys[0], what):
+            return await super().get_many(partition, keys, settle=settle)
 
 
 def _step_of(key: bytes, before: bytes | None, after: bytes) -> str:
-    old, new = _branch_of(before) if key.startswith(_BRANCH) else None, None
-    if old is None:
+    if not key.startswith(_BRANCH):
         return ROW
-    new = _branch_of(after)
-    assert new is not None
+    old, new = _branch_of(before), _branch_of(after)
+    if old is None or new is None:
+        return ""
     is_seal = new.sealed[-len(old.tokens) :] == old.tokens and new.commit_id == old.commit_id
     return SEAL if is_seal else LAST
-
-
-def _reads(partition: Partition, keys: Sequence[bytes], told: ToldKv) -> str:
-    token = _token_of(partition)
-    if token is None:
-        return "it reads the branch"
-    paths = ", ".join(path_of(key) for key in keys if key.startswith(_ROWS))
-    return f"it reads {paths} in {told._names.token(token)}"

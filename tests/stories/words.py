@@ -10,7 +10,7 @@ from tarn.core.entry import is_tombstone, size_of
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, MetarangeId, TokenId
 
-__all__ = ["Names", "answer_of", "content"]
+__all__ = ["Names", "answer_of", "listed", "row"]
 
 
 class Names:
@@ -61,9 +61,9 @@ class Names:
         return text
 
 
-def content(packed: bytes) -> str:
-    """What a row says of its path: `= 1`, or `is deleted`."""
-    return "is deleted" if is_tombstone(packed) else f"= {size_of(packed)}"
+def row(path: str, packed: bytes) -> str:
+    """`orders = 1`, or `a tombstone of orders`. An object is known by its size."""
+    return f"a tombstone of {path}" if is_tombstone(packed) else f"{path} = {size_of(packed)}"
 
 
 _ANSWERS: Final = {
