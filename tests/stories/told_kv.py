@@ -14,9 +14,10 @@ from tests.stories.script import StoryError
 from tests.stories.words import Names, row
 
 from tarn.core.branch import Branch
+from tarn.core.entry import address_of
 from tarn.core.errors import TarnError
 from tarn.core.ids import TokenId
-from tarn.kv.keys import path_key, path_of
+from tarn.kv.keys import COPIED, copied_note, path_key, path_of
 from tarn.kv.mem import MemKv
 from tarn.kv.port import (
     Group,
@@ -46,7 +47,7 @@ the row: of a staged row.
 
 _BRANCH: Final = b"branches/"
 _ROWS: Final = path_key("")
-_NOTES: Final = b"copied/"
+_NOTES: Final = COPIED
 _TOKEN: Final = re.compile(r"[^:]*:([0-9a-f]{32})")
 _LOST: Final = {"is lost": "this is lost: {}", "loses the answer of": "the answer is lost"}
 
@@ -66,6 +67,7 @@ class ToldKv(MemKv):
     def __init__(self, names: Names) -> None:
         super().__init__()
         self._names = names
+        self._objects: dict[bytes, str] = {}  # by the key of the note that one is copied
         self.told: list[str] = []
 
     def row_in_words(self, partition: Partition, key: bytes, value: bytes) -> str:
@@ -75,8 +77,13 @@ class ToldKv(MemKv):
             return ""
         name = self._names.token(token)
         if key.startswith(_NOTES):
-            return f"a note that its object is copied lands in {name}"
-        return f"{row(path_of(key), value)} lands in {name}" if key.startswith(_ROWS) else ""
+            copied = self._objects[key]
+            return f"a note that {copied} is copied lands in {name}"
+        if not key.startswith(_ROWS):
+            return ""
+        words = row(path_of(key), value)
+        self._objects.setdefault(copied_note(address_of(value) or b""), words)
+        return f"{words} lands in {name}"
 
     def change_in_words(self, key: bytes, before: bytes | None, after: bytes | None) -> str:
         """`main is now T2 over T1 over C0`; empty if nothing changes for a reader."""
