@@ -1,8 +1,8 @@
 """Plays the commands of a story on real replicas of graveler over one store, and tells what happens.
 
 Each actor calls a replica of its own, with its own caches. One call runs at a time: the player waits until it has
-answered, or stands at the step at which the story stops it. Time stands still unless the story lets it pass. So a
-replay is the same each time.
+answered, or stands at the step at which the story stops it. Time passes only at commands that say so, and while the
+cleaner, the deleter and the collector run. So a replay is the same each time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final
 
 from lake import Lake, Replicas, create_repository
 from tests.stories.calls import Calls
+from tests.stories.collector import StoryCollector
 from tests.stories.script import Script, StoryError
 from tests.stories.told_kv import ACTOR, STEPS, Fault, GatedSteps, ToldKv
 from tests.stories.words import Names
@@ -130,9 +131,9 @@ class _Stage:
         await asyncio.wait([call.task])
         self.told.tell(f"{actor} gets no answer")
 
-    async def pass_time(self, minutes: str) -> None:
+    async def pass_time(self, number: str, unit: str) -> None:
         """Lets time pass."""
-        self.replicas.clock.advance(60 * int(minutes))
+        self.replicas.clock.advance({"minutes": 60, "hours": 3600}[unit] * int(number))
 
     async def clean(self) -> None:
         """Drops what no record has named for the drop delay."""
@@ -142,13 +143,25 @@ class _Stage:
 
     async def delete_blocks(self) -> None:
         """Looks at the replaced objects, lets the delay pass, and deletes blocks."""
-        before = await self._blocks()
         ACTOR.set("deleter")
+        before = await self._blocks()
         for seconds in (_DELETION_DELAY_SECONDS, 0.0):
             for lake in self.lakes.values():
                 assert lake.graveler.online is not None
                 await lake.graveler.online.step()
             self.replicas.clock.advance(seconds)
+        await self._tell_deleted(before)
+
+    async def collect(self) -> None:
+        """Runs a garbage collection."""
+        ACTOR.set("collector")
+        before = await self._blocks()
+        lake, clock = self.lakes["a"], self.replicas.clock
+        parts = {"blocks": self.replicas.blocks, "kv": self.kv, "clock": clock, "ids": None}
+        await StoryCollector(0, lake.graveler, lake.repository, **parts).run()
+        await self._tell_deleted(before)
+
+    async def _tell_deleted(self, before: set[str]) -> None:
         deleted = sorted(before - await self._blocks())
         self.told.tell(", ".join(deleted) + " is deleted" if deleted else "no block is deleted")
 
@@ -170,9 +183,10 @@ _COMMANDS: Final[Sequence[tuple[re.Pattern[str], Callable[..., Awaitable[None]]]
         (r"(?P<actor>[a-z]): (?P<what>[^,]+)(?:, (?P<faults>.+))?", _Stage.call),
         (r"(?P<actor>[a-z]) goes on(?:, (?P<faults>.+))?", _Stage.go_on),
         (r"(?P<actor>[a-z]) dies", _Stage.kill),
-        (r"(?P<minutes>\d+) minutes pass", _Stage.pass_time),
+        (r"(?P<number>\d+) (?P<unit>minutes|hours) pass", _Stage.pass_time),
         (r"the cleaner runs", _Stage.clean),
         (r"the deleter runs", _Stage.delete_blocks),
+        (r"the collector runs", _Stage.collect),
     )
 ]
 

@@ -70,6 +70,7 @@ _ANSWERS: Final = {
     Reason.PRECONDITION_FAILED: "refused: the condition does not hold (412)",
     Reason.ENTRY_NOT_FOUND: "refused: there is no such object (404)",
     Reason.BRANCH_NOT_FOUND: "refused: there is no such branch (404)",
+    Reason.ADDRESS_TOO_OLD: "refused: its block is too old to be referred to anew",
     Reason.BRANCH_DIRTY: "refused: the branch has uncommitted changes",
 }
 
