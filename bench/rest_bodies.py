@@ -1,7 +1,7 @@
 """Bodies of 64 MiB through the REST endpoint and through the gateway of one `tarn up`, in turns.
 
-Run: `python -m bench.rest_bodies [--rounds N]`. Prints the ratio of the two rates, which a busy machine changes little: the
-goal is 0.7 at the median. REST is asked by Basic and raw bodies, S3 by requests that sign their bodies.
+Run: `python -m bench.rest_bodies [--rounds N]`. Prints the ratio of the two rates, which a busy machine changes little:
+the goal is 0.7 at the median. REST is asked by Basic and raw bodies, S3 by requests that sign their bodies.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ import pytest
 from lake import Replicas, entry
 
 from tarn.block.mem import MemBlockStore
-from tarn.block.port import BlockStore
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.access.service import Service as ServiceName
@@ -132,7 +131,7 @@ async def running_service(
     folder: Path,
     kv: Kv | None = None,
     collection: CollectionLimits = LIMITS,
-    store: Callable[[ManualClock], BlockStore] = MemBlockStore,
+    store: Callable[[ManualClock], MemBlockStore] = MemBlockStore,
     online: OnlineSettings = OFFLINE,
     *,
     keeps_reads: bool = False,

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
-from tarn.block.port import BlockStore
 from tarn.core.branch import Token
 from tarn.core.collection import LIMITS, CollectionLimits
 from tarn.core.entry import Entry, pack, unpack
@@ -141,7 +140,7 @@ class Replicas:
         directory: Path,
         kv: Kv | None = None,
         collection: CollectionLimits = LIMITS,
-        store: Callable[[ManualClock], BlockStore] = MemBlockStore,
+        store: Callable[[ManualClock], MemBlockStore] = MemBlockStore,
         online: OnlineSettings = OFFLINE,
         *,
         keeps_reads: bool = False,

@@ -14,7 +14,6 @@ from typing import Any
 from graveler_service import Service, running_service
 
 from tarn.block.mem import MemBlockStore
-from tarn.block.port import BlockStore
 from tarn.core.access.service import Service as ServiceName
 from tarn.gate.access import Access
 from tarn.gate.addresses import AddressRate
@@ -183,7 +182,7 @@ async def running_rest(
     folder: Path,
     *,
     requests_max: int = 16,
-    store: Callable[[ManualClock], BlockStore] = MemBlockStore,
+    store: Callable[[ManualClock], MemBlockStore] = MemBlockStore,
     namespace_prefix: str = "local://",
     bodies: BodyBounds | None = None,
 ) -> AsyncIterator[Rest]:

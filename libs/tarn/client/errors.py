@@ -357,8 +357,7 @@ class AddressTooYoungError(FailedPreconditionError):
 
 
 class AddressNotIssuedError(DeniedError):
-    """Only gateways and REST endpoints stage addresses in the storage namespace: write by S3 or REST, or link it
-    (`GetPhysicalAddress`)."""
+    """Only gateways and REST endpoints stage addresses: write by S3 or REST, or link it (`GetPhysicalAddress`)."""
 
     REASON = Reason.ADDRESS_NOT_ISSUED
 

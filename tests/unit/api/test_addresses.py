@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any, cast
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -13,6 +14,7 @@ import pytest
 from rest_service import Answer, Rest, basic, running_rest
 from s3_stores import opened
 
+from tarn.block.mem import MemBlockStore
 from tarn.rpc.process.system import SystemClock
 from tarn.testing.servers.s3_server import S3Server
 
@@ -34,7 +36,11 @@ async def rest(server: S3Server, tmp_path: Path) -> AsyncIterator[Rest]:
     root = f"s3://tarn/{tmp_path.name}"
     async with (
         opened(server, root) as store,
-        running_rest(tmp_path, store=lambda _: store, namespace_prefix=f"{root}/") as running,
+        running_rest(
+            tmp_path,
+            store=lambda _: cast("MemBlockStore", store),
+            namespace_prefix=f"{root}/",
+        ) as running,
     ):
         # URLs are signed with the time of the machine.
         running.service.clock.advance(
@@ -61,10 +67,10 @@ async def sent(url: str, body: bytes | None = None) -> tuple[bytes, str]:
     return await asyncio.to_thread(ask)
 
 
-async def issued(rest: Rest, path: str = "a") -> dict[str, object]:
+async def issued(rest: Rest, path: str = "a") -> dict[str, Any]:
     answer = await rest.ask("GET", f"{MAIN}/staging/backing?path={path}&presign=true")
     assert answer.status == 200, answer.body
-    place: dict[str, object] = answer.json
+    place: dict[str, Any] = answer.json
     return place
 
 
@@ -99,7 +105,7 @@ async def test_an_object_is_written_to_the_bucket_and_linked(rest: Rest) -> None
     assert (await sent(str(place["presigned_url"]), BODY))[1] == ETAG
     wrong = await linked(rest, place, size=5)
     assert wrong.status == 400
-    about = {"content_type": "text/csv", "user_metadata": {"Color": "red"}}
+    about: Any = {"content_type": "text/csv", "user_metadata": {"Color": "red"}}
     made = await linked(rest, place, **about)
     assert made.status == 200, made.body
     assert (made.json["checksum"], made.json["size_bytes"]) == (ETAG, len(BODY))
@@ -182,22 +188,22 @@ async def test_readers_get_links_and_others_none(rest: Rest) -> None:
     assert "physical_address_expiry" not in plain[0]
 
 
-async def begun(rest: Rest, path: str = "large", count: int = 1) -> dict[str, object]:
+async def begun(rest: Rest, path: str = "large", count: int = 1) -> dict[str, Any]:
     where = f"{MAIN}/staging/pmpu?path={path}&parts={count}"
     answer = await rest.ask("POST", where)
     assert answer.status == 201, answer.body
-    upload: dict[str, object] = answer.json
+    upload: dict[str, Any] = answer.json
     return upload
 
 
-def place_of(upload: dict[str, object], path: str = "large", rest: str = "") -> str:
+def place_of(upload: dict[str, Any], path: str = "large", rest: str = "") -> str:
     return f"{MAIN}/staging/pmpu/{quote(str(upload['upload_id']), safe='')}{rest}?path={path}"
 
 
 async def test_parts_are_written_to_the_bucket_and_completed(rest: Rest) -> None:
     upload = await begun(rest)
     address = {"physical_address": upload["physical_address"]}
-    (first,) = upload["presigned_urls"]  # type: ignore[misc, attr-defined]
+    (first,) = upload["presigned_urls"]
     where = place_of(upload, rest="/parts/2")
     more = await rest.ask("PUT", where, address)
     assert more.status == 200, more.body
@@ -222,7 +228,7 @@ async def test_parts_are_written_to_the_bucket_and_completed(rest: Rest) -> None
 async def test_parts_of_other_etags_are_not_completed(rest: Rest) -> None:
     upload = await begun(rest)
     address = {"physical_address": upload["physical_address"]}
-    await sent(str(upload["presigned_urls"][0]), BODY)  # type: ignore[index]
+    await sent(str(upload["presigned_urls"][0]), BODY)
     for parts in ([{"part_number": 1, "etag": "0" * 32}], []):
         assert (await rest.ask("PUT", place_of(upload), {**address, "parts": parts})).status == 400
     assert (await rest.ask("PUT", place_of(upload))).status == 400
@@ -232,7 +238,7 @@ async def test_parts_of_other_etags_are_not_completed(rest: Rest) -> None:
 async def test_an_aborted_upload_is_not_completed(rest: Rest) -> None:
     upload = await begun(rest)
     address = {"physical_address": upload["physical_address"]}
-    _, etag = await sent(str(upload["presigned_urls"][0]), BODY)  # type: ignore[index]
+    _, etag = await sent(str(upload["presigned_urls"][0]), BODY)
     assert (await rest.ask("DELETE", place_of(upload))).status == 400
     assert (await rest.ask("DELETE", place_of(upload), address)).status == 204
     done = {**address, "parts": [{"part_number": 1, "etag": etag}]}

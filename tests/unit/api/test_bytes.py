@@ -13,6 +13,7 @@ import pytest
 from rest_service import Rest, basic, running_rest
 
 from tarn.block.port import CHUNK_BYTES, BlockKey
+from tarn.core.entry import unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.objects.conditions import ReadAnswer
 from tarn.telemetry.audit.record import Outcome
@@ -246,7 +247,7 @@ async def test_a_body_is_bounded(tmp_path: Path) -> None:
     async with running_rest(tmp_path, bodies=BodyBounds(bytes_max=100_000)) as rest:
         await put(rest, "a", bytes(100_000))
         for sent in ({"body": bytes(100_001)}, {"pieces": pieces_of(bytes(100_001))}):
-            answer = await rest.ask("POST", f"{OBJECTS}?path=b", **sent)  # type: ignore[arg-type]
+            answer = await rest.ask("POST", f"{OBJECTS}?path=b", **sent)
             assert answer.status == 413
             assert "100000" in answer.message
         assert len(await blocks_of(rest)) == 1
@@ -316,13 +317,26 @@ async def test_user_metadata_are_replaced(rest: Rest) -> None:
     made = await put(rest, "a", b"1", content_type="text/csv", x_lakefs_meta_old="1")
     where = f"{OBJECTS}/stat/user_metadata?path="
     changed = await rest.ask("PUT", f"{where}a", {"set": {"New": "2"}})
-    assert (changed.status, changed.body) == (201, b"")
+    assert (changed.status, changed.body) == (204, b"")
     stat = (await rest.ask("GET", f"{REFS}/stat?path=a")).json
     assert stat == {**made, "metadata": {"new": "2"}}
     assert (await rest.ask("PUT", f"{where}b", {"set": {}})).status == 404
     assert (await rest.ask("PUT", f"{where}a", {"set": {"a b": "2"}})).status == 400
     ann = await user(rest, "ann", "Analyst")
     assert (await rest.ask("PUT", f"{where}a", {"set": {}}, caller=ann)).status == 403
+
+
+async def test_lakectls_own_metadata_have_names_that_headers_can_have(rest: Rest) -> None:
+    made = await put(rest, "a", b"1", x_lakefs_internal_client_mtime="17")
+    assert made["metadata"] == {"::lakefs::client-mtime": "17"}
+    where = f"{OBJECTS}/stat/user_metadata?path=a"
+    changed = await rest.ask("PUT", where, {"set": {"::lakefs::client-mtime": "18"}})
+    assert changed.status == 204
+    lake, ref = rest.service.graveler, ("lake", "main", "a")
+    entry = unpack((await lake.lookup(rest.service.admin, *ref)).entry)
+    assert entry.metadata == (("x-lakefs-internal-client-mtime", "18"),)
+    shown = (await rest.ask("GET", f"{REFS}/stat?path=a")).json["metadata"]
+    assert shown == {"::lakefs::client-mtime": "18"}
 
 
 async def test_underlying_properties(rest: Rest) -> None:
@@ -391,9 +405,9 @@ async def test_an_answer_that_nobody_takes_holds_little_and_ends(
     await put(rest, "a", LARGE)
     most, read = 1000, 0
 
-    async def endless(*_: object) -> AsyncIterator[bytes]:
+    async def endless(*_at: object) -> AsyncIterator[bytes]:
         nonlocal read
-        for _ in range(most):
+        for _chunk in range(most):
             read += 1
             yield bytes(CHUNK_BYTES)
 

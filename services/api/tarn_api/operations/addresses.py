@@ -253,7 +253,9 @@ async def _own(context: Context, at: _Place, physical_address: str) -> _Named:
 
 
 def _template(content_type: str | None, metadata: Mapping[str, str] | None) -> bytes:
-    return pack(with_headers(NOTHING, stored_headers(content_type or "", metadata)))
+    return pack(
+        with_headers(NOTHING, stored_headers(content_type or "", shapes.stored_metadata(metadata)))
+    )
 
 
 async def _link(

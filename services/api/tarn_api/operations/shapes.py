@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tarn.block.port import PresignsReads
 from tarn.core.entry import Entry, shown_time_us, unpack
 from tarn.core.ids import physical_path
@@ -14,6 +16,7 @@ from tarn_rest import schemas
 
 __all__ = [
     "DEFAULT_CONTENT_TYPE",
+    "INTERNAL",
     "LINK_S",
     "commit",
     "content_type",
@@ -24,6 +27,7 @@ __all__ = [
     "prefix_stats",
     "repository",
     "seconds",
+    "stored_metadata",
     "user",
 ]
 
@@ -34,6 +38,13 @@ LINK_S = 900
 """Life of a presigned URL in seconds, as lakeFS has it. Until then it needs no permission."""
 
 _COMMIT_VERSION = 1
+
+INTERNAL = "x-lakefs-internal-"
+"""Begins the headers by which lakectl sends metadata of its own, such as the time of a local file; also the names by
+which they are stored, because S3 clients can be told only of names that a header can have."""
+
+_INTERNAL_SHOWN = "::lakefs::"
+"""Begins the same names in JSON."""
 
 
 def seconds(time_us: int) -> int:
@@ -107,9 +118,26 @@ def object_stats(
         checksum=entry.etag,
         size_bytes=entry.size,
         mtime=seconds(entry.mtime_us),
-        metadata=dict(entry.metadata) if with_metadata else None,
+        metadata=_shown_metadata(entry) if with_metadata else None,
         content_type=content_type(entry),
     )
+
+
+def stored_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """Returns user metadata of a request with the names by which they are stored."""
+    return {
+        INTERNAL + name.removeprefix(_INTERNAL_SHOWN)
+        if name.startswith(_INTERNAL_SHOWN)
+        else name: value
+        for name, value in (metadata or {}).items()
+    }
+
+
+def _shown_metadata(entry: Entry) -> dict[str, str]:
+    return {
+        _INTERNAL_SHOWN + name.removeprefix(INTERNAL) if name.startswith(INTERNAL) else name: value
+        for name, value in entry.metadata
+    }
 
 
 def content_type(entry: Entry) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry import pack
@@ -87,10 +88,14 @@ async def copy_object(
 
 async def update_object_user_metadata(
     context: Context, at: op.UpdateObjectUserMetadata, body: schemas.UpdateObjectUserMetadata
-) -> None:
+) -> Response:
     """Replaces the user metadata of an object; its bytes stay."""
     branch = _place(context, at.repository, at.branch, at.path)
-    await set_metadata(context.objects, context, at.repository, branch, at.path, body.set)
+    metadata = shapes.stored_metadata(body.set)
+    await set_metadata(context.objects, context, at.repository, branch, at.path, metadata)
+    return Response(
+        status_code=204
+    )  # not the 201 of the document: lakeFS answers so, and lakectl insists
 
 
 def write_condition(if_none_match: str | None, if_match: str | None) -> WriteCondition:
@@ -158,6 +163,8 @@ def _metadata(request: Request) -> dict[str, str]:
     for name, value in request.headers.items():
         if name.startswith(_METADATA):
             found[name.removeprefix(_METADATA)] = _text(value)
+        elif name.startswith(shapes.INTERNAL):
+            found[name] = _text(value)
     return found
 
 

@@ -41,8 +41,10 @@ class FormParser(forms.FormParser):
             case FormProblem.MALFORMED:
                 return S3Error("MalformedPOSTRequest", text)
             case FormProblem.FIELDS_TOO_LONG:
-                code = "MaxPostPreDataLengthExceededError"
-                return S3Error(code, MaxPostPreDataLengthBytes=str(FORM_BYTES_MAX))
+                return S3Error(
+                    "MaxPostPreDataLengthExceededError",
+                    MaxPostPreDataLengthBytes=str(FORM_BYTES_MAX),
+                )
             case FormProblem.FIELD_REPEATED:
                 name = text[:80]
                 said = f"POST requires exactly one field {name!r} per request."
