@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from rest_service import Rest, running_rest
 
+from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn.telemetry.audit.record import Outcome
 from tarn_api.operations import diffs
 
@@ -35,8 +37,15 @@ async def test_repositories(rest: Rest) -> None:
     assert made.status == 201
     assert made.json["id"] == "sea"
     assert made.json["default_branch"] == "trunk"
-    # The place is Tarn's choice.
-    assert made.json["storage_namespace"].startswith("local://sea")
+    # The place is Tarn's choice; clients are shown the one that they named.
+    assert made.json["storage_namespace"] == "s3://bucket/prefix"
+    behind = await rest.service.graveler.get_repository(rest.service.admin, "sea")
+    assert behind.storage_namespace.startswith("local://sea")
+    long = {**wanted, "name": "long", "storage_namespace": f"s3://{'x' * 1024}"}
+    assert (await rest.ask("POST", "/repositories", long)).status == 400
+    # Of a repository that was made otherwise, that is the only one.
+    lake = (await rest.ask("GET", "/repositories/lake")).json
+    assert lake["storage_namespace"].startswith("local://lake")
     assert made.json["creation_date"] == rest.service.clock.now_us() // 1_000_000
     again = await rest.ask("POST", "/repositories", wanted)
     assert (again.status, again.message) == (409, "repository sea already exists")
@@ -54,6 +63,7 @@ async def test_repositories(rest: Rest) -> None:
     rest_of_it = await rest.ask("GET", "/repositories?after=lake")
     assert [each["id"] for each in rest_of_it.json["results"]] == ["sea"]
     assert rest_of_it.json["pagination"]["has_more"] is False
+    assert [{**each, "read_only": False} for each in rest_of_it.json["results"]] == [made.json]
     searched = await rest.ask("GET", "/repositories?search=ea&prefix=s")
     assert [each["id"] for each in searched.json["results"]] == ["sea"]
     gone = await rest.ask("DELETE", "/repositories/sea")
@@ -71,6 +81,18 @@ async def test_a_name_or_a_namespace_that_is_none_is_refused_by_its_field(rest: 
         answer = await rest.ask("POST", "/repositories", body)
         assert answer.status == 400
         assert field in answer.message
+
+
+async def test_the_place_that_a_client_names_is_kept_from_the_level_of_this_release(
+    rest: Rest,
+) -> None:
+    for endpoint in rest.service.endpoints:
+        if endpoint.descriptor.name == "RepositoryService":
+            cast("Any", endpoint.handler)._features = FeatureGate.at(LEVEL_FIRST)
+    wanted = {"name": "sea", "storage_namespace": "s3://bucket/prefix"}
+    made = await rest.ask("POST", "/repositories", wanted)
+    assert made.status == 201
+    assert made.json["storage_namespace"].startswith("local://sea")
 
 
 async def test_branches_and_tags(rest: Rest) -> None:

@@ -1,4 +1,4 @@
-"""Repositories. Tarn makes the storage namespace of each: see `docs/design/rest-api.md`, "Storage namespaces"."""
+"""Repositories. Tarn makes the namespace of each, and shows the one that the client named (see rest-api.md)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ async def create_repository(
         context.require(Action.WRITE_RULES, repository_resource(parse_repository_id(body.name)))
     call = context.change()
     made = await context.graveler.create_repository(
-        call, body.name, default_branch_id=body.default_branch or ""
+        call,
+        body.name,
+        default_branch_id=body.default_branch or "",
+        client_namespace=body.storage_namespace,
     )
     shown = shapes.repository(made)
     shown.read_only = bool(body.read_only)

@@ -32,12 +32,12 @@ def seconds(time_us: int) -> int:
 
 
 def repository(found: repository_pb.Repository) -> schemas.Repository:
-    """Returns a repository."""
+    """Returns a repository. Its namespace is what the client named, because clients compare; nothing is kept there."""
     return schemas.Repository(
         id=found.repository_id,
         creation_date=found.create_time.seconds,
         default_branch=found.default_branch_id,
-        storage_namespace=found.storage_namespace,
+        storage_namespace=found.client_namespace or found.storage_namespace,
     )
 
 
