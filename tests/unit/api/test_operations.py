@@ -48,7 +48,7 @@ async def test_repositories(rest: Rest) -> None:
     assert lake["storage_namespace"].startswith("local://lake")
     assert made.json["creation_date"] == rest.service.clock.now_us() // 1_000_000
     again = await rest.ask("POST", "/repositories", wanted)
-    assert (again.status, again.message) == (409, "repository sea already exists")
+    assert (again.status, again.message) == (409, "error creating repository: not unique")
     found = await rest.ask("GET", "/repositories/sea")
     assert found.json == {**made.json, "read_only": False}
     assert (await rest.ask("GET", "/repositories/sea/metadata")).json == {}
@@ -178,10 +178,15 @@ async def test_commits_and_their_history(rest: Rest) -> None:
         ids.append(await commit(rest, message=f"c{n}"))
     empty = await rest.ask("POST", f"{MAIN}/commits", {"message": "nothing"})
     assert empty.status == 400
-    assert empty.message.startswith("no changes")
+    assert empty.message == "commit: no changes"
     one = (await rest.ask("GET", f"{LAKE}/commits/{ids[1]}")).json
     assert (one["id"], one["parents"], one["message"]) == (ids[1], [ids[0]], "c1")
     assert (one["committer"], one["metadata"]) == ("root", {})
+    for ref in ("nowhere", "0" * 64, "main~99"):
+        missing = await rest.ask("GET", f"{LAKE}/commits/{ref}")
+        assert (missing.status, missing.message) == (404, "commit not found")
+    missing = await rest.ask("GET", "/repositories/nowhere/commits/main")
+    assert (missing.status, missing.message) == (404, "repository not found")
     log = f"{LAKE}/refs/main/commits"
     first = (await rest.ask("GET", f"{log}?amount=2")).json
     assert [each["message"] for each in first["results"]] == ["c4", "c3"]

@@ -95,4 +95,5 @@ async def _refuse_taken(context: Context, name: str) -> None:
         if error.kind is Kind.NOT_FOUND:
             return
         raise
-    raise ApiError(409, f"repository {name} already exists", reason=Reason.REPOSITORY_EXISTS.value)
+    text = f"repository {name} already exists"
+    raise TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text)
