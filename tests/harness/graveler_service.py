@@ -9,6 +9,7 @@ import pytest
 from lake import Replicas, entry
 
 from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockStore
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.access.service import Service as ServiceName
@@ -131,13 +132,22 @@ async def running_service(
     folder: Path,
     kv: Kv | None = None,
     collection: CollectionLimits = LIMITS,
-    store: Callable[[ManualClock], MemBlockStore] = MemBlockStore,
+    store: Callable[[ManualClock], BlockStore] = MemBlockStore,
     online: OnlineSettings = OFFLINE,
     *,
     keeps_reads: bool = False,
+    namespace_prefix: str = "local://",
 ) -> AsyncIterator[Service]:
     """Yields one replica with a repository `lake`, and its admin; without a `kv`, in memory."""
-    replicas = Replicas(folder, kv, collection, store, online, keeps_reads=keeps_reads)
+    replicas = Replicas(
+        folder,
+        kv,
+        collection,
+        store,
+        online,
+        keeps_reads=keeps_reads,
+        namespace_prefix=namespace_prefix,
+    )
     auth_kv = MemKv()
     ids = SeededIds(replicas.clock, seed=99)
     anonymous = Call("test", "", 1e9)

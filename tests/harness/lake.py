@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockStore
 from tarn.core.branch import Token
 from tarn.core.collection import LIMITS, CollectionLimits
 from tarn.core.entry import Entry, pack, unpack
@@ -140,12 +141,14 @@ class Replicas:
         directory: Path,
         kv: Kv | None = None,
         collection: CollectionLimits = LIMITS,
-        store: Callable[[ManualClock], MemBlockStore] = MemBlockStore,
+        store: Callable[[ManualClock], BlockStore] = MemBlockStore,
         online: OnlineSettings = OFFLINE,
         *,
         keeps_reads: bool = False,
+        namespace_prefix: str = "local://",
     ) -> None:
         self.keeps_reads = keeps_reads
+        self.namespace_prefix = namespace_prefix
         self.directory = directory
         self.collection = collection
         self.online = online
@@ -169,6 +172,7 @@ class Replicas:
                     drop_delay_seconds=DELAY,
                     collection=self.collection,
                     online=self.online,
+                    namespace_prefix=self.namespace_prefix,
                 ),
                 kv=self.kv,
                 blocks=self.blocks,

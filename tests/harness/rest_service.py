@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,18 @@ from typing import Any
 
 from graveler_service import Service, running_service
 
+from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockStore
+from tarn.core.access.service import Service as ServiceName
 from tarn.gate.access import Access
+from tarn.gate.service_calls import ServiceCalls
 from tarn.gate.sign_in import SignIn
+from tarn.objects.backend import ObjectBackend
+from tarn.objects.repository_cache import RepositoryCache
 from tarn.telemetry.audit.record import AuditRecord
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import SeededIds
+from tarn.testing.clock import ManualClock, SeededIds
+from tarn_api.bodies import BodyBounds
 from tarn_api.context import Backend
 from tarn_api.endpoint import BASE, Endpoint
 from tarn_api.rpcs import Rpcs
@@ -32,11 +40,18 @@ def basic(key: str, secret: str) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client gets."""
+    """What a client gets.
+
+    Attributes:
+        is_whole: whether the answer was completed.
+        unread: pieces of the body that nobody asked for.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    is_whole: bool = True
+    unread: int = 0
 
     @property
     def json(self) -> Any:
@@ -85,6 +100,9 @@ class Rest:
         caller: str | None = "",
         headers: Mapping[str, str] | None = None,
         base: str = BASE,
+        pieces: Sequence[bytes] = (),
+        stalls: bool = False,
+        departs: bool = False,
     ) -> Answer:
         """Sends a request as the administrator, as another caller, or without credentials (None).
 
@@ -95,10 +113,15 @@ class Rest:
             caller: the header `Authorization`; empty for the administrator's.
             headers: more headers, with lower-case names.
             base: precedes the path.
+            pieces: a body that comes in chunks, instead of `body`.
+            stalls: whether the last of the pieces does not come.
+            departs: whether the client goes instead of that, or once the body was received.
         """
         content = body if isinstance(body, bytes) else b"" if body is None else to_json(body)
         sent = {**(headers or {})}
-        if content:
+        if pieces:
+            sent["transfer-encoding"] = "chunked"
+        elif content:
             sent.setdefault("content-length", str(len(content)))
         if caller is not None:
             sent["authorization"] = caller or self.admin
@@ -114,18 +137,26 @@ class Rest:
         }
         got: list[dict[str, Any]] = []
 
+        left = [*pieces] or [content]
+
         async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": content, "more_body": False}
+            if len(left) > stalls:
+                return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+            if not departs:
+                await asyncio.Event().wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             got.append(message)
 
         await self.endpoint(scope, receive, send)
-        start, *pieces = got
+        start, *answered = got
         return Answer(
             start["status"],
             {name.decode(): value.decode() for name, value in start["headers"]},
-            b"".join(piece["body"] for piece in pieces),
+            b"".join(bytes(piece["body"]) for piece in answered),
+            not answered or not answered[-1].get("more_body", False),
+            len(left),
         )
 
 
@@ -134,16 +165,39 @@ def to_json(value: object) -> bytes:
 
 
 @asynccontextmanager
-async def running_rest(folder: Path, *, requests_max: int = 16) -> AsyncIterator[Rest]:
+async def running_rest(
+    folder: Path,
+    *,
+    requests_max: int = 16,
+    store: Callable[[ManualClock], BlockStore] = MemBlockStore,
+    namespace_prefix: str = "local://",
+    bodies: BodyBounds | None = None,
+) -> AsyncIterator[Rest]:
     """Yields the endpoint over one replica with a repository `lake`."""
-    async with running_service(folder) as service:
+    async with running_service(folder, store=store, namespace_prefix=namespace_prefix) as service:
         meters, audit = Meters(), Audited()
         ids = SeededIds(service.clock, seed=5)
         access = Access(service.auth, service.clock)
         sign_in = SignIn(service.auth, access, service.clock, ids)
         rpcs = Rpcs(service.transport, service.auth_transport)
+        objects = ObjectBackend(
+            graveler=service.graveler,
+            blocks=service.replicas.blocks,
+            repositories=RepositoryCache(service.graveler, service.clock),
+            clock=service.clock,
+            ids=ids,
+            own_token=ServiceCalls(access, ServiceName.API, service.clock, ids).proof,
+        )
         backend = Backend(
-            service.graveler, service.auth, rpcs, sign_in, service.clock, "1.2.3", "local://"
+            service.graveler,
+            service.auth,
+            rpcs,
+            sign_in,
+            service.clock,
+            "1.2.3",
+            namespace_prefix,
+            objects,
+            bodies or BodyBounds(),
         )
         traces = Traces(meters, audit, access_log=False)  # type: ignore[arg-type]
         endpoint = Endpoint(backend, traces, ids, meters, requests_max)

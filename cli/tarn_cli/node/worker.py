@@ -122,6 +122,7 @@ async def _assemble(
         auth_client,
         Rpcs(graveler_calls, auth_calls),
         access,
+        blocks,
         clock=clock,
         ids=ids,
         tls=endpoint_tls("api", config.api.tls, runtime.secrets),

@@ -6,11 +6,16 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from tarn.block.port import BlockStore
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
+from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.gate.access import Access
+from tarn.gate.service_calls import ServiceCalls
 from tarn.gate.sign_in import SignIn
+from tarn.objects.backend import ObjectBackend
+from tarn.objects.repository_cache import RepositoryCache
 from tarn.rpc.wire.methods import Endpoint as RpcEndpoint
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
@@ -25,7 +30,7 @@ __all__ = ["ApiApplication"]
 
 
 class ApiApplication:
-    """The REST endpoint over graveler and auth, which their owners close.
+    """The REST endpoint over graveler, auth and a block store, which their owners close.
 
     An async context manager: entering it starts to listen. It serves no rpcs and keeps no state.
 
@@ -34,8 +39,9 @@ class ApiApplication:
         graveler: reads and writes metadata.
         auth: checks key pairs.
         access: provides grants.
+        blocks: stores the bytes of objects.
         clock: time.
-        ids: request ids, and nonces of sign-in.
+        ids: request ids, nonces of sign-in, and addresses of blocks.
         tls: for https; None for http.
         listens: called with `("api", "host:port")` once the endpoint listens.
         meters: counts requests; None: only for tests.
@@ -52,6 +58,7 @@ class ApiApplication:
         auth: AuthClient,
         rpcs: Rpcs,
         access: Access,
+        blocks: BlockStore,
         *,
         clock: Clock,
         ids: IdSource,
@@ -64,8 +71,25 @@ class ApiApplication:
         self._settings, self._tls, self._listens = settings, tls, listens
         sign_in = SignIn(auth, access, clock, ids)
         sign_in.register(meters)
+        repositories = RepositoryCache(graveler, clock)
+        objects = self._objects = ObjectBackend(
+            graveler=graveler,
+            blocks=blocks,
+            repositories=repositories,
+            clock=clock,
+            ids=ids,
+            own_token=ServiceCalls(access, Service.API, clock, ids).proof,
+        )
         backend = Backend(
-            graveler, auth, rpcs, sign_in, clock, settings.version, settings.namespace_prefix
+            graveler,
+            auth,
+            rpcs,
+            sign_in,
+            clock,
+            settings.version,
+            settings.namespace_prefix,
+            objects,
+            settings.bodies,
         )
         traces = Traces(meters, audit, access_log=settings.access_log)
         endpoint = Endpoint(backend, traces, ids, meters, settings.requests_max)
@@ -96,7 +120,10 @@ class ApiApplication:
     async def __aexit__(self, *exc: object) -> None:
         """Aborts remaining requests; call `drain` first to lose none."""
         await self._server.__aexit__(*exc)
+        await self._objects.removals.close()
 
     async def drain(self, timeout_s: float) -> None:
-        """Stops listening and lets current requests finish, for at most `timeout_s`."""
+        """Stops listening and lets current requests finish, for at most `timeout_s`. Then waits for the removals of
+        blocks that follow their answers, again for at most `timeout_s`."""
         await self._server.drain(timeout_s)
+        await self._objects.removals.drain(timeout_s)

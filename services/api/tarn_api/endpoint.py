@@ -7,6 +7,7 @@ its token.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -25,7 +26,7 @@ from tarn.telemetry.audit.record import Outcome, outcome_of
 from tarn.telemetry.meters import Meters
 from tarn_api.context import READ_S, Backend, Context
 from tarn_api.errors import ApiError, from_tarn_error
-from tarn_api.operations.table import PUBLIC, TABLE, Refusal
+from tarn_api.operations.table import PUBLIC, TABLE, TRANSFERS, Refusal
 from tarn_api.requests import (
     BODY_BYTES_MAX,
     BodyBudget,
@@ -62,7 +63,8 @@ class Endpoint:
         traces: records requests.
         ids: names requests.
         meters: counts requests in flight.
-        requests_max: most requests at once, half of them of callers that are not known yet.
+        requests_max: most requests at once, half of them of callers that are not known yet. As many more may move
+            bytes of objects, half of them for one user: their clients decide how long they take.
     """
 
     def __init__(
@@ -76,7 +78,9 @@ class Endpoint:
         self._bodies = BodyBudget(_BODIES_BYTES_MAX)
         self._requests_max = requests_max
         self._running = self._strangers = 0
+        self._transfers: Counter[str] = Counter()
         meters.sample("api.in_flight", lambda: self._running)
+        meters.sample("api.transfers", self._transfers.total)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request; there are no other events."""
@@ -99,11 +103,24 @@ class Endpoint:
             response.headers["X-Request-Id"] = request_id
             response.headers["X-Content-Type-Options"] = "nosniff"
             response.headers.setdefault("Cache-Control", "no-store")
-            await response(scope, receive, counted)
+            await self._send(response, scope, receive, counted, trace)
         finally:
-            self._running -= 1
+            if trace.is_transfer:
+                self._end_transfer(trace.user)
+            else:
+                self._running -= 1
             self._traces.end(trace, clock.monotonic() - trace.started)
             REQUEST_ID.reset(token)
+
+    async def _send(
+        self, response: Response, scope: Scope, receive: Receive, send: Send, trace: Trace
+    ) -> None:
+        """Sends an answer. One whose bytes end early is not completed, so that the connection ends."""
+        try:
+            await response(scope, receive, send)
+        except TarnError as failure:
+            trace.outcome, trace.reason = outcome_of(failure), failure.reason.value
+            self._log_failure(trace, failure)
 
     async def _answer(self, request: Request, trace: Trace) -> Response:
         """Returns the answer to a request, whatever happens."""
@@ -153,7 +170,9 @@ class Endpoint:
         parameters = decode_parameters(operation, in_path, request)
         if named := getattr(parameters, "path", None):
             trace.values = {**in_path, "path": named}
-        context = Context(self._backend, request, trace.request_id, grant)
+        if operation.id in TRANSFERS:
+            self._begin_transfer(trace)
+        context = Context(self._backend, request, trace.request_id, grant, trace)
         if operation.body is None:
             answer = await row(context, parameters)
         elif is_public:
@@ -204,6 +223,24 @@ class Endpoint:
             grant = await self._authenticator.grant(request, call, trace)
         trace.user = grant.user_id
         return grant
+
+    def _begin_transfer(self, trace: Trace) -> None:
+        """Gives a request a place among the transfers instead of one among the requests.
+
+        Raises:
+            ApiError: 503.
+        """
+        running, own = self._transfers.total(), self._transfers[trace.user]
+        if running >= self._requests_max or own >= self._requests_max // 2:
+            raise _overloaded(f"{running} bodies of objects are being moved, {own} of yours")
+        self._running -= 1
+        self._transfers[trace.user] += 1
+        trace.is_transfer = True
+
+    def _end_transfer(self, user: str) -> None:
+        self._transfers[user] -= 1
+        if not self._transfers[user]:
+            del self._transfers[user]
 
     @contextmanager
     def _stranger(self) -> Iterator[None]:

@@ -46,12 +46,15 @@ class Trace:
         reason: of a failure; empty if there is none.
         outcome: of what was asked for; unknown until there is an answer.
         status: of the answer; 0: none was sent.
+        is_transfer: whether it moves the bytes of an object.
+        bytes_in, bytes_out: of the bodies.
     """
 
     __slots__ = (
         "access_key_id",
         "bytes_in",
         "bytes_out",
+        "is_transfer",
         "is_write",
         "method",
         "operation",
@@ -80,6 +83,7 @@ class Trace:
         self.status = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        self.is_transfer = False
 
     def note_body(self, body: object) -> None:
         """Notes what a request creates, once its body was read."""
@@ -123,6 +127,8 @@ class Traces:
         self._meters = meters
         self._audit = audit
         self._requests: dict[tuple[str, int], Counter] = {}
+        self._received = meters.counter("api.received")
+        self._sent = meters.counter("api.sent")
 
     def end(self, trace: Trace, seconds: float) -> None:
         """Records a request that took so long."""
@@ -134,6 +140,8 @@ class Traces:
             )
             self._requests[operation, trace.status] = counter
         counter.add()
+        self._received.add(trace.bytes_in)
+        self._sent.add(trace.bytes_out)
         self._meters.histogram("api.duration", operation=operation).record(seconds)
         if self._audit is not None:
             self._record(self._audit, trace)

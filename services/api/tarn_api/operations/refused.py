@@ -59,6 +59,8 @@ REFUSED: Final = {
     "getRunHookOutput": _HOOKS,
     "dumpRefs": _DUMP,
     "restoreRefs": _DUMP,
+    "createSymlinkFile": "tables that point at files by symlinks read the S3 endpoint instead",
+    "uploadPartCopy": "copy the object whole (copyObject), or read the bytes and write them to the link of a part",
     "dumpSubmit": _DUMP,
     "dumpStatus": _DUMP,
     "restoreSubmit": _DUMP,
@@ -82,22 +84,6 @@ REFUSED: Final = {
 """Refused for a reason that stays until the part of Tarn exists which they are about."""
 
 NOT_YET: Final = (
-    # Bytes of objects, and addresses for them.
-    "getObject",
-    "uploadObjectPreflight",
-    "uploadObject",
-    "stageObject",
-    "copyObject",
-    "updateObjectUserMetadata",
-    "getUnderlyingProperties",
-    "createSymlinkFile",
-    "getPhysicalAddress",
-    "linkPhysicalAddress",
-    "createPresignMultipartUpload",
-    "completePresignMultipartUpload",
-    "abortPresignMultipartUpload",
-    "uploadPart",
-    "uploadPartCopy",
     # Pull requests.
     "listPullRequests",
     "createPullRequest",

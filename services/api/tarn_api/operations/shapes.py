@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from tarn.block.port import PresignsReads
 from tarn.core.entry import Entry, shown_time_us, unpack
 from tarn.core.ids import physical_path
+from tarn.objects.bodies import block_key
+from tarn_api.context import Context
 from tarn_proto.auth.v1 import user_pb2 as user_pb
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
@@ -11,7 +14,11 @@ from tarn_rest import schemas
 
 __all__ = [
     "DEFAULT_CONTENT_TYPE",
+    "LINK_S",
     "commit",
+    "content_type",
+    "disposition",
+    "link",
     "credentials",
     "object_stats",
     "prefix_stats",
@@ -22,6 +29,9 @@ __all__ = [
 
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 """lakeFS's, of an object that was written without one."""
+
+LINK_S = 900
+"""Life of a presigned URL in seconds, as lakeFS has it. Until then it needs no permission."""
 
 _COMMIT_VERSION = 1
 
@@ -98,8 +108,43 @@ def object_stats(
         size_bytes=entry.size,
         mtime=seconds(entry.mtime_us),
         metadata=dict(entry.metadata) if with_metadata else None,
-        content_type=entry.content_type or DEFAULT_CONTENT_TYPE,
+        content_type=content_type(entry),
     )
+
+
+def content_type(entry: Entry) -> str:
+    """Returns the Content-Type of an object. Entries of other clients may hold what no header can."""
+    kind = entry.content_type
+    return kind if kind and kind.isascii() and kind.isprintable() else DEFAULT_CONTENT_TYPE
+
+
+def disposition(entry: Entry) -> str:
+    """Returns a Content-Disposition that lets browsers download the object and not show it."""
+    stored = entry.content_disposition
+    is_whole = stored.lower().startswith("attachment") and stored.isascii() and stored.isprintable()
+    return stored if is_whole else "attachment"
+
+
+async def link(
+    context: Context, blocks: PresignsReads, namespace: str, entry: Entry
+) -> tuple[str, int]:
+    """Returns a URL by which whoever has it reads the object, and its end in seconds since the epoch.
+
+    Args:
+        context: of a caller who may read the object: that was checked.
+        blocks: the block store.
+        namespace: of the repository.
+        entry: the object.
+
+    Raises:
+        TarnError: NOT_IMPLEMENTED: the bytes are outside of the namespace; errors of the store.
+    """
+    key = block_key(namespace, entry)
+    end = context.backend.clock.now_us() // 1_000_000 + LINK_S
+    url = await blocks.presign_read(
+        key, LINK_S, content_type=content_type(entry), content_disposition=disposition(entry)
+    )
+    return url, end
 
 
 def prefix_stats(path: str) -> schemas.ObjectStats:

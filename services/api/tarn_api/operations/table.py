@@ -13,20 +13,23 @@ from typing import Final
 
 from tarn_api.operations import (
     about,
+    addresses,
     branches,
     commits,
     diffs,
     merges,
     objects,
+    reading,
     repositories,
     sessions,
     settings,
     tags,
     users,
+    writing,
 )
 from tarn_api.operations.refused import NOT_YET, REFUSED
 
-__all__ = ["HANDLERS", "PUBLIC", "TABLE", "Handler", "Refusal"]
+__all__ = ["HANDLERS", "PUBLIC", "TABLE", "TRANSFERS", "Handler", "Refusal"]
 
 Handler = Callable[..., Awaitable[object]]
 """See `tarn_api.operations`."""
@@ -97,7 +100,20 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "mergeIntoBranch": merges.merge_into_branch,
         "findMergeBase": merges.find_merge_base,
         "statObject": objects.stat_object,
-        "headObject": objects.head_object,
+        "headObject": reading.head_object,
+        "getObject": reading.get_object,
+        "getUnderlyingProperties": objects.get_underlying_properties,
+        "uploadObject": writing.upload_object,
+        "uploadObjectPreflight": writing.upload_object_preflight,
+        "copyObject": writing.copy_object,
+        "updateObjectUserMetadata": writing.update_object_user_metadata,
+        "stageObject": addresses.stage_object,
+        "getPhysicalAddress": addresses.get_physical_address,
+        "linkPhysicalAddress": addresses.link_physical_address,
+        "createPresignMultipartUpload": addresses.create_presign_multipart_upload,
+        "completePresignMultipartUpload": addresses.complete_presign_multipart_upload,
+        "abortPresignMultipartUpload": addresses.abort_presign_multipart_upload,
+        "uploadPart": addresses.upload_part,
         "listObjects": objects.list_objects,
         "deleteObject": objects.delete_object,
         "deleteObjects": objects.delete_objects,
@@ -114,3 +130,8 @@ TABLE: Final[Mapping[str, Handler | Refusal]] = MappingProxyType(
 
 PUBLIC: Final = frozenset({"healthCheck", "getSetupState", "getAuthCapabilities", "login"})
 """Operations without a caller; all others need one."""
+
+TRANSFERS: Final = frozenset(
+    {"getObject", "uploadObject", "copyObject", "updateObjectUserMetadata"}
+)
+"""Operations that move bytes. A client may take hours for them, so they have places of their own."""
