@@ -198,6 +198,7 @@ async def test_commits_and_their_history(rest: Rest) -> None:
     on = by_id["pagination"]["next_offset"]
     third = (await rest.ask("GET", f"{log}?amount=2&after={on}")).json
     assert [each["message"] for each in third["results"]] == ["c0", "Repository created"]
+    assert [each["committer"] for each in third["results"]] == ["root", ""]
     assert third["pagination"]["has_more"] is False
     limited = (await rest.ask("GET", f"{log}?amount=2&limit=true")).json
     assert limited["pagination"]["has_more"] is False
