@@ -134,8 +134,8 @@ class EntryHandler:
         """Whether the address of an entry was made for this call.
 
         Only gateways and REST endpoints (`_FRONTS`) stage addresses in the namespace: they make them, or they found
-        them by a lookup for a copy. A client links the object that it wrote to an issued address (docs/design/links.md). An address from elsewhere may
-        be that of a block which is about to be deleted.
+        them by a lookup for a copy. A client links the object that it wrote to an issued address
+        (docs/design/links.md). An address from elsewhere may be that of a block which is about to be deleted.
 
         Raises:
             TarnError: DENIED, ADDRESS_NOT_ISSUED.
@@ -147,8 +147,8 @@ class EntryHandler:
             return False  # perhaps a gateway of release 0.9.0
         text = (
             f"{request.path}: the entry names an address in the storage namespace, which only gateways and REST "
-            "endpoints may stage; write the object by S3 or REST, or ask for an address to write to (GetPhysicalAddress) and link it "
-            "(LinkPhysicalAddress)"
+            "endpoints may stage; write the object by S3 or REST, or ask for an address to write to "
+            "(GetPhysicalAddress) and link it (LinkPhysicalAddress)"
         )
         raise TarnError(Kind.DENIED, Reason.ADDRESS_NOT_ISSUED, text, path=request.path)
 
