@@ -44,7 +44,6 @@ def test_repositories(lakectl: Lakectl, lake_server: RestServer, repo: lakefs.Re
     assert "404" in lakectl.refused("repo", "delete", "-y", f"lakefs://{name}")
 
 
-@pytest.mark.lacks("the namespace of the client")
 def test_nothing_is_said_but_the_answer(
     lakectl: Lakectl, lake_server: RestServer, repo: lakefs.Repository
 ) -> None:

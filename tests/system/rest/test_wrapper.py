@@ -318,7 +318,6 @@ def test_differences(main: lakefs.Branch, repo: lakefs.Repository) -> None:
         list(main.diff(NOBODY))
 
 
-@pytest.mark.lacks("differences without what both sides did")
 def test_what_both_sides_did_alike_is_no_difference(
     main: lakefs.Branch, repo: lakefs.Repository
 ) -> None:
