@@ -28,7 +28,7 @@ class Switch:
 
     def __init__(self, of: Gateway) -> None:
         self._gateway = of
-        self._rates: Any = of.application._rates  # noqa: SLF001 - what is measured
+        self._rates: Any = of.application.rates
         self._admission: Any = of.graveler._graveler.admission  # noqa: SLF001
         self._object = self._admission.object
 
@@ -44,7 +44,7 @@ class Switch:
 
     def _set(self, *, quotas: bool) -> None:
         if quotas:
-            vars(self._rates).pop("admit", None)
+            vars(self._rates).pop("take", None)
             vars(self._rates).pop("charge", None)
             self._admission.object = self._object
             return
@@ -52,7 +52,7 @@ class Switch:
         async def admitted(*_: object) -> AbstractContextManager[None]:
             return NOT_LIMITED
 
-        self._rates.admit = lambda *_: None
+        self._rates.take = lambda *_: None
         self._rates.charge = lambda *_: None
         self._admission.object = admitted
 

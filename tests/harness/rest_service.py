@@ -16,6 +16,8 @@ from graveler_service import Service, running_service
 from tarn.block.mem import MemBlockStore
 from tarn.core.access.service import Service as ServiceName
 from tarn.gate.access import Access
+from tarn.gate.addresses import AddressRate
+from tarn.gate.rates import RateLimits
 from tarn.gate.service_calls import ServiceCalls
 from tarn.gate.sign_in import SignIn
 from tarn.objects.backend import ObjectBackend
@@ -62,6 +64,9 @@ class Answer:
         return text
 
 
+FAILED_SIGN_INS = 20
+
+
 class Audited:
     """An audit log that keeps its records."""
 
@@ -89,6 +94,7 @@ class Rest:
     admin: str
     audit: Audited
     meters: Meters
+    rates: RateLimits
 
     async def ask(
         self,
@@ -102,6 +108,9 @@ class Rest:
         pieces: Sequence[bytes] = (),
         stalls: bool = False,
         departs: bool = False,
+        remote: str = "192.0.2.1",
+        scheme: str = "http",
+        connection: dict[str, str] | None = None,
     ) -> Answer:
         """Sends a request as the administrator, as another caller, or without credentials (None).
 
@@ -115,6 +124,9 @@ class Rest:
             pieces: a body that comes in chunks, instead of `body`.
             stalls: whether the last of the pieces does not come.
             departs: whether the client goes instead of that, or once the body was received.
+            remote: the client's address.
+            scheme: `https` over TLS.
+            connection: what is known of the connection; None: it is a new one.
         """
         content = body if isinstance(body, bytes) else b"" if body is None else to_json(body)
         sent = {**(headers or {})}
@@ -132,7 +144,9 @@ class Rest:
             "raw_path": raw_path.encode(),
             "query_string": query.encode(),
             "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
-            "client": ("192.0.2.1", 5),
+            "client": (remote, 5),
+            "scheme": scheme,
+            "state": {} if connection is None else {"connection": connection},
         }
         got: list[dict[str, Any]] = []
 
@@ -195,9 +209,12 @@ async def running_rest(
             service.clock,
             "1.2.3",
             namespace_prefix,
+            AddressRate(service.clock, FAILED_SIGN_INS),
             objects,
             bodies or BodyBounds(),
         )
         traces = Traces(meters, audit, access_log=False)  # type: ignore[arg-type]
-        endpoint = Endpoint(backend, traces, ids, meters, requests_max)
-        yield Rest(service, endpoint, basic(*service.admin_key), audit, meters)
+        calls = ServiceCalls(access, ServiceName.API, service.clock, ids)
+        rates = RateLimits(service.graveler, calls, service.clock, gateways=1)
+        endpoint = Endpoint(backend, traces, ids, meters, requests_max, rates)
+        yield Rest(service, endpoint, basic(*service.admin_key), audit, meters, rates)

@@ -129,6 +129,7 @@ async def _assemble(
         listens=runtime.listens,
         meters=runtime.meters,
         audit=runtime.audit,
+        rates=gateway.rates,
     )
     return [replica, auth, _Calls(auth_calls), graveler, _Calls(graveler_calls), gateway, api]
 

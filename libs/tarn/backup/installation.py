@@ -98,9 +98,9 @@ async def save_installation(
 
 
 async def _save_users(writer: ChunkWriter, auth: AuthKeys) -> Lines:
-    """Saves users and credentials, without session keys. The index of credentials by owner is made from the saved
-    credentials: if it was copied, a credential that is deleted meanwhile could be saved without it, and no listing
-    would show the key.
+    """Saves users and credentials, without sessions of any kind. The index of credentials by owner is made from the
+    saved credentials: if it was copied, a credential that is deleted meanwhile could be saved without it, and no
+    listing would show the key.
     """
     owned: list[Row] = []
 
@@ -117,8 +117,14 @@ async def _save_users(writer: ChunkWriter, auth: AuthKeys) -> Lines:
 
 
 def _outlives_a_backup(key: bytes, value: bytes) -> bool:  # noqa: ARG001 - `copy` passes both
-    """Session keys live for hours, and one that was ended must not come back with a restore."""
-    return not key.startswith((AuthKeys.session(""), AuthKeys.SESSION_ENDS))
+    """Session keys and sessions of browsers live for hours; one that was ended must not come back with a restore."""
+    short = (
+        AuthKeys.session(""),
+        AuthKeys.SESSION_ENDS,
+        AuthKeys.WEB_SESSIONS,
+        AuthKeys.WEB_SESSION_ENDS,
+    )
+    return not key.startswith(short)
 
 
 async def served_repositories(kv: ListingKv, keys: InstallationKeys) -> list[str]:

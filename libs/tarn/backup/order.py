@@ -106,6 +106,14 @@ _USERS: Final = (
     ),
     Record("AuthKeys.session_end", None, guard="index of session keys"),
     Record("AuthKeys.SESSION_ENDS", None, guard="index of session keys"),
+    Record(
+        "AuthKeys.web_session",
+        None,
+        guard="lives for hours, and must not come back once it was ended",
+    ),
+    Record("AuthKeys.WEB_SESSIONS", None, guard="sessions of browsers"),
+    Record("AuthKeys.web_session_end", None, guard="index of sessions of browsers"),
+    Record("AuthKeys.WEB_SESSION_ENDS", None, guard="index of sessions of browsers"),
 )
 
 _REPOSITORY: Final = (

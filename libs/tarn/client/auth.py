@@ -151,6 +151,48 @@ class AuthClient:
             result = await self._authorization_service.authorize_service(request, asking)
         return _grant(result.grant)
 
+    async def begin_web_session(self, call: Call, token: str) -> str:
+        """Begins a session of a browser for a caller token; returns its secret, which no other answer contains.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID; DENIED: the token is that of a session key; EXHAUSTED,
+                OVERLOADED; FAILED_PRECONDITION, FEATURE_LEVEL.
+        """
+        request = authorization_pb.BeginWebSession(caller_token=token)
+        with self._asking(call) as asking:
+            return (await self._authorization_service.begin_web_session(request, asking)).secret
+
+    async def authorize_web_session(self, call: Call, digest: bytes) -> Grant:
+        """Returns the grant of the user of a browser's session, named by the SHA-256 of its secret.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID: it is over.
+        """
+        request = authorization_pb.AuthorizeWebSession(digest=digest)
+        with self._asking(call) as asking:
+            result = await self._authorization_service.authorize_web_session(request, asking)
+        return _grant(result.grant)
+
+    async def end_web_session(self, call: Call, digest: bytes) -> None:
+        """Ends a browser's session; one that is over is not an error."""
+        request = authorization_pb.EndWebSession(digest=digest)
+        with self._asking(call) as asking:
+            await self._authorization_service.end_web_session(request, asking)
+
+    async def list_web_sessions(
+        self, call: Call, *, user_id: str = ""
+    ) -> Sequence[session_pb.WebSession]:
+        """Returns the sessions of a user's browsers that live; of the caller's if no user is named."""
+        request = session_pb.ListWebSessionsRequest(user_id=user_id)
+        return (await self._session_service.ListWebSessions(request, call)).web_sessions
+
+    async def end_web_sessions(
+        self, call: Call, *, user_id: str = "", web_session_id: str = ""
+    ) -> int:
+        """Ends all sessions of a user's browsers, or one of them; returns how many it ended."""
+        request = session_pb.EndWebSessionsRequest(user_id=user_id, web_session_id=web_session_id)
+        return (await self._session_service.EndWebSessions(request, call)).ended_count
+
     async def get_setup_state(self, call: Call) -> session_pb.GetSetupStateResponse:
         """Returns whether the first admin exists. Needs no caller token."""
         request = session_pb.GetSetupStateRequest()

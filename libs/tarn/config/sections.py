@@ -363,6 +363,13 @@ class Api:
         "more may move bytes of objects, half of them for one user. Beyond it: 503 with `Retry-After`.",
         Number(2, 100_000),
     )
+    failed_sign_ins: int = setting(
+        "20",
+        "Failed sign-ins of one address, or one /64 of IPv6, in a second. Beyond it, sign-ins of that address are 429; "
+        "key pairs that have signed in before are not. Behind a proxy, whose address is that of all clients, set it to "
+        "a multiple; 0: no limit.",
+        Number(0, 1_000_000),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -726,8 +733,8 @@ class Quotas:
 
     gateways: int = setting(
         "1",
-        "Gateway processes that share the requests: each enforces this fraction of a rate. `tarn up` counts its "
-        "workers by itself.",
+        "Processes that share the requests, gateways and REST endpoints together: each enforces this fraction of a "
+        "rate. `tarn up` counts its workers by itself.",
         Number(1, 10_000),
     )
     repository: RepositoryQuota

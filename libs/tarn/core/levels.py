@@ -50,6 +50,8 @@ class Feature(enum.Enum):
     """Release 0.9.0 would take the row of one for that of a repository."""
     SESSION_KEYS = (2, "session keys")
     """Release 0.9.0 does not know their records, so that a rotation of the installation's secret would lose them."""
+    WEB_SESSIONS = (2, "sessions of browsers")
+    """Release 0.9.0 would save their records in backups, and a restore would bring back those that were ended."""
     ISSUED_ADDRESSES = (2, "refusals of addresses that no gateway made")
     """Gateways of release 0.9.0 do not prove who they are, so that whatever they stage has to be taken."""
 

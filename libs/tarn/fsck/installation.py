@@ -23,6 +23,7 @@ from tarn.kv.auth_records import (
     decode_session_key,
     decode_setup,
     decode_user,
+    decode_web_session,
 )
 from tarn.kv.compaction_records import decode_pause
 from tarn.kv.drop_records import Drop, decode_drop
@@ -409,6 +410,8 @@ _AUTH = {
     b"deletions",
     b"sessions",
     b"session-ends",
+    b"web-sessions",
+    b"web-session-ends",
 }
 
 
@@ -423,6 +426,8 @@ def _check_auth(key: bytes, value: bytes) -> None:
             raise ValueError(
                 f"the record belongs to key {decode_credential(value).access_key_id!r}"
             )
+        case "web-sessions":
+            decode_web_session(value)
         case "sessions" if decode_session_key(value).access_key_id != name:
             raise ValueError(
                 f"the record belongs to key {decode_session_key(value).access_key_id!r}"

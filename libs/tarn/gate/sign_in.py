@@ -87,6 +87,31 @@ class SignIn:
                 self._tokens.forget(pair)
             raise
 
+    def knows_pair(self, access_key_id: str, secret: str) -> bool:
+        """Whether a token of a key pair is kept, so that a request with it is not a sign-in."""
+        return self._tokens.has(self._digest(access_key_id, secret))
+
+    def known_token(self, call: Call, token: str) -> Grant | None:
+        """Returns the grant of a caller token if auth need not be asked."""
+        return self._access.grant_cached(Call(call.request_id, token, call.deadline))
+
+    async def begin_session(self, call: Call, token: str) -> str:
+        """Begins a session of a browser for a caller token; returns its secret. Raises as
+        `AuthClient.begin_web_session`."""
+        return await self._auth.begin_web_session(call, token)
+
+    async def grant_of_session(self, call: Call, secret: str) -> Grant:
+        """Returns the grant of a browser's session, which auth is asked for each time: an end takes effect at once.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID: it is over.
+        """
+        return await self._auth.authorize_web_session(call, _session_digest(secret))
+
+    async def end_session(self, call: Call, secret: str) -> None:
+        """Ends a browser's session; one that is over is not an error."""
+        await self._auth.end_web_session(call, _session_digest(secret))
+
     async def grant_of_token(self, call: Call, token: str) -> Grant:
         """Returns the grant of a caller token.
 
@@ -99,3 +124,7 @@ class SignIn:
     def _digest(self, access_key_id: str, secret: str) -> bytes:
         pair = f"{len(access_key_id)}:{access_key_id}{secret}".encode("utf-8", "surrogatepass")
         return hashlib.blake2b(pair, key=self._digest_key, digest_size=32).digest()
+
+
+def _session_digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

@@ -19,14 +19,17 @@ __all__ = [
     "SessionKey",
     "Setup",
     "User",
+    "WebSession",
     "decode_credential",
     "decode_session_key",
     "decode_setup",
     "decode_user",
+    "decode_web_session",
     "encode_credential",
     "encode_session_key",
     "encode_setup",
     "encode_user",
+    "encode_web_session",
 ]
 
 
@@ -101,6 +104,23 @@ class SessionKey:
     def renew_until_us(self) -> int:
         """The end of its last renewal at the latest, Unix microseconds."""
         return self.create_time_us + RENEWED_S_MAX * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class WebSession:
+    """A session of a browser.
+
+    Attributes:
+        access_key_id: the key pair with which its user signed in, and with which it ends.
+        use_time_us: its last use, up to a minute earlier; Unix microseconds, as is `create_time_us`.
+    """
+
+    user_id: UserId
+    user_uid: bytes
+    access_key_id: AccessKeyId
+    create_time_us: int
+    use_time_us: int
+    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +230,31 @@ def decode_session_key(value: bytes) -> SessionKey:
         tuple(Permission(tuple(p.actions), tuple(p.resources)) for p in record.permissions),
         tuple(Binding(b.bucket_id, b.repository_id, b.ref) for b in record.bindings),
         parts.SerializeToString(),
+        unknown_of(record),
+    )
+
+
+def encode_web_session(session: WebSession) -> bytes:
+    """Encodes a session of a browser as a KV value."""
+    record = pb.WebSessionRecord(
+        user_id=session.user_id,
+        user_uid=session.user_uid,
+        access_key_id=session.access_key_id,
+        create_time_us=session.create_time_us,
+        use_time_us=session.use_time_us,
+    )
+    return with_unknown(record, session.unknown_fields).SerializeToString()
+
+
+def decode_web_session(value: bytes) -> WebSession:
+    """Decodes a session of a browser from a KV value."""
+    record = parse_record(pb.WebSessionRecord(), value)
+    return WebSession(
+        UserId(record.user_id),
+        record.user_uid,
+        AccessKeyId(record.access_key_id),
+        record.create_time_us,
+        record.use_time_us,
         unknown_of(record),
     )
 

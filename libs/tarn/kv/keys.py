@@ -420,6 +420,22 @@ class AuthKeys:
         """
         return AuthKeys.SESSION_ENDS + f"{user_uid.hex()}/{access_key_id}".encode()
 
+    WEB_SESSIONS: ClassVar[bytes] = b"web-sessions/"
+    """Prefix of the sessions of browsers."""
+
+    WEB_SESSION_ENDS: ClassVar[bytes] = b"web-session-ends/"
+    """Prefix of the index of sessions of browsers by their user."""
+
+    @staticmethod
+    def web_session(digest: bytes) -> bytes:
+        """`web-sessions/<SHA-256 of the secret>`."""
+        return AuthKeys.WEB_SESSIONS + digest.hex().encode()
+
+    @staticmethod
+    def web_session_end(user_uid: bytes, digest: bytes) -> bytes:
+        """`web-session-ends/<user uid>/<SHA-256 of the secret>` → its end at the latest, 8 bytes, Unix microseconds."""
+        return AuthKeys.WEB_SESSION_ENDS + f"{user_uid.hex()}/{digest.hex()}".encode()
+
     @staticmethod
     def deletion(user_uid: bytes | None) -> bytes:
         """`deletions/<user uid>` → the user whose deletion has begun. None gives the prefix of all such keys."""

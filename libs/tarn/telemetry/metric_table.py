@@ -221,6 +221,22 @@ TABLE: Final = (
     ),
     _counter("api.received", "By", "Bytes of bodies of REST requests.", of="api"),
     _counter("api.sent", "By", "Bytes of bodies of REST answers.", of="api"),
+    _counter(
+        "api.throttled",
+        "",
+        "REST requests that a rate refused (429), by kind of the quota and by limit.",
+        "kind",
+        "limit",
+        of="api",
+    ),
+    _counter(
+        "api.shed",
+        "",
+        "REST requests that were refused (503) because they had waited too long for their turn: the endpoint has more "
+        "requests than it can answer.",
+        of="api",
+    ),
+    _gauge("api.queue", "", "REST requests that wait for their turn.", of="api"),
     _gauge("api.connections", "", "Open connections of REST clients.", of="api"),
     _counter(
         "cache.lookups",

@@ -6,12 +6,15 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from tarn.aio.task_set import TaskSet
 from tarn.block.port import BlockStore
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.gate.access import Access
+from tarn.gate.addresses import AddressRate
+from tarn.gate.rates import RateLimits
 from tarn.gate.service_calls import ServiceCalls
 from tarn.gate.sign_in import SignIn
 from tarn.objects.backend import ObjectBackend
@@ -46,6 +49,7 @@ class ApiApplication:
         listens: called with `("api", "host:port")` once the endpoint listens.
         meters: counts requests; None: only for tests.
         audit: records requests; None: nothing does.
+        rates: those of the gateway in this process, which reads them; None: the endpoint reads its own.
     """
 
     name = "api"
@@ -66,6 +70,7 @@ class ApiApplication:
         listens: Callable[[str, str], None] | None = None,
         meters: Meters | None = None,
         audit: AuditLog | None = None,
+        rates: RateLimits | None = None,
     ) -> None:
         meters = meters or Meters()
         self._settings, self._tls, self._listens = settings, tls, listens
@@ -88,11 +93,18 @@ class ApiApplication:
             clock,
             settings.version,
             settings.namespace_prefix,
+            AddressRate(clock, settings.failed_sign_ins),
             objects,
             settings.bodies,
         )
+        self._tasks = TaskSet()
+        self._own_rates: RateLimits | None = None
+        if rates is None:
+            calls = ServiceCalls(access, Service.API, clock, ids)
+            rates = RateLimits(graveler, calls, clock, gateways=settings.processes)
+            self._own_rates = rates
         traces = Traces(meters, audit, access_log=settings.access_log)
-        endpoint = Endpoint(backend, traces, ids, meters, settings.requests_max)
+        endpoint = Endpoint(backend, traces, ids, meters, settings.requests_max, rates)
         self._server = HttpServer(endpoint, settings.bounds)
         meters.sample("api.connections", lambda: self._server.connection_count)
         self._port = 0
@@ -112,6 +124,8 @@ class ApiApplication:
         self._port = await self._server.listen(
             settings.host, settings.port, tls=self._tls, reuse_port=settings.reuse_port
         )
+        if self._own_rates is not None:
+            self._tasks.spawn(self._own_rates.run())
         if self._listens is not None:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             self._listens("api", f"{host}:{self._port}")
@@ -121,6 +135,7 @@ class ApiApplication:
         """Aborts remaining requests; call `drain` first to lose none."""
         await self._server.__aexit__(*exc)
         await self._objects.removals.close()
+        await self._tasks.close()
 
     async def drain(self, timeout_s: float) -> None:
         """Stops listening and lets current requests finish, for at most `timeout_s`. Then waits for the removals of

@@ -8,7 +8,7 @@ a client does not take is bounded by the connection (`tarn_api.http`): a piece i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +25,6 @@ __all__ = ["BlockAnswer", "BodyBounds", "announced_size", "file_of_form", "recei
 _WINDOW_S: Final = 30.0
 _FILE_FIELD: Final = "content"
 
-Count = Callable[[int], None]
 """Is told the number of bytes of each piece that arrives."""
 
 
@@ -52,7 +51,7 @@ def announced_size(request: Request) -> int | None:
     return None if "transfer-encoding" in request.headers else 0
 
 
-async def received(request: Request, count: Count, bounds: BodyBounds) -> AsyncIterator[bytes]:
+async def received(request: Request, bounds: BodyBounds) -> AsyncIterator[bytes]:
     """Yields the pieces of a body.
 
     Raises:
@@ -80,7 +79,6 @@ async def received(request: Request, count: Count, bounds: BodyBounds) -> AsyncI
                 raise _too_slow(f"the body came with less than {bounds.rate_min_bytes} bytes/s")
             waited, got = 0.0, 0
         if piece:
-            count(len(piece))
             yield piece
 
 

@@ -21,6 +21,8 @@ class ApiSettings:
         reuse_port: whether several processes share the port.
         access_log: whether to log every request, not only server errors.
         requests_max: most requests at once.
+        failed_sign_ins: of one address in a second.
+        processes: gateways and REST endpoints among which the rates of quotas are divided.
         namespace_prefix: begins the storage namespace of each repository.
         version: of Tarn.
         bounds: limits of the HTTP server.
@@ -32,6 +34,8 @@ class ApiSettings:
     reuse_port: bool = False
     access_log: bool = True
     requests_max: int = 256
+    failed_sign_ins: int = 20
+    processes: int = 1
     namespace_prefix: str = "local://"
     version: str = ""
     bounds: HttpBounds = field(default_factory=HttpBounds)
@@ -53,6 +57,8 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
         reuse_port=reuse_port,
         access_log=section.access_log,
         requests_max=section.requests,
+        failed_sign_ins=section.failed_sign_ins,
+        processes=config.quotas.gateways,
         namespace_prefix=config.blockstore.namespace_prefix,
         version=version("tarn"),
         bounds=HttpBounds(connections_max=config.limits.connections),

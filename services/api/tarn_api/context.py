@@ -13,6 +13,7 @@ from tarn.core.access.actions import Action, object_resource, ref_object_resourc
 from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.gate.addresses import AddressRate
 from tarn.gate.sign_in import SignIn
 from tarn.objects.backend import ObjectBackend
 from tarn.rpc.wire.call import Call
@@ -35,6 +36,7 @@ class Backend:
         clock: time.
         version: of Tarn.
         namespace_prefix: begins the storage namespace of each repository, such as `local://`.
+        failures: how often an address may fail to sign in.
         objects: moves the bytes of objects.
         bodies: limits of the bodies of objects.
     """
@@ -46,6 +48,7 @@ class Backend:
     clock: Clock
     version: str
     namespace_prefix: str
+    failures: AddressRate
     objects: ObjectBackend
     bodies: BodyBounds = field(default_factory=BodyBounds)
 
@@ -64,6 +67,7 @@ class Context:
         request_id: in every log line and answer.
         grant: of its caller; None for an operation without one.
         trace: what is recorded of it.
+        headers: more headers of the answer, such as a cookie.
     """
 
     backend: Backend
@@ -71,11 +75,17 @@ class Context:
     request_id: str
     grant: Grant | None
     trace: Trace
+    headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def caller_token(self) -> str:
         """Proves who the caller is; empty for an operation without one. A secret."""
         return "" if self.grant is None else self.grant.caller_token
+
+    @property
+    def remote(self) -> str:
+        """The address of the client, `host:port`."""
+        return self.trace.remote
 
     @property
     def began(self) -> float:
@@ -121,10 +131,6 @@ class Context:
 
     def _call(self, timeout_s: float) -> Call:
         return self.backend.call(self.request_id, self.caller_token, timeout_s)
-
-    def count_received(self, size: int) -> None:
-        """Counts bytes of the body of an object."""
-        self.trace.bytes_in += size
 
     def may_read(self, repository: str, ref: str, path: str) -> bool:
         """Whether the caller may read an object: before a link to it is given out, which needs no permission."""

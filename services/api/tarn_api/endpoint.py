@@ -1,4 +1,4 @@
-"""The life of a request: bounds → operation → caller → parameters and body → handler → answer.
+"""The life of a request: bounds → turn → operation → caller → rates → parameters and body → handler → answer.
 
 The order is part of the security. Without a caller nothing is read of a body, except that of `login`, and nothing is
 told but which paths there are, which is public. What a caller may do is decided by graveler and auth alone, which get
@@ -8,8 +8,9 @@ its token.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from importlib.resources import files
 from typing import Final
 
 import msgspec
@@ -18,12 +19,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant
 from tarn.core.clock import IdSource
 from tarn.core.errors import Kind, TarnError
+from tarn.gate.addresses import AddressRate
+from tarn.gate.rates import RateLimits, retry_after_s
+from tarn.gate.request_queue import RequestQueue
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.telemetry.audit.record import Outcome, outcome_of
 from tarn.telemetry.meters import Meters
+from tarn_api.browsers import ANSWER_HEADERS
 from tarn_api.context import READ_S, Backend, Context
 from tarn_api.errors import ApiError, from_tarn_error
 from tarn_api.operations.table import PUBLIC, TABLE, TRANSFERS, Refusal
@@ -38,19 +44,24 @@ from tarn_api.requests import (
 from tarn_api.rpc_document import rpc_document
 from tarn_api.rpcs import BODY_BYTES_MAX as RPC_BYTES_MAX
 from tarn_api.rpcs import JSON, RPCS, connect_error, encoded, values_of
-from tarn_api.signing_in import CHALLENGE, Authenticator
+from tarn_api.signing_in import Authenticator, challenge
 from tarn_api.traces import Trace, Traces
-from tarn_rest.operations import OPERATIONS, Operation
+from tarn_rest.operations import OPERATIONS, OWN_OPERATIONS, Operation
 
-__all__ = ["BASE", "RPC_BASE", "Endpoint"]
+__all__ = ["BASE", "OWN_BASE", "Endpoint"]
 
 BASE: Final = "/api/v1"
-"""Begins the paths of the document."""
-RPC_BASE: Final = "/api/tarn/v1"
-"""Begins the paths of Tarn's own interface, see `tarn_api.rpcs`."""
+"""Begins the paths of lakeFS's document."""
+OWN_BASE: Final = "/api/tarn/v1"
+"""Begins those of Tarn's own, and of rpcs (`tarn_api.rpcs`)."""
 
 _STRANGERS_BODY_MAX: Final = 16 * 1024
 _BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
+_DOCUMENT_PATH: Final = b"/openapi.json"
+_PUBLIC_REQUESTS: Final = 200
+"""Of one address in a second, without credentials."""
+_FAILED_COOKIES: Final = 20
+_IN_REPOSITORIES: Final = (Action.READ_REPO, Action.WRITE_REPO)
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 _log = structlog.get_logger()
 
@@ -65,21 +76,38 @@ class Endpoint:
         meters: counts requests in flight.
         requests_max: most requests at once, half of them of callers that are not known yet. As many more may move
             bytes of objects, half of them for one user: their clients decide how long they take.
+        rates: limits of requests and bytes; None: none.
     """
 
     def __init__(
-        self, backend: Backend, traces: Traces, ids: IdSource, meters: Meters, requests_max: int
+        self,
+        backend: Backend,
+        traces: Traces,
+        ids: IdSource,
+        meters: Meters,
+        requests_max: int,
+        rates: RateLimits | None = None,
     ) -> None:
         self._backend = backend
-        self._authenticator = Authenticator(backend.sign_in)
+        of_cookies = AddressRate(backend.clock, _FAILED_COOKIES)
+        self._authenticator = Authenticator(backend.sign_in, backend.failures, of_cookies)
+        self._public = AddressRate(backend.clock, _PUBLIC_REQUESTS)
+        self._rates = rates
+        self._queue = RequestQueue(backend.clock, _late, meters.counter("api.shed"))
+        self._document = files("tarn_api").joinpath("openapi.json").read_bytes()
+        self._meters = meters
         self._traces = traces
         self._ids = ids
-        self._routes = Routes(OPERATIONS)
+        self._routes = (
+            (f"{BASE}/".encode(), Routes(OPERATIONS)),
+            (f"{OWN_BASE}/".encode(), Routes(OWN_OPERATIONS)),
+        )
         self._bodies = BodyBudget(_BODIES_BYTES_MAX)
         self._requests_max = requests_max
         self._running = self._strangers = 0
         self._transfers: Counter[str] = Counter()
         meters.sample("api.in_flight", lambda: self._running)
+        meters.sample("api.queue", lambda: self._queue.length)
         meters.sample("api.transfers", self._transfers.total)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,10 +126,11 @@ class Endpoint:
             await send(message)
 
         self._running += 1
+        place = _Place(self._queue, receive, trace)
         try:
-            response = await self._answer(Request(scope, receive), trace)
+            response = await self._answer(Request(scope, place.receive), trace, place)
             response.headers["X-Request-Id"] = request_id
-            response.headers["X-Content-Type-Options"] = "nosniff"
+            response.headers.update(ANSWER_HEADERS)
             response.headers.setdefault("Cache-Control", "no-store")
             await self._send(response, scope, receive, counted, trace)
         finally:
@@ -109,6 +138,9 @@ class Endpoint:
                 self._end_transfer(trace.user)
             else:
                 self._running -= 1
+            if self._rates is not None:
+                moved = trace.bytes_in + trace.bytes_out
+                self._rates.charge(trace.user, trace.charged, moved)
             self._traces.end(trace, clock.monotonic() - trace.started)
             REQUEST_ID.reset(token)
 
@@ -122,11 +154,14 @@ class Endpoint:
             trace.outcome, trace.reason = outcome_of(failure), failure.reason.value
             self._log_failure(trace, failure)
 
-    async def _answer(self, request: Request, trace: Trace) -> Response:
+    async def _answer(self, request: Request, trace: Trace, place: _Place) -> Response:
         """Returns the answer to a request, whatever happens."""
         error: TarnError | None = None
         try:
-            response = await self._perform(request, trace)
+            if self._running > self._requests_max:
+                raise _overloaded(f"{self._requests_max} requests run already")
+            async with place.held(request):
+                response = await self._perform(request, trace)
         except ApiError as refusal:
             shown = refusal
             error = refusal.__cause__ if isinstance(refusal.__cause__, TarnError) else None
@@ -135,8 +170,6 @@ class Endpoint:
         except TarnError as failure:
             error = failure
             shown = from_tarn_error(failure, write=trace.is_write)
-            if shown.status == 401:
-                shown.headers.update(CHALLENGE)
             if failure.kind in _OURS:
                 self._log_failure(trace, failure)
         except Exception as defect:  # noqa: BLE001 - the answer to a defect is 500
@@ -147,24 +180,28 @@ class Endpoint:
         else:
             trace.outcome = Outcome.OK
             return response
+        if shown.status == 401:
+            shown.headers.update(challenge(request))
         trace.reason = shown.reason
         trace.outcome = Outcome.FAILED if error is None else outcome_of(error)
         return _error(shown)
 
     async def _perform(self, request: Request, trace: Trace) -> Response:
-        if self._running > self._requests_max:
-            raise _overloaded(f"{self._requests_max} requests run already")
-        path: bytes = request.scope["raw_path"]
-        if path.startswith(RPC_BASE.encode() + b"/"):
-            return await self._make_rpc(request, trace, path[len(RPC_BASE) + 1 :])
-        base = BASE.encode() + b"/"
-        if not path.startswith(base):
-            raise ApiError(404, f"the interface is below {BASE}/", reason="NO_SUCH_PATH")
-        operation, in_path = self._routes.find(request.method, path[len(base) :])
+        if request.scope["raw_path"] == _DOCUMENT_PATH:
+            return self._document_for(request, trace, self._document)
+        if (rpc := _rpc_path(request)) is not None:
+            return await self._make_rpc(request, trace, rpc)
+        operation, in_path = self._found(request)
         trace.operation, trace.values = operation.id, in_path
         row = TABLE[operation.id]
         is_public = operation.id in PUBLIC
-        grant = None if is_public else await self._grant_of(request, trace)
+        if is_public:
+            grant = None
+            if operation.id != "healthCheck":  # it costs nothing
+                self._admit_stranger(trace)
+        else:
+            grant = await self._grant_of(request, trace)
+            self._admit(grant, in_path.get("repository", ""), trace)
         if isinstance(row, Refusal):
             raise ApiError(501, row.reason, reason="NOT_IMPLEMENTED")
         parameters = decode_parameters(operation, in_path, request)
@@ -182,24 +219,63 @@ class Endpoint:
         else:
             body = await self._body_of(operation, request, trace)
             answer = await row(context, parameters, body)
-        return _response(operation, answer)
+        response = _response(operation, answer)
+        response.headers.update(context.headers)
+        return response
 
-    async def _make_rpc(self, request: Request, trace: Trace, path: bytes) -> Response:
-        """Answers a request of Tarn's own interface; its errors have Connect's form."""
-        if path == b"openapi.json":
-            return Response(rpc_document(), media_type=JSON)
+    def _found(self, request: Request) -> tuple[Operation, dict[str, str]]:
+        path: bytes = request.scope["raw_path"]
+        for base, routes in self._routes:
+            if path.startswith(base):
+                return routes.find(request.method, path[len(base) :])
+        raise ApiError(404, f"the interface is below {BASE}/", reason="NO_SUCH_PATH")
+
+    def _document_for(self, request: Request, trace: Trace, document: bytes) -> Response:
+        """Returns an interface that is offered; it needs no caller."""
+        trace.operation = "openapi"
+        if request.method not in ("GET", "HEAD"):
+            text = f"this path takes GET, not {request.method}"
+            headers = {"Allow": "GET, HEAD"}
+            raise ApiError(405, text, reason="METHOD_NOT_ALLOWED", headers=headers)
+        self._admit_stranger(trace)
+        return Response(document, media_type=JSON)
+
+    def _admit_stranger(self, trace: Trace) -> None:
+        """Takes a request without a caller from the rate of its address."""
+        if wait_s := self._public.wait_s(trace.remote):
+            text = (
+                f"an address may have {_PUBLIC_REQUESTS} requests without credentials in a second"
+            )
+            raise _too_many(text, wait_s)
+        self._public.take(trace.remote)
+
+    def _admit(self, grant: Grant, repository: str, trace: Trace) -> None:
+        """Takes a request from the rates of its user and its repository, which are those of S3 requests. Whoever may
+        do nothing in a repository uses none of its rate."""
+        if self._rates is None:
+            return
+        inside = f"repository/{repository}/"
+        if repository and any(grant.policy.may_allow(each, inside) for each in _IN_REPOSITORIES):
+            trace.charged = repository
+        if (refusal := self._rates.take(grant.user_id, trace.charged)) is not None:
+            kind, limit = refusal.kind, refusal.limit
+            self._meters.counter("api.throttled", kind=kind, limit=limit).add()
+            raise _too_many(refusal.text, refusal.wait_s)
+
+    async def _make_rpc(self, request: Request, trace: Trace, path: str) -> Response:
+        """Answers a call of a rpc; its errors have Connect's form."""
+        if path == "openapi.json":
+            return self._document_for(request, trace, rpc_document())
         try:
             return await self._made(request, trace, path)
         except (ApiError, TarnError) as failure:
             error = connect_error(failure, write=trace.is_write)
-            if error.status == 401:
-                error.headers.update(CHALLENGE)
             raise error from (failure if isinstance(failure, TarnError) else failure.__cause__)
 
-    async def _made(self, request: Request, trace: Trace, path: bytes) -> Response:
-        rpc = RPCS.get(path.decode("ascii", "replace"))
+    async def _made(self, request: Request, trace: Trace, path: str) -> Response:
+        rpc = RPCS.get(path)
         if rpc is None:
-            text = f"{RPC_BASE}/openapi.json lists the rpcs that there are"
+            text = f"{OWN_BASE}/openapi.json lists the rpcs that there are"
             raise ApiError(404, text, reason="NO_SUCH_PATH")
         trace.operation, trace.is_write = rpc.rule.name, not rpc.rule.read_only
         grant = await self._grant_of(request, trace)
@@ -207,10 +283,10 @@ class Endpoint:
             headers = {"Allow": "POST"}
             raise ApiError(405, "rpcs take POST", reason="METHOD_NOT_ALLOWED", headers=headers)
         body = await read_body(request, self._bodies, RPC_BYTES_MAX)
-        trace.bytes_in = len(body)
         content_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
         message = rpc.request_of(content_type, body)
         trace.values = values_of(message)
+        self._admit(grant, trace.values.get("repository", ""), trace)
         call = self._backend.call(
             trace.request_id, grant.caller_token, rpc.seconds(request.headers)
         )
@@ -221,7 +297,7 @@ class Endpoint:
         with self._stranger():
             call = self._backend.call(trace.request_id, "", READ_S)
             grant = await self._authenticator.grant(request, call, trace)
-        trace.user = grant.user_id
+        trace.user = _connection_of(request)["user"] = grant.user_id
         return grant
 
     def _begin_transfer(self, trace: Trace) -> None:
@@ -260,9 +336,7 @@ class Endpoint:
         trace: Trace,
         bytes_max: int = BODY_BYTES_MAX,
     ) -> object:
-        body = await read_body(request, self._bodies, bytes_max)
-        trace.bytes_in = len(body)
-        decoded = decode_body(operation, body)
+        decoded = decode_body(operation, await read_body(request, self._bodies, bytes_max))
         trace.note_body(decoded)
         return decoded
 
@@ -276,8 +350,88 @@ class Endpoint:
         )
 
 
+class _Place:
+    """The place of a request among those that are worked on (`tarn.gate.request_queue`): it has none while it waits for
+    its body, and none for its answer.
+
+    Args:
+        receive: of the connection.
+        trace: is told the bytes of the body.
+    """
+
+    def __init__(self, queue: RequestQueue, receive: Receive, trace: Trace) -> None:
+        self._queue = queue
+        self._receive = receive
+        self._trace = trace
+        self._is_held = self._is_over = False
+
+    @asynccontextmanager
+    async def held(self, request: Request) -> AsyncIterator[None]:
+        """Waits for a place, and holds it until the block ends.
+
+        Raises:
+            ApiError: 503: the request has waited too long.
+        """
+        if not self._queue.enters():
+            await self._queue.wait(_connection_of(request).get("user", ""))
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_over = True
+            if self._is_held:
+                self._queue.leave()
+
+    async def receive(self) -> Message:
+        """Receives a piece of the body."""
+        if not self._is_held:
+            return self._counted(await self._receive())
+        self._is_held = False
+        self._queue.leave()
+        try:
+            message = await self._receive()
+        finally:
+            if not self._is_over:
+                self._is_held = True
+                self._queue.resume()
+        return self._counted(message)
+
+    def _counted(self, message: Message) -> Message:
+        self._trace.bytes_in += len(message.get("body", b""))
+        return message
+
+
+def _rpc_path(request: Request) -> str | None:
+    """Returns the path of a rpc, or of their document, below the base path; None for another operation."""
+    path: bytes = request.scope["raw_path"]
+    base = f"{OWN_BASE}/".encode()
+    first = path[len(base) :].partition(b"/")[0]
+    return (
+        path[len(base) :].decode("ascii", "replace")
+        if path.startswith(base) and b"." in first
+        else None
+    )
+
+
+def _connection_of(request: Request) -> dict[str, str]:
+    """Returns what is known of a connection: `user` of its last request that had a caller. Before a caller is known, a
+    request takes the turn of that user; all strangers together are one, because a name in a request is theirs to
+    choose."""
+    found: dict[str, str] = request.scope.get("state", {}).setdefault("connection", {})
+    return found
+
+
 def _overloaded(what: str) -> ApiError:
     return ApiError(503, f"{what}; try again", reason="OVERLOADED")
+
+
+def _late() -> ApiError:
+    return _overloaded("there are more requests than can be answered")
+
+
+def _too_many(text: str, wait_s: float) -> ApiError:
+    headers = {"Retry-After": str(retry_after_s(wait_s))}
+    return ApiError(429, text, reason="RATE_EXCEEDED", headers=headers)
 
 
 def _response(operation: Operation, answer: object) -> Response:

@@ -55,7 +55,8 @@ class _Protocol(HttpToolsProtocol):
     """One connection."""
 
     def __init__(self, server: HttpServer) -> None:
-        super().__init__(server.config, server.state, {})
+        # Each request has a copy of the outer dict; the inner one is the connection's.
+        super().__init__(server.config, server.state, {"connection": {}})
         self._bounds = server.bounds
         self._head_bytes = 0
         self._refusal = (400, "the request is not HTTP/1.1")

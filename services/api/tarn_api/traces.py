@@ -48,12 +48,14 @@ class Trace:
         status: of the answer; 0: none was sent.
         is_transfer: whether it moves the bytes of an object.
         bytes_in, bytes_out: of the bodies.
+        charged: the repository whose rates count it; empty: none.
     """
 
     __slots__ = (
         "access_key_id",
         "bytes_in",
         "bytes_out",
+        "charged",
         "is_transfer",
         "is_write",
         "method",
@@ -84,6 +86,7 @@ class Trace:
         self.bytes_in = 0
         self.bytes_out = 0
         self.is_transfer = False
+        self.charged = ""
 
     def note_body(self, body: object) -> None:
         """Notes what a request creates, once its body was read."""

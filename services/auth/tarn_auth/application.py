@@ -34,6 +34,7 @@ from tarn_auth.session_service import SessionService
 from tarn_auth.set_up import SetUp
 from tarn_auth.user_service import UserService
 from tarn_auth.users import Users
+from tarn_auth.web_sessions import WebSessions
 from tarn_proto.auth.v1.authorization_service_rpc import authorization_service
 from tarn_proto.auth.v1.session_key_service_rpc import session_key_service
 from tarn_proto.auth.v1.session_service_rpc import session_service
@@ -90,14 +91,17 @@ class AuthApplication:
         authorizer = Authorizer(self._users, credentials, session_keys, keyring, clock)
         set_up = SetUp(registers, self._users, credentials, authorizer, keyring, clock)
         log_in = LogIn(authorizer, credentials, session_keys, box, clock, random_bytes)
-        sessions = SessionService(installation_id, set_up, log_in, authorizer)
+        web_sessions = WebSessions(registers, authorizer, clock, random_bytes, features)
+        sessions = SessionService(
+            installation_id, set_up, log_in, authorizer, self._users, web_sessions
+        )
         users = UserService(self._users, credentials, authorizer, keyring)
         keys = SessionKeyService(self._users, session_keys, authorizer, keyring)
 
         def endpoints(callers: Callers) -> Sequence[Endpoint]:
             gate = AuthGate(authorizer, callers)
             return (
-                authorization_service(AuthorizationService(authorizer), gate),
+                authorization_service(AuthorizationService(authorizer, web_sessions), gate),
                 session_service(sessions, gate),
                 user_service(users, gate),
                 session_key_service(keys, gate),

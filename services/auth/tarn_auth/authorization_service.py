@@ -5,6 +5,7 @@ from __future__ import annotations
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.gate import ServiceCaller
 from tarn_auth.messages import to_grant
+from tarn_auth.web_sessions import WebSessions
 from tarn_proto.auth.v1 import authorization_service_pb2 as pb
 
 __all__ = ["AuthorizationService"]
@@ -13,8 +14,9 @@ __all__ = ["AuthorizationService"]
 class AuthorizationService:
     """Answers one operation at a time; the transport moves and matches them."""
 
-    def __init__(self, authorizer: Authorizer) -> None:
+    def __init__(self, authorizer: Authorizer, web_sessions: WebSessions) -> None:
         self._authorizer = authorizer
+        self._web_sessions = web_sessions
 
     async def authorize_key(
         self, request: pb.AuthorizeKey, caller: ServiceCaller
@@ -54,3 +56,24 @@ class AuthorizationService:
         """Returns the grant of the service that asks."""
         grant = self._authorizer.authorize_service(request.service, caller.services)
         return pb.AuthorizeServiceResult(grant=to_grant(grant))
+
+    async def begin_web_session(
+        self, request: pb.BeginWebSession, caller: ServiceCaller
+    ) -> pb.BeginWebSessionResult:
+        """Begins the session of a browser."""
+        secret = await self._web_sessions.begin(request.caller_token)
+        return pb.BeginWebSessionResult(secret=secret)
+
+    async def authorize_web_session(
+        self, request: pb.AuthorizeWebSession, caller: ServiceCaller
+    ) -> pb.AuthorizeWebSessionResult:
+        """Returns the grant of a browser, as stored now."""
+        grant = await self._web_sessions.authorize(request.digest)
+        return pb.AuthorizeWebSessionResult(grant=to_grant(grant))
+
+    async def end_web_session(
+        self, request: pb.EndWebSession, caller: ServiceCaller
+    ) -> pb.EndWebSessionResult:
+        """Ends the session of a browser."""
+        await self._web_sessions.end(request.digest)
+        return pb.EndWebSessionResult()

@@ -251,13 +251,21 @@ class Authorizer:
         if not call.caller_token:
             text = "the call carries no caller token; log in first"
             raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
-        claims = self._verify(call.caller_token, self._clock.now_us())
-        if claims.is_session:
-            holder = _claimed(claims, await self.find_session(claims.access_key_id))
-            self._require_life(holder, Reason.CALLER_TOKEN_INVALID)
-        else:
-            holder = _claimed(claims, await self.find(claims.access_key_id))
+        holder = await self.holder_of(call.caller_token)
         note_principal(holder.user.user_id)
+        return holder
+
+    async def holder_of(self, token: str) -> Holder:
+        """Returns the user and key pair of a caller token, as stored now.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID if it is forged or expired, or if its key pair was deleted.
+        """
+        claims = self._verify(token, self._clock.now_us())
+        if not claims.is_session:
+            return _claimed(claims, await self.find(claims.access_key_id))
+        holder = _claimed(claims, await self.find_session(claims.access_key_id))
+        self._require_life(holder, Reason.CALLER_TOKEN_INVALID)
         return holder
 
     def require(self, caller: Holder, rule: Rule, resource: str) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.core.access.policy import Binding, Grant, Statement
-from tarn.kv.auth_records import Credential, SessionKey, User
+from tarn.kv.auth_records import Credential, SessionKey, User, WebSession
+from tarn_auth.web_sessions import web_session_id
 from tarn_proto.auth.v1 import caller_pb2 as caller_pb
 from tarn_proto.auth.v1 import session_key_service_pb2 as session_key_pb
+from tarn_proto.auth.v1 import session_service_pb2 as session_pb
 from tarn_proto.auth.v1 import user_pb2 as user_pb
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "to_statements",
     "to_timestamp",
     "to_user",
+    "to_web_session",
 ]
 
 
@@ -72,6 +75,16 @@ def to_session_key(key: SessionKey) -> session_key_pb.SessionKey:
             for p in key.permissions
         ],
         bindings=to_bindings(key.bindings),
+    )
+
+
+def to_web_session(digest: bytes, session: WebSession) -> session_pb.WebSession:
+    """Converts a session of a browser."""
+    return session_pb.WebSession(
+        web_session_id=web_session_id(digest),
+        access_key_id=session.access_key_id,
+        create_time=to_timestamp(session.create_time_us),
+        use_time=to_timestamp(session.use_time_us),
     )
 
 

@@ -7,7 +7,6 @@ graveler confirms it by the row of the view (`AccessGate.through_view`).
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +16,8 @@ from tarn.core.access.anonymous import ANONYMOUS, anonymous_grant
 from tarn.core.errors import TarnError
 from tarn.core.ids import parse_repository_id
 from tarn.core.quota import QuotaKind, TokenBucket
+from tarn.gate.addresses import network_of
+from tarn.gate.rates import RateRefusal
 from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend
 from tarn_gateway.http import Request
@@ -125,14 +126,15 @@ class AnonymousRequests:
         if self._running >= bounds.concurrent_max:
             text = f"{self._running} anonymous requests run already; try again."
             raise S3Error("SlowDown", text)
-        name = _network(remote)
+        name = network_of(remote)
         of_address = self._addresses.get(name)
         if of_address is None:
             of_address = TokenBucket(bounds.address_requests_per_second, now)
             self._addresses.put(name, of_address)
         for bucket, whose in ((of_address, f"{ANONYMOUS} at {name}"), (self._all, ANONYMOUS)):
             if wait := bucket.wait_seconds(now, 1):
-                raise RateExceededError(QuotaKind.USER, whose, _LIMIT, int(bucket.rate), wait)
+                refusal = RateRefusal(QuotaKind.USER, whose, _LIMIT, int(bucket.rate), wait)
+                raise RateExceededError(refusal)
         of_address.take(now, 1)
         self._all.take(now, 1)
 
@@ -152,15 +154,3 @@ def _public_query(request: Request, address: Address) -> Query:
     if not operation.is_public:
         raise anonymous_refusal()
     return query
-
-
-def _network(remote: str) -> str:
-    """Returns what counts as one address: for IPv6 the network that one client usually has."""
-    host = remote.rpartition(":")[0]
-    try:
-        found = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is None:
-        return str(ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
-    return host

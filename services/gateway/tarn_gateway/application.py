@@ -12,6 +12,7 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.gate.access import Access
+from tarn.gate.rates import RateLimits
 from tarn.gate.service_calls import ServiceCalls
 from tarn.objects.repository_cache import RepositoryCache
 from tarn.rpc.wire.methods import Endpoint
@@ -26,8 +27,7 @@ from tarn_gateway.documents.reading import DocumentReader
 from tarn_gateway.grants import Authenticator
 from tarn_gateway.handler import S3Handler
 from tarn_gateway.http import HttpServer
-from tarn_gateway.rates import RateLimits
-from tarn_gateway.request_queue import RequestQueue
+from tarn_gateway.overload import request_queue
 from tarn_gateway.s3error import head_refusal
 from tarn_gateway.signing.sigv4 import SigV4Policy
 from tarn_gateway.traces import Traces
@@ -52,6 +52,9 @@ class GatewayApplication:
         meters: counts requests; None: only for tests.
         tracing: traces requests that are sampled; None: none.
         audit: records requests; None: nothing does.
+
+    Attributes:
+        rates: limits of requests and bytes, also for another endpoint of this process.
     """
 
     name = "gateway"
@@ -95,7 +98,7 @@ class GatewayApplication:
             documents=DocumentReader(bounds.document_memory_bytes),
         )
         meters.sample("gateway.document_memory", lambda: backend.documents.budget.held)
-        self._rates = RateLimits(graveler, calls, clock, gateways=settings.gateways)
+        self.rates = RateLimits(graveler, calls, clock, gateways=settings.gateways)
         self._tasks = TaskSet()
         traces = Traces(
             access_log=settings.access_log,
@@ -103,7 +106,7 @@ class GatewayApplication:
             slow_s=settings.slow_operation_s,
             tracing=tracing,
             clock=clock,
-            rates=self._rates,
+            rates=self.rates,
             audit=audit,
         )
         handler = S3Handler(
@@ -111,8 +114,8 @@ class GatewayApplication:
             backend,
             traces,
             domains=settings.domains,
-            rates=self._rates,
-            queue=RequestQueue(clock, meters),
+            rates=self.rates,
+            queue=request_queue(clock, meters),
             anonymous=AnonymousRequests(backend, settings.anonymous),
         )
         self._server = HttpServer(
@@ -147,7 +150,7 @@ class GatewayApplication:
         except BaseException:
             await self._server.__aexit__()
             raise
-        self._tasks.spawn(self._rates.run())
+        self._tasks.spawn(self.rates.run())
         self._meters.sample("gateway.connections", lambda: self._server.connection_count)
         self._meters.sample("gateway.unsent_memory", lambda: self._server.unsent_bytes)
         if self._listens is not None:

@@ -14,6 +14,8 @@ import structlog
 
 from tarn.client.auth import SigningGrant
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.gate.rates import RateLimits
+from tarn.gate.request_queue import RequestQueue
 from tarn.objects.bodies import LostBlockError, LostBytesError
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.rpc.wire.call import Call
@@ -27,8 +29,7 @@ from tarn_gateway.grants import Authenticator, authorize
 from tarn_gateway.http import Request, Response
 from tarn_gateway.operation import About, MissingRef
 from tarn_gateway.operations.table import Perform
-from tarn_gateway.rates import RateExceededError, RateLimits
-from tarn_gateway.request_queue import RequestQueue
+from tarn_gateway.rates import RateExceededError, admit
 from tarn_gateway.requests.address import Address, check_key, parse_address
 from tarn_gateway.requests.header_table import check_headers
 from tarn_gateway.requests.multipart import is_form
@@ -195,7 +196,7 @@ class S3Handler:
         for left in reversed(range(_PLACES_TRIED)):
             authorize(s3_request)
             if self._rates is not None and left == _PLACES_TRIED - 1:
-                self._rates.admit(trace.user, trace.repository)
+                admit(self._rates, trace.user, trace.repository)
             try:
                 return await perform(self._backend, s3_request)
             except TarnError as error:

@@ -18,10 +18,11 @@ from google.protobuf import json_format
 
 from tarn.core.access.actions import Action
 from tarn.core.access.session_policy import permissions_for
+from tarn.gate.rates import RateLimits
 from tarn_gateway.grants import Authenticator
 from tarn_gateway.http import Request, Response
 from tarn_gateway.operation import About, MissingRef, Operation
-from tarn_gateway.rates import RateLimits
+from tarn_gateway.rates import admit
 from tarn_gateway.s3error import RETRY_AFTER_S, S3Error
 from tarn_gateway.signing.sigv4 import verify
 from tarn_gateway.trace import Trace
@@ -136,7 +137,7 @@ class Sts:
         trace.user = granted.grant.user_id
         trace.access_key_id = signed.access_key_id
         if self._rates is not None:
-            self._rates.admit(trace.user, "")
+            admit(self._rates, trace.user, "")
         fields = _fields_of(body)
         if fields["Action"] == _GET_CALLER_IDENTITY.name:
             trace.operation = _GET_CALLER_IDENTITY

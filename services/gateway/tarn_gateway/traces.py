@@ -13,6 +13,7 @@ import structlog
 
 from tarn.core.clock import Clock
 from tarn.core.quota import RATES, QuotaKind
+from tarn.gate.rates import RateLimits
 from tarn.rpc.process.log import LineLogger
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Counter, Exemplar, Histogram, Meters
@@ -20,7 +21,6 @@ from tarn.telemetry.tracing import RequestSpan, Tracing
 from tarn_gateway.auditing import S3Audit
 from tarn_gateway.http import Exchange, Request
 from tarn_gateway.operation import Operation
-from tarn_gateway.rates import RateLimits
 from tarn_gateway.tenants import THROTTLED, Tenants
 from tarn_gateway.trace import Trace
 

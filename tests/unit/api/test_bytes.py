@@ -101,7 +101,10 @@ async def test_an_object_comes_back_as_it_was_sent(rest: Rest, body: bytes, way:
 async def test_an_object_is_no_page_of_this_origin(rest: Rest) -> None:
     await put(rest, "evil", b"<script>", content_type="text/html")
     found = await rest.ask("GET", f"{REFS}?path=evil")
-    assert found.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    assert (
+        found.headers["content-security-policy"]
+        == "default-src 'none'; sandbox; frame-ancestors 'none'"
+    )
     assert found.headers["content-disposition"] == "attachment"
     assert found.headers["x-content-type-options"] == "nosniff"
 

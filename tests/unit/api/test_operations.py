@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 from rest_service import Rest, running_rest
 
+from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn.telemetry.audit.record import Outcome
 from tarn_api.operations import diffs
 
@@ -35,11 +38,18 @@ async def test_repositories(rest: Rest) -> None:
     assert made.status == 201
     assert made.json["id"] == "sea"
     assert made.json["default_branch"] == "trunk"
-    # The place is Tarn's choice.
-    assert made.json["storage_namespace"].startswith("local://sea")
+    # The place is Tarn's choice; clients are shown the one that they named.
+    assert made.json["storage_namespace"] == "s3://bucket/prefix"
+    behind = await rest.service.graveler.get_repository(rest.service.admin, "sea")
+    assert behind.storage_namespace.startswith("local://sea")
+    long = {**wanted, "name": "long", "storage_namespace": f"s3://{'x' * 1024}"}
+    assert (await rest.ask("POST", "/repositories", long)).status == 400
+    # Of a repository that was made otherwise, that is the only one.
+    lake = (await rest.ask("GET", "/repositories/lake")).json
+    assert lake["storage_namespace"].startswith("local://lake")
     assert made.json["creation_date"] == rest.service.clock.now_us() // 1_000_000
     again = await rest.ask("POST", "/repositories", wanted)
-    assert (again.status, again.message) == (409, "repository sea already exists")
+    assert (again.status, again.message) == (409, "error creating repository: not unique")
     found = await rest.ask("GET", "/repositories/sea")
     assert found.json == {**made.json, "read_only": False}
     assert (await rest.ask("GET", "/repositories/sea/metadata")).json == {}
@@ -54,6 +64,7 @@ async def test_repositories(rest: Rest) -> None:
     rest_of_it = await rest.ask("GET", "/repositories?after=lake")
     assert [each["id"] for each in rest_of_it.json["results"]] == ["sea"]
     assert rest_of_it.json["pagination"]["has_more"] is False
+    assert [{**each, "read_only": False} for each in rest_of_it.json["results"]] == [made.json]
     searched = await rest.ask("GET", "/repositories?search=ea&prefix=s")
     assert [each["id"] for each in searched.json["results"]] == ["sea"]
     gone = await rest.ask("DELETE", "/repositories/sea")
@@ -71,6 +82,18 @@ async def test_a_name_or_a_namespace_that_is_none_is_refused_by_its_field(rest: 
         answer = await rest.ask("POST", "/repositories", body)
         assert answer.status == 400
         assert field in answer.message
+
+
+async def test_the_place_that_a_client_names_is_kept_from_the_level_of_this_release(
+    rest: Rest,
+) -> None:
+    for endpoint in rest.service.endpoints:
+        if endpoint.descriptor.name == "RepositoryService":
+            cast("Any", endpoint.handler)._features = FeatureGate.at(LEVEL_FIRST)
+    wanted = {"name": "sea", "storage_namespace": "s3://bucket/prefix"}
+    made = await rest.ask("POST", "/repositories", wanted)
+    assert made.status == 201
+    assert made.json["storage_namespace"].startswith("local://sea")
 
 
 async def test_branches_and_tags(rest: Rest) -> None:
@@ -156,10 +179,15 @@ async def test_commits_and_their_history(rest: Rest) -> None:
         ids.append(await commit(rest, message=f"c{n}"))
     empty = await rest.ask("POST", f"{MAIN}/commits", {"message": "nothing"})
     assert empty.status == 400
-    assert empty.message.startswith("no changes")
+    assert empty.message == "commit: no changes"
     one = (await rest.ask("GET", f"{LAKE}/commits/{ids[1]}")).json
     assert (one["id"], one["parents"], one["message"]) == (ids[1], [ids[0]], "c1")
     assert (one["committer"], one["metadata"]) == ("root", {})
+    for ref in ("nowhere", "0" * 64, "main~99"):
+        missing = await rest.ask("GET", f"{LAKE}/commits/{ref}")
+        assert (missing.status, missing.message) == (404, "commit not found")
+    missing = await rest.ask("GET", "/repositories/nowhere/commits/main")
+    assert (missing.status, missing.message) == (404, "repository not found")
     log = f"{LAKE}/refs/main/commits"
     first = (await rest.ask("GET", f"{log}?amount=2")).json
     assert [each["message"] for each in first["results"]] == ["c4", "c3"]
@@ -171,6 +199,7 @@ async def test_commits_and_their_history(rest: Rest) -> None:
     on = by_id["pagination"]["next_offset"]
     third = (await rest.ask("GET", f"{log}?amount=2&after={on}")).json
     assert [each["message"] for each in third["results"]] == ["c0", "Repository created"]
+    assert [each["committer"] for each in third["results"]] == ["root", ""]
     assert third["pagination"]["has_more"] is False
     limited = (await rest.ask("GET", f"{log}?amount=2&limit=true")).json
     assert limited["pagination"]["has_more"] is False
@@ -324,6 +353,7 @@ async def test_differences_show_the_conflicts_that_a_merge_would_have(
     await commit(rest)
     await commit(rest, "dev")
     listing = f"{LAKE}/refs/main/diff/dev"
+    shown: list[tuple[str, str]] = []
     # Small pages of the other side, so that it is not read in one call.
     for amount_max in (1000, 1, 2):
         monkeypatch.setattr(diffs, "AMOUNT_MAX", amount_max)
@@ -335,7 +365,6 @@ async def test_differences_show_the_conflicts_that_a_merge_would_have(
             ("added", "conflict"),
             ("both", "conflict"),
             ("deleted", "conflict"),
-            ("equal", "changed"),
             ("sub/both", "conflict"),
             ("theirs", "changed"),
             (long, "conflict"),
@@ -345,6 +374,15 @@ async def test_differences_show_the_conflicts_that_a_merge_would_have(
     assert "6 paths" in conflict.message
     two = (await rest.ask("GET", f"{listing}?type=two_dot")).json["results"]
     assert {each["type"] for each in two} == {"changed", "removed"}
+    paged, after = [], ""
+    while True:
+        page = (await rest.ask("GET", f"{listing}?amount=1&after={quote(after)}")).json
+        assert len(page["results"]) == 1
+        paged.append((page["results"][0]["path"], page["results"][0]["type"]))
+        after = page["pagination"]["next_offset"]
+        if not page["pagination"]["has_more"]:
+            break
+    assert paged == shown
     rolled = (await rest.ask("GET", f"{listing}?delimiter=/&prefix=sub")).json["results"]
     assert [(each["path"], each["type"]) for each in rolled] == [("sub/", "prefix_changed")]
 

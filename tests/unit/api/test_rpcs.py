@@ -13,7 +13,7 @@ from rest_service import Answer, Rest, basic, running_rest
 from tarn.core.access.policy import Role
 from tarn.core.ids import UserId
 from tarn.telemetry.audit.record import Outcome
-from tarn_api.endpoint import RPC_BASE
+from tarn_api.endpoint import OWN_BASE
 from tarn_api.rpcs import BODY_BYTES_MAX, RPCS
 from tarn_proto.graveler.v1 import branch_service_pb2
 
@@ -28,7 +28,7 @@ async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
 
 
 async def make(rest: Rest, rpc: str, request: object, **how: Any) -> Answer:
-    return await rest.ask("POST", f"/{rpc}", request, base=RPC_BASE, **how)
+    return await rest.ask("POST", f"/{rpc}", request, base=OWN_BASE, **how)
 
 
 async def test_a_branch_is_made_listed_and_its_reflog_read(rest: Rest) -> None:
@@ -82,7 +82,7 @@ async def test_another_type_or_method_is_refused(rest: Rest) -> None:
     kind = {"content-type": "text/plain"}
     answer = await make(rest, f"{BRANCHES}/GetBranch", {}, headers=kind)
     assert answer.status == 415
-    answer = await rest.ask("GET", f"/{BRANCHES}/GetBranch", base=RPC_BASE)
+    answer = await rest.ask("GET", f"/{BRANCHES}/GetBranch", base=OWN_BASE)
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
@@ -103,9 +103,10 @@ async def test_lists_are_bounded_before_the_rpc_is_made(rest: Rest) -> None:
 
 
 async def test_every_rpc_wants_a_caller(rest: Rest) -> None:
-    for path in RPCS:
+    for number, path in enumerate(RPCS):
         for caller in (None, "Bearer x", basic("TARNX", "y")):
-            answer = await make(rest, path, {}, caller=caller)
+            remote = f"192.0.2.{number}"  # else its failures are too many
+            answer = await make(rest, path, {}, caller=caller, remote=remote)
             assert (answer.status, answer.json["code"]) == (401, "unauthenticated"), (path, caller)
             assert answer.headers["www-authenticate"].startswith("Basic")
 
@@ -142,7 +143,7 @@ def test_only_rpcs_of_users_are_offered() -> None:
 
 
 async def test_the_document_has_every_rpc_and_every_schema_that_it_names(rest: Rest) -> None:
-    answer = await rest.ask("GET", "/openapi.json", base=RPC_BASE, caller=None)
+    answer = await rest.ask("GET", "/openapi.json", base=OWN_BASE, caller=None)
     document = answer.json
     assert {path.removeprefix("/") for path in document["paths"]} == set(RPCS)
     schemas = document["components"]["schemas"]

@@ -12,6 +12,7 @@ from rest_service import Rest, basic, running_rest
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.telemetry.audit.record import Outcome
+from tarn_api.operations.samples import SAMPLES
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
 
 
@@ -277,18 +278,39 @@ async def test_a_repository_may_be_made_read_only(rest: Rest) -> None:
     assert (await rest.ask("GET", "/repositories/pond")).status == 200
 
 
-async def test_sample_data_are_refused_unless_the_repository_exists(rest: Rest) -> None:
-    body = {"name": "lake", "storage_namespace": "s3://sea/x", "sample_data": True}
-    assert (await rest.ask("POST", "/repositories", body)).status == 409
-    assert (await rest.ask("POST", "/repositories", {**body, "name": "sea"})).status == 501
-    assert (await rest.ask("GET", "/repositories/sea")).status == 404
-    await rest.service.auth.create_user(rest.service.admin, "guest", [])
-    made = await rest.service.auth.create_credential(rest.service.admin, user_id="guest")
-    guest = basic(made.credential.access_key_id, made.secret_access_key)
-    # Whoever may not read it, is not told that it exists.
-    for name in ("lake", "sea"):
-        answer = await rest.ask("POST", "/repositories", {**body, "name": name}, caller=guest)
-        assert answer.status == 403
+async def test_sample_data_are_committed_on_request(rest: Rest) -> None:
+    body = {
+        "name": "sea",
+        "storage_namespace": "s3://sea/x",
+        "sample_data": True,
+        "read_only": True,
+        "default_branch": "trunk",
+    }
+    made = await rest.ask("POST", "/repositories", body)
+    assert (made.status, made.json["read_only"]) == (201, True)
+    listed = (await rest.ask("GET", "/repositories/sea/refs/trunk/objects/ls")).json["results"]
+    assert [each["path"] for each in listed] == sorted(SAMPLES)
+    readme = await rest.ask("GET", "/repositories/sea/refs/trunk/objects?path=README.md")
+    assert (readme.headers["content-type"], readme.body.decode()) == SAMPLES["README.md"]
+    assert (await rest.ask("GET", "/repositories/sea/branches/trunk/diff")).json["results"] == []
+    log = (await rest.ask("GET", "/repositories/sea/refs/trunk/commits")).json["results"]
+    assert [each["message"] for each in log] == ["Add sample data", "Repository created"]
+    # Clients take that for success, if the repository may exist already.
+    again = await rest.ask("POST", "/repositories", {**body, "read_only": False})
+    assert again.status == 409
+    listed = (await rest.ask("GET", "/repositories/lake/refs/main/objects/ls")).json["results"]
+    assert listed == []
+
+
+async def test_sample_data_that_fail_are_no_refusal(rest: Rest) -> None:
+    async def failing(*_: Any, **__: Any) -> Any:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "graveler stops")
+
+    rest.service.graveler.create_commit = failing  # type: ignore[method-assign]
+    body = {"name": "sea", "storage_namespace": "s3://sea/x", "sample_data": True}
+    half = await rest.ask("POST", "/repositories", body)
+    assert (half.status, "sea was created" in half.message) == (500, True)
+    assert rest.audit.records[-1].outcome is Outcome.UNKNOWN
 
 
 async def test_each_change_of_settings_is_audited(rest: Rest) -> None:

@@ -11,17 +11,20 @@ import yaml
 from rest_service import running_rest
 from starlette.responses import Response
 
+from tarn_api.endpoint import BASE, OWN_BASE
 from tarn_api.operations.refused import NOT_YET, REFUSED
-from tarn_api.operations.table import HANDLERS, PUBLIC, TABLE, Refusal
+from tarn_api.operations.table import HANDLERS, OWN_HANDLERS, PUBLIC, TABLE, Refusal
 from tarn_api.requests import Routes
-from tarn_rest.operations import OPERATIONS, Operation
+from tarn_rest.operations import OPERATIONS, OWN_OPERATIONS, Operation
 
 DOCUMENT = Path(__file__).parents[3] / "protos" / "tarn_rest" / "lakefs.yaml"
-BY_ID = {each.id: each for each in OPERATIONS}
+OWN_DOCUMENT = DOCUMENT.with_name("tarn.yaml")
+EVERY = [(BASE, each) for each in OPERATIONS] + [(OWN_BASE, each) for each in OWN_OPERATIONS]
+BY_ID = {each.id: each for _, each in EVERY}
 
 
-def in_document() -> dict[str, tuple[str, str]]:
-    paths = yaml.safe_load(DOCUMENT.read_text())["paths"]
+def in_document(document: Path) -> dict[str, tuple[str, str]]:
+    paths = yaml.safe_load(document.read_text())["paths"]
     return {
         operation["operationId"]: (method.upper(), path)
         for path, item in paths.items()
@@ -31,10 +34,13 @@ def in_document() -> dict[str, tuple[str, str]]:
 
 
 def test_every_operation_is_in_the_table_and_every_row_in_the_document() -> None:
-    found = in_document()
+    found, own = in_document(DOCUMENT), in_document(OWN_DOCUMENT)
     assert len(found) == 134
-    assert set(TABLE) == set(found)
+    assert not set(found) & set(own)
+    assert set(TABLE) == set(found) | set(own)
+    assert set(OWN_HANDLERS) == set(own)
     assert {each.id: (each.method, each.path) for each in OPERATIONS} == found
+    assert {each.id: (each.method, each.path) for each in OWN_OPERATIONS} == own
     # One list has each.
     assert len(HANDLERS) + len(REFUSED) + len(NOT_YET) == len(found)
 
@@ -45,9 +51,10 @@ def test_the_document_holds_no_sentence() -> None:
     assert max(len([each for each in line if each.isalpha()]) for line in words) <= 2
 
 
-@pytest.mark.parametrize("operation_id", HANDLERS)
+@pytest.mark.parametrize("operation_id", [*HANDLERS, *OWN_HANDLERS])
 def test_handlers_take_and_return_the_types_of_the_document(operation_id: str) -> None:
-    operation, handler = BY_ID[operation_id], HANDLERS[operation_id]
+    operation = BY_ID[operation_id]
+    handler = {**HANDLERS, **OWN_HANDLERS}[operation_id]
     hints = typing.get_type_hints(handler)
     names = list(inspect.signature(handler).parameters)
     assert hints["at"] is operation.parameters
@@ -80,8 +87,9 @@ def test_every_path_leads_to_its_operation() -> None:
 
 async def test_whoever_has_no_credentials_gets_nothing_but_what_is_public(tmp_path: Path) -> None:
     async with running_rest(tmp_path) as rest:
-        for operation in OPERATIONS:
-            answer = await rest.ask(operation.method, plausible(operation), caller=None)
+        for base, operation in EVERY:
+            path = plausible(operation)
+            answer = await rest.ask(operation.method, path, caller=None, base=base)
             if operation.id in PUBLIC:
                 assert answer.status in (200, 204, 400), operation.id
             else:
@@ -92,7 +100,7 @@ async def test_whoever_has_no_credentials_gets_nothing_but_what_is_public(tmp_pa
 
 async def test_what_is_refused_says_why(tmp_path: Path) -> None:
     async with running_rest(tmp_path) as rest:
-        for operation in OPERATIONS:
+        for _, operation in EVERY:
             row = TABLE[operation.id]
             if isinstance(row, Refusal):
                 answer = await rest.ask(operation.method, plausible(operation))

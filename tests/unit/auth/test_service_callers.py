@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -38,6 +39,7 @@ class Port:
     application: AuthApplication
     transport: InProcessTransport
     access_key_id: str
+    digest: bytes = bytes(32)
 
     def request(self, name: str, service: str = "") -> Message:
         if name == "authorize_key":
@@ -56,6 +58,12 @@ class Port:
             )
         if name == "authorize_token":
             return pb.AuthorizeToken(caller_token=self.world.admin)
+        if name == "begin_web_session":
+            return pb.BeginWebSession(caller_token=self.world.admin)
+        if name == "authorize_web_session":
+            return pb.AuthorizeWebSession(digest=self.digest)
+        if name == "end_web_session":
+            return pb.EndWebSession(digest=bytes(32))
         return pb.AuthorizeService(service=service)
 
     async def ask(self, name: str, service: str = "", proof: str = "", *names: str) -> str:
@@ -74,8 +82,11 @@ class Port:
 
 
 @pytest.fixture
-def port(ready: World) -> Port:
-    return port_of(ready)
+async def port(ready: World) -> Port:
+    made = port_of(ready)
+    secret = await ready.auth.begin_web_session(ready.call(), ready.admin)
+    made.digest = hashlib.sha256(secret.encode()).digest()
+    return made
 
 
 def port_of(ready: World, *remote: Service, secret: bytes = SECRET) -> Port:
@@ -216,5 +227,5 @@ def test_the_rule_of_every_operation_names_its_services() -> None:
     def is_for_services(rule: Rule) -> bool:
         return bool(rule.services) and rule.action is None and not rule.public_because
 
-    assert len(RULES) == 4
+    assert len(RULES) == 7
     assert all(is_for_services(rule) for rule in RULES.values())

@@ -44,7 +44,7 @@ from tarn_gateway.bucket_cache import BucketCache
 from tarn_gateway.grants import Authenticator
 from tarn_gateway.handler import S3Handler
 from tarn_gateway.http import BodyReader, BodyTruncatedError, Exchange, Headers, Request
-from tarn_gateway.request_queue import RequestQueue
+from tarn_gateway.overload import request_queue
 from tarn_gateway.signing.sigv4 import SigV4Policy
 from tarn_gateway.traces import Traces
 
@@ -155,7 +155,7 @@ class Lake:
         )
         self.meters = Meters()
         self.traces = Traces(access_log=True, meters=self.meters, audit=audit)
-        self.queue = RequestQueue(self.clock, self.meters)
+        self.queue = request_queue(self.clock, self.meters)
         self.handler = S3Handler(
             authenticator, self.backend, self.traces, domains=("s3.test",), queue=self.queue
         )

@@ -585,6 +585,21 @@ class FakeAuth:
             raise error_of(Kind.UNAUTHENTICATED, Reason.SIGNATURE_MISMATCH)
         return auth_pb.AuthorizeSignatureV2Result(grant=self._grant(request.access_key_id))
 
+    async def begin_web_session(
+        self, request: auth_pb.BeginWebSession, call: Call
+    ) -> auth_pb.BeginWebSessionResult:
+        raise NotImplementedError  # no gateway asks
+
+    async def authorize_web_session(
+        self, request: auth_pb.AuthorizeWebSession, call: Call
+    ) -> auth_pb.AuthorizeWebSessionResult:
+        raise NotImplementedError
+
+    async def end_web_session(
+        self, request: auth_pb.EndWebSession, call: Call
+    ) -> auth_pb.EndWebSessionResult:
+        raise NotImplementedError
+
     @staticmethod
     def _secret(request: auth_pb.AuthorizeKey | auth_pb.AuthorizeSignatureV2) -> str:
         if request.session_token_digest:

@@ -10,7 +10,8 @@ from tarn.client.auth import SigningGrant
 from tarn.core.access.policy import Binding, Grant, Policy
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId
-from tarn_gateway.anonymous import AnonymousBounds, AnonymousRequests, _network
+from tarn.gate.addresses import network_of
+from tarn_gateway.anonymous import AnonymousBounds, AnonymousRequests
 from tarn_gateway.http import BodyReader, Exchange, Headers, Request
 from tarn_gateway.requests.address import Address
 from tarn_gateway.trace import Trace
@@ -260,7 +261,7 @@ async def test_requests_leave_their_place_whatever_becomes_of_them(view: Lake) -
     ],
 )
 def test_a_network_of_ipv6_counts_as_one_address(remote: str, network: str) -> None:
-    assert _network(remote) == network
+    assert network_of(remote) == network
 
 
 # ---- the audit log, and what the view says of itself

@@ -9,8 +9,8 @@ import pytest
 
 from tarn.core.errors import Kind, Reason
 from tarn.core.quota import Limits, QuotaKind
+from tarn.gate.rates import RateLimits
 from tarn_gateway.documents.xml_in import COMPLETE_BYTES_MAX, DELETE_BYTES_MAX
-from tarn_gateway.rates import RateLimits
 
 BIG = bytes(70_000)
 

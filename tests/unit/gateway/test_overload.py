@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import pytest
 from bench.load.signing import Signer
 
+from tarn.gate.request_queue import LIMIT_MIN, WAIT_MAX_S
 from tarn_gateway.http import HttpLimits, HttpServer
-from tarn_gateway.request_queue import LIMIT_MIN, WAIT_MAX_S
 from tarn_gateway.s3error import head_refusal
 
 pytestmark = pytest.mark.timeout(30)

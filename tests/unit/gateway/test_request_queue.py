@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 
 from tarn.aio.task_set import TaskSet
-from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock
-from tarn_gateway import request_queue
-from tarn_gateway.request_queue import (
+from tarn.gate import request_queue as queues
+from tarn.gate.request_queue import (
     LIMIT_MAX,
     LIMIT_MIN,
     WAIT_MAX_S,
-    OverloadedError,
-    RequestQueue,
 )
+from tarn.telemetry.meters import Meters
+from tarn.testing.clock import ManualClock
+from tarn_gateway.overload import OverloadedError, request_queue
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -30,7 +29,7 @@ class World:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.meters = Meters()
-        self.queue = RequestQueue(self.clock, self.meters)
+        self.queue = request_queue(self.clock, self.meters)
         self.let_in: list[str] = []
         self.refused: list[str] = []
         self.spawned = TaskSet()
@@ -189,7 +188,7 @@ class Turning:
 
     def __init__(self, turn_s: float) -> None:
         self.clock = ManualClock()
-        self.queue = RequestQueue(self.clock, Meters())
+        self.queue = request_queue(self.clock, Meters())
         self._turn_s = turn_s
 
     async def turn(self) -> None:
@@ -216,7 +215,7 @@ class Turning:
 async def test_a_loop_that_waits_for_stores_works_on_more_and_a_busy_one_on_few(
     turn_s: float, begin: int, end: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_queue, "WAIT_MAX_S", inf)
+    monkeypatch.setattr(queues, "WAIT_MAX_S", inf)
     turning = Turning(turn_s)
     queue = turning.queue
     queue.limit = begin

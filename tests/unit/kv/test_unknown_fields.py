@@ -42,6 +42,9 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
     "SessionKeyRecord": lambda value: auth_records.encode_session_key(
         auth_records.decode_session_key(value)
     ),
+    "WebSessionRecord": lambda value: auth_records.encode_web_session(
+        auth_records.decode_web_session(value)
+    ),
     "SetupRecord": lambda value: auth_records.encode_setup(auth_records.decode_setup(value)),
     "CollectionRecord": lambda value: collection_records.encode_collection(
         collection_records.decode_collection(value)
@@ -77,7 +80,9 @@ SHAPES = {
             "view_is_public_read",
         ),
     },
-    "BucketView": {"storage_namespace", "default_branch", "is_deleted", "restore_id"},
+    "BucketView": {
+        *("storage_namespace", "default_branch", "is_deleted", "restore_id", "client_namespace"),
+    },
 }
 """Two values of one message: the fields that each of them has not."""
 

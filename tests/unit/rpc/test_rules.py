@@ -57,6 +57,9 @@ FOR_SERVICES = {
         "gateway",
     },
     "tarn.auth.v1.AuthorizationService.Operate.authorize_signature_v2": {"gateway"},
+    "tarn.auth.v1.AuthorizationService.Operate.begin_web_session": {"api"},
+    "tarn.auth.v1.AuthorizationService.Operate.authorize_web_session": {"api"},
+    "tarn.auth.v1.AuthorizationService.Operate.end_web_session": {"api"},
 }
 
 
@@ -102,6 +105,8 @@ def test_what_issues_a_credential_to_a_service_is_marked_for_the_audit_log() -> 
         "AuthorizationService.Operate.authorize_key",
         "AuthorizationService.Operate.authorize_service",
         "AuthorizationService.Operate.authorize_signature_v2",
+        "AuthorizationService.Operate.begin_web_session",
+        "AuthorizationService.Operate.authorize_web_session",
     }
 
 
@@ -129,9 +134,12 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         Action.MANAGE_SESSIONS,
     }
     assert [rule.name for rule in RULES if rule.read_only and rule.action in writing] == [
-        "SessionKeyService.ListSessionKeys"  # one action for all that is about session keys
+        "SessionKeyService.ListSessionKeys",  # one action for all that is about sessions
+        "SessionService.ListWebSessions",
     ]
     assert {rule.name for rule in RULES if not rule.read_only and rule.action not in writing} == {
+        "AuthorizationService.Operate.begin_web_session",
+        "AuthorizationService.Operate.end_web_session",
         "SessionService.SetUp",
         "SessionService.LogIn",
         "TaskService.StartPreview",  # writes a task, and nothing that belongs to the repository

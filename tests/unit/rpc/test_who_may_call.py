@@ -4,6 +4,7 @@ user of each role."""
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 import random
 import sys
@@ -178,9 +179,13 @@ async def ports(folder: Path, audit: AuditLog | None = None) -> AsyncIterator[Po
             return transports[-1]
 
         rpcs = [rpc for endpoint in endpoints for rpc in rpcs_of(endpoint.descriptor)]
+        secret = await lake.auth.begin_web_session(lake.admin, lake.admin.caller_token)
         for rpc in rpcs:
-            if rpc.name == "authorize_token":
-                rpc.request.caller_token = lake.admin.caller_token  # type: ignore[attr-defined]
+            request: Any = rpc.request
+            if rpc.name in ("authorize_token", "begin_web_session"):
+                request.caller_token = lake.admin.caller_token
+            if rpc.name == "authorize_web_session":
+                request.digest = hashlib.sha256(secret.encode()).digest()
         try:
             yield Ports(lake, rpcs, connect(plain, None), partial(connect, secure), authority)
         finally:

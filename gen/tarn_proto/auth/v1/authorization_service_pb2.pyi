@@ -23,34 +23,46 @@ class OperateResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[OperationResult, _Mapping]]] = ...) -> None: ...
 
 class Operation(_message.Message):
-    __slots__ = ("header", "authorize_key", "authorize_token", "authorize_service", "authorize_signature_v2")
+    __slots__ = ("header", "authorize_key", "authorize_token", "authorize_service", "authorize_signature_v2", "begin_web_session", "authorize_web_session", "end_web_session")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_KEY_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_SERVICE_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_SIGNATURE_V2_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_WEB_SESSION_FIELD_NUMBER: _ClassVar[int]
+    AUTHORIZE_WEB_SESSION_FIELD_NUMBER: _ClassVar[int]
+    END_WEB_SESSION_FIELD_NUMBER: _ClassVar[int]
     header: _operation_pb2.OperationHeader
     authorize_key: AuthorizeKey
     authorize_token: AuthorizeToken
     authorize_service: AuthorizeService
     authorize_signature_v2: AuthorizeSignatureV2
-    def __init__(self, header: _Optional[_Union[_operation_pb2.OperationHeader, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKey, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeToken, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeService, _Mapping]] = ..., authorize_signature_v2: _Optional[_Union[AuthorizeSignatureV2, _Mapping]] = ...) -> None: ...
+    begin_web_session: BeginWebSession
+    authorize_web_session: AuthorizeWebSession
+    end_web_session: EndWebSession
+    def __init__(self, header: _Optional[_Union[_operation_pb2.OperationHeader, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKey, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeToken, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeService, _Mapping]] = ..., authorize_signature_v2: _Optional[_Union[AuthorizeSignatureV2, _Mapping]] = ..., begin_web_session: _Optional[_Union[BeginWebSession, _Mapping]] = ..., authorize_web_session: _Optional[_Union[AuthorizeWebSession, _Mapping]] = ..., end_web_session: _Optional[_Union[EndWebSession, _Mapping]] = ...) -> None: ...
 
 class OperationResult(_message.Message):
-    __slots__ = ("operation_id", "error", "authorize_key", "authorize_token", "authorize_service", "authorize_signature_v2")
+    __slots__ = ("operation_id", "error", "authorize_key", "authorize_token", "authorize_service", "authorize_signature_v2", "begin_web_session", "authorize_web_session", "end_web_session")
     OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_KEY_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_SERVICE_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_SIGNATURE_V2_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_WEB_SESSION_FIELD_NUMBER: _ClassVar[int]
+    AUTHORIZE_WEB_SESSION_FIELD_NUMBER: _ClassVar[int]
+    END_WEB_SESSION_FIELD_NUMBER: _ClassVar[int]
     operation_id: int
     error: _operation_pb2.OperationError
     authorize_key: AuthorizeKeyResult
     authorize_token: AuthorizeTokenResult
     authorize_service: AuthorizeServiceResult
     authorize_signature_v2: AuthorizeSignatureV2Result
-    def __init__(self, operation_id: _Optional[int] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKeyResult, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeTokenResult, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeServiceResult, _Mapping]] = ..., authorize_signature_v2: _Optional[_Union[AuthorizeSignatureV2Result, _Mapping]] = ...) -> None: ...
+    begin_web_session: BeginWebSessionResult
+    authorize_web_session: AuthorizeWebSessionResult
+    end_web_session: EndWebSessionResult
+    def __init__(self, operation_id: _Optional[int] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKeyResult, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeTokenResult, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeServiceResult, _Mapping]] = ..., authorize_signature_v2: _Optional[_Union[AuthorizeSignatureV2Result, _Mapping]] = ..., begin_web_session: _Optional[_Union[BeginWebSessionResult, _Mapping]] = ..., authorize_web_session: _Optional[_Union[AuthorizeWebSessionResult, _Mapping]] = ..., end_web_session: _Optional[_Union[EndWebSessionResult, _Mapping]] = ...) -> None: ...
 
 class AuthorizeKey(_message.Message):
     __slots__ = ("access_key_id", "date", "region", "service", "session_token_digest")
@@ -115,3 +127,37 @@ class AuthorizeSignatureV2Result(_message.Message):
     GRANT_FIELD_NUMBER: _ClassVar[int]
     grant: _caller_pb2.Grant
     def __init__(self, grant: _Optional[_Union[_caller_pb2.Grant, _Mapping]] = ...) -> None: ...
+
+class BeginWebSession(_message.Message):
+    __slots__ = ("caller_token",)
+    CALLER_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    caller_token: str
+    def __init__(self, caller_token: _Optional[str] = ...) -> None: ...
+
+class BeginWebSessionResult(_message.Message):
+    __slots__ = ("secret",)
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    secret: str
+    def __init__(self, secret: _Optional[str] = ...) -> None: ...
+
+class AuthorizeWebSession(_message.Message):
+    __slots__ = ("digest",)
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    digest: bytes
+    def __init__(self, digest: _Optional[bytes] = ...) -> None: ...
+
+class AuthorizeWebSessionResult(_message.Message):
+    __slots__ = ("grant",)
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    grant: _caller_pb2.Grant
+    def __init__(self, grant: _Optional[_Union[_caller_pb2.Grant, _Mapping]] = ...) -> None: ...
+
+class EndWebSession(_message.Message):
+    __slots__ = ("digest",)
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    digest: bytes
+    def __init__(self, digest: _Optional[bytes] = ...) -> None: ...
+
+class EndWebSessionResult(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

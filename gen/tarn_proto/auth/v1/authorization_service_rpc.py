@@ -49,6 +49,28 @@ class AuthorizationService(Protocol[CallerT_contra]):
         """
         ...
 
+    async def begin_web_session(
+        self, request: pb.BeginWebSession, caller: CallerT_contra, /
+    ) -> pb.BeginWebSessionResult:
+        """Begins a session of a browser, for a user who has just signed in. Fails with CALLER_TOKEN_INVALID,
+        ACCESS_DENIED for a session key, OVERLOADED, FEATURE_LEVEL.
+        """
+        ...
+
+    async def authorize_web_session(
+        self, request: pb.AuthorizeWebSession, caller: CallerT_contra, /
+    ) -> pb.AuthorizeWebSessionResult:
+        """By the session of a browser: sent for each request with its cookie, and answered from the store. Notes the
+        minute of its last use, which may be done twice. Fails with CALLER_TOKEN_INVALID.
+        """
+        ...
+
+    async def end_web_session(
+        self, request: pb.EndWebSession, caller: CallerT_contra, /
+    ) -> pb.EndWebSessionResult:
+        """Ends the session of a browser that signs out, or signs in anew. One that is over is not an error."""
+        ...
+
 
 class AuthorizationServiceClient:
     """Calls of `AuthorizationService` over any transport. They raise the `TarnError` that the handler raised."""
@@ -87,6 +109,31 @@ class AuthorizationServiceClient:
         """
         answer = await self._transport.operate(_AUTHORIZATION_SERVICE, "authorize_signature_v2", request, call)
         return expect(answer, pb.AuthorizeSignatureV2Result)
+
+    async def begin_web_session(
+        self, request: pb.BeginWebSession, call: Call
+    ) -> pb.BeginWebSessionResult:
+        """Begins a session of a browser, for a user who has just signed in. Fails with CALLER_TOKEN_INVALID,
+        ACCESS_DENIED for a session key, OVERLOADED, FEATURE_LEVEL.
+        """
+        answer = await self._transport.operate(_AUTHORIZATION_SERVICE, "begin_web_session", request, call)
+        return expect(answer, pb.BeginWebSessionResult)
+
+    async def authorize_web_session(
+        self, request: pb.AuthorizeWebSession, call: Call
+    ) -> pb.AuthorizeWebSessionResult:
+        """By the session of a browser: sent for each request with its cookie, and answered from the store. Notes the
+        minute of its last use, which may be done twice. Fails with CALLER_TOKEN_INVALID.
+        """
+        answer = await self._transport.operate(_AUTHORIZATION_SERVICE, "authorize_web_session", request, call)
+        return expect(answer, pb.AuthorizeWebSessionResult)
+
+    async def end_web_session(
+        self, request: pb.EndWebSession, call: Call
+    ) -> pb.EndWebSessionResult:
+        """Ends the session of a browser that signs out, or signs in anew. One that is over is not an error."""
+        answer = await self._transport.operate(_AUTHORIZATION_SERVICE, "end_web_session", request, call)
+        return expect(answer, pb.EndWebSessionResult)
 
 
 def authorization_service(

@@ -77,3 +77,41 @@ class GetCallerResponse(_message.Message):
     user: _user_pb2.User
     statements: _containers.RepeatedCompositeFieldContainer[_caller_pb2.Statement]
     def __init__(self, user: _Optional[_Union[_user_pb2.User, _Mapping]] = ..., statements: _Optional[_Iterable[_Union[_caller_pb2.Statement, _Mapping]]] = ...) -> None: ...
+
+class WebSession(_message.Message):
+    __slots__ = ("web_session_id", "access_key_id", "create_time", "use_time")
+    WEB_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    USE_TIME_FIELD_NUMBER: _ClassVar[int]
+    web_session_id: str
+    access_key_id: str
+    create_time: _timestamp_pb2.Timestamp
+    use_time: _timestamp_pb2.Timestamp
+    def __init__(self, web_session_id: _Optional[str] = ..., access_key_id: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., use_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListWebSessionsRequest(_message.Message):
+    __slots__ = ("user_id",)
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    user_id: str
+    def __init__(self, user_id: _Optional[str] = ...) -> None: ...
+
+class ListWebSessionsResponse(_message.Message):
+    __slots__ = ("web_sessions",)
+    WEB_SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    web_sessions: _containers.RepeatedCompositeFieldContainer[WebSession]
+    def __init__(self, web_sessions: _Optional[_Iterable[_Union[WebSession, _Mapping]]] = ...) -> None: ...
+
+class EndWebSessionsRequest(_message.Message):
+    __slots__ = ("user_id", "web_session_id")
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    WEB_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    user_id: str
+    web_session_id: str
+    def __init__(self, user_id: _Optional[str] = ..., web_session_id: _Optional[str] = ...) -> None: ...
+
+class EndWebSessionsResponse(_message.Message):
+    __slots__ = ("ended_count",)
+    ENDED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    ended_count: int
+    def __init__(self, ended_count: _Optional[int] = ...) -> None: ...

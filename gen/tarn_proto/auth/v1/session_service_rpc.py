@@ -40,6 +40,18 @@ class SessionService(Protocol[CallerT_contra]):
         """Exchanges a proof of a secret key for a caller token. Fails with SIGNATURE_MISMATCH."""
         ...
 
+    async def ListWebSessions(
+        self, request: pb.ListWebSessionsRequest, caller: CallerT_contra, /
+    ) -> pb.ListWebSessionsResponse:
+        """Lists the sessions of a user's browsers that live, 16 at most. Fails with USER_NOT_FOUND."""
+        ...
+
+    async def EndWebSessions(
+        self, request: pb.EndWebSessionsRequest, caller: CallerT_contra, /
+    ) -> pb.EndWebSessionsResponse:
+        """Ends all sessions of a user's browsers, or one of them. Fails with USER_NOT_FOUND."""
+        ...
+
     async def GetCaller(
         self, request: pb.GetCallerRequest, caller: CallerT_contra, /
     ) -> pb.GetCallerResponse:
@@ -76,6 +88,20 @@ class SessionServiceClient:
         """Exchanges a proof of a secret key for a caller token. Fails with SIGNATURE_MISMATCH."""
         answer = await self._transport.unary(_SESSION_SERVICE, "LogIn", request, call)
         return expect(answer, pb.LogInResponse)
+
+    async def ListWebSessions(
+        self, request: pb.ListWebSessionsRequest, call: Call
+    ) -> pb.ListWebSessionsResponse:
+        """Lists the sessions of a user's browsers that live, 16 at most. Fails with USER_NOT_FOUND."""
+        answer = await self._transport.unary(_SESSION_SERVICE, "ListWebSessions", request, call)
+        return expect(answer, pb.ListWebSessionsResponse)
+
+    async def EndWebSessions(
+        self, request: pb.EndWebSessionsRequest, call: Call
+    ) -> pb.EndWebSessionsResponse:
+        """Ends all sessions of a user's browsers, or one of them. Fails with USER_NOT_FOUND."""
+        answer = await self._transport.unary(_SESSION_SERVICE, "EndWebSessions", request, call)
+        return expect(answer, pb.EndWebSessionsResponse)
 
     async def GetCaller(
         self, request: pb.GetCallerRequest, call: Call

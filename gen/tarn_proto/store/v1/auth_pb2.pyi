@@ -84,6 +84,20 @@ class SessionBinding(_message.Message):
     ref: str
     def __init__(self, bucket_id: _Optional[str] = ..., repository_id: _Optional[str] = ..., ref: _Optional[str] = ...) -> None: ...
 
+class WebSessionRecord(_message.Message):
+    __slots__ = ("user_id", "user_uid", "access_key_id", "create_time_us", "use_time_us")
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    USER_UID_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    USE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    user_id: str
+    user_uid: bytes
+    access_key_id: str
+    create_time_us: int
+    use_time_us: int
+    def __init__(self, user_id: _Optional[str] = ..., user_uid: _Optional[bytes] = ..., access_key_id: _Optional[str] = ..., create_time_us: _Optional[int] = ..., use_time_us: _Optional[int] = ...) -> None: ...
+
 class SetupRecord(_message.Message):
     __slots__ = ("setup_time_us", "user_id")
     SETUP_TIME_US_FIELD_NUMBER: _ClassVar[int]

@@ -44,9 +44,13 @@ async def commit(context: Context, at: op.Commit, body: schemas.CommitCreation) 
 
 async def get_commit(context: Context, at: op.GetCommit) -> schemas.Commit:
     """Returns the commit of a ref."""
-    return shapes.commit(
-        await context.graveler.get_commit(context.read(), at.repository, at.commit_id)
-    )
+    try:
+        found = await context.graveler.get_commit(context.read(), at.repository, at.commit_id)
+    except TarnError as error:
+        if error.reason is not Reason.REF_NOT_FOUND:
+            raise
+        raise TarnError(error.kind, Reason.COMMIT_NOT_FOUND, error.message) from error
+    return shapes.commit(found)
 
 
 async def log_commits(context: Context, at: op.LogCommits) -> schemas.CommitList:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 from tarn.client.commits import ChangesPage
@@ -26,7 +26,8 @@ Fetch = Callable[[int, str, str], Awaitable[ChangesPage]]
 async def diff_refs(context: Context, at: op.DiffRefs) -> schemas.DiffList:
     """Returns the changes from the left ref, or from its merge base with the right one, to the right one.
 
-    From the merge base, a path that the left ref has changed to another object is a conflict.
+    From the merge base, they are those that a merge would make: a path that the left ref has changed to another object
+    is a conflict, and one that it has changed to the same object is no difference.
     """
     call = context.read()
 
@@ -46,12 +47,18 @@ async def diff_refs(context: Context, at: op.DiffRefs) -> schemas.DiffList:
 
         return fetch
 
-    listed = await _listed(
-        between(at.left_ref, at.right_ref), at, with_right=at.include_right_stats
-    )
-    if at.type == "three_dot":
-        await _mark_conflicts(between(at.right_ref, at.left_ref), listed)
-    return listed.shown
+    ours, theirs = between(at.left_ref, at.right_ref), between(at.right_ref, at.left_ref)
+    conflicts: set[str] = set()
+
+    async def merged(size: int, after: str, token: str) -> ChangesPage:
+        return await _merged(await ours(size, after, token), theirs, conflicts)
+
+    fetch = merged if at.type == "three_dot" else ours
+    shown = await _listed(fetch, at, with_right=at.include_right_stats)
+    for each in shown.results:
+        if each.path_type == "object" and each.path in conflicts:
+            each.type = "conflict"
+    return shown
 
 
 async def diff_branch(context: Context, at: op.DiffBranch) -> schemas.DiffList:
@@ -69,46 +76,47 @@ async def diff_branch(context: Context, at: op.DiffBranch) -> schemas.DiffList:
             page_token=token,
         )
 
-    return (await _listed(fetch, at, with_right=False)).shown
+    return await _listed(fetch, at, with_right=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """A page.
-
-    Attributes:
-        shown: the answer.
-        identities: of the objects of the right side, by path; empty of a removed one.
-    """
-
-    shown: schemas.DiffList
-    identities: dict[str, bytes]
-
-
-async def _mark_conflicts(fetch: Fetch, page: _Listed) -> None:
-    """Marks the paths of a page that the other side changed to another object.
+async def _merged(page: ChangesPage, fetch: Fetch, conflicts: set[str]) -> ChangesPage:
+    """Returns a page without the changes that the other side made, too.
 
     Reads the changes of the other side only near paths of the page: at most one call for each of them.
 
     Args:
-        fetch: reads the changes of the other side.
-        page: the page.
+        page: changes from the merge base to the right side.
+        fetch: reads those to the left side.
+        conflicts: gets the paths that both sides changed, to different objects.
     """
-    changes = [each for each in page.shown.results if each.path_type == "object"]
+    kept: list[int] = []
     place = 0
-    while place < len(changes):
-        after = _before(changes[place].path)
+    while place < len(page.paths):
+        after = _before(page.paths[place])
         theirs = await fetch(AMOUNT_MAX, after, "")
         while theirs.next_page_token and not theirs.paths:
             theirs = await fetch(AMOUNT_MAX, after, theirs.next_page_token)
         entries = dict(zip(theirs.paths, theirs.right_entries, strict=True))
         has_more = bool(theirs.next_page_token)
-        while place < len(changes) and not (has_more and changes[place].path > theirs.paths[-1]):
-            change = changes[place]
-            entry = entries.get(change.path)
-            if entry is not None and _identity(entry) != page.identities[change.path]:
-                change.type = "conflict"
+        while place < len(page.paths):
+            path = page.paths[place]
+            if has_more and path > theirs.paths[-1]:
+                break
+            entry = entries.get(path)
+            if entry is None:
+                kept.append(place)
+            elif _identity(entry) != _identity(page.right_entries[place]):
+                kept.append(place)
+                conflicts.add(path)
             place += 1
+    if len(kept) == len(page.paths):
+        return page
+    return replace(
+        page,
+        paths=[page.paths[each] for each in kept],
+        left_entries=[page.left_entries[each] for each in kept],
+        right_entries=[page.right_entries[each] for each in kept],
+    )
 
 
 def _before(path: str) -> str:
@@ -125,11 +133,12 @@ def _identity(entry: bytes) -> bytes:
     return identity_of(entry) if entry else b""
 
 
-async def _listed(fetch: Fetch, at: op.DiffRefs | op.DiffBranch, *, with_right: bool) -> _Listed:
+async def _listed(
+    fetch: Fetch, at: op.DiffRefs | op.DiffBranch, *, with_right: bool
+) -> schemas.DiffList:
     amount, prefix, delimiter = amount_of(at.amount), at.prefix or "", at.delimiter or ""
     after = _behind(at.after or "", prefix, delimiter)
     found: list[schemas.Diff] = []
-    identities: dict[str, bytes] = {}
     token = ""
     has_more = False
     while not has_more:
@@ -144,8 +153,6 @@ async def _listed(fetch: Fetch, at: op.DiffRefs | op.DiffBranch, *, with_right: 
             if len(found) == amount:
                 has_more = True
                 break
-            if not common:
-                identities[path] = _identity(right)
             found.append(
                 schemas.Diff(type="prefix_changed", path=common, path_type="common_prefix")
                 if common
@@ -157,10 +164,9 @@ async def _listed(fetch: Fetch, at: op.DiffRefs | op.DiffBranch, *, with_right: 
         if found and found[-1].path_type == "common_prefix":
             # The rest of the prefix needs no look.
             after, token = found[-1].path + _LAST, ""
-    shown = schemas.DiffList(
+    return schemas.DiffList(
         pagination=pagination([each.path for each in found], has_more=has_more), results=found
     )
-    return _Listed(shown, identities)
 
 
 def _behind(after: str, prefix: str, delimiter: str) -> str:

@@ -1,14 +1,15 @@
-"""Repositories. Tarn makes the storage namespace of each: see `docs/design/rest-api.md`, "Storage namespaces"."""
+"""Repositories. Tarn makes the namespace of each, and shows the one that the client named (see rest-api.md)."""
 
 from __future__ import annotations
 
 from tarn.core.access.actions import Action, repository_resource
-from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import parse_repository_id
+from tarn.core.errors import Kind, TarnError
+from tarn.core.ids import BranchId, parse_repository_id
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.operations import shapes
 from tarn_api.operations.paging import amount_of, filled, pagination
+from tarn_api.operations.samples import SAMPLES, add_samples
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 from tarn_rest import operations as op
 from tarn_rest import schemas
@@ -49,24 +50,30 @@ async def create_repository(
     if at.bare:
         text = "Tarn has no bare repositories; restore a dump with `tarn repo restore`"
         raise ApiError(501, text, reason="NOT_IMPLEMENTED")
-    if body.sample_data:
-        await _refuse_taken(context, body.name)
-        text = "Tarn has no sample data; create the repository without sample_data"
-        raise ApiError(501, text, reason="NOT_IMPLEMENTED")
+    name = parse_repository_id(body.name)
+    # What follows the creation is asked for before: otherwise half of it would be done.
     if body.read_only:
-        context.require(Action.WRITE_RULES, repository_resource(parse_repository_id(body.name)))
+        context.require(Action.WRITE_RULES, repository_resource(name))
+    if body.sample_data:
+        for path in SAMPLES:
+            context.require_write(name, body.default_branch or "main", path)
     call = context.change()
     made = await context.graveler.create_repository(
-        call, body.name, default_branch_id=body.default_branch or ""
+        call,
+        name,
+        default_branch_id=body.default_branch or "",
+        client_namespace=body.storage_namespace,
     )
     shown = shapes.repository(made)
     shown.read_only = bool(body.read_only)
-    if shown.read_only:
-        try:
-            await context.graveler.set_read_only(call, body.name, True)
-        except TarnError as error:
-            text = f"repository {body.name} was created, but perhaps not made read-only: {error.message}"
-            raise TarnError(Kind.UNKNOWN_OUTCOME, error.reason, text) from error
+    try:
+        if body.sample_data:
+            await add_samples(context, name, BranchId(made.default_branch_id))
+        if body.read_only:
+            await context.graveler.set_read_only(call, name, True)
+    except TarnError as error:
+        text = f"repository {name} was created, but not all that was asked for is done: {error.message}"
+        raise TarnError(Kind.UNKNOWN_OUTCOME, error.reason, text) from error
     return shown
 
 
@@ -82,14 +89,3 @@ async def get_repository(context: Context, at: op.GetRepository) -> schemas.Repo
 async def delete_repository(context: Context, at: op.DeleteRepository) -> None:
     """Deletes a repository; its objects stay in the block store. `force` does not open one that is read-only."""
     await context.graveler.delete_repository(context.change(), at.repository)
-
-
-async def _refuse_taken(context: Context, name: str) -> None:
-    """Answers 409 for a name that is taken: clients take that for success, if the repository may exist already."""
-    try:
-        await context.graveler.get_repository(context.read(), name)
-    except TarnError as error:
-        if error.kind is Kind.NOT_FOUND:
-            return
-        raise
-    raise ApiError(409, f"repository {name} already exists", reason=Reason.REPOSITORY_EXISTS.value)

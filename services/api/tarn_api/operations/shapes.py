@@ -53,12 +53,12 @@ def seconds(time_us: int) -> int:
 
 
 def repository(found: repository_pb.Repository) -> schemas.Repository:
-    """Returns a repository."""
+    """Returns a repository. Its namespace is what the client named, because clients compare; nothing is kept there."""
     return schemas.Repository(
         id=found.repository_id,
         creation_date=found.create_time.seconds,
         default_branch=found.default_branch_id,
-        storage_namespace=found.storage_namespace,
+        storage_namespace=found.client_namespace or found.storage_namespace,
     )
 
 
@@ -79,12 +79,13 @@ def credentials(found: user_pb.Credential) -> schemas.Credentials:
 
 
 def commit(found: commit_pb.Commit) -> schemas.Commit:
-    """Returns a commit. Its date is the time of its author, if that is known."""
+    """Returns a commit. Its date is the time of its author, if that is known. The first commit of a repository, which
+    nobody asked for, has no committer: lakeFS's clients print one that is there."""
     time = found.author_time if found.HasField("author_time") else found.create_time
     return schemas.Commit(
         id=found.commit_id,
         parents=list(found.parent_ids),
-        committer=found.committer,
+        committer=found.committer if found.parent_ids else "",
         message=found.message,
         creation_date=time.seconds,
         meta_range_id=found.metarange_id,

@@ -29,7 +29,7 @@ from tarn_api.operations import (
 )
 from tarn_api.operations.refused import NOT_YET, REFUSED
 
-__all__ = ["HANDLERS", "PUBLIC", "TABLE", "TRANSFERS", "Handler", "Refusal"]
+__all__ = ["HANDLERS", "OWN_HANDLERS", "PUBLIC", "TABLE", "TRANSFERS", "Handler", "Refusal"]
 
 Handler = Callable[..., Awaitable[object]]
 """See `tarn_api.operations`."""
@@ -120,9 +120,20 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
     }
 )
 
+OWN_HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
+    {
+        "signOut": sessions.sign_out,
+        "listWebSessions": sessions.list_web_sessions,
+        "endWebSessions": sessions.end_web_sessions,
+        "endWebSession": sessions.end_web_session,
+    }
+)
+"""Tarn's own operations, below `/api/tarn/v1` (`protos/tarn_rest/tarn.yaml`)."""
+
 TABLE: Final[Mapping[str, Handler | Refusal]] = MappingProxyType(
     {
         **HANDLERS,
+        **OWN_HANDLERS,
         **{name: Refusal(f"{name} is not offered: {reason}") for name, reason in REFUSED.items()},
         **{name: Refusal(f"{name} is not built yet") for name in NOT_YET},
     }

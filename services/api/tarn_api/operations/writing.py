@@ -143,7 +143,7 @@ async def _body(context: Context) -> tuple[StoredHeaders, StreamedBody]:
     kind = request.headers.get("content-type", "")
     metadata = _metadata(request)
     md5 = _claimed_md5(request)
-    pieces = received(request, context.count_received, bounds)
+    pieces = received(request, bounds)
     if is_form(kind):
         stored_headers(metadata=metadata)  # refuses before the body is read
         kind, pieces = await file_of_form(kind, pieces)

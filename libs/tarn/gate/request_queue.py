@@ -1,4 +1,4 @@
-"""Which requests a gateway works on when more arrive than it can answer.
+"""Which requests an endpoint works on when more arrive than it can answer.
 
 Up to a limit all are. Beyond it they wait, before their signatures are verified and their bodies received. Tenants take
 turns, so one connection of a user does not wait behind 256 of another. Whoever has waited too long is refused, so those
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from tarn.core.clock import Clock
-from tarn.telemetry.meters import Meters
-from tarn_gateway.s3error import S3Error
+from tarn.telemetry.meters import Counter
 
-__all__ = ["LIMIT_MAX", "LIMIT_MIN", "OverloadedError", "RequestQueue"]
+__all__ = ["LIMIT_MAX", "LIMIT_MIN", "WAIT_MAX_S", "RequestQueue"]
 
 LIMIT_MIN: Final = 32
 """Requests under way on a loop that always has work: more would share the same processor, each for longer. Fewer would
@@ -36,14 +36,6 @@ ADMITTED_PER_REFUSAL: Final = 2
 they wait for their refusals."""
 
 
-class OverloadedError(S3Error):
-    """SlowDown: the request has waited too long for its turn. Nothing was done."""
-
-    def __init__(self) -> None:
-        text = "The gateway has more requests than it can answer. Please reduce your request rate."
-        super().__init__("SlowDown", text)
-
-
 class _Waiting:
     """A request that waits; `turn` ends when it may go on or is refused."""
 
@@ -55,21 +47,23 @@ class _Waiting:
 
 
 class RequestQueue:
-    """The requests of one gateway: those under way, and those that wait.
+    """The requests of one endpoint: those under way, and those that wait.
 
     Args:
         clock: measures waits and turns of the loop.
-        meters: gets the metrics `gateway.queue` and `gateway.shed`.
+        refusal: makes the error of a request that has waited too long.
+        shed: counts those requests.
 
     Attributes:
         under_way: requests being worked on.
         limit: most of them. It moves between `LIMIT_MIN` and `LIMIT_MAX` while requests wait.
     """
 
-    def __init__(self, clock: Clock, meters: Meters) -> None:
+    def __init__(self, clock: Clock, refusal: Callable[[], Exception], shed: Counter) -> None:
         self.under_way = 0
         self.limit = LIMIT_MIN
         self._clock = clock
+        self._refusal = refusal
         # By tenant, the one whose turn it is first; each oldest first. None is empty.
         self._queues: dict[str, deque[_Waiting]] = {}
         # Have waited too long, and will be refused.
@@ -79,8 +73,7 @@ class RequestQueue:
         self._look_at = 0.0
         self._still_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._shed = meters.counter("gateway.shed")
-        meters.sample("gateway.queue", self._length)
+        self._shed = shed
 
     def enters(self) -> bool:
         """Takes a place for a request, if one is free; returns whether it has."""
@@ -90,7 +83,7 @@ class RequestQueue:
         return False
 
     def leave(self) -> None:
-        """Gives a place back: the request has ended, or waits for its client (`BodyReader.place`)."""
+        """Gives a place back: the request has ended, or waits for its client."""
         self.under_way -= 1
         if self._queues:
             self._left += 1
@@ -107,7 +100,7 @@ class RequestQueue:
             tenant: those who take turns.
 
         Raises:
-            OverloadedError: it has waited too long.
+            Exception: `refusal`: it has waited too long. Nothing was done.
         """
         loop = asyncio.get_running_loop()
         waiting = _Waiting(self._now(), loop.create_future())
@@ -126,7 +119,9 @@ class RequestQueue:
                 self.leave()
             raise
 
-    def _length(self) -> int:
+    @property
+    def length(self) -> int:
+        """Requests that wait."""
         return sum(map(len, self._queues.values())) + len(self._overdue)
 
     def _admit(self) -> None:
@@ -163,7 +158,7 @@ class RequestQueue:
             waiting = self._overdue.popleft()
             if not waiting.turn.done():
                 self._shed.value += 1
-                waiting.turn.set_exception(OverloadedError())
+                waiting.turn.set_exception(self._refusal())
                 return
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
