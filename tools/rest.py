@@ -123,7 +123,10 @@ class Types:
             case "boolean":
                 return "bool"
             case "integer":
-                return self._limited("int", schema, minimum="ge", maximum="le")
+                # What rpcs can carry; the document leaves it open.
+                bits = 63 if schema.get("format") == "int64" else 31
+                limits = {"minimum": -(2**bits), "maximum": 2**bits - 1, **schema}
+                return self._limited("int", limits, minimum="ge", maximum="le")
             case "array":
                 item = self.of(schema["items"])
                 return self._limited(f"list[{item}]", schema, minItems="min_length")

@@ -470,7 +470,7 @@ class CreatePresignMultipartUpload(Struct, kw_only=True):
     repository: str
     branch: str
     path: str
-    parts: int | None = None
+    parts: Annotated[int, Meta(ge=-2147483648, le=2147483647)] | None = None
 
 
 class CompletePresignMultipartUpload(Struct, kw_only=True):

@@ -11,13 +11,13 @@ from msgspec import Meta, Struct, field
 class Pagination(Struct, kw_only=True, omit_defaults=True):
     has_more: bool
     next_offset: str
-    results: Annotated[int, Meta(ge=0)]
-    max_per_page: Annotated[int, Meta(ge=0)]
+    results: Annotated[int, Meta(ge=0, le=2147483647)]
+    max_per_page: Annotated[int, Meta(ge=0, le=2147483647)]
 
 
 class Repository(Struct, kw_only=True, omit_defaults=True):
     id: str
-    creation_date: int
+    creation_date: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
     default_branch: str
     storage_id: str | None = None
     storage_namespace: str
@@ -62,7 +62,7 @@ class PathList(Struct, kw_only=True, omit_defaults=True):
 
 class DiffObjectStat(Struct, kw_only=True, omit_defaults=True):
     checksum: str
-    mtime: int
+    mtime: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
     content_type: str
     metadata: ObjectUserMetadata | None = None
 
@@ -71,10 +71,10 @@ class ObjectStats(Struct, kw_only=True, omit_defaults=True):
     path: str
     path_type: Literal['common_prefix', 'object']
     physical_address: str
-    physical_address_expiry: int | None = None
+    physical_address_expiry: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)] | None = None
     checksum: str
-    size_bytes: int | None = None
-    mtime: int
+    size_bytes: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)] | None = None
+    mtime: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
     metadata: ObjectUserMetadata | None = None
     content_type: str | None = None
 
@@ -98,8 +98,8 @@ class ObjectCopyCreation(Struct, kw_only=True, omit_defaults=True):
 class ObjectStageCreation(Struct, kw_only=True, omit_defaults=True):
     physical_address: str
     checksum: str
-    size_bytes: int
-    mtime: int | None = None
+    size_bytes: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
+    mtime: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)] | None = None
     metadata: ObjectUserMetadata | None = None
     content_type: str | None = None
     force: bool | None = None
@@ -123,7 +123,7 @@ class Diff(Struct, kw_only=True, omit_defaults=True):
     type: Literal['added', 'removed', 'changed', 'conflict', 'prefix_changed']
     path: str
     path_type: Literal['common_prefix', 'object']
-    size_bytes: int | None = None
+    size_bytes: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)] | None = None
     right: DiffObjectStat | None = None
 
 
@@ -146,14 +146,14 @@ class CommitOverrides(Struct, kw_only=True, omit_defaults=True):
 class RevertCreation(Struct, kw_only=True, omit_defaults=True):
     ref: str
     commit_overrides: CommitOverrides | None = None
-    parent_number: int
+    parent_number: Annotated[int, Meta(ge=-2147483648, le=2147483647)]
     force: bool | None = None
     allow_empty: bool | None = None
 
 
 class CherryPickCreation(Struct, kw_only=True, omit_defaults=True):
     ref: str
-    parent_number: int | None = None
+    parent_number: Annotated[int, Meta(ge=-2147483648, le=2147483647)] | None = None
     commit_overrides: CommitOverrides | None = None
     force: bool | None = None
 
@@ -163,10 +163,10 @@ class Commit(Struct, kw_only=True, omit_defaults=True):
     parents: list[str]
     committer: str
     message: str
-    creation_date: int
+    creation_date: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
     meta_range_id: str
     metadata: dict[str, str] | None = None
-    generation: int | None = None
+    generation: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)] | None = None
     version: Annotated[int, Meta(ge=0, le=1)] | None = None
 
 
@@ -178,7 +178,7 @@ class CommitList(Struct, kw_only=True, omit_defaults=True):
 class CommitCreation(Struct, kw_only=True, omit_defaults=True):
     message: str
     metadata: dict[str, str] | None = None
-    date: int | None = None
+    date: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)] | None = None
     allow_empty: bool | None = None
     force: bool | None = None
 
@@ -189,10 +189,10 @@ class CommitRecordCreation(Struct, kw_only=True, omit_defaults=True):
     committer: str
     message: str
     metarange_id: str
-    creation_date: int
+    creation_date: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
     parents: list[str]
     metadata: dict[str, str] | None = None
-    generation: int
+    generation: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
     force: bool | None = None
 
 
@@ -259,7 +259,7 @@ class Error(Struct, kw_only=True, omit_defaults=True):
 
 
 class ObjectError(Struct, kw_only=True, omit_defaults=True):
-    status_code: int
+    status_code: Annotated[int, Meta(ge=-2147483648, le=2147483647)]
     message: str
     path: str | None = None
 
@@ -275,7 +275,7 @@ class ErrorNoACL(Struct, kw_only=True, omit_defaults=True):
 
 class User(Struct, kw_only=True, omit_defaults=True):
     id: str
-    creation_date: int
+    creation_date: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
     friendly_name: str | None = None
     email: str | None = None
 
@@ -335,7 +335,7 @@ class CommPrefsInput(Struct, kw_only=True, omit_defaults=True):
 
 class Credentials(Struct, kw_only=True, omit_defaults=True):
     access_key_id: str
-    creation_date: int
+    creation_date: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
 
 
 class CredentialsList(Struct, kw_only=True, omit_defaults=True):
@@ -346,14 +346,14 @@ class CredentialsList(Struct, kw_only=True, omit_defaults=True):
 class CredentialsWithSecret(Struct, kw_only=True, omit_defaults=True):
     access_key_id: str
     secret_access_key: str
-    creation_date: int
+    creation_date: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
 
 
 class Group(Struct, kw_only=True, omit_defaults=True):
     id: str
     name: str | None = None
     description: str | None = None
-    creation_date: int
+    creation_date: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
 
 
 class GroupList(Struct, kw_only=True, omit_defaults=True):
@@ -377,7 +377,7 @@ class LoginInformation(Struct, kw_only=True, omit_defaults=True):
 
 
 class ExternalLoginInformation(Struct, kw_only=True, omit_defaults=True):
-    token_expiration_duration: int | None = None
+    token_expiration_duration: Annotated[int, Meta(ge=-2147483648, le=2147483647)] | None = None
     identity_request: dict[str, object] = field(name='identityRequest')
 
 
@@ -385,12 +385,12 @@ class StsAuthRequest(Struct, kw_only=True, omit_defaults=True):
     code: str
     state: str
     redirect_uri: str
-    ttl_seconds: int | None = None
+    ttl_seconds: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)] | None = None
 
 
 class AuthenticationToken(Struct, kw_only=True, omit_defaults=True):
     token: str
-    token_expiration: int | None = None
+    token_expiration: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)] | None = None
 
 
 class GroupCreation(Struct, kw_only=True, omit_defaults=True):
@@ -407,7 +407,7 @@ class Statement(Struct, kw_only=True, omit_defaults=True):
 
 class Policy(Struct, kw_only=True, omit_defaults=True):
     id: str
-    creation_date: int | None = None
+    creation_date: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)] | None = None
     statement: Annotated[list[Statement], Meta(min_length=1)]
 
 
@@ -466,7 +466,7 @@ class CapabilitiesConfig(Struct, kw_only=True, omit_defaults=True):
 
 
 class GarbageCollectionConfig(Struct, kw_only=True, omit_defaults=True):
-    grace_period: int | None = None
+    grace_period: Annotated[int, Meta(ge=-2147483648, le=2147483647)] | None = None
 
 
 class ActionRun(Struct, kw_only=True, omit_defaults=True):
@@ -501,16 +501,16 @@ class HookRunList(Struct, kw_only=True, omit_defaults=True):
 class StagingLocation(Struct, kw_only=True, omit_defaults=True):
     physical_address: str | None = None
     presigned_url: str | None = None
-    presigned_url_expiry: int | None = None
+    presigned_url_expiry: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)] | None = None
 
 
 class StagingMetadata(Struct, kw_only=True, omit_defaults=True):
     staging: StagingLocation
     checksum: str
-    size_bytes: int
+    size_bytes: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
     user_metadata: dict[str, str] | None = None
     content_type: str | None = None
-    mtime: int | None = None
+    mtime: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)] | None = None
     force: bool | None = None
 
 
@@ -541,11 +541,11 @@ class PrepareGCUncommittedResponse(Struct, kw_only=True, omit_defaults=True):
 
 class GarbageCollectionRule(Struct, kw_only=True, omit_defaults=True):
     branch_id: str
-    retention_days: int
+    retention_days: Annotated[int, Meta(ge=-2147483648, le=2147483647)]
 
 
 class GarbageCollectionRules(Struct, kw_only=True, omit_defaults=True):
-    default_retention_days: int
+    default_retention_days: Annotated[int, Meta(ge=-2147483648, le=2147483647)]
     branches: list[GarbageCollectionRule]
 
 
@@ -569,14 +569,14 @@ class RangeMetadata(Struct, kw_only=True, omit_defaults=True):
     id: str
     min_key: str
     max_key: str
-    count: int
-    estimated_size: int
+    count: Annotated[int, Meta(ge=-2147483648, le=2147483647)]
+    estimated_size: Annotated[int, Meta(ge=-2147483648, le=2147483647)]
 
 
 class ImportStatus(Struct, kw_only=True, omit_defaults=True):
     completed: bool
     update_time: datetime
-    ingested_objects: int | None = None
+    ingested_objects: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)] | None = None
     metarange_id: str | None = None
     commit: Commit | None = None
     error: Error | None = None
@@ -605,7 +605,7 @@ class UpdateToken(Struct, kw_only=True, omit_defaults=True):
 class StatsEvent(Struct, kw_only=True, omit_defaults=True):
     class_: str = field(name='class')
     name: str
-    count: int
+    count: Annotated[int, Meta(ge=-2147483648, le=2147483647)]
 
 
 class StatsEventsList(Struct, kw_only=True, omit_defaults=True):
@@ -619,7 +619,7 @@ class PresignMultipartUpload(Struct, kw_only=True, omit_defaults=True):
 
 
 class UploadPart(Struct, kw_only=True, omit_defaults=True):
-    part_number: int
+    part_number: Annotated[int, Meta(ge=-2147483648, le=2147483647)]
     etag: str
 
 
@@ -655,9 +655,9 @@ class AbortPresignMultipartUpload(Struct, kw_only=True, omit_defaults=True):
 
 
 class UsageReport(Struct, kw_only=True, omit_defaults=True):
-    year: int
-    month: int
-    count: int
+    year: Annotated[int, Meta(ge=-2147483648, le=2147483647)]
+    month: Annotated[int, Meta(ge=-2147483648, le=2147483647)]
+    count: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
 
 
 class InstallationUsageReport(Struct, kw_only=True, omit_defaults=True):
@@ -718,8 +718,8 @@ class PullRequestCreationResponse(Struct, kw_only=True, omit_defaults=True):
 class WebSession(Struct, kw_only=True, omit_defaults=True):
     id: str
     access_key_id: str
-    creation_date: int
-    use_date: int
+    creation_date: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
+    use_date: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
 
 
 class WebSessionList(Struct, kw_only=True, omit_defaults=True):

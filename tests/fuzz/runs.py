@@ -33,6 +33,7 @@ INPUTS = {
     "records": 2_520,
     "sts": 1_800,
     "cors": 1_200,
+    "rest": 1_200,
 }
 """Number of inputs that the tests generate for each target: seconds of an idle processor. `make fuzz` tries more."""
 

@@ -136,18 +136,8 @@ class Rest:
             sent.setdefault("content-length", str(len(content)))
         if caller is not None:
             sent["authorization"] = caller or self.admin
-        raw_path, _, query = (base + path).partition("?")
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": raw_path,
-            "raw_path": raw_path.encode(),
-            "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
-            "client": (remote, 5),
-            "scheme": scheme,
-            "state": {} if connection is None else {"connection": connection},
-        }
+        scope = scope_of(method, base + path, sent) | {"client": (remote, 5), "scheme": scheme}
+        scope["state"] = {} if connection is None else {"connection": connection}
         got: list[dict[str, Any]] = []
 
         left = [*pieces] or [content]
@@ -171,6 +161,19 @@ class Rest:
             not answered or not answered[-1].get("more_body", False),
             len(left),
         )
+
+
+def scope_of(method: str, target: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Returns what a server tells the endpoint about a request."""
+    raw_path, _, query = target.partition("?")
+    return {
+        "type": "http",
+        "method": method,
+        "path": raw_path,
+        "raw_path": raw_path.encode(),
+        "query_string": query.encode(),
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
 
 
 def to_json(value: object) -> bytes:

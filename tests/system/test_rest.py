@@ -76,3 +76,39 @@ def test_bytes_go_in_and_out_by_both_endpoints(rest: Rest, s3: Any, repository: 
     )
     assert (status, copied["checksum"]) == (201, stored["checksum"])
     assert rest.ask("GET", f"{lake}/refs/main/objects?path=b") == (200, body)
+
+
+@pytest.mark.every_form
+def test_a_browser_signs_in_works_and_signs_out(tarn: RunningTarn, repository: str) -> None:
+    """Its session is auth's, wherever auth runs; on the loopback without TLS its cookie is `tarn`."""
+    base = tarn.state()["api"]
+    host = base.removeprefix("http://")
+    headers = {"Host": host, "Origin": f"http://{host}"}
+    lake = f"/api/v1/repositories/{repository}"
+
+    def ask(method: str, path: str, body: object = None) -> tuple[int, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(base + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.headers
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers
+
+    pair = {
+        "access_key_id": tarn.access_key_id,
+        "secret_access_key": tarn.secret_access_key,
+    }
+    status, answer = ask("POST", "/api/v1/auth/login", pair)
+    assert status == 200
+    cookie, *attributes = answer["Set-Cookie"].split("; ")
+    assert cookie.startswith("tarn=")
+    assert attributes == ["Path=/", "HttpOnly", "SameSite=Lax"]
+    headers["Cookie"] = cookie
+    assert ask("POST", f"{lake}/branches", {"name": "web", "source": "main"})[0] == 201
+    headers["Origin"] = "http://evil.example"
+    assert ask("DELETE", f"{lake}/branches/web")[0] == 403
+    assert ask("GET", f"{lake}/branches/web")[0] == 200
+    headers["Origin"] = f"http://{host}"
+    assert ask("DELETE", "/api/tarn/v1/session")[0] == 204
+    assert ask("GET", f"{lake}/branches/web")[0] == 401

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,3 +110,68 @@ def test_memory_is_flat_under_slow_readers_and_writers(
         assert time.monotonic() < end, f"{left >> 20} MiB stay after the clients have left"
         time.sleep(0.2)
     s3.close()
+
+
+@pytest.mark.in_form("single")
+@pytest.mark.parametrize(
+    "count", [300, pytest.param(1000, marks=pytest.mark.long)], ids=["300", "1000"]
+)
+def test_memory_of_the_rest_endpoint_is_flat_under_slow_clients(
+    tarn: RunningTarn, repository: str, count: int
+) -> None:
+    """A third sends its head slowly, a third its body, and a third takes its answer slowly."""
+    address = address_of(tarn.state()["api"])
+    pair = f"{tarn.access_key_id}:{tarn.secret_access_key}".encode()
+    authorization = b"authorization: Basic " + base64.b64encode(pair) + b"\r\n"
+    head = b"GET /api/v1/user HTTP/1.1\r\nhost: x\r\n" + authorization
+    post = f"POST /api/v1/repositories/{repository}/branches HTTP/1.1\r\n".encode()
+    body_size = 2 * MIB
+    length = f"content-length: {body_size}\r\n\r\n".encode()
+    ask = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n"
+
+    def connect(stack: ExitStack, sent: bytes) -> socket.socket:
+        one = stack.enter_context(socket.socket())
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.settimeout(60)
+        one.connect(address)
+        one.sendall(sent)
+        return one
+
+    with ExitStack() as stack:
+        first = connect(stack, head + b"\r\n")
+        assert first.recv(1024).startswith(b"HTTP/1.1 200")
+        before = memory_of(tarn)
+        heads = [connect(stack, head + b"x-a: " + b"a" * 20_000) for _ in range(count // 3)]
+        bodies = [
+            connect(stack, post + b"host: x\r\n" + authorization + length)
+            for _ in range(count // 3)
+        ]
+        for each in bodies:
+            with suppress(OSError):  # it was refused: too many bodies
+                each.sendall(b" " * MIB)
+        answers = []
+        for number in range(count // 3):
+            answers.append(connect(stack, ask * 10))
+            if number % 50 == 49:
+                time.sleep(0.5)  # the rate of an address
+
+        def step() -> None:
+            for each in (*heads, *bodies):
+                with suppress(OSError):
+                    each.sendall(b"  ")
+            for each in answers:
+                with suppress(OSError):
+                    each.recv(256)
+
+        slowly(3, step)
+        held = memory_of(tarn)
+        assert held - before < KEPT
+        slowly(5, step)
+        assert memory_of(tarn) - held < KEPT // 4, "it grows with time"
+        # Others are served meanwhile.
+        other = connect(stack, head + b"\r\n")
+        assert other.recv(1024).startswith(b"HTTP/1.1 200")
+    end = time.monotonic() + 60
+    while (left := memory_of(tarn) - before) > KEPT:
+        assert time.monotonic() < end, f"{left >> 20} MiB stay after the clients have left"
+        time.sleep(0.2)

@@ -12,6 +12,7 @@ import asyncio
 import json
 import socket
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -19,6 +20,9 @@ import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
+
+from tarn.aio.task_set import TaskSet
+from tarn.aio.tls_listener import TlsListener
 
 __all__ = ["Asgi", "HttpBounds", "HttpServer"]
 
@@ -38,6 +42,9 @@ class HttpBounds:
         header_count_max: header lines of a request; more is 431.
         head_timeout_s: from the first byte of a request, or from connecting, to the end of its head.
         idle_timeout_s: between two requests of a connection.
+        unsent_bytes_max: of answers that clients do not take, in sum; beyond it, connections whose answers wait for the
+            longest time are closed.
+        handshakes_max: TLS handshakes under way; beyond it the oldest one is closed.
         write_stall_timeout_s: without the client taking enough of an answer to continue.
         unread_timeout_s: in which the rest of a body may come that no handler wanted.
     """
@@ -49,6 +56,8 @@ class HttpBounds:
     idle_timeout_s: float = 120.0
     write_stall_timeout_s: float = 60.0
     unread_timeout_s: float = 2.0
+    unsent_bytes_max: int = 64 * 1024 * 1024
+    handshakes_max: int = 1024
 
 
 class _Protocol(HttpToolsProtocol):
@@ -57,6 +66,7 @@ class _Protocol(HttpToolsProtocol):
     def __init__(self, server: HttpServer) -> None:
         # Each request has a copy of the outer dict; the inner one is the connection's.
         super().__init__(server.config, server.state, {"connection": {}})
+        self._unsent = server.unsent
         self._bounds = server.bounds
         self._head_bytes = 0
         self._refusal = (400, "the request is not HTTP/1.1")
@@ -73,6 +83,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timers()
+        self._unsent.forget(self)
         if self.transport is not None:
             super().connection_lost(exc)
 
@@ -123,9 +134,11 @@ class _Protocol(HttpToolsProtocol):
         super().pause_writing()
         timeout = self._bounds.write_stall_timeout_s
         self._stall_timer = self.loop.call_later(timeout, self.transport.abort)
+        self._unsent.note(self, self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._unsent.forget(self)
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
@@ -164,6 +177,34 @@ class _Protocol(HttpToolsProtocol):
             self._head_timer = None
 
 
+class _Unsent:
+    """Answers that clients do not take. While one waits, its connection gets no other one (`pause_writing`).
+
+    Args:
+        bytes_max: in sum.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes = 0
+        self._bytes_max = bytes_max
+        # The one that waits for the longest time is first.
+        self._sizes: dict[_Protocol, int] = {}
+
+    def note(self, connection: _Protocol, size: int) -> None:
+        """Notes an answer that waits, and closes connections that have waited longer if there are too many bytes."""
+        self.forget(connection)
+        self._sizes[connection] = size
+        self.bytes += size
+        while self.bytes > self._bytes_max and len(self._sizes) > 1:
+            oldest = next(iter(self._sizes))
+            self.forget(oldest)
+            oldest.transport.abort()
+
+    def forget(self, connection: _Protocol) -> None:
+        """Forgets an answer that was taken, or whose connection has ended."""
+        self.bytes -= self._sizes.pop(connection, 0)
+
+
 class HttpServer:
     """Serves an application.
 
@@ -174,6 +215,7 @@ class HttpServer:
     Attributes:
         config: uvicorn's.
         state: the connections and tasks.
+        unsent: answers that clients do not take.
     """
 
     def __init__(self, application: Asgi, bounds: HttpBounds) -> None:
@@ -192,7 +234,9 @@ class HttpServer:
             timeout_keep_alive=int(bounds.idle_timeout_s),
         )
         self.state = ServerState()
-        self._server: asyncio.Server | None = None
+        self.unsent = _Unsent(bounds.unsent_bytes_max)
+        self._server: asyncio.Server | TlsListener | None = None
+        self._handshakes = TaskSet()
 
     @property
     def connection_count(self) -> int:
@@ -209,17 +253,23 @@ class HttpServer:
         """
         self.config.load()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: _Protocol(self),
-            host,
-            port,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else self.bounds.head_timeout_s,
-            backlog=_BACKLOG,
-            reuse_port=reuse_port,
-        )
-        bound: socket.socket = self._server.sockets[0]
-        found: int = bound.getsockname()[1]
+        sockets: Sequence[socket.socket]
+        if tls is None:
+            server = self._server = await loop.create_server(
+                lambda: _Protocol(self), host, port, backlog=_BACKLOG, reuse_port=reuse_port
+            )
+            sockets = server.sockets
+        else:
+            bounds = self.bounds
+            listener = self._server = TlsListener(
+                lambda: _Protocol(self),
+                tls,
+                bounds.head_timeout_s,
+                bounds.handshakes_max,
+                self._handshakes.spawn,
+            )
+            sockets = await listener.listen(host, port, reuse_port=reuse_port, backlog=_BACKLOG)
+        found: int = sockets[0].getsockname()[1]
         return found
 
     async def drain(self, timeout_s: float) -> None:
@@ -243,6 +293,7 @@ class HttpServer:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self._handshakes.close()
         for connection in list(self.state.connections):
             connection.transport.abort()
         await asyncio.sleep(0)  # the loop tells them

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import Authority, MountedSecret
+from cryptography import x509
 
+from tarn.config import SecretChanges, SecretFiles, load
+from tarn.rpc.process.endpoint_tls import endpoint_tls
+from tarn.rpc.process.secret_watch import SecretWatch
+from tarn.telemetry.meters import Meters
+from tarn.testing.clock import ManualClock
 from tarn_api.http import HttpBounds, HttpServer
 
 SHORT = 0.2
@@ -68,8 +77,8 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(port: int) -> AsyncIterator[Client]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**27)
+async def connected(port: int, limit: int = 2**27) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=limit)
     try:
         yield Client(reader, writer)
     finally:
@@ -176,3 +185,95 @@ async def test_a_drain_ends_idle_connections_and_answers_what_runs() -> None:
             await busy.send(b"34")
             assert await busy.status() == 200
             assert await busy.is_ended()
+
+
+READERS = 8
+LARGE = 1024 * 1024
+
+
+async def waiting(scope: Any, receive: Any, send: Any) -> None:
+    body = bytes(LARGE * 8)
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def test_answers_that_nobody_takes_have_a_bound_and_the_longest_waits_end_first() -> None:
+    bounds = HttpBounds(unsent_bytes_max=20 * LARGE)
+    async with HttpServer(waiting, bounds) as server, AsyncExitStack() as stack:
+        port = await server.listen("127.0.0.1", 0, tls=None, reuse_port=False)
+        clients = []
+        for _ in range(READERS):
+            client = await stack.enter_async_context(connected(port, limit=4096))
+            clients.append(client)
+            await client.send(GET)
+            assert await client.reader.read(1)
+            assert server.unsent.bytes <= 20 * LARGE
+        assert 0 < server.connection_count < READERS
+        assert server.unsent.bytes > LARGE
+        async with asyncio.timeout(10):
+            with suppress(ConnectionResetError):
+                while await clients[0].reader.read(64 * 1024):
+                    pass
+            await clients[-1].reader.readexactly(8 * LARGE)
+    assert server.unsent.bytes == 0
+
+
+async def test_a_renewed_certificate_is_that_of_new_connections(tmp_path: Path) -> None:
+    authority, mounted = Authority(tmp_path / "authority"), MountedSecret(tmp_path / "mounted")
+    mounted.put(authority.issue("first"), authority)
+    environment = {
+        "HOME": "/",
+        "TARN_API_TLS_CERT": str(mounted.files.certificate),
+        "TARN_API_TLS_KEY": str(mounted.files.key),
+    }
+    config, changes = load(None, environment), SecretChanges()
+    tls = endpoint_tls("api", config.api.tls, changes)
+    watch = SecretWatch(config, SecretFiles(config, environment), changes, ManualClock(), Meters())
+    trusted = ssl.create_default_context(cafile=authority.path)
+    async with HttpServer(answering, HttpBounds()) as server:
+        port = await server.listen("127.0.0.1", 0, tls=tls, reuse_port=False)
+
+        async def name() -> str:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted)
+            client = Client(reader, writer)
+            await client.send(GET)
+            assert await client.status() == 200
+            found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            writer.close()
+            (subject,) = x509.load_der_x509_certificate(found).subject
+            return str(subject.value)
+
+        assert await name() == "first"
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted)
+        old = Client(reader, writer)
+        await old.send(GET)
+        assert await old.status() == 200
+        mounted.put(authority.issue("second"), authority)
+        for _ in range(2):
+            await watch.look()
+        assert await name() == "second"
+        await old.send(GET)
+        assert await old.status() == 200
+        writer.close()
+
+
+async def test_handshakes_have_a_bound_and_the_oldest_gives_way(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    files = authority.issue("name")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    assert files.certificate is not None
+    tls.load_cert_chain(files.certificate, files.key)
+    async with (
+        HttpServer(answering, HttpBounds(handshakes_max=2)) as server,
+        AsyncExitStack() as stack,
+    ):
+        port = await server.listen("127.0.0.1", 0, tls=tls, reuse_port=False)
+        silent = [await stack.enter_async_context(connected(port)) for _ in range(3)]
+        assert await silent[0].is_ended()
+        trusted = ssl.create_default_context(cafile=authority.path)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted)
+        client = Client(reader, writer)
+        await client.send(GET)
+        assert await client.status() == 200
+        writer.close()

@@ -216,7 +216,7 @@ async def test_a_request_that_has_waited_too_long_is_refused_before_its_caller_i
     assert busy.taken >= LIMIT_MIN
     waiting = asyncio.ensure_future(rest.ask("GET", LAKE, caller=WRONG))
     # As if nothing ended: the limit must not move.
-    rest.endpoint._queue._adapt = lambda _began: None  # type: ignore[method-assign]
+    rest.endpoint._queue._adapt = lambda _began: None  # type: ignore[assignment]
     await until(lambda: busy.queue.length > 0)
     rest.service.clock.advance(WAIT_MAX_S + 0.11)
     async with asyncio.timeout(20):
@@ -234,7 +234,7 @@ async def test_a_request_that_has_waited_too_long_is_refused_before_its_caller_i
 
 async def test_connections_of_users_take_turns(rest: Rest) -> None:
     busy = Busy(rest)
-    rest.endpoint._queue._adapt = lambda _began: None  # type: ignore[method-assign]
+    rest.endpoint._queue._adapt = lambda _began: None  # type: ignore[assignment]
     ended: list[str] = []
 
     async def ask(user: str) -> None:

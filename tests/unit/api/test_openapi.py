@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import publish_rest
 import pytest
 from rest_service import running_rest
 
 from tarn_api.operations.table import TABLE, Refusal
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-import publish_rest
 
 STORED = json.loads(publish_rest.STORED.read_text())
 
@@ -23,7 +20,9 @@ STORED = json.loads(publish_rest.STORED.read_text())
 def test_the_stored_interface_is_the_one_that_is_offered() -> None:
     now = publish_rest.published()
     assert publish_rest.breaks(STORED, now) == [], "clients of the stored interface would break"
-    assert publish_rest.STORED.read_text() == publish_rest.text_of(now), "run tools/publish_rest.py"
+    assert publish_rest.STORED.read_text() == publish_rest.text_of(now), (
+        "run `.venv/bin/python tools/openapi/publish_rest.py`"
+    )
 
 
 def test_it_has_every_operation_and_says_which_ones_are_not_offered() -> None:

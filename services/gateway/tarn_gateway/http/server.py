@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Final, Self
 
+from tarn.aio.tls_listener import TlsListener
 from tarn.core.clock import Clock, IdSource
 from tarn_gateway.http.connection import Connection
 from tarn_gateway.http.context import (
@@ -22,7 +23,6 @@ from tarn_gateway.http.context import (
 from tarn_gateway.http.limits import HttpLimits
 from tarn_gateway.http.request import Request
 from tarn_gateway.http.response import Response
-from tarn_gateway.http.tls_listener import TlsListener
 from tarn_gateway.http.unsent import give_way
 
 __all__ = [
