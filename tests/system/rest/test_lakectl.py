@@ -69,10 +69,7 @@ def test_branches_and_tags(lakectl: Lakectl, uri: str) -> None:
     assert "404" in lakectl.refused("tag", "show", f"{uri}/v1.0")
 
 
-@pytest.mark.parametrize(
-    "presigned",
-    ["direct", pytest.param("presigned", marks=pytest.mark.lacks("names of metadata with colons"))],
-)
+@pytest.mark.parametrize("presigned", ["direct", "presigned"])
 @pytest.mark.uses("getObject")
 def test_files(lakectl: Lakectl, uri: str, presigned: str) -> None:
     mode = f"--pre-sign={'true' if presigned == 'presigned' else 'false'}"
@@ -114,7 +111,6 @@ def test_a_link(lakectl: Lakectl, uri: str) -> None:
 
 
 @pytest.mark.uses("updateObjectUserMetadata")
-@pytest.mark.lacks("status 204 of new metadata")
 def test_metadata_of_an_object(lakectl: Lakectl, uri: str) -> None:
     lakectl.ok("fs", "update-metadata", f"{uri}/main/z", "--metadata", "color=red")
     assert "color" in lakectl.ok("fs", "stat", "--pre-sign=false", f"{uri}/main/z")
@@ -237,7 +233,6 @@ def test_doctor_has_nothing_to_say(lakectl: Lakectl) -> None:
 
 
 @pytest.mark.uses("getObject", "uploadObject")
-@pytest.mark.lacks("names of metadata with colons")
 def test_a_local_folder_is_synchronised(lakectl: Lakectl, uri: str, main: lakefs.Branch) -> None:
     folder = lakectl.folder / "clone"
     lakectl.ok("local", "clone", f"{uri}/main/raw/", str(folder))

@@ -266,6 +266,9 @@ async def test_uploads_are_only_for_whoever_may_write(rest: Rest) -> None:
         assert answer.status == 403, where
     foreign = {"physical_address": str(upload["physical_address"]).replace("/lake", "/sea")}
     assert (await rest.ask("DELETE", place_of(upload), foreign)).status == 400
+    nowhere = place_of(upload).replace("/lake/", "/nowhere/")
+    assert (await rest.ask("DELETE", nowhere, {"physical_address": "x"})).status == 404
+    assert "presigned_urls" not in await begun(rest, count=0)
     for count, status in ((-1, 400), (1001, 400), (0, 201)):
         where = f"{MAIN}/staging/pmpu?path=a&parts={count}"
         assert (await rest.ask("POST", where)).status == status

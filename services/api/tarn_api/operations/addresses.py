@@ -111,7 +111,7 @@ async def create_presign_multipart_upload(
     return schemas.PresignMultipartUpload(
         upload_id=issued.bucket_upload_id,
         physical_address=issued.physical_address + _LINK + issued.token,
-        presigned_urls=list(issued.part_urls[:count]),
+        presigned_urls=list(issued.part_urls[:count]) or None,
     )
 
 
@@ -244,9 +244,9 @@ async def _own(context: Context, at: _Place, physical_address: str) -> _Named:
     """
     parse_path(at.path)
     context.require_write(at.repository, at.branch, at.path)
-    named = _named(physical_address)
     objects = context.objects
     repository = await objects.repositories.get(objects.opening_call(context), at.repository)
+    named = _named(physical_address)
     if named.key.namespace.rstrip("/") != repository.namespace.rstrip("/"):
         raise _not_issued()
     return named
