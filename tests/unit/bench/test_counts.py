@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from bench.counts import OPERATIONS, Counts, cheapest, served
-from tarn_gateway.request_queue import RequestQueue
 
+from tarn.gate.request_queue import RequestQueue
 from tarn.kv.embedded.store import EmbeddedKv
 from tarn.rpc.process.defects import new_loop
 from tarn.rpc.process.log import LogConfig, logging_to
