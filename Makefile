@@ -60,7 +60,7 @@ pytest:
 fast:  ## Run the tests of the protocol, the formats and the primitives, in under a minute
 	@tools/setup python
 	@$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not cassandra" tests/unit/core tests/unit/aio \
-		tests/unit/graveler --ignore tests/unit/graveler/heavy $(ARGS)
+		tests/unit/graveler tests/stories --ignore tests/unit/graveler/heavy $(ARGS)
 
 unit:  ## Run the quick tests only
 	@tools/setup python

@@ -31,6 +31,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="run every test in every form; takes hours"
     )
+    parser.addoption(
+        "--peer",
+        action="store_true",
+        help="run the tests of REST clients against a real lakeFS (tools/setup lakefs)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupServers"]
 
-_OF_A_GROUP = ("tarn", "cassandra_nodes", "cassandra_cluster")
+_OF_A_GROUP = ("tarn", "lake_server", "cassandra_nodes", "cassandra_cluster")
 """Fixtures of servers. To pytest they belong to the session, so that tests are ordered by their parameters."""
 
 

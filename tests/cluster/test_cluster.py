@@ -140,6 +140,45 @@ def test_s3_is_served_by_tls_only(cluster: Cluster) -> None:
     assert plain in ("URLError", "RemoteDisconnected", "BadStatusLine", "ConnectionResetError")
 
 
+def test_rest_is_served_by_tls_only_through_its_service(cluster: Cluster, repository: str) -> None:
+    """A client with a key pair makes a branch, and one without gets 401."""
+    code = (
+        "import base64, json, os, ssl, urllib.error, urllib.request as u\n"
+        "trusted = ssl.create_default_context(cafile=os.environ['AWS_CA_BUNDLE'])\n"
+        "pair = os.environ['TARN_ACCESS_KEY_ID'] + ':' + os.environ['TARN_SECRET_ACCESS_KEY']\n"
+        "basic = 'Basic ' + base64.b64encode(pair.encode()).decode()\n"
+        "def ask(path, body=None, host='api', context=trusted, scheme='https', caller=basic):\n"
+        "    head = {'Content-Type': 'application/json'}\n"
+        "    head |= {'Authorization': caller} if caller else {}\n"
+        "    data = json.dumps(body).encode() if body else None\n"
+        "    request = u.Request(f'{scheme}://{host}:8001/api/v1{path}', data, head)\n"
+        "    try:\n"
+        "        with u.urlopen(request, timeout=20, context=context) as answer:\n"
+        "            return answer.status, answer.read().decode()\n"
+        "    except urllib.error.HTTPError as error:\n"
+        "        return error.code, ''\n"
+        "    except (OSError, u.http.client.HTTPException) as error:\n"
+        "        return type(error).__name__, ''\n"
+        "names = ['api', 'api.tarn', 'api.tarn.svc', 'api.tarn.svc.cluster.local']\n"
+        "print(*[ask('/healthcheck', host=name)[0] for name in names])\n"
+        "unknown = ssl.create_default_context()\n"
+        "plain = ask('/healthcheck', context=None, scheme='http')[0]\n"
+        "print(ask('/healthcheck', context=unknown)[0], plain)\n"
+        f"branches = '/repositories/{repository}/branches'\n"
+        "print(ask(branches, caller=None)[0], ask(branches, {'name': 'rest', 'source': 'main'})[0])\n"
+        "print(*[each['id'] for each in json.loads(ask(branches)[1])['results']])\n"
+    )
+    lines = cluster.run("rest", f'python3 -c "{code}"').splitlines()
+    assert lines[0].split() == ["204"] * 4
+    untrusted, plain = lines[1].split()
+    assert untrusted == "URLError"
+    assert plain in ("URLError", "RemoteDisconnected", "BadStatusLine", "ConnectionResetError")
+    assert lines[2].split() == ["401", "201"]
+    assert lines[3].split() == ["main", "rest"]
+    found = cluster.run("branches", f"tarn branch list {repository}")
+    assert "rest" in found, "graveler has it"
+
+
 def test_the_shell_is_the_administrators_command_line(cluster: Cluster) -> None:
     """By the commands of the README, and one call to each service."""
     with cluster.shell():
@@ -210,7 +249,7 @@ def kill(cluster: Cluster, name: str) -> None:
     cluster.until_ready(name)
 
 
-@pytest.mark.parametrize("name", [*SERVICES, *STORES])
+@pytest.mark.parametrize("name", [each for each in (*SERVICES, *STORES) if each != "api"])
 def test_a_killed_pod_loses_nothing(cluster: Cluster, repository: str, name: str) -> None:
     cluster.start_load(repository)
     time.sleep(PAUSE_SECONDS)
@@ -267,12 +306,14 @@ def test_graveler_scales_up_and_down(cluster: Cluster, repository: str) -> None:
         (True, "auth", 8101, True),
         (True, "graveler", 8102, True),
         (True, "gateway", 8000, True),
+        (True, "api", 8001, True),
         (True, "compactor", 8103, True),
         (True, "cassandra", 9042, False),
         (True, "bucket", 8000, False),
         (False, "auth", 8101, False),
         (False, "graveler", 8102, False),
         (False, "gateway", 8000, False),
+        (False, "api", 8001, False),
         (False, "cassandra", 9042, False),
     ],
 )
@@ -304,9 +345,11 @@ def connecting(host: str, port: int) -> str:
     ("namespace", "host", "port", "is_open"),
     [
         (ELSEWHERE, "gateway", 8000, True),
+        (ELSEWHERE, "api", 8001, True),
         (ELSEWHERE, "auth", 8101, False),
         (ELSEWHERE, "graveler", 8102, False),
         (JOBS_NAMESPACE, "gateway", 8000, True),
+        (JOBS_NAMESPACE, "api", 8001, True),
         (JOBS_NAMESPACE, "auth", 8101, True),
         (JOBS_NAMESPACE, "graveler", 8102, True),
         (JOBS_NAMESPACE, "compactor", 8103, False),

@@ -156,6 +156,20 @@ class TestPresigned:
         with pytest.raises(HTTPError, match="403"):
             await asyncio.to_thread(asked, url.replace(data_path(1), data_path(2)))
 
+    async def test_a_client_writes_without_headers_if_it_need_not_be_once(
+        self, store: BlockStore
+    ) -> None:
+        assert isinstance(store, PresignsWrites)
+        key = BlockKey(self.root, data_path(1))
+        guarded = await store.presign_write(key, 60, 0)
+        assert dict(guarded.headers) == {"If-None-Match": "*"}
+        with pytest.raises(HTTPError, match="403"):
+            await asyncio.to_thread(asked, guarded.put_url, sample(SMALL))
+        free = await store.presign_write(key, 60, 0, once=False)
+        assert free.headers == ()
+        await asyncio.to_thread(asked, free.put_url, sample(SMALL))
+        assert await store.read(key) == sample(SMALL)
+
     async def test_parts_of_a_client_are_joined_once(self, store: BlockStore) -> None:
         assert isinstance(store, PresignsWrites)
         assert isinstance(store, PresignsParts)

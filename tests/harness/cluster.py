@@ -42,7 +42,7 @@ NAMESPACE = "tarn"
 JOBS_NAMESPACE = "tarn-jobs"
 ELSEWHERE = "tarn-elsewhere"
 """A namespace without network policies, of pods that are not Tarn's."""
-SERVICES = ("auth", "graveler", "gateway", "compactor")
+SERVICES = ("auth", "graveler", "gateway", "api", "compactor")
 STORES = ("cassandra", "bucket")
 VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 TOOLS = f"localhost/tarn/tools:{VERSION}"

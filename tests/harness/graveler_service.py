@@ -45,6 +45,7 @@ class Service:
     auth: AuthClient
     endpoints: list[Endpoint]
     transport: InProcessTransport
+    auth_transport: InProcessTransport
     admin: Call
     anonymous: Call
     auth_endpoints: list[Endpoint]
@@ -134,9 +135,18 @@ async def running_service(
     online: OnlineSettings = OFFLINE,
     *,
     keeps_reads: bool = False,
+    namespace_prefix: str = "local://",
 ) -> AsyncIterator[Service]:
     """Yields one replica with a repository `lake`, and its admin; without a `kv`, in memory."""
-    replicas = Replicas(folder, kv, collection, store, online, keeps_reads=keeps_reads)
+    replicas = Replicas(
+        folder,
+        kv,
+        collection,
+        store,
+        online,
+        keeps_reads=keeps_reads,
+        namespace_prefix=namespace_prefix,
+    )
     auth_kv = MemKv()
     ids = SeededIds(replicas.clock, seed=99)
     anonymous = Call("test", "", 1e9)
@@ -168,6 +178,7 @@ async def running_service(
             client,
             endpoints,
             transport,
+            auth_transport,
             admin,
             anonymous,
             list(auth.endpoints),

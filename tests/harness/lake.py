@@ -144,8 +144,10 @@ class Replicas:
         online: OnlineSettings = OFFLINE,
         *,
         keeps_reads: bool = False,
+        namespace_prefix: str = "local://",
     ) -> None:
         self.keeps_reads = keeps_reads
+        self.namespace_prefix = namespace_prefix
         self.directory = directory
         self.collection = collection
         self.online = online
@@ -169,6 +171,7 @@ class Replicas:
                     drop_delay_seconds=DELAY,
                     collection=self.collection,
                     online=self.online,
+                    namespace_prefix=self.namespace_prefix,
                 ),
                 kv=self.kv,
                 blocks=self.blocks,

@@ -27,7 +27,9 @@ class Bucket(MemBlockStore):
     parts: frozenset[str] = frozenset()
     """Paths of the blocks whose upload was begun by URLs for parts and is not completed."""
 
-    async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
+    async def presign_write(
+        self, key: BlockKey, seconds: int, part_count: int, *, once: bool = True
+    ) -> PresignedWrite:
         self.asked = [*getattr(self, "asked", []), (key, seconds, part_count)]
         if part_count:
             self.parts |= {key.path}
@@ -74,6 +76,7 @@ async def link(
     etag: str = ETAG,
     call: Call | None = None,
     condition: WriteCondition = UNCONDITIONAL,
+    template: bytes = b"",
 ) -> bytes:
     return await service.graveler.link_physical_address(
         call or service.admin,
@@ -84,4 +87,5 @@ async def link(
         size_bytes=size,
         etag=etag,
         condition=condition,
+        template=template,
     )

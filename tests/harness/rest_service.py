@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +13,22 @@ from typing import Any
 
 from graveler_service import Service, running_service
 
+from tarn.block.mem import MemBlockStore
 from tarn.core.access.service import Service as ServiceName
 from tarn.gate.access import Access
 from tarn.gate.addresses import AddressRate
 from tarn.gate.rates import RateLimits
 from tarn.gate.service_calls import ServiceCalls
 from tarn.gate.sign_in import SignIn
+from tarn.objects.backend import ObjectBackend
+from tarn.objects.repository_cache import RepositoryCache
 from tarn.telemetry.audit.record import AuditRecord
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import SeededIds
+from tarn.testing.clock import ManualClock, SeededIds
+from tarn_api.bodies import BodyBounds
 from tarn_api.context import Backend
 from tarn_api.endpoint import BASE, Endpoint
+from tarn_api.rpcs import Rpcs
 from tarn_api.traces import Traces
 
 __all__ = ["Answer", "Rest", "basic", "running_rest"]
@@ -35,11 +41,18 @@ def basic(key: str, secret: str) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client gets."""
+    """What a client gets.
+
+    Attributes:
+        is_whole: whether the answer was completed.
+        unread: pieces of the body that nobody asked for.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    is_whole: bool = True
+    unread: int = 0
 
     @property
     def json(self) -> Any:
@@ -92,6 +105,9 @@ class Rest:
         caller: str | None = "",
         headers: Mapping[str, str] | None = None,
         base: str = BASE,
+        pieces: Sequence[bytes] = (),
+        stalls: bool = False,
+        departs: bool = False,
         remote: str = "192.0.2.1",
         scheme: str = "http",
         connection: dict[str, str] | None = None,
@@ -105,43 +121,59 @@ class Rest:
             caller: the header `Authorization`; empty for the administrator's.
             headers: more headers, with lower-case names.
             base: precedes the path.
+            pieces: a body that comes in chunks, instead of `body`.
+            stalls: whether the last of the pieces does not come.
+            departs: whether the client goes instead of that, or once the body was received.
             remote: the client's address.
             scheme: `https` over TLS.
             connection: what is known of the connection; None: it is a new one.
         """
         content = body if isinstance(body, bytes) else b"" if body is None else to_json(body)
         sent = {**(headers or {})}
-        if content:
+        if pieces:
+            sent["transfer-encoding"] = "chunked"
+        elif content:
             sent.setdefault("content-length", str(len(content)))
         if caller is not None:
             sent["authorization"] = caller or self.admin
-        raw_path, _, query = (base + path).partition("?")
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": raw_path,
-            "raw_path": raw_path.encode(),
-            "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
-            "client": (remote, 5),
-            "scheme": scheme,
-            "state": {} if connection is None else {"connection": connection},
-        }
+        scope = scope_of(method, base + path, sent) | {"client": (remote, 5), "scheme": scheme}
+        scope["state"] = {} if connection is None else {"connection": connection}
         got: list[dict[str, Any]] = []
 
+        left = [*pieces] or [content]
+
         async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": content, "more_body": False}
+            if len(left) > stalls:
+                return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+            if not departs:
+                await asyncio.Event().wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             got.append(message)
 
         await self.endpoint(scope, receive, send)
-        start, *pieces = got
+        start, *answered = got
         return Answer(
             start["status"],
             {name.decode(): value.decode() for name, value in start["headers"]},
-            b"".join(piece["body"] for piece in pieces),
+            b"".join(bytes(piece["body"]) for piece in answered),
+            not answered or not answered[-1].get("more_body", False),
+            len(left),
         )
+
+
+def scope_of(method: str, target: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Returns what a server tells the endpoint about a request."""
+    raw_path, _, query = target.partition("?")
+    return {
+        "type": "http",
+        "method": method,
+        "path": raw_path,
+        "raw_path": raw_path.encode(),
+        "query_string": query.encode(),
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
 
 
 def to_json(value: object) -> bytes:
@@ -149,21 +181,40 @@ def to_json(value: object) -> bytes:
 
 
 @asynccontextmanager
-async def running_rest(folder: Path, *, requests_max: int = 16) -> AsyncIterator[Rest]:
+async def running_rest(
+    folder: Path,
+    *,
+    requests_max: int = 16,
+    store: Callable[[ManualClock], MemBlockStore] = MemBlockStore,
+    namespace_prefix: str = "local://",
+    bodies: BodyBounds | None = None,
+) -> AsyncIterator[Rest]:
     """Yields the endpoint over one replica with a repository `lake`."""
-    async with running_service(folder) as service:
+    async with running_service(folder, store=store, namespace_prefix=namespace_prefix) as service:
         meters, audit = Meters(), Audited()
         ids = SeededIds(service.clock, seed=5)
         access = Access(service.auth, service.clock)
         sign_in = SignIn(service.auth, access, service.clock, ids)
+        rpcs = Rpcs(service.transport, service.auth_transport)
+        objects = ObjectBackend(
+            graveler=service.graveler,
+            blocks=service.replicas.blocks,
+            repositories=RepositoryCache(service.graveler, service.clock),
+            clock=service.clock,
+            ids=ids,
+            own_token=ServiceCalls(access, ServiceName.API, service.clock, ids).proof,
+        )
         backend = Backend(
             service.graveler,
             service.auth,
+            rpcs,
             sign_in,
             service.clock,
             "1.2.3",
-            "local://",
+            namespace_prefix,
             AddressRate(service.clock, FAILED_SIGN_INS),
+            objects,
+            bodies or BodyBounds(),
         )
         traces = Traces(meters, audit, access_log=False)  # type: ignore[arg-type]
         calls = ServiceCalls(access, ServiceName.API, service.clock, ids)

@@ -25,6 +25,8 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.data = folder / "data"
         self.environment: dict[str, str] = {}
+        self.remarks = ""
+        """What the last command wrote to stderr."""
 
     def __call__(self, *arguments: str, code: int = 0) -> Any:
         done = subprocess.run(
@@ -36,6 +38,7 @@ class Node:
             check=False,
         )
         assert done.returncode == code, done.stderr
+        self.remarks = done.stderr
         return json.loads(done.stdout) if done.stdout else done.stderr
 
 
@@ -59,7 +62,10 @@ FREE = ("--port", "0", "--rpc-port", "0", "--workers", "1")
 
 def test_a_detached_node_serves_and_is_stopped(node: Node) -> None:
     node("status", code=6)
+    node.data.mkdir(mode=0o700)
+    (node.data / "blocks" / "lake-1").mkdir(parents=True, mode=0o700)
     up = node("up", "--detach", *FREE)
+    assert "such as lake-1. If the metadata were lost" in node.remarks
     assert node("status") == up
     workers = [psutil.Process(pid) for pid in up["workers"].values()]
     port = int(up["endpoint"].rpartition(":")[2])

@@ -45,7 +45,14 @@ tests:
   - {{series: 'tarn_gateway_throttled_total{{job="failing",kind="user"}}', values: '0+0x20'}}
   - {{series: 'tarn_gateway_requests_total{{job="older",status="200"}}', values: '0+100x20'}}
   - {{series: 'tarn_gateway_requests_total{{job="older",status="500"}}', values: '0+50x20'}}
+  - {{series: 'tarn_api_requests_total{{job="refusing",operation="a",status="200"}}', values: '0+100x20'}}
+  - {{series: 'tarn_api_requests_total{{job="refusing",operation="b",status="501"}}', values: '0+50x20'}}
+  - {{series: 'tarn_api_requests_total{{job="failing",operation="a",status="200"}}', values: '0+100x20'}}
+  - {{series: 'tarn_api_requests_total{{job="failing",operation="a",status="500"}}', values: '0+50x20'}}
   promql_expr_test:
+  - expr: count by (job) (ALERTS{{alertname="TarnRestErrors",alertstate="firing"}})
+    eval_time: 15m
+    exp_samples: [{{labels: '{{job="failing"}}', value: 1}}]
   - expr: count by (job) (ALERTS{{alertname="TarnServerErrors",alertstate="firing"}})
     eval_time: 15m
     exp_samples: [{{labels: '{{job="failing"}}', value: 1}}, {{labels: '{{job="older"}}', value: 1}}]
@@ -161,7 +168,7 @@ def test_every_query_is_answered_by_a_real_prometheus(
 
 
 @pytest.mark.skipif(PROMETHEUS is None, reason="there is no Prometheus: make dashboards gets one")
-def test_throttled_requests_are_no_server_errors(tmp_path: Path) -> None:
+def test_throttled_requests_and_missing_operations_are_no_server_errors(tmp_path: Path) -> None:
     """But failures are, also those of gateways of an older release, which do not count what they throttle."""
     assert PROMETHEUS is not None
     file = tmp_path / "test.yaml"

@@ -22,6 +22,9 @@ class Rest:
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         data = None if body is None else json.dumps(body).encode()
+        return self.send(method, path, data)
+
+    def send(self, method: str, path: str, data: bytes | None) -> tuple[int, Any]:
         request = urllib.request.Request(self._base + path, data, method=method)
         request.add_header("Authorization", self._authorization)
         try:
@@ -58,6 +61,21 @@ def test_a_change_goes_from_a_branch_to_main(rest: Rest, s3: Any, repository: st
     assert (status, stat["checksum"]) == (200, "81dc9bdb52d04dc20036dbd8313ed055")
     assert rest.ask("POST", f"{lake}/refs/dev/merge/main", {})[0] == 400
     assert rest.ask("GET", f"{lake}/branches/none")[0] == 404
+
+
+@pytest.mark.every_form
+def test_bytes_go_in_and_out_by_both_endpoints(rest: Rest, s3: Any, repository: str) -> None:
+    lake, body = f"/repositories/{repository}", "id,name\n" * 50_000
+    status, stored = rest.send("POST", f"{lake}/branches/main/objects?path=a", body.encode())
+    assert (status, stored["size_bytes"]) == (201, len(body))
+    found = s3.get_object(Bucket=repository, Key="main/a")
+    assert found["Body"].read() == body.encode()
+    assert found["ETag"] == f'"{stored["checksum"]}"'
+    status, copied = rest.ask(
+        "POST", f"{lake}/branches/main/objects/copy?dest_path=b", {"src_path": "a"}
+    )
+    assert (status, copied["checksum"]) == (201, stored["checksum"])
+    assert rest.ask("GET", f"{lake}/refs/main/objects?path=b") == (200, body)
 
 
 @pytest.mark.every_form

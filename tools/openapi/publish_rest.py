@@ -1,7 +1,7 @@
 """Writes the published interface of the REST endpoint, services/api/tarn_api/openapi.json, which it serves.
 
-    publish_rest.py            after a change of protos/tarn_rest/ or of the table of operations
-    publish_rest.py --break    also if it breaks clients of the stored one
+    .venv/bin/python tools/openapi/publish_rest.py            after a change of protos/tarn_rest/ or of the table
+    .venv/bin/python tools/openapi/publish_rest.py --break    also if it breaks clients of the stored one
 
 It is the documents of protos/tarn_rest/ and what `tarn_api.operations.table` offers of them: an operation that answers
 501 says so, and has no other answer.

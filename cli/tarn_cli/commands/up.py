@@ -128,13 +128,13 @@ def up(
     environment = {**session.environment, **flags.variables()}
     config = read_config(config_file, environment, data_dir)
     where = DataDir(config.data_dir)
+    if warning := lost_metadata(config):
+        write_line(f"tarn: warning: {warning}", err=True)
     if detach:
         session.output.one(_record(where, _detach(flags, where)))
         return
     with where.locked(), NodePlan.of(flags, config, environment) as plan:
         check_kv(config)
-        if warning := lost_metadata(config):
-            write_line(f"tarn: warning: {warning}", err=True)
         session.output.remark(f"starting Tarn on {where.path}")
         run_node(plan, where, lambda line: write_line(f"tarn: {line}", err=True))
 

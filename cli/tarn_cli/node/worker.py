@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from tarn.block.opening import open_blocks
+from tarn.block.port import BlockStore
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.config import Config
@@ -21,12 +22,14 @@ from tarn.gate.access import Access
 from tarn.kv.opening import open_kv
 from tarn.kv.replicas import replica_of
 from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.process.endpoint_tls import endpoint_tls
 from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import run
 from tarn.rpc.wire.methods import Endpoint
 from tarn_api.application import ApiApplication
 from tarn_api.config import settings_of as api_settings
+from tarn_api.rpcs import Rpcs
 from tarn_auth.application import AuthApplication
 from tarn_auth.config import AuthConfig
 from tarn_gateway.application import GatewayApplication
@@ -86,8 +89,7 @@ async def _assemble(
     )
     runtime.secrets.subscribe(lambda changed: auth.use_secrets(AuthConfig.of(changed).secrets))
     auth_calls = InProcessTransport(auth.endpoints_in_process, clock)
-    auth_client = AuthClient(auth_calls)
-    access = Access(auth_client, clock)
+    access = Access(AuthClient(auth_calls), clock)
     graveler = GravelerApplication(
         settings=graveler_settings(config),
         kv=kv,
@@ -102,6 +104,20 @@ async def _assemble(
         meters=runtime.meters,
     )
     graveler_calls = InProcessTransport(graveler.endpoints, clock)
+    fronts = _fronts(config, runtime, graveler_calls, auth_calls, access, blocks)
+    return [replica, auth, _Calls(auth_calls), graveler, _Calls(graveler_calls), *fronts]
+
+
+def _fronts(
+    config: Config,
+    runtime: Runtime,
+    graveler_calls: Transport,
+    auth_calls: Transport,
+    access: Access,
+    blocks: BlockStore,
+) -> Sequence[Application]:
+    """The endpoints of S3 and REST, over one set of rates."""
+    clock, ids = runtime.clock, runtime.ids
     gateway = GatewayApplication(
         gateway_settings(config, reuse_port=True),
         GravelerClient(graveler_calls),
@@ -118,8 +134,10 @@ async def _assemble(
     api = ApiApplication(
         api_settings(config, reuse_port=True),
         GravelerClient(graveler_calls),
-        auth_client,
+        AuthClient(auth_calls),
+        Rpcs(graveler_calls, auth_calls),
         access,
+        blocks,
         clock=clock,
         ids=ids,
         tls=endpoint_tls("api", config.api.tls, runtime.secrets),
@@ -128,7 +146,7 @@ async def _assemble(
         audit=runtime.audit,
         rates=gateway.rates,
     )
-    return [replica, auth, _Calls(auth_calls), graveler, _Calls(graveler_calls), gateway, api]
+    return [gateway, api]
 
 
 def main() -> int:

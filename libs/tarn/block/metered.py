@@ -228,11 +228,13 @@ class MeteredFiles(MeteredBlocks):
 class MeteredBuckets(MeteredBlocks):
     """The same for a driver that is `PresignsWrites`; counts as `upload`."""
 
-    async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
+    async def presign_write(
+        self, key: BlockKey, seconds: int, part_count: int, *, once: bool = True
+    ) -> PresignedWrite:
         """See `PresignsWrites.presign_write`."""
         with self._calls.upload.call():
             blocks = cast("PresignsWrites", self._blocks)
-            return await blocks.presign_write(key, seconds, part_count)
+            return await blocks.presign_write(key, seconds, part_count, once=once)
 
     async def abort_writes(self, key: BlockKey) -> int:
         """See `PresignsWrites.abort_writes`."""

@@ -338,15 +338,17 @@ class PresignsReads(Protocol):
 class PresignsWrites(Protocol):
     """Offered by a driver, in addition to the port, if clients can write blocks without Tarn."""
 
-    async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
+    async def presign_write(
+        self, key: BlockKey, seconds: int, part_count: int, *, once: bool = True
+    ) -> PresignedWrite:
         """Returns URLs that end after some seconds. With parts, begins an upload in the bucket.
-
-        If the server has conditional writes, the signed headers let only one write of the block succeed.
 
         Args:
             key: the block.
             seconds: life of the URLs.
             part_count: number of parts; 0: one PUT.
+            once: if the server has conditional writes, the signed headers let only one write of the block succeed. A
+                client that sends no headers of ours needs False, and may write again until its URL ends.
         """
         ...
 

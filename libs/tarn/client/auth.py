@@ -272,10 +272,19 @@ class AuthClient:
         return answer.user
 
     async def list_users(
-        self, call: Call, *, page_size: int = 0, page_token: str = ""
+        self,
+        call: Call,
+        *,
+        prefix: str = "",
+        after: str = "",
+        page_size: int = 0,
+        page_token: str = "",
     ) -> users_pb.ListUsersResponse:
-        """Returns a page of users in byte order of their ids: `users`, `next_page_token`."""
-        request = users_pb.ListUsersRequest(page_size=page_size, page_token=page_token)
+        """Returns a page of users in byte order of their ids, those with a prefix and greater than `after`: `users`,
+        `next_page_token`."""
+        request = users_pb.ListUsersRequest(
+            prefix=prefix, after=after, page_size=page_size, page_token=page_token
+        )
         return await self._user_service.ListUsers(request, call)
 
     async def update_user_roles(

@@ -102,7 +102,7 @@ class EntryClient(RpcClient):
     ) -> bool:
         """Writes `entry` (packed) to a path of a branch. After it returns, the write is durable and visible.
 
-        Only gateways stage addresses in the namespace (`Call.service_token`); `is_new_address`: the
+        Only gateways and REST endpoints stage addresses in the namespace (`Call.service_token`); `is_new_address`: the
         gateway made the address for this call, and stages it nowhere else.
 
         With a condition, the entry must carry an operation id, the same in all attempts of the client's request. The

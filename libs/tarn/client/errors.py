@@ -357,7 +357,7 @@ class AddressTooYoungError(FailedPreconditionError):
 
 
 class AddressNotIssuedError(DeniedError):
-    """Only gateways stage addresses in the storage namespace: write by S3, or link it (`GetPhysicalAddress`)."""
+    """Only gateways and REST endpoints stage addresses: write by S3 or REST, or link it (`GetPhysicalAddress`)."""
 
     REASON = Reason.ADDRESS_NOT_ISSUED
 

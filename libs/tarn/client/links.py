@@ -63,6 +63,7 @@ class LinkClient(RpcClient):
         size_bytes: int,
         etag: str,
         condition: WriteCondition = UNCONDITIONAL,
+        template: bytes = b"",
     ) -> bytes:
         """Stages the object that was written to an issued address, once; returns the packed entry. May be repeated.
 
@@ -75,6 +76,7 @@ class LinkClient(RpcClient):
             size_bytes: size of the object.
             etag: the bucket's ETag, without quotes.
             condition: must hold immediately before the write.
+            template: takes the place of the template with which the address was issued; empty: it does not.
 
         Raises:
             TarnError: INVALID for a token of another caller or path; LINK_EXPIRED, LINK_USED, LINK_MISMATCH,
@@ -88,6 +90,7 @@ class LinkClient(RpcClient):
             size_bytes=size_bytes,
             etag=etag,
             condition=condition_message(condition),
+            template=template,
         )
         answer = await self._link_service.LinkPhysicalAddress(request, call)
         return answer.entry

@@ -30,6 +30,7 @@ class RepositoryClient(RpcClient):
         *,
         storage_namespace: str = "",
         default_branch_id: str = "",
+        client_namespace: str = "",
     ) -> pb.Repository:
         """Creates a repository with an empty first commit and a default branch.
 
@@ -38,11 +39,13 @@ class RepositoryClient(RpcClient):
             repository_id: 3 to 63 characters of `a-z 0-9 -`.
             storage_namespace: empty: Tarn makes one under the installation's default prefix.
             default_branch_id: empty: `main`.
+            client_namespace: a place that is shown to clients of another interface; nothing is kept there.
         """
         request = pb.CreateRepositoryRequest(
             repository_id=repository_id,
             storage_namespace=storage_namespace,
             default_branch_id=default_branch_id,
+            client_namespace=client_namespace,
         )
         answer = await self._repository_service.CreateRepository(request, call)
         return answer.repository

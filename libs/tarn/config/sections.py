@@ -359,8 +359,8 @@ class Api:
     )
     requests: int = setting(
         "256",
-        "Most requests that one process answers at once, half of them of callers that it does not know yet. Beyond it: "
-        "503 with `Retry-After`.",
+        "Most requests that one process answers at once, half of them of callers that it does not know yet; as many "
+        "more may move bytes of objects, half of them for one user. Beyond it: 503 with `Retry-After`.",
         Number(2, 100_000),
     )
     failed_sign_ins: int = setting(
@@ -808,7 +808,7 @@ class Limits:
         "10000", "Most open connections of one gateway.", Number(1, 1_000_000)
     )
     body_size_bytes: int = setting(
-        "5GiB", "Largest body of one S3 request; the default is S3's own limit."
+        "5GiB", "Largest body of one object in one request; the default is S3's own limit."
     )
     document_memory_bytes: int = setting(
         "64MiB",
@@ -818,7 +818,7 @@ class Limits:
     )
     body_rate_bytes: int = setting(
         "512",
-        "Bytes per second at which a client must send a body at least, averaged over 30 s in which the gateway "
+        "Bytes per second at which a client must send a body at least, averaged over 30 s in which the endpoint "
         "waits for it; 0: any rate. Documents need 16 KiB per second.",
     )
     anonymous_requests: int = setting(

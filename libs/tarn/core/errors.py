@@ -100,7 +100,7 @@ class Reason(enum.StrEnum):
     ADDRESS_TOO_YOUNG = "ADDRESS_TOO_YOUNG"
     """An erasure names a block to which a writer may still refer (docs/design/erase.md)."""
     ADDRESS_NOT_ISSUED = "ADDRESS_NOT_ISSUED"
-    """Only gateways stage addresses in the storage namespace, if blocks are deleted online."""
+    """Only gateways and REST endpoints stage addresses in the storage namespace."""
     COLLECTION_RUNNING = "COLLECTION_RUNNING"
     COLLECTION_HELD = "COLLECTION_HELD"
     COLLECTION_LOST = "COLLECTION_LOST"

@@ -73,7 +73,7 @@ class StoreLevel:
     Attributes:
         level: features up to this level may be written.
         next_level: a greater number while the level is being raised. A release that does not support it stops, before
-            anyone writes at it. Invariant: at least `level`.
+            any process writes at it. Invariant: at least `level`.
     """
 
     level: int = LEVEL_FIRST

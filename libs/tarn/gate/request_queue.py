@@ -162,7 +162,7 @@ class RequestQueue:
                 return
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Looks at requests that nobody's end would let in, and begins to measure a turn of the loop."""
+        """Looks at requests that the end of no other one would let in, and begins to measure a turn of the loop."""
         self._timer = None
         self._still_s += max(0.0, self._clock.monotonic() - self._look_at - STILL_S)
         now = self._now()
@@ -172,7 +172,7 @@ class RequestQueue:
                 del self._queues[tenant]
             else:
                 queue.appendleft(first)
-        # Where there is room, nobody waits long for a refusal.
+        # Where there is room, no request waits long for a refusal.
         for _ in range(1 if self._queues else max(1, self.limit - self.under_way)):
             self._refuse()
         if self._queues:

@@ -61,6 +61,7 @@ class Repository:
         restore_id: the restore that is not finished; every operation except restore and deletion treats the
             repository as absent. Empty: there is none.
         cors_json: CORS rules of its bucket (`tarn.core.cors`); empty: none.
+        client_namespace: the place that a client of another interface named; nothing is kept there. Empty: none.
     """
 
     repository_id: RepositoryId
@@ -72,6 +73,7 @@ class Repository:
     is_pending: bool = False
     restore_id: str = ""
     cors_json: str = ""
+    client_namespace: str = ""
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
     @property
@@ -310,6 +312,7 @@ def encode_repository(repository: Repository) -> bytes:
         is_pending=repository.is_pending,
         restore_id=repository.restore_id,
         cors_json=repository.cors_json,
+        client_namespace=repository.client_namespace,
     )
     return with_unknown(record, repository.unknown_fields).SerializeToString()
 
@@ -367,6 +370,7 @@ def decode_bucket(value: bytes) -> Repository | BucketView:
         record.is_pending,
         record.restore_id,
         record.cors_json,
+        record.client_namespace,
         unknown_of(record),
     )
 

@@ -28,6 +28,9 @@ copies one:
     entry, block = await copied(backend, caller, source, repository, branch)
     await stage(backend, caller, repository, branch, "copy", entry, block=block)
 
+    # Replaces user metadata in place, or makes another change of the entry: see `rewriting`.
+    await set_metadata(backend, caller, "lake", branch, path, {"owner": "sales"})
+
 A front with multipart uploads of its own uses `uploads`. One whose clients write to the bucket themselves uses the
 links of graveler (`tarn.client.links`) and the presigned URLs of the block store (`PresignsReads`, `PresignsWrites` and
 `PresignsParts` of `tarn.block.port`), if it offers them.

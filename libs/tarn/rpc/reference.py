@@ -11,68 +11,14 @@ from pathlib import Path
 from google.protobuf.descriptor import ServiceDescriptor
 
 from tarn.rpc.rules import Rule, rules_of
-from tarn_proto.auth.v1 import (
-    authorization_service_pb2,
-    session_key_service_pb2,
-    session_service_pb2,
-    user_service_pb2,
-)
-from tarn_proto.compactor.v1 import compactor_service_pb2
-from tarn_proto.graveler.v1 import (
-    branch_service_pb2,
-    bucket_service_pb2,
-    collection_service_pb2,
-    commit_service_pb2,
-    compaction_service_pb2,
-    diff_service_pb2,
-    dump_service_pb2,
-    entry_service_pb2,
-    erasure_service_pb2,
-    link_service_pb2,
-    merge_service_pb2,
-    quota_service_pb2,
-    reflog_service_pb2,
-    repository_service_pb2,
-    settings_service_pb2,
-    staging_event_service_pb2,
-    tag_service_pb2,
-    task_service_pb2,
-    upload_service_pb2,
-)
+from tarn.rpc.services import SERVICES
 
 __all__ = ["describe", "write_into"]
-
-_FILES = (
-    repository_service_pb2,
-    bucket_service_pb2,
-    dump_service_pb2,
-    settings_service_pb2,
-    quota_service_pb2,
-    branch_service_pb2,
-    tag_service_pb2,
-    commit_service_pb2,
-    diff_service_pb2,
-    merge_service_pb2,
-    reflog_service_pb2,
-    task_service_pb2,
-    compaction_service_pb2,
-    collection_service_pb2,
-    erasure_service_pb2,
-    entry_service_pb2,
-    upload_service_pb2,
-    link_service_pb2,
-    staging_event_service_pb2,
-    compactor_service_pb2,
-    session_service_pb2,
-    user_service_pb2,
-    session_key_service_pb2,
-    authorization_service_pb2,
-)
 
 
 def describe() -> str:
     """Returns one table for each service; ends with a line break."""
-    services = [each for file in _FILES for each in file.DESCRIPTOR.services_by_name.values()]
+    services = [each for served in SERVICES.values() for each in served]
     return "\n\n".join(map(_table, services)) + "\n"
 
 

@@ -213,6 +213,14 @@ TABLE: Final = (
         series=2000,
     ),
     _gauge("api.in_flight", "", "REST requests that are being served.", of="api"),
+    _gauge(
+        "api.transfers",
+        "",
+        "REST requests that move the bytes of an object; they are not among those in flight.",
+        of="api",
+    ),
+    _counter("api.received", "By", "Bytes of bodies of REST requests.", of="api"),
+    _counter("api.sent", "By", "Bytes of bodies of REST answers.", of="api"),
     _counter(
         "api.throttled",
         "",

@@ -1,6 +1,7 @@
 """Runs the REST endpoint as a separate process: `tarn-api [--config FILE]`.
 
-It calls auth and graveler over gRPC. Several may run; they do not depend on each other.
+It calls auth and graveler over gRPC, and moves the bodies of objects to and from the block store. Several may run;
+they do not depend on each other.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
+from tarn.block.opening import open_blocks
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.client.service_proofs import service_proofs
@@ -20,6 +22,7 @@ from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import connect, run
 from tarn_api.application import ApiApplication
 from tarn_api.config import settings_of
+from tarn_api.rpcs import Rpcs
 
 __all__ = ["main"]
 
@@ -27,6 +30,8 @@ __all__ = ["main"]
 async def _assemble(
     config: Config, runtime: Runtime, stack: AsyncExitStack
 ) -> Sequence[Application]:
+    blocks = await open_blocks(config, runtime.clock, runtime.meters, runtime.secrets)
+    stack.push_async_callback(blocks.close)
     to_auth = connect(config, runtime, "auth")
     stack.push_async_callback(to_auth.close)
     graveler = connect(config, runtime, "graveler")
@@ -36,7 +41,9 @@ async def _assemble(
         settings_of(config),
         GravelerClient(graveler),
         auth,
+        Rpcs(graveler, to_auth),
         Access(auth, runtime.clock),
+        blocks,
         clock=runtime.clock,
         ids=runtime.ids,
         tls=endpoint_tls("api", config.api.tls, runtime.secrets),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from tarn.aio.task_set import TaskSet
+from tarn.block.port import BlockStore
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.access.service import Service
@@ -16,6 +17,8 @@ from tarn.gate.addresses import AddressRate
 from tarn.gate.rates import RateLimits
 from tarn.gate.service_calls import ServiceCalls
 from tarn.gate.sign_in import SignIn
+from tarn.objects.backend import ObjectBackend
+from tarn.objects.repository_cache import RepositoryCache
 from tarn.rpc.wire.methods import Endpoint as RpcEndpoint
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
@@ -23,13 +26,14 @@ from tarn_api.config import ApiSettings
 from tarn_api.context import Backend
 from tarn_api.endpoint import Endpoint
 from tarn_api.http import HttpServer
+from tarn_api.rpcs import Rpcs
 from tarn_api.traces import Traces
 
 __all__ = ["ApiApplication"]
 
 
 class ApiApplication:
-    """The REST endpoint over graveler and auth, which their owners close.
+    """The REST endpoint over graveler, auth and a block store, which their owners close.
 
     An async context manager: entering it starts to listen. It serves no rpcs and keeps no state.
 
@@ -38,8 +42,9 @@ class ApiApplication:
         graveler: reads and writes metadata.
         auth: checks key pairs.
         access: provides grants.
+        blocks: stores the bytes of objects.
         clock: time.
-        ids: request ids, and nonces of sign-in.
+        ids: request ids, nonces of sign-in, and addresses of blocks.
         tls: for https; None for http.
         listens: called with `("api", "host:port")` once the endpoint listens.
         meters: counts requests; None: only for tests.
@@ -55,7 +60,9 @@ class ApiApplication:
         settings: ApiSettings,
         graveler: GravelerClient,
         auth: AuthClient,
+        rpcs: Rpcs,
         access: Access,
+        blocks: BlockStore,
         *,
         clock: Clock,
         ids: IdSource,
@@ -69,14 +76,26 @@ class ApiApplication:
         self._settings, self._tls, self._listens = settings, tls, listens
         sign_in = SignIn(auth, access, clock, ids)
         sign_in.register(meters)
+        repositories = RepositoryCache(graveler, clock)
+        objects = self._objects = ObjectBackend(
+            graveler=graveler,
+            blocks=blocks,
+            repositories=repositories,
+            clock=clock,
+            ids=ids,
+            own_token=ServiceCalls(access, Service.API, clock, ids).proof,
+        )
         backend = Backend(
             graveler,
             auth,
+            rpcs,
             sign_in,
             clock,
             settings.version,
             settings.namespace_prefix,
             AddressRate(clock, settings.failed_sign_ins),
+            objects,
+            settings.bodies,
         )
         self._tasks = TaskSet()
         self._own_rates: RateLimits | None = None
@@ -115,8 +134,11 @@ class ApiApplication:
     async def __aexit__(self, *exc: object) -> None:
         """Aborts remaining requests; call `drain` first to lose none."""
         await self._server.__aexit__(*exc)
+        await self._objects.removals.close()
         await self._tasks.close()
 
     async def drain(self, timeout_s: float) -> None:
-        """Stops listening and lets current requests finish, for at most `timeout_s`."""
+        """Stops listening and lets current requests finish, for at most `timeout_s`. Then waits for the removals of
+        blocks that follow their answers, again for at most `timeout_s`."""
         await self._server.drain(timeout_s)
+        await self._objects.removals.drain(timeout_s)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from tarn.config import Config
+from tarn_api.bodies import BodyBounds
 from tarn_api.http import HttpBounds
 
 __all__ = ["ApiSettings", "settings_of"]
@@ -25,6 +26,7 @@ class ApiSettings:
         namespace_prefix: begins the storage namespace of each repository.
         version: of Tarn.
         bounds: limits of the HTTP server.
+        bodies: limits of the bodies of objects.
     """
 
     host: str = "127.0.0.1"
@@ -37,6 +39,7 @@ class ApiSettings:
     namespace_prefix: str = "local://"
     version: str = ""
     bounds: HttpBounds = field(default_factory=HttpBounds)
+    bodies: BodyBounds = field(default_factory=BodyBounds)
 
 
 def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
@@ -59,4 +62,7 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
         namespace_prefix=config.blockstore.namespace_prefix,
         version=version("tarn"),
         bounds=HttpBounds(connections_max=config.limits.connections),
+        bodies=BodyBounds(
+            bytes_max=config.limits.body_size_bytes, rate_min_bytes=config.limits.body_rate_bytes
+        ),
     )

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from starlette.requests import Request
 
+from tarn.block.port import BlockStore
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
+from tarn.core.access.actions import Action, object_resource, ref_object_resource
 from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.gate.addresses import AddressRate
 from tarn.gate.sign_in import SignIn
+from tarn.objects.backend import ObjectBackend
 from tarn.rpc.wire.call import Call
+from tarn_api.bodies import BodyBounds
+from tarn_api.rpcs import CHANGE_S, READ_S, Rpcs
+from tarn_api.traces import Trace
 
 __all__ = ["CHANGE_S", "READ_S", "Backend", "Context"]
-
-READ_S: Final = 20.0
-"""Time limit of a call that reads."""
-CHANGE_S: Final = 60.0
-"""Time limit of a call that makes a commit of many changes; others take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +31,26 @@ class Backend:
     Attributes:
         graveler: metadata.
         auth: users and key pairs.
+        rpcs: both, for calls that are passed on as they are.
         sign_in: exchanges key pairs for tokens.
         clock: time.
         version: of Tarn.
         namespace_prefix: begins the storage namespace of each repository, such as `local://`.
         failures: how often an address may fail to sign in.
+        objects: moves the bytes of objects.
+        bodies: limits of the bodies of objects.
     """
 
     graveler: GravelerClient
     auth: AuthClient
+    rpcs: Rpcs
     sign_in: SignIn
     clock: Clock
     version: str
     namespace_prefix: str
     failures: AddressRate
+    objects: ObjectBackend
+    bodies: BodyBounds = field(default_factory=BodyBounds)
 
     def call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
         """Returns the context of a call that begins now."""
@@ -52,14 +59,14 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One request.
+    """One request. It is the `Caller` of `tarn.objects`.
 
     Attributes:
         backend: see `Backend`.
         request: as Starlette has it: headers, and the body of an operation that reads it itself.
         request_id: in every log line and answer.
         grant: of its caller; None for an operation without one.
-        remote: its address, `host:port`.
+        trace: what is recorded of it.
         headers: more headers of the answer, such as a cookie.
     """
 
@@ -67,8 +74,38 @@ class Context:
     request: Request
     request_id: str
     grant: Grant | None
-    remote: str = ""
+    trace: Trace
     headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def caller_token(self) -> str:
+        """Proves who the caller is; empty for an operation without one. A secret."""
+        return "" if self.grant is None else self.grant.caller_token
+
+    @property
+    def remote(self) -> str:
+        """The address of the client, `host:port`."""
+        return self.trace.remote
+
+    @property
+    def began(self) -> float:
+        """When the request was received, on the monotonic clock in seconds."""
+        return self.trace.started
+
+    @property
+    def view(self) -> str:
+        """Requests of REST come through no bucket view."""
+        return ""
+
+    @property
+    def objects(self) -> ObjectBackend:
+        """Moves the bytes of objects."""
+        return self.backend.objects
+
+    @property
+    def blocks(self) -> BlockStore:
+        """The bytes of objects."""
+        return self.backend.objects.blocks
 
     @property
     def graveler(self) -> GravelerClient:
@@ -83,6 +120,39 @@ class Context:
         """Returns a call that changes something, as the caller."""
         return self._call(CHANGE_S)
 
+    def require(self, action: Action, resource: str) -> None:
+        """Raises `TarnError` DENIED unless the caller may do that, for operations that ask and do nothing.
+
+        What is done is decided by graveler and auth.
+        """
+        if self.grant is None:
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, "there is no caller")
+        self.grant.require(action, resource)
+
     def _call(self, timeout_s: float) -> Call:
-        token = "" if self.grant is None else self.grant.caller_token
-        return self.backend.call(self.request_id, token, timeout_s)
+        return self.backend.call(self.request_id, self.caller_token, timeout_s)
+
+    def may_read(self, repository: str, ref: str, path: str) -> bool:
+        """Whether the caller may read an object: before a link to it is given out, which needs no permission."""
+        resource = ref_object_resource(repository, ref, path)
+        return self.grant is not None and self.grant.allows(Action.READ_REPO, resource)
+
+    def require_write(
+        self, repository: str, branch: str, path: str, *, reads: bool = False
+    ) -> None:
+        """Refuses a caller who may not write a path, before bytes are moved for it or links are given out. Graveler
+        decides again when the object is staged.
+
+        Args:
+            repository: of the path.
+            branch: of the path.
+            path: to be written.
+            reads: whether the answer tells about the object that is there (`If-Match`).
+
+        Raises:
+            TarnError: DENIED, ACCESS_DENIED; INVALID for names that nothing can have.
+        """
+        assert self.grant is not None, "operations that write are not public"
+        self.grant.require(Action.WRITE_REPO, object_resource(repository, branch, path))
+        if reads:
+            self.grant.require(Action.READ_REPO, ref_object_resource(repository, branch, path))

@@ -7,6 +7,7 @@ its token.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.resources import files
@@ -31,7 +32,7 @@ from tarn.telemetry.meters import Meters
 from tarn_api.browsers import ANSWER_HEADERS
 from tarn_api.context import READ_S, Backend, Context
 from tarn_api.errors import ApiError, from_tarn_error
-from tarn_api.operations.table import PUBLIC, TABLE, Refusal
+from tarn_api.operations.table import PUBLIC, TABLE, TRANSFERS, Refusal
 from tarn_api.requests import (
     BODY_BYTES_MAX,
     BodyBudget,
@@ -40,6 +41,9 @@ from tarn_api.requests import (
     decode_parameters,
     read_body,
 )
+from tarn_api.rpc_document import rpc_document
+from tarn_api.rpcs import BODY_BYTES_MAX as RPC_BYTES_MAX
+from tarn_api.rpcs import JSON, RPCS, connect_error, encoded, values_of
 from tarn_api.signing_in import Authenticator, challenge
 from tarn_api.traces import Trace, Traces
 from tarn_rest.operations import OPERATIONS, OWN_OPERATIONS, Operation
@@ -49,7 +53,7 @@ __all__ = ["BASE", "OWN_BASE", "Endpoint"]
 BASE: Final = "/api/v1"
 """Begins the paths of lakeFS's document."""
 OWN_BASE: Final = "/api/tarn/v1"
-"""Begins those of Tarn's own."""
+"""Begins those of Tarn's own, and of rpcs (`tarn_api.rpcs`)."""
 
 _STRANGERS_BODY_MAX: Final = 16 * 1024
 _BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -59,7 +63,6 @@ _PUBLIC_REQUESTS: Final = 200
 _FAILED_COOKIES: Final = 20
 _IN_REPOSITORIES: Final = (Action.READ_REPO, Action.WRITE_REPO)
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
-_JSON: Final = "application/json"
 _log = structlog.get_logger()
 
 
@@ -71,7 +74,8 @@ class Endpoint:
         traces: records requests.
         ids: names requests.
         meters: counts requests in flight.
-        requests_max: most requests at once, half of them of callers that are not known yet.
+        requests_max: most requests at once, half of them of callers that are not known yet. As many more may move
+            bytes of objects, half of them for one user: their clients decide how long they take.
         rates: limits of requests and bytes; None: none.
     """
 
@@ -101,8 +105,10 @@ class Endpoint:
         self._bodies = BodyBudget(_BODIES_BYTES_MAX)
         self._requests_max = requests_max
         self._running = self._strangers = 0
+        self._transfers: Counter[str] = Counter()
         meters.sample("api.in_flight", lambda: self._running)
         meters.sample("api.queue", lambda: self._queue.length)
+        meters.sample("api.transfers", self._transfers.total)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request; there are no other events."""
@@ -126,14 +132,27 @@ class Endpoint:
             response.headers["X-Request-Id"] = request_id
             response.headers.update(ANSWER_HEADERS)
             response.headers.setdefault("Cache-Control", "no-store")
-            await response(scope, receive, counted)
+            await self._send(response, scope, receive, counted, trace)
         finally:
-            self._running -= 1
+            if trace.is_transfer:
+                self._end_transfer(trace.user)
+            else:
+                self._running -= 1
             if self._rates is not None:
                 moved = trace.bytes_in + trace.bytes_out
                 self._rates.charge(trace.user, trace.charged, moved)
             self._traces.end(trace, clock.monotonic() - trace.started)
             REQUEST_ID.reset(token)
+
+    async def _send(
+        self, response: Response, scope: Scope, receive: Receive, send: Send, trace: Trace
+    ) -> None:
+        """Sends an answer. One whose bytes end early is not completed, so that the connection ends."""
+        try:
+            await response(scope, receive, send)
+        except TarnError as failure:
+            trace.outcome, trace.reason = outcome_of(failure), failure.reason.value
+            self._log_failure(trace, failure)
 
     async def _answer(self, request: Request, trace: Trace, place: _Place) -> Response:
         """Returns the answer to a request, whatever happens."""
@@ -146,6 +165,8 @@ class Endpoint:
         except ApiError as refusal:
             shown = refusal
             error = refusal.__cause__ if isinstance(refusal.__cause__, TarnError) else None
+            if error is not None and error.kind in _OURS:
+                self._log_failure(trace, error)
         except TarnError as failure:
             error = failure
             shown = from_tarn_error(failure, write=trace.is_write)
@@ -167,7 +188,9 @@ class Endpoint:
 
     async def _perform(self, request: Request, trace: Trace) -> Response:
         if request.scope["raw_path"] == _DOCUMENT_PATH:
-            return self._document_for(request, trace)
+            return self._document_for(request, trace, self._document)
+        if (rpc := _rpc_path(request)) is not None:
+            return await self._make_rpc(request, trace, rpc)
         operation, in_path = self._found(request)
         trace.operation, trace.values = operation.id, in_path
         row = TABLE[operation.id]
@@ -184,15 +207,17 @@ class Endpoint:
         parameters = decode_parameters(operation, in_path, request)
         if named := getattr(parameters, "path", None):
             trace.values = {**in_path, "path": named}
-        context = Context(self._backend, request, trace.request_id, grant, trace.remote)
+        if operation.id in TRANSFERS:
+            self._begin_transfer(trace)
+        context = Context(self._backend, request, trace.request_id, grant, trace)
         if operation.body is None:
             answer = await row(context, parameters)
         elif is_public:
             with self._stranger():
-                body = await self._body_of(operation, request, _STRANGERS_BODY_MAX)
+                body = await self._body_of(operation, request, trace, _STRANGERS_BODY_MAX)
                 answer = await row(context, parameters, body)
         else:
-            body = await self._body_of(operation, request)
+            body = await self._body_of(operation, request, trace)
             answer = await row(context, parameters, body)
         response = _response(operation, answer)
         response.headers.update(context.headers)
@@ -205,15 +230,15 @@ class Endpoint:
                 return routes.find(request.method, path[len(base) :])
         raise ApiError(404, f"the interface is below {BASE}/", reason="NO_SUCH_PATH")
 
-    def _document_for(self, request: Request, trace: Trace) -> Response:
-        """Returns the interface that is offered; it needs no caller."""
+    def _document_for(self, request: Request, trace: Trace, document: bytes) -> Response:
+        """Returns an interface that is offered; it needs no caller."""
         trace.operation = "openapi"
         if request.method not in ("GET", "HEAD"):
             text = f"this path takes GET, not {request.method}"
             headers = {"Allow": "GET, HEAD"}
             raise ApiError(405, text, reason="METHOD_NOT_ALLOWED", headers=headers)
         self._admit_stranger(trace)
-        return Response(self._document, media_type=_JSON)
+        return Response(document, media_type=JSON)
 
     def _admit_stranger(self, trace: Trace) -> None:
         """Takes a request without a caller from the rate of its address."""
@@ -237,12 +262,61 @@ class Endpoint:
             self._meters.counter("api.throttled", kind=kind, limit=limit).add()
             raise _too_many(refusal.text, refusal.wait_s)
 
+    async def _make_rpc(self, request: Request, trace: Trace, path: str) -> Response:
+        """Answers a call of a rpc; its errors have Connect's form."""
+        if path == "openapi.json":
+            return self._document_for(request, trace, rpc_document())
+        try:
+            return await self._made(request, trace, path)
+        except (ApiError, TarnError) as failure:
+            error = connect_error(failure, write=trace.is_write)
+            raise error from (failure if isinstance(failure, TarnError) else failure.__cause__)
+
+    async def _made(self, request: Request, trace: Trace, path: str) -> Response:
+        rpc = RPCS.get(path)
+        if rpc is None:
+            text = f"{OWN_BASE}/openapi.json lists the rpcs that there are"
+            raise ApiError(404, text, reason="NO_SUCH_PATH")
+        trace.operation, trace.is_write = rpc.rule.name, not rpc.rule.read_only
+        grant = await self._grant_of(request, trace)
+        if request.method != "POST":
+            headers = {"Allow": "POST"}
+            raise ApiError(405, "rpcs take POST", reason="METHOD_NOT_ALLOWED", headers=headers)
+        body = await read_body(request, self._bodies, RPC_BYTES_MAX)
+        content_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+        message = rpc.request_of(content_type, body)
+        trace.values = values_of(message)
+        self._admit(grant, trace.values.get("repository", ""), trace)
+        call = self._backend.call(
+            trace.request_id, grant.caller_token, rpc.seconds(request.headers)
+        )
+        answer = await self._backend.rpcs.make(rpc, message, call)
+        return Response(encoded(answer, content_type), media_type=content_type)
+
     async def _grant_of(self, request: Request, trace: Trace) -> Grant:
         with self._stranger():
             call = self._backend.call(trace.request_id, "", READ_S)
             grant = await self._authenticator.grant(request, call, trace)
         trace.user = _connection_of(request)["user"] = grant.user_id
         return grant
+
+    def _begin_transfer(self, trace: Trace) -> None:
+        """Gives a request a place among the transfers instead of one among the requests.
+
+        Raises:
+            ApiError: 503.
+        """
+        running, own = self._transfers.total(), self._transfers[trace.user]
+        if running >= self._requests_max or own >= self._requests_max // 2:
+            raise _overloaded(f"{running} bodies of objects are being moved, {own} of yours")
+        self._running -= 1
+        self._transfers[trace.user] += 1
+        trace.is_transfer = True
+
+    def _end_transfer(self, user: str) -> None:
+        self._transfers[user] -= 1
+        if not self._transfers[user]:
+            del self._transfers[user]
 
     @contextmanager
     def _stranger(self) -> Iterator[None]:
@@ -259,9 +333,12 @@ class Endpoint:
         self,
         operation: Operation,
         request: Request,
+        trace: Trace,
         bytes_max: int = BODY_BYTES_MAX,
     ) -> object:
-        return decode_body(operation, await read_body(request, self._bodies, bytes_max))
+        decoded = decode_body(operation, await read_body(request, self._bodies, bytes_max))
+        trace.note_body(decoded)
+        return decoded
 
     @staticmethod
     def _log_failure(trace: Trace, error: Exception) -> None:
@@ -308,7 +385,7 @@ class _Place:
     async def receive(self) -> Message:
         """Receives a piece of the body."""
         if not self._is_held:
-            return await self._receive()
+            return self._counted(await self._receive())
         self._is_held = False
         self._queue.leave()
         try:
@@ -317,8 +394,23 @@ class _Place:
             if not self._is_over:
                 self._is_held = True
                 self._queue.resume()
+        return self._counted(message)
+
+    def _counted(self, message: Message) -> Message:
         self._trace.bytes_in += len(message.get("body", b""))
         return message
+
+
+def _rpc_path(request: Request) -> str | None:
+    """Returns the path of a rpc, or of their document, below the base path; None for another operation."""
+    path: bytes = request.scope["raw_path"]
+    base = f"{OWN_BASE}/".encode()
+    first = path[len(base) :].partition(b"/")[0]
+    return (
+        path[len(base) :].decode("ascii", "replace")
+        if path.startswith(base) and b"." in first
+        else None
+    )
 
 
 def _connection_of(request: Request) -> dict[str, str]:
@@ -349,10 +441,10 @@ def _response(operation: Operation, answer: object) -> Response:
         return Response(status_code=operation.status)
     if isinstance(answer, str):  # of the one operation that answers so
         return Response(answer, operation.status, media_type="text/html")
-    return Response(msgspec.json.encode(answer), operation.status, media_type=_JSON)
+    return Response(msgspec.json.encode(answer), operation.status, media_type=JSON)
 
 
 def _error(error: ApiError) -> Response:
     return Response(
-        msgspec.json.encode(error.body), error.status, headers=error.headers, media_type=_JSON
+        msgspec.json.encode(error.body), error.status, headers=error.headers, media_type=JSON
     )

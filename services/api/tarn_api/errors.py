@@ -89,6 +89,18 @@ _KINDS: Final[Mapping[Kind, int]] = MappingProxyType(
     }
 )
 
+_WORDS: Final[Mapping[Reason, str]] = MappingProxyType(
+    {
+        Reason.REPOSITORY_NOT_FOUND: "repository not found",
+        Reason.REPOSITORY_DELETED: "repository not found",
+        Reason.REPOSITORY_EXISTS: "error creating repository: not unique",
+        Reason.COMMIT_NOT_FOUND: "commit not found",
+        Reason.USER_NOT_FOUND: "user not found",
+        Reason.NOTHING_TO_COMMIT: "commit: no changes",
+    }
+)
+"""lakeFS's own words, which scripts compare; the request names what it is about."""
+
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 
 
@@ -111,6 +123,8 @@ def from_tarn_error(error: TarnError, *, write: bool) -> ApiError:
     elif error.kind is Kind.UNAUTHENTICATED:
         # One text for all: it tells nobody which half of a key pair is wrong.
         message = "error authenticating request"
-    elif error.reason in (Reason.NOTHING_TO_COMMIT, Reason.NOTHING_TO_MERGE):
+    elif error.reason in _WORDS:
+        message = _WORDS[error.reason]
+    elif error.reason is Reason.NOTHING_TO_MERGE:
         message = f"no changes: {error.message}"  # clients look for these words
     return ApiError(status, message, reason=error.reason.value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -24,15 +25,29 @@ _READS: Final = frozenset({"GET", "HEAD"})
 _REF_NAMES: Final = ("branch", "ref", "sourceRef", "leftRef", "tag", "commitId")
 
 
+_NAMED_BY_BODY: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "createRepository": ("repository", "name"),
+        "createBranch": ("branch", "name"),
+        "createTag": ("tag", "id"),
+        "createUser": ("userId", "id"),
+    }
+)
+"""What a request creates: the parameter that its path would have, and the field of its body."""
+
+
 class Trace:
     """Facts about a request, each noted as soon as it is known.
 
     Attributes:
-        operation: its `operationId`; empty until the path was found.
+        operation: its `operationId`, or service and rpc; empty until the path was found.
+        is_write: whether the request may change something.
         values: of the parameters in its path, and `path`.
         reason: of a failure; empty if there is none.
         outcome: of what was asked for; unknown until there is an answer.
         status: of the answer; 0: none was sent.
+        is_transfer: whether it moves the bytes of an object.
+        bytes_in, bytes_out: of the bodies.
         charged: the repository whose rates count it; empty: none.
     """
 
@@ -41,6 +56,8 @@ class Trace:
         "bytes_in",
         "bytes_out",
         "charged",
+        "is_transfer",
+        "is_write",
         "method",
         "operation",
         "outcome",
@@ -59,6 +76,7 @@ class Trace:
         self.remote = remote
         self.started = started
         self.operation = ""
+        self.is_write = method not in _READS
         self.values: Mapping[str, str] = {}
         self.user = ""
         self.access_key_id = ""
@@ -67,12 +85,14 @@ class Trace:
         self.status = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        self.is_transfer = False
         self.charged = ""
 
-    @property
-    def is_write(self) -> bool:
-        """Whether the request may change something."""
-        return self.method not in _READS
+    def note_body(self, body: object) -> None:
+        """Notes what a request creates, once its body was read."""
+        if body is not None and self.operation in _NAMED_BY_BODY:
+            parameter, name = _NAMED_BY_BODY[self.operation]
+            self.values = {**self.values, parameter: getattr(body, name)}
 
     @property
     def ref(self) -> str:
@@ -110,6 +130,8 @@ class Traces:
         self._meters = meters
         self._audit = audit
         self._requests: dict[tuple[str, int], Counter] = {}
+        self._received = meters.counter("api.received")
+        self._sent = meters.counter("api.sent")
 
     def end(self, trace: Trace, seconds: float) -> None:
         """Records a request that took so long."""
@@ -121,6 +143,8 @@ class Traces:
             )
             self._requests[operation, trace.status] = counter
         counter.add()
+        self._received.add(trace.bytes_in)
+        self._sent.add(trace.bytes_out)
         self._meters.histogram("api.duration", operation=operation).record(seconds)
         if self._audit is not None:
             self._record(self._audit, trace)

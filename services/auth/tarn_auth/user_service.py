@@ -71,10 +71,13 @@ class UserService:
     ) -> pb.ListUsersResponse:
         """Returns a page of users."""
         size = pagination.page_size(request.page_size, _PAGE_DEFAULT, _PAGE_MAX)
-        tokens = self._tokens(caller, "ListUsers")
-        after = tokens.decode(request.page_token)
+        wanted = {"prefix": request.prefix, "after": request.after}
+        # What is empty has no part in tokens: those of releases without it stay good.
+        arguments = {name: text for name, text in wanted.items() if text}
+        tokens = self._tokens(caller, "ListUsers", **arguments)
+        after = max(tokens.decode(request.page_token), request.after)
         # One more than requested shows whether there is a next page.
-        users = await self._users.page(after, size + 1)
+        users = await self._users.page(after, size + 1, request.prefix)
         token = ""
         if len(users) > size:
             users = users[:size]

@@ -87,10 +87,11 @@ class Users:
             raise user_not_found(user_id)
         return user
 
-    async def page(self, after: str, limit: int) -> list[User]:
-        """Returns up to `limit` users in byte order of their ids, after the id `after`."""
-        start = AuthKeys.user(after + "\0" if after else "")
-        rows = await self._registers.page(start, after_prefix(AuthKeys.user("")), limit)
+    async def page(self, after: str, limit: int, prefix: str = "") -> list[User]:
+        """Returns up to `limit` users in byte order of their ids, after the id `after`, with a prefix."""
+        start = max(AuthKeys.user(after + "\0" if after else ""), AuthKeys.user(prefix))
+        end = after_prefix(AuthKeys.user(prefix))
+        rows = await self._registers.page(start, end, limit) if start < end else []
         return [decode_user(value) for _, value in rows]
 
     async def update_roles(self, user_id: UserId, roles: Iterable[Role]) -> User:

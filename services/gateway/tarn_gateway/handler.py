@@ -50,7 +50,7 @@ _PLACES_TRIED: Final = 4
 _ABOUT_KEYS: Final = frozenset(
     {"InvalidArgument", "InvalidRequest", "KeyTooLongError", "NoSuchKey", "NoSuchUpload"}
 )
-"""Refusals of a key, which may come before anybody looked at its bucket."""
+"""Refusals of a key, which may come before its bucket was looked up."""
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 
 _log = structlog.get_logger()
@@ -301,7 +301,7 @@ def _is_form(request: Request, address: Address) -> bool:
 
 
 def _timing(trace: Trace) -> str:
-    """Returns the phases of a request for `Server-Timing`. A client whom nobody knows gets none."""
+    """Returns the phases of a request for `Server-Timing`. A client without a valid signature gets none."""
     phases = f"auth;dur={trace.auth_s * 1000:.1f}, perform;dur={trace.perform_s * 1000:.1f}, "
     return f"queue;dur={trace.queue_s * 1000:.1f}, {phases}" if trace.queue_s else phases
 

@@ -28,10 +28,12 @@ class S3Request:
 
     Attributes:
         http: as received; its body is not read yet.
+        headers: of it.
         began: when the gateway received it, on the monotonic clock in seconds.
         operation: the selected row of the table.
         address: bucket and key, as sent.
         place: what the bucket stands for.
+        repository: of the bucket; empty for the service itself.
         ref_path: the ref and the path of the key; None if the request names no key.
         query: decoded.
         signed: its verified signature; an absent one of an anonymous request.
@@ -49,6 +51,7 @@ class S3Request:
         "caller_token",
         "form",
         "granted",
+        "headers",
         "http",
         "is_body_taken",
         "operation",
@@ -56,6 +59,7 @@ class S3Request:
         "place",
         "query",
         "ref_path",
+        "repository",
         "request_id",
         "signed",
         "view",
@@ -74,10 +78,12 @@ class S3Request:
         form: PostForm | None = None,
     ) -> None:
         self.http = http
+        self.headers: Headers = http.headers
         self.began = began
         self.operation = operation
         self.address = address
         self.place = place
+        self.repository = place.repository
         self.form = form
         self.is_body_taken = form is not None
         self.ref_path: RefPath | None = self.ref_path_of(address.key) if address.key else None
@@ -111,16 +117,6 @@ class S3Request:
     def is_anonymous(self) -> bool:
         """Whether it carries no signature."""
         return not self.signed.access_key_id
-
-    @property
-    def headers(self) -> Headers:
-        """The headers of the request."""
-        return self.http.headers
-
-    @property
-    def repository(self) -> str:
-        """The repository of the bucket; empty for the service itself."""
-        return self.place.repository
 
     @property
     def target(self) -> RefPath:

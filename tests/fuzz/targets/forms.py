@@ -112,6 +112,7 @@ TARGET = Target(
     _check,
     refusals=(S3Error,),
     traced=(
+        "tarn.objects.forms",
         "tarn_gateway.requests.multipart",
         "tarn_gateway.signing.post_policy",
         "tarn_gateway.bodies.form",

@@ -98,7 +98,7 @@ async def test_the_rights_are_those_that_graveler_and_auth_decide(rest: Rest) ->
         "api:createBranch",
         Outcome.DENIED,
         "ann",
-        "repository/lake",
+        "repository/lake/branch/dev",
     )
     assert record.access_key_id == made.credential.access_key_id
 
@@ -126,7 +126,13 @@ async def test_the_rights_are_those_that_graveler_and_auth_decide(rest: Rest) ->
         ("POST", f"{LAKE}/branches", {"name": "x"}, 400, "source"),
         ("POST", f"{LAKE}/branches", {"name": ["x"], "source": "main"}, 400, "name"),
         ("POST", f"{LAKE}/branches", {"name": "..", "source": "main"}, 400, ""),
-        ("POST", f"{LAKE}/branches/main/commits", {"message": "m", "date": 5}, 501, "date"),
+        (
+            "POST",
+            f"{LAKE}/branches/main/commits?source_metarange=x",
+            {"message": "m"},
+            501,
+            "source_metarange",
+        ),
     ],
 )
 async def test_malformed_requests_are_refused_by_what_is_wrong(

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 from rest_service import Rest, running_rest
+
+from tarn.core.levels import LEVEL_FIRST, FeatureGate
+from tarn.telemetry.audit.record import Outcome
+from tarn_api.operations import diffs
 
 
 @pytest.fixture
@@ -32,11 +38,18 @@ async def test_repositories(rest: Rest) -> None:
     assert made.status == 201
     assert made.json["id"] == "sea"
     assert made.json["default_branch"] == "trunk"
-    # The place is Tarn's choice.
-    assert made.json["storage_namespace"].startswith("local://sea")
+    # The place is Tarn's choice; clients are shown the one that they named.
+    assert made.json["storage_namespace"] == "s3://bucket/prefix"
+    behind = await rest.service.graveler.get_repository(rest.service.admin, "sea")
+    assert behind.storage_namespace.startswith("local://sea")
+    long = {**wanted, "name": "long", "storage_namespace": f"s3://{'x' * 1024}"}
+    assert (await rest.ask("POST", "/repositories", long)).status == 400
+    # Of a repository that was made otherwise, that is the only one.
+    lake = (await rest.ask("GET", "/repositories/lake")).json
+    assert lake["storage_namespace"].startswith("local://lake")
     assert made.json["creation_date"] == rest.service.clock.now_us() // 1_000_000
     again = await rest.ask("POST", "/repositories", wanted)
-    assert (again.status, again.message) == (409, "repository sea already exists")
+    assert (again.status, again.message) == (409, "error creating repository: not unique")
     found = await rest.ask("GET", "/repositories/sea")
     assert found.json == {**made.json, "read_only": False}
     assert (await rest.ask("GET", "/repositories/sea/metadata")).json == {}
@@ -51,6 +64,7 @@ async def test_repositories(rest: Rest) -> None:
     rest_of_it = await rest.ask("GET", "/repositories?after=lake")
     assert [each["id"] for each in rest_of_it.json["results"]] == ["sea"]
     assert rest_of_it.json["pagination"]["has_more"] is False
+    assert [{**each, "read_only": False} for each in rest_of_it.json["results"]] == [made.json]
     searched = await rest.ask("GET", "/repositories?search=ea&prefix=s")
     assert [each["id"] for each in searched.json["results"]] == ["sea"]
     gone = await rest.ask("DELETE", "/repositories/sea")
@@ -68,6 +82,18 @@ async def test_a_name_or_a_namespace_that_is_none_is_refused_by_its_field(rest: 
         answer = await rest.ask("POST", "/repositories", body)
         assert answer.status == 400
         assert field in answer.message
+
+
+async def test_the_place_that_a_client_names_is_kept_from_the_level_of_this_release(
+    rest: Rest,
+) -> None:
+    for endpoint in rest.service.endpoints:
+        if endpoint.descriptor.name == "RepositoryService":
+            cast("Any", endpoint.handler)._features = FeatureGate.at(LEVEL_FIRST)
+    wanted = {"name": "sea", "storage_namespace": "s3://bucket/prefix"}
+    made = await rest.ask("POST", "/repositories", wanted)
+    assert made.status == 201
+    assert made.json["storage_namespace"].startswith("local://sea")
 
 
 async def test_branches_and_tags(rest: Rest) -> None:
@@ -153,10 +179,15 @@ async def test_commits_and_their_history(rest: Rest) -> None:
         ids.append(await commit(rest, message=f"c{n}"))
     empty = await rest.ask("POST", f"{MAIN}/commits", {"message": "nothing"})
     assert empty.status == 400
-    assert empty.message.startswith("no changes")
+    assert empty.message == "commit: no changes"
     one = (await rest.ask("GET", f"{LAKE}/commits/{ids[1]}")).json
     assert (one["id"], one["parents"], one["message"]) == (ids[1], [ids[0]], "c1")
     assert (one["committer"], one["metadata"]) == ("root", {})
+    for ref in ("nowhere", "0" * 64, "main~99"):
+        missing = await rest.ask("GET", f"{LAKE}/commits/{ref}")
+        assert (missing.status, missing.message) == (404, "commit not found")
+    missing = await rest.ask("GET", "/repositories/nowhere/commits/main")
+    assert (missing.status, missing.message) == (404, "repository not found")
     log = f"{LAKE}/refs/main/commits"
     first = (await rest.ask("GET", f"{log}?amount=2")).json
     assert [each["message"] for each in first["results"]] == ["c4", "c3"]
@@ -168,6 +199,7 @@ async def test_commits_and_their_history(rest: Rest) -> None:
     on = by_id["pagination"]["next_offset"]
     third = (await rest.ask("GET", f"{log}?amount=2&after={on}")).json
     assert [each["message"] for each in third["results"]] == ["c0", "Repository created"]
+    assert [each["committer"] for each in third["results"]] == ["root", ""]
     assert third["pagination"]["has_more"] is False
     limited = (await rest.ask("GET", f"{log}?amount=2&limit=true")).json
     assert limited["pagination"]["has_more"] is False
@@ -227,6 +259,134 @@ async def test_merges_conflicts_reverts_and_picks(rest: Rest) -> None:
     assert (picked.status, picked.json["message"]) == (201, "picked")
 
 
+async def test_a_merge_is_described_as_clients_expect(rest: Rest) -> None:
+    await rest.ask("POST", f"{LAKE}/branches", {"name": "dev", "source": "main"})
+    await rest.service.put("a", 1, "dev")
+    body = {"message": "with metadata", "metadata": {"k": "v"}, "date": 1_000_000_000}
+    dated = (await rest.ask("POST", f"{LAKE}/branches/dev/commits", body)).json
+    assert dated["creation_date"] == 1_000_000_000
+    assert (await rest.ask("GET", f"{LAKE}/commits/{dated['id']}")).json == dated
+    merge = f"{LAKE}/refs/dev/merge/main"
+    merged = (await rest.ask("POST", merge, {"metadata": {"x": "y"}})).json["reference"]
+    made = (await rest.ask("GET", f"{LAKE}/commits/{merged}")).json
+    assert made["message"] == "Merge 'dev' into 'main'"
+    assert made["metadata"] == {"x": "y", ".lakefs.merge.strategy": "default"}
+    ref = {"ref": merged, "parent_number": 0}
+    for operation in ("revert", "cherry-pick"):
+        refused = await rest.ask("POST", f"{MAIN}/{operation}", ref)
+        assert refused.status == 409
+        assert "parent_number" in refused.message
+    assert (await rest.ask("POST", f"{MAIN}/revert", {**ref, "parent_number": 3})).status == 400
+    undone = {"ref": merged, "parent_number": 1, "commit_overrides": {"metadata": {"m": "n"}}}
+    assert (await rest.ask("POST", f"{MAIN}/revert", undone)).status == 204
+    head = (await rest.ask("GET", f"{LAKE}/commits/main")).json
+    assert head["message"] == f"Revert {merged}"
+    assert head["metadata"]["m"] == "n"
+    pick = {"ref": dated["id"], "parent_number": 1, "commit_overrides": {"metadata": {"m": "n"}}}
+    picked = (await rest.ask("POST", f"{MAIN}/cherry-pick", pick)).json
+    assert picked["message"] == "with metadata"
+    del picked["metadata"]["tarn.cherry_picked_from"]
+    assert picked["metadata"] == {
+        "k": "v",
+        "m": "n",
+        "cherry-pick-origin": dated["id"],
+        "cherry-pick-committer": "root",
+    }
+    await rest.service.put("b", 1, "dev")
+    await commit(rest, "dev")
+    for strategy in ("source-wins", "dest-wins"):
+        await rest.service.put(strategy, 1, "dev")
+        await commit(rest, "dev")
+        wish = {"strategy": strategy, "squash_merge": True}
+        squashed = (await rest.ask("POST", merge, wish)).json["reference"]
+        made = (await rest.ask("GET", f"{LAKE}/commits/{squashed}")).json
+        assert made["metadata"][".lakefs.merge.strategy"] == strategy
+        assert len(made["parents"]) == 1
+
+
+async def test_dates_that_are_none_are_refused(rest: Rest) -> None:
+    for date in (-1, 2**63, 253_402_300_800):
+        answer = await rest.ask("POST", f"{MAIN}/commits", {"message": "m", "date": date})
+        assert answer.status == 400
+        assert "date" in answer.message
+
+
+async def test_the_default_branch_is_not_deleted(rest: Rest) -> None:
+    refused = await rest.ask("DELETE", MAIN)
+    assert refused.status == 403
+    assert "default branch" in refused.message
+    assert rest.audit.records[-1].outcome is Outcome.DENIED
+
+
+async def test_a_hard_reset_discards_uncommitted_changes_only_by_force(rest: Rest) -> None:
+    first = (await rest.ask("GET", MAIN)).json["commit_id"]
+    await rest.service.put("a", 1)
+    await commit(rest)
+    await rest.service.put("b", 1)
+    reset = f"{MAIN}/hard_reset?ref={first}"
+    dirty = await rest.ask("PUT", reset)
+    assert (dirty.status, "uncommitted" in dirty.message) == (400, True)
+    assert (await rest.ask("PUT", f"{reset}&force=true")).status == 204
+    assert (await rest.ask("GET", MAIN)).json["commit_id"] == first
+    assert (await rest.ask("GET", f"{MAIN}/diff")).json["results"] == []
+    assert (await rest.ask("PUT", f"{MAIN}/hard_reset?ref=nowhere")).status == 404
+
+
+async def test_differences_show_the_conflicts_that_a_merge_would_have(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "z" * 1023 + "\0"
+    for path in ("both", "deleted", "equal", "ours", "sub/both", "theirs", long):
+        await rest.service.put(path, 1)
+    await commit(rest)
+    await rest.ask("POST", f"{LAKE}/branches", {"name": "dev", "source": "main"})
+    for branch, size in (("main", 2), ("dev", 3)):
+        for path in ("both", "sub/both", "added", "\ue000", long):
+            await rest.service.put(path, size, branch)
+        await rest.service.put("equal", 5, branch)
+    for number in range(6):
+        await rest.service.put(f"f{number}", 2)
+    await rest.service.put("ours", 2)
+    await rest.service.put("deleted", 2)
+    await rest.service.put("theirs", 2, "dev")
+    await rest.ask("DELETE", f"{LAKE}/branches/dev/objects?path=deleted")
+    await commit(rest)
+    await commit(rest, "dev")
+    listing = f"{LAKE}/refs/main/diff/dev"
+    shown: list[tuple[str, str]] = []
+    # Small pages of the other side, so that it is not read in one call.
+    for amount_max in (1000, 1, 2):
+        monkeypatch.setattr(diffs, "AMOUNT_MAX", amount_max)
+        shown = [
+            (each["path"], each["type"])
+            for each in (await rest.ask("GET", listing)).json["results"]
+        ]
+        assert shown == [
+            ("added", "conflict"),
+            ("both", "conflict"),
+            ("deleted", "conflict"),
+            ("sub/both", "conflict"),
+            ("theirs", "changed"),
+            (long, "conflict"),
+            ("\ue000", "conflict"),
+        ]
+    conflict = await rest.ask("POST", f"{LAKE}/refs/dev/merge/main", {})
+    assert "6 paths" in conflict.message
+    two = (await rest.ask("GET", f"{listing}?type=two_dot")).json["results"]
+    assert {each["type"] for each in two} == {"changed", "removed"}
+    paged, after = [], ""
+    while True:
+        page = (await rest.ask("GET", f"{listing}?amount=1&after={quote(after)}")).json
+        assert len(page["results"]) == 1
+        paged.append((page["results"][0]["path"], page["results"][0]["type"]))
+        after = page["pagination"]["next_offset"]
+        if not page["pagination"]["has_more"]:
+            break
+    assert paged == shown
+    rolled = (await rest.ask("GET", f"{listing}?delimiter=/&prefix=sub")).json["results"]
+    assert [(each["path"], each["type"]) for each in rolled] == [("sub/", "prefix_changed")]
+
+
 async def test_pages_of_rolled_up_differences_repeat_nothing(rest: Rest) -> None:
     for path in ("a/1", "a/2", "b", "c/1", "c/2", "d/1"):
         await rest.service.put(path, 1)
@@ -249,6 +409,7 @@ async def test_configuration_version_and_sign_in(rest: Rest) -> None:
     assert (await rest.ask("GET", "/healthcheck", caller=None)).status == 204
     state = (await rest.ask("GET", "/setup_lakefs", caller=None)).json
     assert state["state"] == "initialized"
+    assert state["login_config"]["RBAC"] == "none"  # clients then manage no policies
     key, secret = rest.service.admin_key
     body = {"access_key_id": key, "secret_access_key": secret}
     answer = await rest.ask("POST", "/auth/login", body, caller=None)

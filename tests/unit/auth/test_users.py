@@ -44,7 +44,6 @@ async def test_a_user_is_created_once_and_found(ready: World) -> None:
         ("a/b", ["Admin"], Reason.INVALID_ARGUMENT),
         ("*", ["Admin"], Reason.INVALID_ARGUMENT),
         ("anonymous", ["Admin"], Reason.INVALID_ARGUMENT),
-        ("bob", [], Reason.INVALID_ARGUMENT),
         ("bob", ["root"], Reason.ROLE_NOT_FOUND),
     ],
 )
@@ -69,6 +68,33 @@ async def test_users_are_listed_by_pages_in_order(ready: World) -> None:
             break
     assert (names, pages) == (["root", "u0", "u1", "u2", "u3", "u4"], 3)
     assert await refused(ready.auth.list_users(call, page_token="x")) is Reason.INVALID_PAGE_TOKEN
+
+
+async def test_users_are_listed_by_prefix_and_after_a_name(ready: World) -> None:
+    call = ready.call(ready.admin)
+    for user_id in ("a", "ab", "abc", "b"):
+        await ready.auth.create_user(call, user_id, [])
+
+    async def listed(prefix: str, after: str) -> list[str]:
+        names, token = [], ""
+        while True:
+            page = await ready.auth.list_users(
+                call, prefix=prefix, after=after, page_size=1, page_token=token
+            )
+            names += [each.user_id for each in page.users]
+            token = page.next_page_token
+            if not token:
+                return names
+
+    assert await listed("", "") == ["a", "ab", "abc", "b", "root"]
+    assert await listed("ab", "") == ["ab", "abc"]
+    assert await listed("ab", "ab") == ["abc"]
+    assert await listed("a", "0") == ["a", "ab", "abc"]
+    assert await listed("ab", "b") == []
+    assert await listed("", "aa") == ["ab", "abc", "b", "root"]
+    page = await ready.auth.list_users(call, prefix="a", page_size=1)
+    other = ready.auth.list_users(call, prefix="b", page_token=page.next_page_token)
+    assert await refused(other) is Reason.INVALID_PAGE_TOKEN
 
 
 async def test_keys_are_listed_by_pages_and_a_token_belongs_to_its_user(ready: World) -> None:

@@ -342,7 +342,9 @@ async def ask_for_entries(client: GravelerClient, call: Call) -> None:
 
 async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     client, call = GravelerClient(recorder), call_in()
-    await client.create_repository(call, "repo", storage_namespace="s", default_branch_id="main")
+    await client.create_repository(
+        call, "repo", storage_namespace="s", default_branch_id="main", client_namespace="c"
+    )
     await client.get_repository(call, "repo")
     await client.list_repositories(call, prefix="r", page_size=2, page_token="t", after="a")
     await client.delete_repository(call, "repo", with_data=True)

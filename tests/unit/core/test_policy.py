@@ -191,8 +191,14 @@ def test_roles_are_parsed_once_each_and_unknown_ones_are_named() -> None:
     with pytest.raises(TarnError) as caught:
         parse_roles(["Admin", "Root"])
     assert caught.value.reason is Reason.ROLE_NOT_FOUND
-    with pytest.raises(TarnError):
-        parse_roles([])
+
+
+def test_a_user_without_roles_manages_its_own_keys_and_nothing_else() -> None:
+    policy = compile_policy(statements_of(parse_roles([]), UserId("bob")))
+    own = {Action.READ_USERS, Action.MANAGE_CREDENTIALS}
+    assert {each for each in Action if policy.allows(each, user_resource("bob"))} == own
+    for resource in (USERS, REPOSITORIES, repository_resource("lake"), user_resource("alice")):
+        assert not any(policy.allows(each, resource) for each in Action)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "main/object/x"])

@@ -16,10 +16,10 @@ from tarn.telemetry.metric_table import TABLE
 from tarn_cli.app import cli
 
 ROOT = K8S.parents[1]
-SERVICES = ("auth", "compactor", "gateway", "graveler")
+SERVICES = ("api", "auth", "compactor", "gateway", "graveler")
 ADMIN_PORT = 8110
-SERVER_NAME = "gateway.tarn.svc"
-"""A name in the certificate of the S3 endpoint (`deploy/k8s/secrets`)."""
+BACKENDS = {"s3": "gateway", "rest": "api"}
+"""The Service behind each way into the cluster; the certificate of both has its names (`deploy/k8s/secrets`)."""
 with_collection = pytest.mark.parametrize("overlay", ["test", "prod"])
 
 
@@ -319,15 +319,19 @@ def test_only_prometheus_reaches_the_admin_ports_of_the_evaluation() -> None:
     assert found == {("prometheus", service, ADMIN_PORT) for service in SERVICES}
 
 
-def test_the_ingress_leads_to_the_gateway_with_tls() -> None:
-    (ingress,) = named("full", "Ingress").values()
+each_way = pytest.mark.parametrize("way", BACKENDS)
+
+
+@each_way
+def test_an_ingress_leads_to_its_service_with_tls(way: str) -> None:
+    ingress = named("full", "Ingress")[way]
     (rule,) = ingress["spec"]["rules"]
     (tls,) = ingress["spec"]["tls"]
-    assert tls["hosts"] == [rule["host"]]
+    assert tls == {"hosts": [rule["host"]], "secretName": f"tarn-tls-{way}"}
     (path,) = rule["http"]["paths"]
     service = path["backend"]["service"]
     ports = {each["name"] for each in named("full", "Service")[service["name"]]["spec"]["ports"]}
-    assert service["name"] == "gateway"
+    assert service["name"] == BACKENDS[way]
     assert service["port"]["name"] in ports
     notes = ingress["metadata"]["annotations"]
     assert notes["nginx.ingress.kubernetes.io/proxy-body-size"] == "0", "objects of any size"
@@ -337,31 +341,43 @@ def test_the_ingress_leads_to_the_gateway_with_tls() -> None:
     prefix = "nginx.ingress.kubernetes.io"
     assert notes[f"{prefix}/backend-protocol"] == "HTTPS"
     assert notes[f"{prefix}/proxy-ssl-verify"] == "on"
-    assert notes[f"{prefix}/proxy-ssl-name"] == SERVER_NAME
+    assert notes[f"{prefix}/proxy-ssl-name"] == f"{BACKENDS[way]}.tarn.svc"
     assert notes[f"{prefix}/proxy-ssl-secret"] == f"{ingress['metadata']['namespace']}/tarn-s3-ca"
 
 
-def test_a_proxy_of_the_gateway_api_checks_the_certificate_of_the_gateway() -> None:
-    (policy,) = named("full", "BackendTLSPolicy").values()
+def test_each_way_into_the_cluster_has_a_host_of_its_own() -> None:
+    hosts = {
+        name: each["spec"]["rules"][0]["host"] for name, each in named("full", "Ingress").items()
+    }
+    assert hosts.keys() == BACKENDS.keys()
+    assert len(set(hosts.values())) == len(hosts)
+
+
+@each_way
+def test_a_proxy_of_the_gateway_api_checks_the_certificate_of_the_service(way: str) -> None:
+    policy = named("full", "BackendTLSPolicy")[way]
     (target,) = policy["spec"]["targetRefs"]
+    assert target["name"] == BACKENDS[way]
     service = named("full", "Service")[target["name"]]
     assert target["sectionName"] in {each["name"] for each in service["spec"]["ports"]}
     assert policy["spec"]["validation"] == {
         "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "tarn-s3-ca"}],
-        "hostname": SERVER_NAME,
+        "hostname": f"{BACKENDS[way]}.tarn.svc",
     }
 
 
-def test_the_gateway_api_leads_to_the_gateway_with_tls() -> None:
+@each_way
+def test_the_gateway_api_leads_to_the_service_with_tls(way: str) -> None:
     """One route from the listener with the certificate to the port of the Service, for the same host name."""
     (gate,) = named("full", "Gateway").values()
-    (route,) = named("full", "HTTPRoute").values()
-    (listener,) = gate["spec"]["listeners"]
+    route = named("full", "HTTPRoute")[way]
     (parent,) = route["spec"]["parentRefs"]
-    assert (parent["name"], parent["sectionName"]) == (gate["metadata"]["name"], listener["name"])
+    (listener,) = (x for x in gate["spec"]["listeners"] if x["name"] == parent["sectionName"])
+    assert parent["name"] == gate["metadata"]["name"]
     assert route["spec"]["hostnames"] == [listener["hostname"]]
     assert (listener["protocol"], listener["tls"]["mode"]) == ("HTTPS", "Terminate")
-    (ingress,) = named("full", "Ingress").values()
+    ingress = named("full", "Ingress")[way]
+    assert listener["hostname"] == ingress["spec"]["rules"][0]["host"]
     (certificate,) = listener["tls"]["certificateRefs"]
     assert certificate["name"] == ingress["spec"]["tls"][0]["secretName"]
     (rule,) = route["spec"]["rules"]
@@ -369,8 +385,15 @@ def test_the_gateway_api_leads_to_the_gateway_with_tls() -> None:
     assert rule["timeouts"] == {"request": "0s"}, "bodies of any size"
     (backend,) = rule["backendRefs"]
     service = named("full", "Service")[backend["name"]]
-    assert service["metadata"]["name"] == "gateway"
+    assert service["metadata"]["name"] == BACKENDS[way]
     assert backend["port"] in {each["port"] for each in service["spec"]["ports"]}
+
+
+def test_an_upgrade_opens_no_way_to_the_rest_endpoint() -> None:
+    """The components of S3 that installations have bring none; `ingress-rest` and `gateway-api-rest` do."""
+    for name in ("ingress", "gateway-api"):
+        texts = [file.read_text() for file in (K8S / "components" / name).iterdir()]
+        assert not [text for text in texts if "8001" in text or "name: api" in text]
 
 
 def test_replicas_follow_requests_in_flight_by_metrics_that_exist() -> None:
@@ -381,6 +404,7 @@ def test_replicas_follow_requests_in_flight_by_metrics_that_exist() -> None:
     for name, gauge in (
         ("graveler", "tarn_rpc_work_in_flight"),
         ("gateway", "tarn_gateway_in_flight"),
+        ("api", "tarn_api_in_flight"),
     ):
         metrics = named("full", "HorizontalPodAutoscaler")[name]["spec"]["metrics"]
         (pods,) = [each["pods"] for each in metrics if each["type"] == "Pods"]

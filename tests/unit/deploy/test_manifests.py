@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[3]
 IMAGES = tomllib.loads((ROOT / "deploy" / "images.toml").read_text())
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 KUBERNETES = "1.36"
-SERVICES = ("auth", "compactor", "gateway", "graveler")
+SERVICES = ("api", "auth", "compactor", "gateway", "graveler")
 MARGIN_SECONDS = 10
 """For the margin of a drain, and for the close that follows it (`tarn.rpc.process.serve`)."""
 ARROWS = {
@@ -42,8 +42,11 @@ ARROWS = {
     ("client", "graveler", 8102),
     ("client", "compactor", 8103),
     ("client", "gateway", 8000),
+    ("client", "api", 8001),
     ("gateway", "auth", 8101),
     ("gateway", "graveler", 8102),
+    ("api", "auth", 8101),
+    ("api", "graveler", 8102),
     ("graveler", "auth", 8101),
     ("compactor", "auth", 8101),
     ("compactor", "graveler", 8102),
@@ -52,6 +55,7 @@ TO_STORES = {
     ("auth", "cassandra", 9042),
     ("graveler", "cassandra", 9042),
     ("gateway", "bucket", 8000),
+    ("api", "bucket", 8000),
     ("graveler", "bucket", 8000),
     ("cassandra", "cassandra", 7000),
 }
@@ -137,7 +141,7 @@ def test_every_object_is_valid(overlay: str) -> None:
 def test_a_mistake_in_a_custom_resource_is_found(
     kind: str, path: tuple[str | int, ...], value: object
 ) -> None:
-    (found,) = copy.deepcopy(named("full", kind)).values()
+    found, *_ = copy.deepcopy(named("full", kind)).values()
     validate_custom(found)
     place: Any = found
     for each in path[:-1]:
@@ -350,12 +354,15 @@ def test_services_authenticate_each_other(overlay: str, service: str, tmp_path: 
 
 
 @every_overlay
-def test_s3_is_served_by_tls(overlay: str, tmp_path: Path) -> None:
-    """By a certificate that is not the one by which auth knows a gateway; only its two files are mounted."""
-    tls = configuration(overlay, "gateway", tmp_path).gateways.s3.tls
+@pytest.mark.parametrize("service", ["gateway", "api"])
+def test_clients_are_served_by_tls(overlay: str, service: str, tmp_path: Path) -> None:
+    """By a certificate that is not the one by which auth knows a service; only its two files are mounted."""
+    config = configuration(overlay, service, tmp_path)
+    section = config.gateways.s3 if service == "gateway" else config.api
+    tls = section.tls
     assert tls.cert is not None
     assert tls.key is not None
-    spec = pods(overlay)["gateway"]["spec"]
+    spec = pods(overlay)[service]["spec"]
     mounts = {each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
     assert {str(tls.cert.parent), str(tls.key.parent)} == {mounts["endpoint"]}
     volumes = {each["name"]: each for each in spec["volumes"]}
@@ -364,8 +371,10 @@ def test_s3_is_served_by_tls(overlay: str, tmp_path: Path) -> None:
         tls.cert.name,
         tls.key.name,
     }
-    (port,) = named(overlay, "Service")["gateway"]["spec"]["ports"]
+    (port,) = named(overlay, "Service")[service]["spec"]["ports"]
     assert port["appProtocol"] == "https"
+    numbers = {each["name"]: each["containerPort"] for each in spec["containers"][0]["ports"]}
+    assert section.listen_address == f"0.0.0.0:{numbers[port['targetPort']]}"
 
 
 @every_overlay

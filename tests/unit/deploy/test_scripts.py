@@ -122,7 +122,7 @@ def test_the_secrets_that_do_not_roll_are_those_that_the_services_mount(overlay:
     (line,) = (x for x in (K8S / "roll").read_text().splitlines() if x.startswith("reloaded="))
     mounted = {
         volume["secret"]["secretName"]
-        for name in ("auth", "compactor", "gateway", "graveler")
+        for name in ("api", "auth", "compactor", "gateway", "graveler")
         for volume in named(overlay, "Deployment")[name]["spec"]["template"]["spec"]["volumes"]
         if "secret" in volume
     }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from manifests import JOBS, JOBS_NAMESPACE, K8S, NAMESPACE, installed, secrets_used
 
-KUBECTL = """#!/bin/bash
+KUBECTL = r"""#!/bin/bash
 set -eu
 here=$(dirname "$0")
 namespace=default
@@ -23,7 +25,13 @@ case "$1 $2" in
 "create namespace") mkdir -p "$here/objects/$3" ;;
 "get secret")
     [ -d "$here/objects/$namespace/secret/$3" ] || exit 1
-    if [ "${4:-}" = -o ]; then base64 "$here/objects/$namespace/secret/$3/ca.crt"; fi ;;
+    key=${5:-}
+    key=${key#*.data.}
+    key=${key%\}}
+    if [ "${4:-}" = -o ]; then base64 "$here/objects/$namespace/secret/$3/${key//\\/}" 2>/dev/null || true; fi ;;
+"patch secret")
+    [ "$4 $5 $6" = "--type merge -p" ]
+    sed 's/^{"data":{"ca.crt":"\([^"]*\)"}}$/\1/' <<<"$7" | base64 -d >"$here/objects/$namespace/secret/$3/ca.crt" ;;
 "get "*) [ -d "$here/objects/$namespace/$2/$3" ] ;;
 "create secret" | "create configmap")
     kind=$2
@@ -49,7 +57,7 @@ case "$*" in
 "--json auth credential create "*) cat "$here/answer" ;;
 esac
 """
-SERVICES = ("auth", "graveler", "gateway", "compactor")
+SERVICES = ("auth", "graveler", "gateway", "api", "compactor")
 PAIR = {"access_key_id": "TARNABC", "user": "jobs", "secret_access_key": "s/e+cret="}
 
 
@@ -139,13 +147,18 @@ def test_certificates_have_the_names_by_which_services_are_called(cluster: Clust
         assert uses(made) == {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
 
 
-def test_the_s3_endpoints_have_certificates_of_authorities_of_their_own(cluster: Cluster) -> None:
-    """The name `gateway` in a certificate of the endpoint is no proof for auth, which trusts another authority."""
+def test_the_endpoints_have_certificates_of_authorities_of_their_own(cluster: Cluster) -> None:
+    """The names of services in a certificate of the endpoints are no proof for auth, which trusts another authority."""
     assert cluster.run("secrets").returncode == 0
     endpoint, bucket = (certificate(cluster, f"tarn-tls-{each}") for each in ("endpoint", "bucket"))
-    for service, made, extra in (("gateway", endpoint, {"localhost"}), ("bucket", bucket, set())):
-        suffixes = ("", ".tarn", ".tarn.svc", ".tarn.svc.cluster.local")
-        assert dns_names(made) == {f"{service}{each}" for each in suffixes} | extra
+    suffixes = ("", ".tarn", ".tarn.svc", ".tarn.svc.cluster.local")
+    for services, made, extra in (
+        (("gateway", "api"), endpoint, {"localhost"}),
+        (("bucket",), bucket, set()),
+    ):
+        assert (
+            dns_names(made) == {f"{name}{each}" for name in services for each in suffixes} | extra
+        )
         assert uses(made) == {ExtendedKeyUsageOID.SERVER_AUTH}
     authorities = [
         cluster.read(f"tarn-tls-{each}", "ca.crt") for each in ("auth", "endpoint", "bucket")
@@ -195,12 +208,96 @@ def test_certificates_of_another_authority_are_never_mixed_in(cluster: Cluster) 
     assert (NAMESPACE, "tarn-tls-compactor") not in cluster.secrets()
 
 
-def test_an_installation_without_jobs_is_left_as_it_is(cluster: Cluster) -> None:
+OPTIONAL = (("tarn-tls-api", NAMESPACE), ("tarn-tls-client", JOBS_NAMESPACE))
+"""What an installation may lack: one without jobs, and one from before the REST endpoint."""
+
+
+@pytest.mark.parametrize("missing", [OPTIONAL[:1], OPTIONAL[1:], OPTIONAL])
+def test_an_installation_without_a_part_is_left_as_it_is(
+    cluster: Cluster, missing: Sequence[tuple[str, str]]
+) -> None:
+    """What is missing is named, with a command that makes it."""
     assert cluster.run("secrets").returncode == 0
-    cluster.remove("tarn-tls-client", JOBS_NAMESPACE)
+    for each in missing:
+        cluster.remove(*each)
+    before = contents(cluster)
     done = cluster.run("secrets")
-    assert done.returncode == 0
-    assert "tarn-jobs/tarn-tls-client is missing" in done.stderr
+    assert done.returncode == 0, done.stderr
+    for name, namespace in OPTIONAL:
+        said = f"{namespace}/{name} is missing" in done.stderr
+        assert said is ((name, namespace) in missing), done.stderr
+    assert "deploy/k8s/secrets --extend tarn tarn-jobs" in done.stderr
+    assert contents(cluster) == before
+
+
+def contents(cluster: Cluster) -> dict[Path, bytes]:
+    return {
+        file: file.read_bytes()
+        for file in (cluster.folder / "objects").rglob("*")
+        if file.is_file()
+    }
+
+
+def authorities(cluster: Cluster, name: str, namespace: str) -> list[x509.Certificate]:
+    """Returns the authorities in a Secret, as OpenSSL reads them, too."""
+    text = cluster.read(name, "ca.crt", namespace)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=text.decode())
+    found = x509.load_pem_x509_certificates(text)
+    assert len(context.get_ca_certs()) == len(found)
+    return found
+
+
+@pytest.mark.parametrize("missing", [OPTIONAL[0], OPTIONAL[1], ("tarn-tls-compactor", NAMESPACE)])
+def test_a_missing_certificate_is_added_by_an_authority_that_all_trust(
+    cluster: Cluster, missing: tuple[str, str]
+) -> None:
+    """The certificates that exist stay, and are trusted as before."""
+    assert cluster.run("secrets").returncode == 0
+    everywhere = [*((f"tarn-tls-{each}", NAMESPACE) for each in (*SERVICES, "client")), OPTIONAL[1]]
+    (old,) = authorities(cluster, "tarn-tls-auth", NAMESPACE)
+    # As someone may have pasted it.
+    pasted = cluster.folder / "objects" / NAMESPACE / "secret" / "tarn-tls-auth" / "ca.crt"
+    pasted.write_bytes(pasted.read_bytes().rstrip())
+    cluster.remove(*missing)
+    before = contents(cluster)
+    done = cluster.run("secrets", "--extend")
+    assert done.returncode == 0, done.stderr
+    _, new = authorities(cluster, "tarn-tls-auth", NAMESPACE)
+    assert new != old
+    for each in everywhere:
+        assert authorities(cluster, *each) == [old, new]
+        made = x509.load_pem_x509_certificate(cluster.read(each[0], "tls.crt", each[1]))
+        made.verify_directly_issued_by(new if each == missing else old)
+        names = {name.partition(".")[0] for name in dns_names(made)}
+        assert names == {each[0].removeprefix("tarn-tls-")}
+    after = contents(cluster)
+    changed = {file for file, content in before.items() if after[file] != content}
+    assert {file.name for file in changed} == {"ca.crt"}
+    assert len(changed) == len(everywhere) - 1
+    again = cluster.run("secrets", "--extend")
+    assert again.returncode == 0, again.stderr
+    assert contents(cluster) == after
+
+
+def test_extending_nothing_makes_all_by_one_authority(cluster: Cluster) -> None:
+    done = cluster.run("secrets", "--extend")
+    assert done.returncode == 0, done.stderr
+    assert len(authorities(cluster, "tarn-tls-auth", NAMESPACE)) == 1
+    for service in SERVICES:
+        certificate(cluster, f"tarn-tls-{service}")
+
+
+def test_a_certificate_of_the_endpoint_without_the_name_of_rest_is_named(cluster: Cluster) -> None:
+    """One from before the REST endpoint serves S3 as before, and is not replaced."""
+    assert cluster.run("secrets").returncode == 0
+    made = cluster.folder / "objects" / NAMESPACE / "secret" / "tarn-tls-endpoint" / "tls.crt"
+    assert "not valid" not in cluster.run("secrets").stderr
+    made.write_bytes(cluster.read("tarn-tls-gateway", "tls.crt"))
+    done = cluster.run("secrets")
+    assert done.returncode == 0, done.stderr
+    assert "tarn/tarn-tls-endpoint is not valid for api " in done.stderr
+    assert made.read_bytes() == cluster.read("tarn-tls-gateway", "tls.crt")
 
 
 def test_jobs_get_the_key_of_a_user_who_is_no_administrator(cluster: Cluster) -> None:

@@ -161,7 +161,7 @@ def peers(overlay: str) -> dict[str, Peer]:
 
 
 @every_overlay
-def test_jobs_reach_s3_and_clients_among_them_two_rpcs_and_nobody_reaches_jobs(
+def test_jobs_reach_both_endpoints_and_clients_among_them_two_rpcs_and_nobody_reaches_jobs(
     overlay: str,
 ) -> None:
     found = peers(overlay)
@@ -173,7 +173,11 @@ def test_jobs_reach_s3_and_clients_among_them_two_rpcs_and_nobody_reaches_jobs(
     clients = {name for name in inside if selects({"matchLabels": CLIENT}, found[name].labels)}
     assert {"driver", "job"} < clients
     assert "executor" not in clients
-    expected = {(name, "gateway", 8000) for name in {*inside, "elsewhere"}}
+    expected = {
+        (name, endpoint, port)
+        for name in {*inside, "elsewhere"}
+        for endpoint, port in (("gateway", 8000), ("api", 8001))
+    }
     expected |= {
         (name, service, port)
         for name in clients
@@ -191,12 +195,13 @@ def test_jobs_reach_s3_and_clients_among_them_two_rpcs_and_nobody_reaches_jobs(
 def test_without_the_namespace_of_jobs_the_services_are_closed_to_it(overlay: str) -> None:
     found = {
         "gateway": Peer(pods(overlay)["gateway"]["metadata"]["labels"]),
+        "api": Peer(pods(overlay)["api"]["metadata"]["labels"]),
         "auth": Peer(pods(overlay)["auth"]["metadata"]["labels"]),
         "graveler": Peer(pods(overlay)["graveler"]["metadata"]["labels"]),
         "job": Peer(CLIENT, JOBS_NAMESPACE),
     }
     reached = {each[1:] for each in connections(objects(overlay), found) if each[0] == "job"}
-    assert {each for each in reached if each[0] != "job"} == {("gateway", 8000)}
+    assert {each for each in reached if each[0] != "job"} == {("gateway", 8000), ("api", 8001)}
 
 
 def everything(overlay: str) -> list[Object]:

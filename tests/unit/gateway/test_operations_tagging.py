@@ -14,8 +14,7 @@ from tarn.core.entry import pack, with_parts
 from tarn.core.errors import Kind, Reason
 from tarn.core.object_tags import TAGS_MAX
 from tarn.core.part_list import PartList, parts_of
-from tarn.objects import copying
-from tarn_gateway.operations import tagging
+from tarn.objects import copying, rewriting
 
 SMALL = b"hello, lake\n"
 OLD = {"x-amz-tagging": "team=ada&zone=eu%20west"}
@@ -91,7 +90,7 @@ async def test_an_object_whose_block_is_old_gets_tags_with_a_copy_of_its_bytes(
     assert (await lake.ask("GET", "/lake/main/a")).body == SMALL
     assert len(await lake.blocks_of("lake")) == 2
     lake.clock.advance(61)
-    monkeypatch.setattr(tagging, "COPY_BYTES_MAX", len(SMALL) - 1)
+    monkeypatch.setattr(rewriting, "COPY_BYTES_MAX", len(SMALL) - 1)
     reply = await tag(lake, *TAGS)
     assert (reply.status, reply.code) == (400, "InvalidRequest")
     assert lake.entry("lake", "main", "a") == new

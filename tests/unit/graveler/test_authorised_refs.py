@@ -43,8 +43,8 @@ NESTED = ("merge", "preview")
 """Fields that hold a request of another rpc, whose fields are walked, too."""
 
 OTHERS = {
-    "repository_id", "instance_uid", "storage_namespace", "default_branch_id", "path", "paths", "prefix",
-    "delimiter", "after", "page_size", "page_token", "first_parent", "message", "metadata", "allow_empty",
+    "repository_id", "instance_uid", "storage_namespace", "client_namespace", "default_branch_id", "path", "paths",
+    "prefix", "delimiter", "after", "page_size", "page_token", "first_parent", "message", "metadata", "allow_empty",
     "template", "checksum_algorithm", "is_full_object_checksum", "upload_id", "part", "after_part_number", "is_erasure",
     "after_path", "after_upload_id", "manifest_hash", "claim", "entry", "condition",
     "symmetric", "since", "until", "committer", "prefixes", "author_time",

@@ -87,6 +87,12 @@ async def _link(service: Service, packed: bytes) -> object:
     return await issue(service, "a", template=packed)
 
 
+async def _link_as(service: Service, packed: bytes) -> object:
+    issued = await issue(service, "a")
+    await written(service, issued)
+    return await link(service, issued.token, path="a", template=packed)
+
+
 async def refusal(work: Awaitable[object]) -> TarnError:
     with pytest.raises(TarnError) as raised:
         await work
@@ -125,7 +131,7 @@ async def test_no_write_takes_an_entry_that_readers_cannot_show(bucket: Service,
     assert await bucket.size("main", "a") == 5
 
 
-@pytest.mark.parametrize("way", [_upload, _link])
+@pytest.mark.parametrize("way", [_upload, _link, _link_as])
 async def test_no_template_has_fields_that_readers_cannot_show(bucket: Service, way: Way) -> None:
     nothing = Entry(0, 0, bytes(16), bytes(16))
     for name in ("external", "line break", "no Latin-1", "name", "checksum", "parts"):
@@ -156,6 +162,7 @@ def test_these_are_all_requests_with_an_entry(service: Service) -> None:
         "CreateUploadRequest.template",
         "FinishCompleteUploadRequest.entry",
         "GetPhysicalAddressRequest.template",
+        "LinkPhysicalAddressRequest.template",
     }
 
 

@@ -72,11 +72,23 @@ async def test_others_do_not_stage_addresses_in_the_namespace(online: Service) -
     """Also not an admin: it would escape the notes of copies."""
     compactor = await online.gateway_token("compactor")
     forged = (await online.gateway_token())[:-2] + "xx"
-    for token in ("", online.admin.caller_token, compactor, forged):
+    forged_api = (await online.gateway_token("api"))[:-2] + "xx"
+    for token in ("", online.admin.caller_token, compactor, forged, forged_api):
         refused = stage(online, made_now(online), gateway_token=token, is_new_address=True)
         assert await reason_of(refused) == "ADDRESS_NOT_ISSUED"
     found = online.graveler.lookup(online.admin, "lake", "main", "a")
     assert await reason_of(found) == "ENTRY_NOT_FOUND"
+
+
+@pytest.mark.parametrize("front", ["gateway", "api"])
+async def test_fronts_stage_what_they_made(online: Service, front: str) -> None:
+    await stage(
+        online,
+        made_now(online),
+        gateway_token=await online.gateway_token(front),
+        is_new_address=True,
+    )
+    assert (await online.graveler.lookup(online.admin, "lake", "main", "a")).entry
 
 
 async def test_an_address_outside_the_namespace_is_refused_with_any_proof(online: Service) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,20 @@ async def test_the_upload_of_parts_is_named(service: Service) -> None:
     assert issued.physical_address.endswith(issued.bucket_upload_id.removeprefix("upload of "))
     assert issued.bucket_upload_id
     assert not (await issue(service)).bucket_upload_id
+
+
+async def test_the_link_may_name_the_type_and_metadata(service: Service) -> None:
+    """Clients of REST know them only then."""
+    asked = Entry(0, 0, bytes(16), bytes(16), content_type="text/csv", metadata=(("a", "1"),))
+    issued = await issue(service, template=pack(asked))
+    await written(service, issued)
+    named = replace(asked, content_type="text/plain", metadata=(("b", "2"),))
+    with pytest.raises(TarnError, match="content"):
+        await link(service, issued.token, template=pack(replace(asked, content_type="a\nb")))
+    for template in (pack(named), pack(asked)):  # the second one gets the first answer
+        entry = unpack(await link(service, issued.token, template=template))
+        assert (entry.content_type, entry.metadata) == ("text/plain", (("b", "2"),))
+        assert entry.size == len(BODY)
 
 
 async def test_a_token_is_used_once_and_its_answer_is_repeated(service: Service) -> None:

@@ -80,7 +80,9 @@ SHAPES = {
             "view_is_public_read",
         ),
     },
-    "BucketView": {"storage_namespace", "default_branch", "is_deleted", "restore_id"},
+    "BucketView": {
+        *("storage_namespace", "default_branch", "is_deleted", "restore_id", "client_namespace"),
+    },
 }
 """Two values of one message: the fields that each of them has not."""
 

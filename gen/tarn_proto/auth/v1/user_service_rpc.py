@@ -24,7 +24,7 @@ class UserService(Protocol[CallerT_contra]):
     async def CreateUser(
         self, request: pb.CreateUserRequest, caller: CallerT_contra, /
     ) -> pb.CreateUserResponse:
-        """Creates a user with roles and without key pairs. Fails with USER_EXISTS or ROLE_NOT_FOUND."""
+        """Creates a user without key pairs. Fails with USER_EXISTS or ROLE_NOT_FOUND."""
         ...
 
     async def GetUser(
@@ -85,7 +85,7 @@ class UserServiceClient:
     async def CreateUser(
         self, request: pb.CreateUserRequest, call: Call
     ) -> pb.CreateUserResponse:
-        """Creates a user with roles and without key pairs. Fails with USER_EXISTS or ROLE_NOT_FOUND."""
+        """Creates a user without key pairs. Fails with USER_EXISTS or ROLE_NOT_FOUND."""
         answer = await self._transport.unary(_USER_SERVICE, "CreateUser", request, call)
         return expect(answer, pb.CreateUserResponse)
 

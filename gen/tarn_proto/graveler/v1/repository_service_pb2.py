@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/tarn_proto/graveler/v1/repository_service.proto\x12\x10tarn.graveler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\xa0\x01\n\nRepository\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x19\n\x11storage_namespace\x18\x03 \x01(\t\x12\x19\n\x11\x64\x65\x66\x61ult_branch_id\x18\x04 \x01(\t\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"f\n\x17\x43reateRepositoryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x19\n\x11storage_namespace\x18\x02 \x01(\t\x12\x19\n\x11\x64\x65\x66\x61ult_branch_id\x18\x03 \x01(\t\"L\n\x18\x43reateRepositoryResponse\x12\x30\n\nrepository\x18\x01 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository\"-\n\x14GetRepositoryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\"I\n\x15GetRepositoryResponse\x12\x30\n\nrepository\x18\x01 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository\"_\n\x17ListRepositoriesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\"g\n\x18ListRepositoriesResponse\x12\x32\n\x0crepositories\x18\x01 \x03(\x0b\x32\x1c.tarn.graveler.v1.Repository\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"m\n\x17\x44\x65leteRepositoryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\twith_data\x18\x02 \x01(\x08\x12(\n\x05grace\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"U\n\x18\x44\x65leteRepositoryResponse\x12\x39\n\x15purge_not_before_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xf6\x05\n\x11RepositoryService\x12\xa1\x01\n\x10\x43reateRepository\x12).tarn.graveler.v1.CreateRepositoryRequest\x1a*.tarn.graveler.v1.CreateRepositoryResponse\"6\xa2\xbb\x18\x32\n\nCreateRepo\x12\x1arepository/{repository_id}2\x06\x61lwaysP\x01\x12\x91\x01\n\rGetRepository\x12&.tarn.graveler.v1.GetRepositoryRequest\x1a\'.tarn.graveler.v1.GetRepositoryResponse\"/\x90\x02\x01\xa2\xbb\x18(\n\x08ReadRepo\x12\x1arepository/{repository_id}`\x01\x12\xcb\x01\n\x10ListRepositories\x12).tarn.graveler.v1.ListRepositoriesRequest\x1a*.tarn.graveler.v1.ListRepositoriesResponse\"`\x90\x02\x01\xa2\xbb\x18Y\n\tListRepos\x12\x0crepository/*\x1a>\n\x04\x65\x61\x63h\x12\x08ReadRepo\x1a%repository/{repository.repository_id}\"\x05\x61sked\x12\xda\x01\n\x10\x44\x65leteRepository\x12).tarn.graveler.v1.DeleteRepositoryRequest\x1a*.tarn.graveler.v1.DeleteRepositoryResponse\"o\xa2\xbb\x18k\n\nDeleteRepo\x12\x1arepository/{repository_id}\x1a\x38\n\x04\x64\x61ta\x12\tEraseData\x1a\x1arepository/{repository_id}\"\twith_data2\x05otherP\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/tarn_proto/graveler/v1/repository_service.proto\x12\x10tarn.graveler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\xba\x01\n\nRepository\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x19\n\x11storage_namespace\x18\x03 \x01(\t\x12\x19\n\x11\x64\x65\x66\x61ult_branch_id\x18\x04 \x01(\t\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10\x63lient_namespace\x18\x06 \x01(\t\"\x80\x01\n\x17\x43reateRepositoryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x19\n\x11storage_namespace\x18\x02 \x01(\t\x12\x19\n\x11\x64\x65\x66\x61ult_branch_id\x18\x03 \x01(\t\x12\x18\n\x10\x63lient_namespace\x18\x04 \x01(\t\"L\n\x18\x43reateRepositoryResponse\x12\x30\n\nrepository\x18\x01 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository\"-\n\x14GetRepositoryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\"I\n\x15GetRepositoryResponse\x12\x30\n\nrepository\x18\x01 \x01(\x0b\x32\x1c.tarn.graveler.v1.Repository\"_\n\x17ListRepositoriesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\"g\n\x18ListRepositoriesResponse\x12\x32\n\x0crepositories\x18\x01 \x03(\x0b\x32\x1c.tarn.graveler.v1.Repository\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"m\n\x17\x44\x65leteRepositoryRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\twith_data\x18\x02 \x01(\x08\x12(\n\x05grace\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"U\n\x18\x44\x65leteRepositoryResponse\x12\x39\n\x15purge_not_before_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xf6\x05\n\x11RepositoryService\x12\xa1\x01\n\x10\x43reateRepository\x12).tarn.graveler.v1.CreateRepositoryRequest\x1a*.tarn.graveler.v1.CreateRepositoryResponse\"6\xa2\xbb\x18\x32\n\nCreateRepo\x12\x1arepository/{repository_id}2\x06\x61lwaysP\x01\x12\x91\x01\n\rGetRepository\x12&.tarn.graveler.v1.GetRepositoryRequest\x1a\'.tarn.graveler.v1.GetRepositoryResponse\"/\x90\x02\x01\xa2\xbb\x18(\n\x08ReadRepo\x12\x1arepository/{repository_id}`\x01\x12\xcb\x01\n\x10ListRepositories\x12).tarn.graveler.v1.ListRepositoriesRequest\x1a*.tarn.graveler.v1.ListRepositoriesResponse\"`\x90\x02\x01\xa2\xbb\x18Y\n\tListRepos\x12\x0crepository/*\x1a>\n\x04\x65\x61\x63h\x12\x08ReadRepo\x1a%repository/{repository.repository_id}\"\x05\x61sked\x12\xda\x01\n\x10\x44\x65leteRepository\x12).tarn.graveler.v1.DeleteRepositoryRequest\x1a*.tarn.graveler.v1.DeleteRepositoryResponse\"o\xa2\xbb\x18k\n\nDeleteRepo\x12\x1arepository/{repository_id}\x1a\x38\n\x04\x64\x61ta\x12\tEraseData\x1a\x1arepository/{repository_id}\"\twith_data2\x05otherP\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,23 +43,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPOSITORYSERVICE'].methods_by_name['DeleteRepository']._loaded_options = None
   _globals['_REPOSITORYSERVICE'].methods_by_name['DeleteRepository']._serialized_options = b'\242\273\030k\n\nDeleteRepo\022\032repository/{repository_id}\0328\n\004data\022\tEraseData\032\032repository/{repository_id}\"\twith_data2\005otherP\001'
   _globals['_REPOSITORY']._serialized_start=168
-  _globals['_REPOSITORY']._serialized_end=328
-  _globals['_CREATEREPOSITORYREQUEST']._serialized_start=330
-  _globals['_CREATEREPOSITORYREQUEST']._serialized_end=432
-  _globals['_CREATEREPOSITORYRESPONSE']._serialized_start=434
-  _globals['_CREATEREPOSITORYRESPONSE']._serialized_end=510
-  _globals['_GETREPOSITORYREQUEST']._serialized_start=512
-  _globals['_GETREPOSITORYREQUEST']._serialized_end=557
-  _globals['_GETREPOSITORYRESPONSE']._serialized_start=559
-  _globals['_GETREPOSITORYRESPONSE']._serialized_end=632
-  _globals['_LISTREPOSITORIESREQUEST']._serialized_start=634
-  _globals['_LISTREPOSITORIESREQUEST']._serialized_end=729
-  _globals['_LISTREPOSITORIESRESPONSE']._serialized_start=731
-  _globals['_LISTREPOSITORIESRESPONSE']._serialized_end=834
-  _globals['_DELETEREPOSITORYREQUEST']._serialized_start=836
-  _globals['_DELETEREPOSITORYREQUEST']._serialized_end=945
-  _globals['_DELETEREPOSITORYRESPONSE']._serialized_start=947
-  _globals['_DELETEREPOSITORYRESPONSE']._serialized_end=1032
-  _globals['_REPOSITORYSERVICE']._serialized_start=1035
-  _globals['_REPOSITORYSERVICE']._serialized_end=1793
+  _globals['_REPOSITORY']._serialized_end=354
+  _globals['_CREATEREPOSITORYREQUEST']._serialized_start=357
+  _globals['_CREATEREPOSITORYREQUEST']._serialized_end=485
+  _globals['_CREATEREPOSITORYRESPONSE']._serialized_start=487
+  _globals['_CREATEREPOSITORYRESPONSE']._serialized_end=563
+  _globals['_GETREPOSITORYREQUEST']._serialized_start=565
+  _globals['_GETREPOSITORYREQUEST']._serialized_end=610
+  _globals['_GETREPOSITORYRESPONSE']._serialized_start=612
+  _globals['_GETREPOSITORYRESPONSE']._serialized_end=685
+  _globals['_LISTREPOSITORIESREQUEST']._serialized_start=687
+  _globals['_LISTREPOSITORIESREQUEST']._serialized_end=782
+  _globals['_LISTREPOSITORIESRESPONSE']._serialized_start=784
+  _globals['_LISTREPOSITORIESRESPONSE']._serialized_end=887
+  _globals['_DELETEREPOSITORYREQUEST']._serialized_start=889
+  _globals['_DELETEREPOSITORYREQUEST']._serialized_end=998
+  _globals['_DELETEREPOSITORYRESPONSE']._serialized_start=1000
+  _globals['_DELETEREPOSITORYRESPONSE']._serialized_end=1085
+  _globals['_REPOSITORYSERVICE']._serialized_start=1088
+  _globals['_REPOSITORYSERVICE']._serialized_end=1846
 # @@protoc_insertion_point(module_scope)

@@ -12,28 +12,32 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Repository(_message.Message):
-    __slots__ = ("repository_id", "instance_uid", "storage_namespace", "default_branch_id", "create_time")
+    __slots__ = ("repository_id", "instance_uid", "storage_namespace", "default_branch_id", "create_time", "client_namespace")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
     STORAGE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     instance_uid: str
     storage_namespace: str
     default_branch_id: str
     create_time: _timestamp_pb2.Timestamp
-    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., default_branch_id: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    client_namespace: str
+    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., default_branch_id: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., client_namespace: _Optional[str] = ...) -> None: ...
 
 class CreateRepositoryRequest(_message.Message):
-    __slots__ = ("repository_id", "storage_namespace", "default_branch_id")
+    __slots__ = ("repository_id", "storage_namespace", "default_branch_id", "client_namespace")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     STORAGE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     storage_namespace: str
     default_branch_id: str
-    def __init__(self, repository_id: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., default_branch_id: _Optional[str] = ...) -> None: ...
+    client_namespace: str
+    def __init__(self, repository_id: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., default_branch_id: _Optional[str] = ..., client_namespace: _Optional[str] = ...) -> None: ...
 
 class CreateRepositoryResponse(_message.Message):
     __slots__ = ("repository",)

@@ -30,7 +30,7 @@ UPLOAD_STATE_COMPLETED: UploadState
 UPLOAD_STATE_ABORTED: UploadState
 
 class RepositoryRecord(_message.Message):
-    __slots__ = ("repository_id", "instance_uid", "storage_namespace", "default_branch", "create_time_us", "is_deleted", "is_pending", "restore_id", "view_repository_id", "view_instance_uid", "view_ref", "view_generation", "view_change_id", "cors_json", "view_is_public_read")
+    __slots__ = ("repository_id", "instance_uid", "storage_namespace", "default_branch", "create_time_us", "is_deleted", "is_pending", "restore_id", "view_repository_id", "view_instance_uid", "view_ref", "view_generation", "view_change_id", "cors_json", "view_is_public_read", "client_namespace")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
     STORAGE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class RepositoryRecord(_message.Message):
     VIEW_CHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     CORS_JSON_FIELD_NUMBER: _ClassVar[int]
     VIEW_IS_PUBLIC_READ_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     instance_uid: str
     storage_namespace: str
@@ -61,7 +62,8 @@ class RepositoryRecord(_message.Message):
     view_change_id: bytes
     cors_json: str
     view_is_public_read: bool
-    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., default_branch: _Optional[str] = ..., create_time_us: _Optional[int] = ..., is_deleted: _Optional[bool] = ..., is_pending: _Optional[bool] = ..., restore_id: _Optional[str] = ..., view_repository_id: _Optional[str] = ..., view_instance_uid: _Optional[str] = ..., view_ref: _Optional[str] = ..., view_generation: _Optional[int] = ..., view_change_id: _Optional[bytes] = ..., cors_json: _Optional[str] = ..., view_is_public_read: _Optional[bool] = ...) -> None: ...
+    client_namespace: str
+    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., default_branch: _Optional[str] = ..., create_time_us: _Optional[int] = ..., is_deleted: _Optional[bool] = ..., is_pending: _Optional[bool] = ..., restore_id: _Optional[str] = ..., view_repository_id: _Optional[str] = ..., view_instance_uid: _Optional[str] = ..., view_ref: _Optional[str] = ..., view_generation: _Optional[int] = ..., view_change_id: _Optional[bytes] = ..., cors_json: _Optional[str] = ..., view_is_public_read: _Optional[bool] = ..., client_namespace: _Optional[str] = ...) -> None: ...
 
 class NamespaceRecord(_message.Message):
     __slots__ = ("instance_uid", "repository_id", "is_final", "doom_time_us", "purge_after_us", "purge_begin_us", "purge_end_us", "purged_count", "purged_bytes")

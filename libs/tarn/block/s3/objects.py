@@ -373,13 +373,15 @@ class Objects:
 
     # URLs for clients
 
-    async def presign(self, at: ObjectKey, seconds: int, part_count: int) -> PresignedWrite:
+    async def presign(
+        self, at: ObjectKey, seconds: int, part_count: int, *, once: bool
+    ) -> PresignedWrite:
         """Returns URLs for a client's write; with parts, begins the upload.
 
-        If the server has conditional writes, only one PUT, or one completion, can succeed.
+        With `once`, if the server has conditional writes, only one PUT, or one completion, can succeed.
         """
         able = self._abilities
-        conditional = able.complete_if_absent if part_count else able.put_if_absent
+        conditional = once and (able.complete_if_absent if part_count else able.put_if_absent)
         headers = _CONDITION if conditional else ()
         upload_id = await self.begin(at, self.stamp()) if part_count else ""
 

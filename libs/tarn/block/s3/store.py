@@ -142,11 +142,13 @@ class S3BlockStore:
             raise BlockNotFoundError(key)
         return BlockInfo(key.path, found.size, found.mtime_us, found.etag)
 
-    async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
+    async def presign_write(
+        self, key: BlockKey, seconds: int, part_count: int, *, once: bool = True
+    ) -> PresignedWrite:
         """See `PresignsWrites`. Signing uses the driver's own credentials."""
         at = object_key_of(namespace_of(key.namespace), key.path)
         with self._guard:
-            return await self._objects.presign(at, seconds, part_count)
+            return await self._objects.presign(at, seconds, part_count, once=once)
 
     async def presign_read(
         self,

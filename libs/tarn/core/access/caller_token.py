@@ -28,7 +28,7 @@ TOKEN_LENGTH_MAX = 1024
 
 _OF_KEY_PAIRS = "t1"
 _OF_SESSIONS = "t2"
-"""A version of its own, so that release 0.9.0 refuses the token and nobody looks for a key pair of this id."""
+"""A version of its own, so that release 0.9.0 refuses the token and does not look for a key pair of this id."""
 _TIMES = struct.Struct(">qq")
 _FIELD_MAX = 255
 

@@ -197,19 +197,16 @@ class Role(enum.StrEnum):
 
 
 def parse_roles(names: Iterable[str]) -> tuple[Role, ...]:
-    """Parses role names; returns roles without repetitions, in the order of `Role`.
+    """Parses role names; returns roles without repetitions, in the order of `Role`. No name: no role.
 
     Raises:
-        TarnError: NOT_FOUND, ROLE_NOT_FOUND: a name is unknown. INVALID: there is no name.
+        TarnError: NOT_FOUND, ROLE_NOT_FOUND: a name is unknown.
     """
     wanted = set(names)
     known = {role.value for role in Role}
     if unknown := sorted(wanted - known):
         text = f"role {unknown[0][:80]!r} does not exist; the roles are {', '.join(Role)}"
         raise TarnError(Kind.NOT_FOUND, Reason.ROLE_NOT_FOUND, text, role=unknown[0][:80])
-    if not wanted:
-        text = f"a user needs at least one of the roles {', '.join(Role)}"
-        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="roles")
     return tuple(role for role in Role if role.value in wanted)
 
 

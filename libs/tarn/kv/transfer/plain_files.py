@@ -1,4 +1,4 @@
-"""Reads files of a folder that someone else may have filled: a dump or a backup that was copied here."""
+"""Reads files of a folder that a stranger may have filled: a dump or a backup that was copied here."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def check_handler(endpoint: Endpoint) -> None:
 
 
 def check_gate(endpoint: Endpoint) -> None:
-    """Rejects an endpoint without a gate whose rpcs are not all public: anyone could call its handlers.
+    """Rejects an endpoint without a gate whose rpcs are not all public: every client could call its handlers.
 
     Raises:
         TypeError: it is such an endpoint.

@@ -78,9 +78,11 @@ class SweptBlockLink(BlockLink):
             what = f"delete {[key.path for key in held]}"
             await self._wire.send(what, lambda: self._delete_all(held, until))
 
-    async def presign_write(self, key: BlockKey, seconds: int, part_count: int) -> PresignedWrite:
+    async def presign_write(
+        self, key: BlockKey, seconds: int, part_count: int, *, once: bool = True
+    ) -> PresignedWrite:
         """See `PresignsWrites`. Tests write the block themselves."""
-        del seconds, part_count
+        del seconds, part_count, once
         return PresignedWrite(f"sim:{key.path}", (("If-None-Match", "*"),))
 
     async def abort_writes(self, key: BlockKey) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tarn.block.port import PresignsParts, PresignsReads, PresignsWrites
 from tarn_api.context import Context
 from tarn_rest import operations as op
 from tarn_rest import schemas
@@ -20,6 +21,9 @@ __all__ = [
 
 _INTERFACE: Final = "1.84.0"
 """The release of lakeFS whose interface this is: clients compare versions."""
+
+_CONTEXT: Final = "lakeFS"
+"""lakectl warns of a server of another edition for each other text."""
 
 
 async def health_check(context: Context, at: op.HealthCheck) -> None:
@@ -54,13 +58,13 @@ async def get_setup_state(
     context: Context,
     at: op.GetSetupState,
 ) -> schemas.SetupState:
-    """Tells whether the first admin exists. Needs no caller."""
+    """Tells whether the first admin exists, and that there are no policies to be managed. Needs no caller."""
     found = await context.backend.auth.get_setup_state(context.read())
     return schemas.SetupState(
         state="initialized" if found.is_set_up else "not_initialized",
         comm_prefs_missing=False,
         login_config=schemas.LoginConfig(
-            rbac="internal", login_url="", login_cookie_names=[], logout_url=""
+            rbac="none", login_url="", login_cookie_names=[], logout_url=""
         ),
     )
 
@@ -84,7 +88,7 @@ async def post_stats_events(
 def _version(context: Context) -> schemas.VersionConfig:
     return schemas.VersionConfig(
         version=_INTERFACE,
-        version_context=f"tarn {context.backend.version}",
+        version_context=_CONTEXT,
         latest_version=_INTERFACE,
         upgrade_recommended=False,
         upgrade_url="",
@@ -93,15 +97,20 @@ def _version(context: Context) -> schemas.VersionConfig:
 
 def _storage(context: Context) -> schemas.StorageConfig:
     prefix = context.backend.namespace_prefix
+    reads = isinstance(context.blocks, PresignsReads)
+    writes = isinstance(context.blocks, PresignsWrites) and isinstance(
+        context.blocks, PresignsParts
+    )
     return schemas.StorageConfig(
+        blockstore_description=f"blocks of Tarn {context.backend.version}",
         blockstore_type=prefix.partition("://")[0],
         blockstore_namespace_example=f"{prefix}example",
         # Of what clients may send, not of what Tarn makes: the place is Tarn's choice.
         blockstore_namespace_validity_regex="^(s3|gs|https?|mem|local|transient)://.*$",
         default_namespace_prefix=prefix,
-        pre_sign_support=False,
+        pre_sign_support=reads and writes,
         pre_sign_support_ui=False,
         import_support=False,
         import_validity_regex="^$",
-        pre_sign_multipart_upload=False,
+        pre_sign_multipart_upload=reads and writes,
     )

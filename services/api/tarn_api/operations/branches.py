@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.operations import shapes
 from tarn_api.operations.paging import amount_of, filled, pagination
 from tarn_proto.graveler.v1 import branch_service_pb2 as pb
+from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_rest import operations as op
 from tarn_rest import schemas
 
@@ -15,6 +17,7 @@ __all__ = [
     "create_branch",
     "delete_branch",
     "get_branch",
+    "hard_reset_branch",
     "list_branches",
     "reset_branch",
     "revert_branch",
@@ -59,8 +62,16 @@ async def get_branch(context: Context, at: op.GetBranch) -> schemas.Ref:
 
 
 async def delete_branch(context: Context, at: op.DeleteBranch) -> None:
-    """Deletes a branch and its uncommitted changes."""
-    await context.graveler.delete_branch(context.change(), at.repository, at.branch)
+    """Deletes a branch and its uncommitted changes; that of the default branch is refused with 403."""
+    try:
+        await context.graveler.delete_branch(context.change(), at.repository, at.branch)
+    except TarnError as error:
+        if (
+            error.kind is not Kind.FAILED_PRECONDITION
+            or error.reason is not Reason.INVALID_ARGUMENT
+        ):
+            raise
+        raise ApiError(403, error.message, reason=error.reason.value) from error
 
 
 async def reset_branch(context: Context, at: op.ResetBranch, body: schemas.ResetCreation) -> None:
@@ -79,13 +90,16 @@ async def reset_branch(context: Context, at: op.ResetBranch, body: schemas.Reset
 async def revert_branch(
     context: Context, at: op.RevertBranch, body: schemas.RevertCreation
 ) -> None:
-    """Undoes the changes of a commit by a new one."""
+    """Undoes the changes of a commit by a new one. A merge without `parent_number` is 409."""
     overrides = body.commit_overrides or schemas.CommitOverrides()
+    call = context.change()
+    commit = await context.graveler.get_commit(call, at.repository, body.ref)
+    _require_parent(commit, body.parent_number)
     await context.graveler.revert(
-        context.change(),
+        call,
         at.repository,
         at.branch,
-        body.ref,
+        commit.commit_id,
         parent_number=body.parent_number,
         message=overrides.message or "",
         metadata=overrides.metadata,
@@ -96,18 +110,46 @@ async def revert_branch(
 async def cherry_pick(
     context: Context, at: op.CherryPick, body: schemas.CherryPickCreation
 ) -> schemas.Commit:
-    """Applies the changes of a commit by a new one."""
+    """Applies the changes of a commit by a new one, which keeps its metadata and says where it comes from."""
     overrides = body.commit_overrides or schemas.CommitOverrides()
+    call = context.change()
+    commit = await context.graveler.get_commit(call, at.repository, body.ref)
+    _require_parent(commit, body.parent_number or 0)
+    origin = {"cherry-pick-origin": commit.commit_id, "cherry-pick-committer": commit.committer}
     made = await context.graveler.cherry_pick(
-        context.change(),
+        call,
         at.repository,
         at.branch,
-        body.ref,
+        commit.commit_id,
         parent_number=body.parent_number or 0,
         message=overrides.message or "",
-        metadata=overrides.metadata,
+        metadata={**commit.metadata, **origin, **(overrides.metadata or {})},
     )
     return shapes.commit(made)
+
+
+async def hard_reset_branch(context: Context, at: op.HardResetBranch) -> None:
+    """Moves the head of a branch to the commit of a ref. Uncommitted changes refuse it, or `force` discards them."""
+    call = context.change()
+    branch = await context.graveler.get_branch(call, at.repository, at.branch)
+    await context.graveler.move_branch(
+        call,
+        at.repository,
+        at.branch,
+        at.ref,
+        expected_commit_id=branch.commit_id,
+        force=at.force,
+    )
+
+
+def _require_parent(commit: commit_pb.Commit, parent_number: int) -> None:
+    """Refuses a merge without a parent as lakeFS does; graveler checks all else about it."""
+    if len(commit.parent_ids) > 1 and not parent_number:
+        text = (
+            f"commit {commit.commit_id} is a merge; parent_number must say which of its parents it "
+            "is compared with (1 is the branch that took the merge)"
+        )
+        raise ApiError(409, text, reason=Reason.INVALID_ARGUMENT.value)
 
 
 def _ref(branch: pb.Branch) -> schemas.Ref:

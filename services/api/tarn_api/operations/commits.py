@@ -19,13 +19,17 @@ from tarn_rest import schemas
 __all__ = ["commit", "get_commit", "log_commits"]
 
 _COMMIT_ID: Final = re.compile("[0-9a-f]{64}")
+_DATE_MAX: Final = 253_402_300_799
 
 
 async def commit(context: Context, at: op.Commit, body: schemas.CommitCreation) -> schemas.Commit:
-    """Commits the changes of a branch."""
-    if body.date is not None or at.source_metarange:
-        text = "a commit with a date, or of a metarange, is not built yet; leave it out"
+    """Commits the changes of a branch. `date`, in seconds since the epoch, is the time of its author."""
+    if at.source_metarange:
+        text = "Tarn commits the changes of a branch, no metarange; leave out source_metarange"
         raise ApiError(501, text, reason="NOT_IMPLEMENTED")
+    if body.date is not None and not 0 <= body.date <= _DATE_MAX:
+        text = f"date: {body.date} is no time in seconds since the epoch of the years 1970 to 9999"
+        raise ApiError(400, text, reason="INVALID_ARGUMENT")
     made = await context.graveler.create_commit(
         context.change(),
         at.repository,
@@ -33,15 +37,20 @@ async def commit(context: Context, at: op.Commit, body: schemas.CommitCreation) 
         body.message,
         metadata=body.metadata,
         allow_empty=bool(body.allow_empty),
+        author_time=None if body.date is None else Timestamp(seconds=body.date),
     )
     return shapes.commit(made.commit)
 
 
 async def get_commit(context: Context, at: op.GetCommit) -> schemas.Commit:
     """Returns the commit of a ref."""
-    return shapes.commit(
-        await context.graveler.get_commit(context.read(), at.repository, at.commit_id)
-    )
+    try:
+        found = await context.graveler.get_commit(context.read(), at.repository, at.commit_id)
+    except TarnError as error:
+        if error.reason is not Reason.REF_NOT_FOUND:
+            raise
+        raise TarnError(error.kind, Reason.COMMIT_NOT_FOUND, error.message) from error
+    return shapes.commit(found)
 
 
 async def log_commits(context: Context, at: op.LogCommits) -> schemas.CommitList:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 from tarn.client.commits import ChangesPage
-from tarn.core.entry import unpack
+from tarn.core.entry import identity_of, unpack
 from tarn_api.context import Context
 from tarn_api.operations import shapes
 from tarn_api.operations.paging import AMOUNT_MAX, amount_of, pagination
@@ -23,23 +24,41 @@ Fetch = Callable[[int, str, str], Awaitable[ChangesPage]]
 
 
 async def diff_refs(context: Context, at: op.DiffRefs) -> schemas.DiffList:
-    """Returns the changes from the left ref, or from its merge base with the right one, to the right one."""
+    """Returns the changes from the left ref, or from its merge base with the right one, to the right one.
+
+    From the merge base, they are those that a merge would make: a path that the left ref has changed to another object
+    is a conflict, and one that it has changed to the same object is no difference.
+    """
     call = context.read()
 
-    async def fetch(size: int, after: str, token: str) -> ChangesPage:
-        return await context.graveler.diff_refs(
-            call,
-            at.repository,
-            at.left_ref,
-            at.right_ref,
-            prefix=at.prefix or "",
-            after=after,
-            page_size=size,
-            page_token=token,
-            from_merge_base=at.type == "three_dot",
-        )
+    def between(left: str, right: str) -> Fetch:
+        async def fetch(size: int, after: str, token: str) -> ChangesPage:
+            return await context.graveler.diff_refs(
+                call,
+                at.repository,
+                left,
+                right,
+                prefix=at.prefix or "",
+                after=after,
+                page_size=size,
+                page_token=token,
+                from_merge_base=at.type == "three_dot",
+            )
 
-    return await _listed(fetch, at, with_right=at.include_right_stats)
+        return fetch
+
+    ours, theirs = between(at.left_ref, at.right_ref), between(at.right_ref, at.left_ref)
+    conflicts: set[str] = set()
+
+    async def merged(size: int, after: str, token: str) -> ChangesPage:
+        return await _merged(await ours(size, after, token), theirs, conflicts)
+
+    fetch = merged if at.type == "three_dot" else ours
+    shown = await _listed(fetch, at, with_right=at.include_right_stats)
+    for each in shown.results:
+        if each.path_type == "object" and each.path in conflicts:
+            each.type = "conflict"
+    return shown
 
 
 async def diff_branch(context: Context, at: op.DiffBranch) -> schemas.DiffList:
@@ -58,6 +77,60 @@ async def diff_branch(context: Context, at: op.DiffBranch) -> schemas.DiffList:
         )
 
     return await _listed(fetch, at, with_right=False)
+
+
+async def _merged(page: ChangesPage, fetch: Fetch, conflicts: set[str]) -> ChangesPage:
+    """Returns a page without the changes that the other side made, too.
+
+    Reads the changes of the other side only near paths of the page: at most one call for each of them.
+
+    Args:
+        page: changes from the merge base to the right side.
+        fetch: reads those to the left side.
+        conflicts: gets the paths that both sides changed, to different objects.
+    """
+    kept: list[int] = []
+    place = 0
+    while place < len(page.paths):
+        after = _before(page.paths[place])
+        theirs = await fetch(AMOUNT_MAX, after, "")
+        while theirs.next_page_token and not theirs.paths:
+            theirs = await fetch(AMOUNT_MAX, after, theirs.next_page_token)
+        entries = dict(zip(theirs.paths, theirs.right_entries, strict=True))
+        has_more = bool(theirs.next_page_token)
+        while place < len(page.paths):
+            path = page.paths[place]
+            if has_more and path > theirs.paths[-1]:
+                break
+            entry = entries.get(path)
+            if entry is None:
+                kept.append(place)
+            elif _identity(entry) != _identity(page.right_entries[place]):
+                kept.append(place)
+                conflicts.add(path)
+            place += 1
+    if len(kept) == len(page.paths):
+        return page
+    return replace(
+        page,
+        paths=[page.paths[each] for each in kept],
+        left_entries=[page.left_entries[each] for each in kept],
+        right_entries=[page.right_entries[each] for each in kept],
+    )
+
+
+def _before(path: str) -> str:
+    """Returns a text that precedes a path, and that nearly no other text is between."""
+    return path[:-1] + (_previous(path[-1]) + _LAST if path[-1] > "\0" else "")
+
+
+def _previous(character: str) -> str:
+    number = ord(character) - 1
+    return chr(0xD7FF if 0xD800 <= number <= 0xDFFF else number)  # no text has surrogates
+
+
+def _identity(entry: bytes) -> bytes:
+    return identity_of(entry) if entry else b""
 
 
 async def _listed(

@@ -13,6 +13,9 @@ from tarn_rest import schemas
 
 __all__ = ["find_merge_base", "merge_into_branch"]
 
+_STRATEGY: Final = ".lakefs.merge.strategy"
+"""The name in the metadata of a merge that tells its strategy, as lakeFS has it."""
+
 _STRATEGIES: Final = {
     "": pb.MERGE_SIDE_UNSPECIFIED,
     "source-wins": pb.MERGE_SIDE_SOURCE,
@@ -35,8 +38,8 @@ async def merge_into_branch(
             at.repository,
             at.destination_branch,
             at.source_ref,
-            message=body.message or "",
-            metadata=body.metadata,
+            message=body.message or f"Merge '{at.source_ref}' into '{at.destination_branch}'",
+            metadata={**(body.metadata or {}), _STRATEGY: strategy or "default"},
             default_side=_STRATEGIES[strategy],
             squash=bool(body.squash_merge),
             allow_empty=bool(body.allow_empty),

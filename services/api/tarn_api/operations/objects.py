@@ -1,12 +1,10 @@
-"""Objects, without their bytes: stat, head, lists and deletes."""
+"""Objects, without their bytes: stat, lists and deletes."""
 
 from __future__ import annotations
 
-from email.utils import formatdate
 from typing import Final
 
-from starlette.responses import Response
-
+from tarn.block.port import PresignsReads
 from tarn.core.entry import unpack
 from tarn_api.context import Context
 from tarn_api.errors import ApiError, from_tarn_error
@@ -15,37 +13,40 @@ from tarn_api.operations.paging import amount_of, filled, pagination
 from tarn_rest import operations as op
 from tarn_rest import schemas
 
-__all__ = ["delete_object", "delete_objects", "head_object", "list_objects", "stat_object"]
+__all__ = [
+    "delete_object",
+    "delete_objects",
+    "get_underlying_properties",
+    "list_objects",
+    "stat_object",
+]
 
 _DELETES_MAX: Final = 1000
 
 
 async def stat_object(context: Context, at: op.StatObject) -> schemas.ObjectStats:
-    """Returns what is known about an object."""
-    _refuse_presign(at.presign)
+    """Returns what is known about an object; with `presign`, its address is a link to its bytes."""
+    blocks = _presigning(context, at.presign)
     found = await context.graveler.lookup(context.read(), at.repository, at.ref, at.path)
-    return shapes.object_stats(
-        at.path, found.entry, found.storage_namespace, with_metadata=at.user_metadata
-    )
+    namespace = found.storage_namespace
+    stats = shapes.object_stats(at.path, found.entry, namespace, with_metadata=at.user_metadata)
+    if blocks is not None:
+        linked = await shapes.link(context, blocks, namespace, unpack(found.entry))
+        stats.physical_address, stats.physical_address_expiry = linked
+    return stats
 
 
-async def head_object(context: Context, at: op.HeadObject) -> Response:
-    """Tells by headers whether there is an object. A range is not answered as one, as HTTP allows."""
-    found = await context.graveler.lookup(context.read(), at.repository, at.ref, at.path)
-    entry = unpack(found.entry)
-    return Response(
-        headers={
-            "Content-Length": str(entry.size),
-            "Content-Type": entry.content_type or shapes.DEFAULT_CONTENT_TYPE,
-            "ETag": f'"{entry.etag}"',
-            "Last-Modified": formatdate(shapes.seconds(entry.mtime_us), usegmt=True),
-        }
-    )
+async def get_underlying_properties(
+    context: Context, at: op.GetUnderlyingProperties
+) -> schemas.UnderlyingObjectProperties:
+    """Says nothing of the storage class, which Tarn leaves to the block store, of an object that there is."""
+    await context.graveler.lookup(context.read(), at.repository, at.ref, at.path)
+    return schemas.UnderlyingObjectProperties()
 
 
 async def list_objects(context: Context, at: op.ListObjects) -> schemas.ObjectStatsList:
-    """Lists objects and common prefixes in byte order."""
-    _refuse_presign(at.presign)
+    """Lists objects and common prefixes in byte order; with `presign`, addresses are links to bytes."""
+    blocks = _presigning(context, at.presign)
     call = context.read()
     namespace = ""
 
@@ -65,14 +66,20 @@ async def list_objects(context: Context, at: op.ListObjects) -> schemas.ObjectSt
         return list(zip(page.paths, page.entries, strict=True)), page.next_page_token
 
     found, has_more = await filled(fetch, amount_of(at.amount), lambda each: each[0], at.after)
+    results = [
+        shapes.object_stats(path, packed, namespace, with_metadata=at.user_metadata)
+        if packed
+        else shapes.prefix_stats(path)
+        for path, packed in found
+    ]
+    if blocks is not None:
+        for (path, packed), stats in zip(found, results, strict=True):
+            # Whoever may list may not always read, and a link needs no permission any more.
+            if packed and context.may_read(at.repository, at.ref, path):
+                linked = await shapes.link(context, blocks, namespace, unpack(packed))
+                stats.physical_address, stats.physical_address_expiry = linked
     return schemas.ObjectStatsList(
-        pagination=pagination([path for path, _ in found], has_more=has_more),
-        results=[
-            shapes.object_stats(path, packed, namespace, with_metadata=at.user_metadata)
-            if packed
-            else shapes.prefix_stats(path)
-            for path, packed in found
-        ],
+        pagination=pagination([path for path, _ in found], has_more=has_more), results=results
     )
 
 
@@ -106,8 +113,15 @@ async def delete_objects(
     )
 
 
-def _refuse_presign(presign: bool | None) -> None:
-    """Presigned links are not offered (`getConfig`): an address that is none would look like one."""
-    if presign:
-        text = "presigned links are not built yet; ask with presign=false"
-        raise ApiError(501, text, reason="NOT_IMPLEMENTED")
+def _presigning(context: Context, presign: bool | None) -> PresignsReads | None:
+    """Returns the store that makes links, if they are asked for.
+
+    Raises:
+        ApiError: 501: it makes none (`getConfig` says so): an address that is none would look like one.
+    """
+    if not presign:
+        return None
+    if isinstance(context.blocks, PresignsReads):
+        return context.blocks
+    text = "the block store of this installation has no presigned links; ask with presign=false"
+    raise ApiError(501, text, reason="NOT_IMPLEMENTED")

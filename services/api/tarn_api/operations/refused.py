@@ -15,6 +15,9 @@ _IMPORT: Final = "import is not built yet; write the objects, or ask for an addr
 _EXTERNAL: Final = "sign-in by another provider is not built yet; use a key pair"
 _METADATA: Final = "committed metadata have a format of Tarn's own; see docs/formats"
 _DUMP: Final = "dumps of repositories are made by `tarn repo dump` and `tarn repo restore`"
+_USAGE: Final = (
+    "Tarn counts its requests by metrics (`tarn_api_requests_total`), and reports them to nobody"
+)
 
 REFUSED: Final = {
     "setupCommPrefs": "Tarn collects no addresses of its users",
@@ -56,12 +59,21 @@ REFUSED: Final = {
     "getRunHookOutput": _HOOKS,
     "dumpRefs": _DUMP,
     "restoreRefs": _DUMP,
+    "createSymlinkFile": "tables that point at files by symlinks read the S3 endpoint instead",
+    "uploadPartCopy": "copy the object whole (copyObject), or read the bytes and write them to the link of a part",
+    "dumpSubmit": _DUMP,
+    "dumpStatus": _DUMP,
+    "restoreSubmit": _DUMP,
+    "restoreStatus": _DUMP,
     "CreateCommitRecord": _METADATA,
     "getMetadataObject": _METADATA,
     "getMetaRange": _METADATA,
     "getRange": _METADATA,
     "prepareGarbageCollectionCommits": _FOR_GC,
     "prepareGarbageCollectionUncommitted": _FOR_GC,
+    "prepareGarbageCollectionCommitsAsync": _FOR_GC,
+    "prepareGarbageCollectionCommitsStatus": _FOR_GC,
+    "getUsageReportSummary": _USAGE,
     "internalGetGarbageCollectionRules": _DEPRECATED,
     "internalSetGarbageCollectionRules": _DEPRECATED,
     "internalDeleteGarbageCollectionRules": _DEPRECATED,
@@ -72,57 +84,11 @@ REFUSED: Final = {
 """Refused for a reason that stays until the part of Tarn exists which they are about."""
 
 NOT_YET: Final = (
-    # Users and keys.
-    "listUsers",
-    "createUser",
-    "getUser",
-    "deleteUser",
-    "listUserCredentials",
-    "createCredentials",
-    "deleteCredentials",
-    "getCredentials",
-    # Settings of repositories.
-    "setRepositoryMetadata",
-    "deleteRepositoryMetadata",
-    "getGCRules",
-    "setGCRules",
-    "deleteGCRules",
-    "setGarbageCollectionRulesPreflight",
-    "getGarbageCollectionConfig",
-    "prepareGarbageCollectionCommitsAsync",
-    "prepareGarbageCollectionCommitsStatus",
-    "getBranchProtectionRules",
-    "setBranchProtectionRules",
-    "createBranchProtectionRulePreflight",
-    "dumpSubmit",
-    "dumpStatus",
-    "restoreSubmit",
-    "restoreStatus",
-    # Branches.
-    "hardResetBranch",
-    # Bytes of objects, and addresses for them.
-    "getObject",
-    "uploadObjectPreflight",
-    "uploadObject",
-    "stageObject",
-    "copyObject",
-    "updateObjectUserMetadata",
-    "getUnderlyingProperties",
-    "createSymlinkFile",
-    "getPhysicalAddress",
-    "linkPhysicalAddress",
-    "createPresignMultipartUpload",
-    "completePresignMultipartUpload",
-    "abortPresignMultipartUpload",
-    "uploadPart",
-    "uploadPartCopy",
     # Pull requests.
     "listPullRequests",
     "createPullRequest",
     "getPullRequest",
     "updatePullRequest",
     "mergePullRequest",
-    # Reports.
-    "getUsageReportSummary",
 )
 """Will have a handler. Whoever writes it takes the name out of here and adds the row to `tarn_api.operations.table`."""

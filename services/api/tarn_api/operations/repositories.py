@@ -1,11 +1,15 @@
-"""Repositories. Tarn makes the storage namespace of each: see `docs/design/rest-api.md`, "Storage namespaces"."""
+"""Repositories. Tarn makes the namespace of each, and shows the one that the client named (see rest-api.md)."""
 
 from __future__ import annotations
 
+from tarn.core.access.actions import Action, repository_resource
+from tarn.core.errors import Kind, TarnError
+from tarn.core.ids import BranchId, parse_repository_id
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.operations import shapes
 from tarn_api.operations.paging import amount_of, filled, pagination
+from tarn_api.operations.samples import SAMPLES, add_samples
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 from tarn_rest import operations as op
 from tarn_rest import schemas
@@ -14,7 +18,6 @@ __all__ = [
     "create_repository",
     "delete_repository",
     "get_repository",
-    "get_repository_metadata",
     "list_repositories",
 ]
 
@@ -47,13 +50,31 @@ async def create_repository(
     if at.bare:
         text = "Tarn has no bare repositories; restore a dump with `tarn repo restore`"
         raise ApiError(501, text, reason="NOT_IMPLEMENTED")
-    if body.sample_data or body.read_only:
-        text = "sample_data and read_only are not built yet; create the repository without them"
-        raise ApiError(501, text, reason="NOT_IMPLEMENTED")
+    name = parse_repository_id(body.name)
+    # What follows the creation is asked for before: otherwise half of it would be done.
+    if body.read_only:
+        context.require(Action.WRITE_RULES, repository_resource(name))
+    if body.sample_data:
+        for path in SAMPLES:
+            context.require_write(name, body.default_branch or "main", path)
+    call = context.change()
     made = await context.graveler.create_repository(
-        context.change(), body.name, default_branch_id=body.default_branch or ""
+        call,
+        name,
+        default_branch_id=body.default_branch or "",
+        client_namespace=body.storage_namespace,
     )
-    return shapes.repository(made)
+    shown = shapes.repository(made)
+    shown.read_only = bool(body.read_only)
+    try:
+        if body.sample_data:
+            await add_samples(context, name, BranchId(made.default_branch_id))
+        if body.read_only:
+            await context.graveler.set_read_only(call, name, True)
+    except TarnError as error:
+        text = f"repository {name} was created, but not all that was asked for is done: {error.message}"
+        raise TarnError(Kind.UNKNOWN_OUTCOME, error.reason, text) from error
+    return shown
 
 
 async def get_repository(context: Context, at: op.GetRepository) -> schemas.Repository:
@@ -68,11 +89,3 @@ async def get_repository(context: Context, at: op.GetRepository) -> schemas.Repo
 async def delete_repository(context: Context, at: op.DeleteRepository) -> None:
     """Deletes a repository; its objects stay in the block store. `force` does not open one that is read-only."""
     await context.graveler.delete_repository(context.change(), at.repository)
-
-
-async def get_repository_metadata(
-    context: Context, at: op.GetRepositoryMetadata
-) -> schemas.RepositoryMetadata:
-    """Returns the metadata of a repository."""
-    settings = await context.graveler.get_settings(context.read(), at.repository)
-    return dict(settings.metadata)

@@ -105,10 +105,4 @@ async def get_current_user(
 ) -> schemas.CurrentUser:
     """Returns the caller."""
     found = (await context.backend.auth.get_caller(context.read())).user
-    return schemas.CurrentUser(
-        user=schemas.User(
-            id=found.user_id,
-            creation_date=found.create_time.seconds,
-            friendly_name=found.user_id,
-        )
-    )
+    return schemas.CurrentUser(user=shapes.user(found))

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from tarn.block.port import PresignsReads
 from tarn.core.entry import Entry, shown_time_us, unpack
 from tarn.core.ids import physical_path
+from tarn.objects.bodies import block_key
+from tarn_api.context import Context
+from tarn_proto.auth.v1 import user_pb2 as user_pb
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
 from tarn_rest import schemas
 
 __all__ = [
     "DEFAULT_CONTENT_TYPE",
+    "INTERNAL",
+    "LINK_S",
     "commit",
+    "content_type",
+    "disposition",
+    "link",
+    "credentials",
     "object_stats",
     "prefix_stats",
     "repository",
     "seconds",
+    "stored_metadata",
+    "user",
 ]
 
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 """lakeFS's, of an object that was written without one."""
 
+LINK_S = 900
+"""Life of a presigned URL in seconds, as lakeFS has it. Until then it needs no permission."""
+
 _COMMIT_VERSION = 1
+
+INTERNAL = "x-lakefs-internal-"
+"""Begins the headers by which lakectl sends metadata of its own, such as the time of a local file; also the names by
+which they are stored, because S3 clients can be told only of names that a header can have."""
+
+_INTERNAL_SHOWN = "::lakefs::"
+"""Begins the same names in JSON."""
 
 
 def seconds(time_us: int) -> int:
@@ -29,23 +53,41 @@ def seconds(time_us: int) -> int:
 
 
 def repository(found: repository_pb.Repository) -> schemas.Repository:
-    """Returns a repository."""
+    """Returns a repository. Its namespace is what the client named, because clients compare; nothing is kept there."""
     return schemas.Repository(
         id=found.repository_id,
         creation_date=found.create_time.seconds,
         default_branch=found.default_branch_id,
-        storage_namespace=found.storage_namespace,
+        storage_namespace=found.client_namespace or found.storage_namespace,
+    )
+
+
+def user(found: user_pb.User) -> schemas.User:
+    """Returns a user. Tarn knows no other name of it, and no address."""
+    return schemas.User(
+        id=found.user_id,
+        creation_date=found.create_time.seconds,
+        friendly_name=found.user_id,
+    )
+
+
+def credentials(found: user_pb.Credential) -> schemas.Credentials:
+    """Returns a key pair without its secret."""
+    return schemas.Credentials(
+        access_key_id=found.access_key_id, creation_date=found.create_time.seconds
     )
 
 
 def commit(found: commit_pb.Commit) -> schemas.Commit:
-    """Returns a commit."""
+    """Returns a commit. Its date is the time of its author, if that is known. The first commit of a repository, which
+    nobody asked for, has no committer: lakeFS's clients print one that is there."""
+    time = found.author_time if found.HasField("author_time") else found.create_time
     return schemas.Commit(
         id=found.commit_id,
         parents=list(found.parent_ids),
-        committer=found.committer,
+        committer=found.committer if found.parent_ids else "",
         message=found.message,
-        creation_date=found.create_time.seconds,
+        creation_date=time.seconds,
         meta_range_id=found.metarange_id,
         metadata=dict(found.metadata),
         generation=found.generation,
@@ -77,9 +119,61 @@ def object_stats(
         checksum=entry.etag,
         size_bytes=entry.size,
         mtime=seconds(entry.mtime_us),
-        metadata=dict(entry.metadata) if with_metadata else None,
-        content_type=entry.content_type or DEFAULT_CONTENT_TYPE,
+        metadata=_shown_metadata(entry) if with_metadata else None,
+        content_type=content_type(entry),
     )
+
+
+def stored_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """Returns user metadata of a request with the names by which they are stored."""
+    return {
+        INTERNAL + name.removeprefix(_INTERNAL_SHOWN)
+        if name.startswith(_INTERNAL_SHOWN)
+        else name: value
+        for name, value in (metadata or {}).items()
+    }
+
+
+def _shown_metadata(entry: Entry) -> dict[str, str]:
+    return {
+        _INTERNAL_SHOWN + name.removeprefix(INTERNAL) if name.startswith(INTERNAL) else name: value
+        for name, value in entry.metadata
+    }
+
+
+def content_type(entry: Entry) -> str:
+    """Returns the Content-Type of an object. Entries of other clients may hold what no header can."""
+    kind = entry.content_type
+    return kind if kind and kind.isascii() and kind.isprintable() else DEFAULT_CONTENT_TYPE
+
+
+def disposition(entry: Entry) -> str:
+    """Returns a Content-Disposition that lets browsers download the object and not show it."""
+    stored = entry.content_disposition
+    is_whole = stored.lower().startswith("attachment") and stored.isascii() and stored.isprintable()
+    return stored if is_whole else "attachment"
+
+
+async def link(
+    context: Context, blocks: PresignsReads, namespace: str, entry: Entry
+) -> tuple[str, int]:
+    """Returns a URL by which whoever has it reads the object, and its end in seconds since the epoch.
+
+    Args:
+        context: of a caller who may read the object: that was checked.
+        blocks: the block store.
+        namespace: of the repository.
+        entry: the object.
+
+    Raises:
+        TarnError: NOT_IMPLEMENTED: the bytes are outside of the namespace; errors of the store.
+    """
+    key = block_key(namespace, entry)
+    end = context.backend.clock.now_us() // 1_000_000 + LINK_S
+    url = await blocks.presign_read(
+        key, LINK_S, content_type=content_type(entry), content_disposition=disposition(entry)
+    )
+    return url, end
 
 
 def prefix_stats(path: str) -> schemas.ObjectStats:

@@ -13,18 +13,23 @@ from typing import Final
 
 from tarn_api.operations import (
     about,
+    addresses,
     branches,
     commits,
     diffs,
     merges,
     objects,
+    reading,
     repositories,
     sessions,
+    settings,
     tags,
+    users,
+    writing,
 )
 from tarn_api.operations.refused import NOT_YET, REFUSED
 
-__all__ = ["HANDLERS", "OWN_HANDLERS", "PUBLIC", "TABLE", "Handler", "Refusal"]
+__all__ = ["HANDLERS", "OWN_HANDLERS", "PUBLIC", "TABLE", "TRANSFERS", "Handler", "Refusal"]
 
 Handler = Callable[..., Awaitable[object]]
 """See `tarn_api.operations`."""
@@ -52,16 +57,35 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "postStatsEvents": about.post_stats_events,
         "login": sessions.login,
         "getCurrentUser": sessions.get_current_user,
+        "listUsers": users.list_users,
+        "createUser": users.create_user,
+        "getUser": users.get_user,
+        "deleteUser": users.delete_user,
+        "listUserCredentials": users.list_user_credentials,
+        "createCredentials": users.create_credentials,
+        "getCredentials": users.get_credentials,
+        "deleteCredentials": users.delete_credentials,
         "listRepositories": repositories.list_repositories,
         "createRepository": repositories.create_repository,
         "getRepository": repositories.get_repository,
         "deleteRepository": repositories.delete_repository,
-        "getRepositoryMetadata": repositories.get_repository_metadata,
+        "getRepositoryMetadata": settings.get_repository_metadata,
+        "setRepositoryMetadata": settings.set_repository_metadata,
+        "deleteRepositoryMetadata": settings.delete_repository_metadata,
+        "getBranchProtectionRules": settings.get_branch_protection_rules,
+        "setBranchProtectionRules": settings.set_branch_protection_rules,
+        "createBranchProtectionRulePreflight": settings.create_branch_protection_rule_preflight,
+        "getGCRules": settings.get_gc_rules,
+        "setGCRules": settings.set_gc_rules,
+        "deleteGCRules": settings.delete_gc_rules,
+        "setGarbageCollectionRulesPreflight": settings.set_garbage_collection_rules_preflight,
+        "getGarbageCollectionConfig": settings.get_garbage_collection_config,
         "listBranches": branches.list_branches,
         "createBranch": branches.create_branch,
         "getBranch": branches.get_branch,
         "deleteBranch": branches.delete_branch,
         "resetBranch": branches.reset_branch,
+        "hardResetBranch": branches.hard_reset_branch,
         "revertBranch": branches.revert_branch,
         "cherryPick": branches.cherry_pick,
         "listTags": tags.list_tags,
@@ -76,7 +100,20 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "mergeIntoBranch": merges.merge_into_branch,
         "findMergeBase": merges.find_merge_base,
         "statObject": objects.stat_object,
-        "headObject": objects.head_object,
+        "headObject": reading.head_object,
+        "getObject": reading.get_object,
+        "getUnderlyingProperties": objects.get_underlying_properties,
+        "uploadObject": writing.upload_object,
+        "uploadObjectPreflight": writing.upload_object_preflight,
+        "copyObject": writing.copy_object,
+        "updateObjectUserMetadata": writing.update_object_user_metadata,
+        "stageObject": addresses.stage_object,
+        "getPhysicalAddress": addresses.get_physical_address,
+        "linkPhysicalAddress": addresses.link_physical_address,
+        "createPresignMultipartUpload": addresses.create_presign_multipart_upload,
+        "completePresignMultipartUpload": addresses.complete_presign_multipart_upload,
+        "abortPresignMultipartUpload": addresses.abort_presign_multipart_upload,
+        "uploadPart": addresses.upload_part,
         "listObjects": objects.list_objects,
         "deleteObject": objects.delete_object,
         "deleteObjects": objects.delete_objects,
@@ -104,3 +141,8 @@ TABLE: Final[Mapping[str, Handler | Refusal]] = MappingProxyType(
 
 PUBLIC: Final = frozenset({"healthCheck", "getSetupState", "getAuthCapabilities", "login"})
 """Operations without a caller; all others need one."""
+
+TRANSFERS: Final = frozenset(
+    {"getObject", "uploadObject", "copyObject", "updateObjectUserMetadata"}
+)
+"""Operations that move bytes. A client may take hours for them, so they have places of their own."""

@@ -260,7 +260,7 @@ _ALL_USERS: Final = "http://acs.amazonaws.com/groups/global/AllUsers"
 
 
 def access_control_policy(owner: str, *, is_public: bool = False) -> bytes:
-    """GetBucketAcl and GetObjectAcl: the owner has full control, and nobody else has anything; but everyone may read a
+    """GetBucketAcl and GetObjectAcl: the owner has full control and is the only grantee; but all users may read a
     public-read view."""
     group = _XSI.replace("CanonicalUser", "Group")
     everyone = (

@@ -24,7 +24,7 @@ REMARKS: Final[Mapping[str, str]] = {
     "GetBucketCors": "[CORS rules](browsers.md) of the bucket",
     "PutBucketCors": "at most 100 rules and 8 KiB; of a bucket view it needs `WriteBuckets`",
     "DeleteBucketCors": "as PutBucketCors",
-    "GetBucketAcl": "the owner (the caller) has full control, nobody else is granted anything; all users read a "
+    "GetBucketAcl": "the owner (the caller) has full control and is the only grantee; all users read a "
     "[public bucket](buckets.md#let-everyone-read-it)",
     "PutBucketAcl": "only what GetBucketAcl answers, `private` and `bucket-owner-full-control`; changes nothing; "
     "refused for a public bucket",

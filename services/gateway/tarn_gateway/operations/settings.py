@@ -60,7 +60,7 @@ class Setting:
         return self.values
 
     def check(self, said: Settings) -> None:
-        """Raises MalformedXML for a document that S3 would not take from anybody."""
+        """Raises MalformedXML for a document that S3 takes from no client."""
         for place, choices in self.choices.items():
             found = [text for name, text in said if name == place]
             if len(found) != 1 or found[0] not in choices:

@@ -1,51 +1,18 @@
-"""Splits a form (`multipart/form-data`, RFC 7578 and RFC 2046 section 5.1) into its fields and its file.
-
-The fields before the file are kept, within bounds; the bytes of the file are handed on as they arrive. The parser is
-strict: what two parsers could read in two ways is refused. What follows the file is read for its end only, as in S3.
-"""
+"""The form of PostObject, with the errors of S3; `tarn.objects.forms` reads it."""
 
 from __future__ import annotations
 
-import enum
-import re
-from typing import Final
-
+from tarn.objects import forms
+from tarn.objects.forms import FIELDS_MAX, FORM_BYTES_MAX, FormProblem
 from tarn_gateway.http import Headers
 from tarn_gateway.s3error import S3Error
 
 __all__ = ["FIELDS_MAX", "FORM_BYTES_MAX", "FormParser", "boundary_of", "is_form"]
 
-FORM_BYTES_MAX: Final = 20 * 1024
-"""S3's limit of everything before the bytes of the file; also of everything after them."""
-FIELDS_MAX: Final = 100
-
-_FORM: Final = "multipart/form-data"
-_BOUNDARY: Final = re.compile(
-    r""";\s*boundary=(?:"([0-9A-Za-z'()+_,\-./:=? ]{0,69}[0-9A-Za-z'()+_,\-./:=?])"|"""
-    r"""([0-9A-Za-z'+_\-.]{1,70}))\s*(?:;|$)""",
-    re.ASCII | re.IGNORECASE,
-)
-_DISPOSITION: Final = re.compile(
-    r"content-disposition[ \t]*:[ \t]*form-data[ \t]*(;.*)", re.IGNORECASE
-)
-# A quote in a value is `\"`, or, from browsers, `%22`. Another backslash is one: old browsers send paths.
-_PARAMETER: Final = re.compile(
-    r"""[ \t]*;[ \t]*([0-9A-Za-z*_-]+)=(?:"((?:[^"\\]|\\"|\\)*?)"|([^\s";,]+))(?=[ \t]*(?:;|$))"""
-)
-_ENCODING: Final = re.compile(
-    r"content-transfer-encoding[ \t]*:[ \t]*(?!7bit|8bit|binary)", re.IGNORECASE
-)
-
 
 def is_form(headers: Headers) -> bool:
     """Whether the body of a request is a form, by its Content-Type."""
-    kind = headers.text("content-type").partition(";")[0]
-    return kind.strip().lower() == _FORM
-
-
-def malformed(detail: str) -> S3Error:
-    """Returns MalformedPOSTRequest with what is wrong."""
-    return S3Error("MalformedPOSTRequest", f"In the form, {detail}.")
+    return forms.is_form(headers.text("content-type"))
 
 
 def boundary_of(headers: Headers) -> bytes:
@@ -54,199 +21,35 @@ def boundary_of(headers: Headers) -> bytes:
     Raises:
         S3Error: MalformedPOSTRequest.
     """
-    found = _BOUNDARY.search(headers.text("content-type"))
-    if found is None:
-        raise malformed("the Content-Type has no boundary of 1 to 70 characters")
-    return (found[1] or found[2]).encode()
+    boundary = forms.boundary_of(headers.text("content-type"))
+    if boundary is None:
+        text = "In the form, the Content-Type has no boundary of 1 to 70 characters."
+        raise S3Error("MalformedPOSTRequest", text)
+    return boundary
 
 
-class _State(enum.Enum):
-    VALUE = "in the preamble, or in the value of a field, up to the next boundary"
-    BOUNDARY = "behind a boundary, in its line"
-    HEADERS = "in the headers of a part"
-    FILE = "in the file"
-    END = "behind the last boundary"
-
-
-class FormParser:
+class FormParser(forms.FormParser):
     """Parses one form.
 
-    Args:
-        boundary: see `boundary_of`.
-
-    Attributes:
-        fields: values by name in lower case, of the fields before the file.
-        filename: of the file; None if the client sent none.
-        in_file: whether the bytes of the file have begun.
+    Its methods raise S3Error: MalformedPOSTRequest; MaxPostPreDataLengthExceededError; InvalidArgument for a repeated
+    field, no file or two.
     """
 
-    def __init__(self, boundary: bytes) -> None:
-        self.fields: dict[str, str] = {}
-        self.filename: str | None = None
-        self.in_file = False
-        self._delimiter = b"\r\n--" + boundary
-        # The first boundary begins a line, but no line end precedes it.
-        self._buffer = bytearray(b"\r\n")
-        self._searched = 0
-        self._used = -2
-        self._state = _State.VALUE
-        self._name: str | None = None  # None: the preamble
-
-    def feed(self, piece: bytes | memoryview) -> bytes | bytearray:
-        """Takes the next bytes of the body; returns bytes of the file, if there are some among them.
-
-        Raises:
-            S3Error: MalformedPOSTRequest; MaxPostPreDataLengthExceededError; InvalidArgument for a repeated field, no
-                file or two.
-        """
-        self._buffer += piece
-        if self._is(_State.FILE):
-            return self._file()
-        while not self._is(_State.FILE, _State.END) and self._step():
-            if self._used > FORM_BYTES_MAX:
-                raise self._too_long()
-        if self._is(_State.END):
-            if not self.in_file:
-                raise _no_file(0)
-            self._used += len(self._buffer)
-            self._buffer.clear()
-        elif self._is(_State.FILE):
-            self._used, self._searched = 0, 0
-            return self._file()
-        if self._used + len(self._buffer) > FORM_BYTES_MAX:
-            raise self._too_long()
-        return b""
-
-    def finish(self) -> None:
-        """Checks, after all of the body, that the form is complete.
-
-        Raises:
-            S3Error: MalformedPOSTRequest: it ends early.
-        """
-        if self._state is not _State.END:
-            raise malformed("it ends before its last boundary")
-
-    def _is(self, *states: _State) -> bool:
-        return self._state in states
-
-    def _too_long(self) -> S3Error:
-        if self.in_file:
-            return malformed(f"more than {FORM_BYTES_MAX} bytes follow the file")
-        return S3Error(
-            "MaxPostPreDataLengthExceededError", MaxPostPreDataLengthBytes=str(FORM_BYTES_MAX)
-        )
-
-    def _step(self) -> bool:
-        """Takes the next element out of the buffer; returns whether it was complete."""
-        match self._state:
-            case _State.VALUE:
-                value = self._take_until(self._delimiter)
-                if value is None:
-                    return False
-                self._end_field(value)
-                self._state = _State.BOUNDARY
-            case _State.BOUNDARY:
-                if self._buffer.startswith(b"--"):
-                    self._state = _State.END
-                    return True
-                padding = self._take_until(b"\r\n")
-                if padding is None:
-                    return False
-                if padding.strip(b" \t"):
-                    raise malformed("a line begins with the boundary and goes on")
-                self._state = _State.HEADERS
-            case _:
-                headers = self._take_until(b"\r\n\r\n")
-                if headers is None:
-                    return False
-                self._begin_part(headers)
-        return True
-
-    def _take_until(self, end: bytes) -> bytes | None:
-        at = self._buffer.find(end, max(0, self._searched - len(end) + 1))
-        if at < 0:
-            self._searched = len(self._buffer)
-            return None
-        found = bytes(self._buffer[:at])
-        del self._buffer[: at + len(end)]
-        self._used += at + len(end)
-        self._searched = 0
-        return found
-
-    def _end_field(self, value: bytes) -> None:
-        if self._name is None or self.in_file:
-            return
-        if self._name in self.fields:
-            text = f"POST requires exactly one field {self._name[:80]!r} per request."
-            raise S3Error("InvalidArgument", text, ArgumentName=self._name[:80])
-        if len(self.fields) == FIELDS_MAX:
-            raise malformed(f"there are more than {FIELDS_MAX} fields")
-        self.fields[self._name] = _text(value)
-
-    def _begin_part(self, raw: bytes) -> None:
-        if raw.startswith(b"\r\n"):
-            raise malformed("a part has no headers")
-        parameters: dict[str, str] | None = None
-        for line in _text(raw).split("\r\n"):
-            if found := _DISPOSITION.fullmatch(line):
-                if parameters is not None:
-                    raise malformed("a part has two Content-Dispositions")
-                parameters = _parameters(found[1])
-            elif _ENCODING.match(line):
-                raise malformed("a Content-Transfer-Encoding is not used in forms")
-        if parameters is None or not parameters.get("name"):
-            raise malformed("a part has no Content-Disposition: form-data with a name")
-        self._name = parameters["name"].lower()
-        self._state = _State.VALUE
-        if self._name == "file":
-            if self.in_file:
-                raise _no_file(2)
-            self._state = _State.FILE
-            self.in_file = True
-            self.filename = parameters.get("filename")
-
-    def _file(self) -> bytes | bytearray:
-        """Takes bytes of the file out of the buffer; what may be the beginning of a boundary stays in it."""
-        buffer, delimiter = self._buffer, self._delimiter
-        at = buffer.find(delimiter)
-        if at < 0:
-            kept = len(delimiter) - 1
-            if len(buffer) <= kept:
-                return b""
-            self._buffer = buffer[-kept:]
-            del buffer[-kept:]
-            return buffer
-        self._buffer = buffer[at + len(delimiter) :]
-        self._state = _State.BOUNDARY
-        self._name = None
-        self.feed(b"")
-        del buffer[at:]
-        return buffer
-
-
-def _no_file(count: int) -> S3Error:
-    text = "POST requires exactly one file upload per request."
-    return S3Error("InvalidArgument", text, ArgumentName="file", ArgumentValue=str(count))
-
-
-def _text(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise malformed("a field is not UTF-8") from None
-
-
-def _parameters(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    end = 0
-    while end < len(text):
-        match = _PARAMETER.match(text, end)
-        if match is None or match[1].lower() in found:
-            raise malformed("the parameters of a Content-Disposition cannot be read")
-        quoted, plain = match[2], match[3]
-        value = plain if quoted is None else quoted.replace('\\"', '"')
-        found[match[1].lower()] = value
-        end = match.end()
-        if not text[end:].strip(" \t"):
-            break
-    return found
+    def refused(self, problem: FormProblem, text: str) -> Exception:
+        """See `tarn.objects.forms.FormParser.refused`."""
+        match problem:
+            case FormProblem.MALFORMED:
+                return S3Error("MalformedPOSTRequest", text)
+            case FormProblem.FIELDS_TOO_LONG:
+                return S3Error(
+                    "MaxPostPreDataLengthExceededError",
+                    MaxPostPreDataLengthBytes=str(FORM_BYTES_MAX),
+                )
+            case FormProblem.FIELD_REPEATED:
+                name = text[:80]
+                said = f"POST requires exactly one field {name!r} per request."
+                return S3Error("InvalidArgument", said, ArgumentName=name)
+            case FormProblem.NO_FILE | FormProblem.TWO_FILES:
+                count = "0" if problem is FormProblem.NO_FILE else "2"
+                said = "POST requires exactly one file upload per request."
+                return S3Error("InvalidArgument", said, ArgumentName="file", ArgumentValue=count)

@@ -215,7 +215,7 @@ def _resources(request: Request, domains: Sequence[str]) -> list[bytes]:
 
 def _check_line(name: str, text: str) -> None:
     """Refuses control characters, which no header has. A line end would let a part of the string to sign, which may be
-    of somebody else's choice, stand for other parts of it.
+    the choice of another than the signer, stand for other parts of it.
 
     Raises:
         S3Error: InvalidArgument.

@@ -36,6 +36,8 @@ __all__ = ["EntryHandler"]
 
 _UNSTAGE_MAX = 1000
 _DELIMITER_BYTES_MAX = 1024
+_FRONTS = (Service.GATEWAY, Service.API)
+"""Services that make addresses for the bodies of their clients."""
 
 
 class EntryHandler:
@@ -131,21 +133,22 @@ class EntryHandler:
     async def _check_issued(self, request: pb.Stage, call: Call) -> bool:
         """Whether the address of an entry was made for this call.
 
-        Only gateways stage addresses in the namespace: they make them, or they found them by a lookup for a copy. A
-        client links the object that it wrote to an issued address (docs/design/links.md). An address from elsewhere may
-        be that of a block which is about to be deleted.
+        Only gateways and REST endpoints (`_FRONTS`) stage addresses in the namespace: they make them, or they found
+        them by a lookup for a copy. A client links the object that it wrote to an issued address
+        (docs/design/links.md). An address from elsewhere may be that of a block which is about to be deleted.
 
         Raises:
             TarnError: DENIED, ADDRESS_NOT_ISSUED.
         """
-        if await self._access.is_service(call, Service.GATEWAY):
-            return request.is_new_address
+        for front in _FRONTS:
+            if await self._access.is_service(call, front):
+                return request.is_new_address
         if not self._gateways_prove():
             return False  # perhaps a gateway of release 0.9.0
         text = (
-            f"{request.path}: the entry names an address in the storage namespace, which only gateways may stage; "
-            "write the object by S3, or ask for an address to write to (GetPhysicalAddress) and link it "
-            "(LinkPhysicalAddress)"
+            f"{request.path}: the entry names an address in the storage namespace, which only gateways and REST "
+            "endpoints may stage; write the object by S3 or REST, or ask for an address to write to "
+            "(GetPhysicalAddress) and link it (LinkPhysicalAddress)"
         )
         raise TarnError(Kind.DENIED, Reason.ADDRESS_NOT_ISSUED, text, path=request.path)
 

@@ -93,8 +93,13 @@ class LinkHandler:
         await self._uploads.require_life(repository, upload)
         await allow_step(self._settings, repository, upload, grant)
         written = WrittenObject(request.size_bytes, request.etag)
+        if request.template:
+            check_template(request.template)
+            require_features(self._features, request.template)
         with await admit_step(self._admission, repository, upload, request.size_bytes):
-            packed = await self._links.link(repository, upload, written, condition)
+            packed = await self._links.link(
+                repository, upload, written, condition, request.template
+            )
         return pb.LinkPhysicalAddressResponse(entry=packed)
 
     async def _issued(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Final
 
 from tarn.core.change_kind import ChangeKind
 from tarn.core.commit import Commit
@@ -22,6 +23,9 @@ from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 __all__ = ["RepositoryHandler", "repository_message"]
 
 
+_CLIENT_NAMESPACE_BYTES_MAX: Final = 1024
+
+
 def repository_message(repository: Repository) -> pb.Repository:
     """Returns a repository as the wire shows it."""
     return pb.Repository(
@@ -30,6 +34,7 @@ def repository_message(repository: Repository) -> pb.Repository:
         storage_namespace=repository.storage_namespace,
         default_branch_id=repository.default_branch,
         create_time=timestamp(repository.create_time_us),
+        client_namespace=repository.client_namespace,
     )
 
 
@@ -57,8 +62,15 @@ class RepositoryHandler:
         repository_id = parse_repository_id(request.repository_id)
         grant = permit.grant
         default_branch = parse_new_branch_id(request.default_branch_id or "main")
+        shown = request.client_namespace
+        if len(shown.encode()) > _CLIENT_NAMESPACE_BYTES_MAX:
+            text = f"client_namespace has more than {_CLIENT_NAMESPACE_BYTES_MAX} bytes"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="client_namespace")
         reservation = await self._repositories.reserve(
-            repository_id, request.storage_namespace, default_branch
+            repository_id,
+            request.storage_namespace,
+            default_branch,
+            client_namespace=shown if self._features.allows(Feature.NEW_FIELDS) else "",
         )
         try:
             await self._fill(reservation.repository, grant.user_id)

@@ -13,7 +13,7 @@ from tarn.kv.port import Kv, Partition, ReadsTogether, RowName, Versioned
 __all__ = ["Beside", "FreshReads"]
 
 _WAITING_MAX = 1_000
-"""Rows that wait for a read of another partition. Beyond it they are read alone: perhaps nobody reads there."""
+"""Rows that wait for a read of another partition. Beyond it they are read alone: perhaps no request reads there."""
 
 
 class Beside:
@@ -83,7 +83,8 @@ class FreshReads:
             found = await self._kv.get_many(partition, wanted)
         else:
             self._sent = sent = self._sent + 1
-            found = await self._together([*((partition, key) for key in wanted), beside.row])
+            named = rows if len(wanted) == len(rows) else [(partition, key) for key in wanted]
+            found = await self._together([*named, beside.row])
             of_beside = found.pop()
             if sent > beside.sent:  # else a later read has overtaken this one
                 beside.sent, beside.found = sent, of_beside

@@ -2,7 +2,7 @@
 
 Graveler does not have the installation's secret; only auth does. Its replicas share the store, so the key
 is stored there: random bytes in one row, created by the first replica that needs them and never changed.
-Anyone who can read the store can forge tokens, but can read all metadata anyway.
+Whoever can read the store can forge tokens, but can read all metadata anyway.
 """
 
 from __future__ import annotations

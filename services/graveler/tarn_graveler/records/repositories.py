@@ -221,6 +221,7 @@ class Repositories:
         storage_namespace: str,
         default_branch: BranchId,
         restore_id: str = "",
+        client_namespace: str = "",
     ) -> Reservation:
         """Places a pending record and wins its namespace; it is not visible before `publish`.
 
@@ -238,7 +239,13 @@ class Repositories:
             namespace = checked or self._namespace(default)
             now = self._clock.now_us()
             return Repository(
-                repository_id, uid.decode(), namespace, default_branch, now, restore_id=restore_id
+                repository_id,
+                uid.decode(),
+                namespace,
+                default_branch,
+                now,
+                restore_id=restore_id,
+                client_namespace=client_namespace,
             )
 
         made: dict[bytes, Repository] = {}

@@ -96,12 +96,12 @@ class WrittenObject:
             )
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_MISMATCH, text)
 
-    def entry(self, upload: OpenUpload, now_us: int) -> Entry:
-        """Returns the entry of the object."""
+    def entry(self, upload: OpenUpload, now_us: int, template: bytes) -> Entry:
+        """Returns the entry of the object; `template` as in `Links.link`."""
         found = _ETAG.fullmatch(self.etag)
         assert found is not None, "checked when it was made"
         return replace(
-            unpack(upload.record.template),
+            unpack(template or upload.record.template),
             size=self.size,
             mtime_us=now_us,
             address=upload.record.address,
@@ -177,8 +177,16 @@ class Links:
         upload: OpenUpload,
         written: WrittenObject,
         condition: WriteCondition,
+        template: bytes = b"",
     ) -> bytes:
         """Stages the object that was written to an issued address, once; returns its packed entry.
+
+        Args:
+            repository: of the address.
+            upload: the issued address.
+            written: what the client says that it wrote.
+            condition: must hold immediately before the write.
+            template: packed entry with content type and metadata; empty: that with which the address was issued.
 
         Raises:
             TarnError: FAILED_PRECONDITION: LINK_EXPIRED; LINK_USED: it is linked, as another object; LINK_MISMATCH;
@@ -198,7 +206,7 @@ class Links:
         claim = await self._uploads.begin_complete(repository, upload_id, written.digest)
         if claim.completed_entry:
             return claim.completed_entry
-        packed = pack(written.entry(upload, self._clock.now_us()))
+        packed = pack(written.entry(upload, self._clock.now_us(), template))
         await self._finish(repository, upload_id, claim.op_id, packed, condition)
         return packed
 

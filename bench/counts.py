@@ -1,0 +1,215 @@
+"""What small requests cost, counted and not timed: the same on a busy machine.
+
+    python -m bench.counts [--operation PUT] [--connections 32] [--rounds 20] [--top 60]
+
+One gateway has all services in its process, on the embedded store. A round sends one request of 1 KiB on each
+connection and waits for all answers. Counted are the bytecode instructions that the event loop's thread executes, by
+function, without those of the client; the calls of functions, of which each step of a coroutine is one; and the memory
+of Python's at the peak. C code and other threads do not count.
+
+Timers run by the clock, so a slow machine has more of their instructions in a round. `cheapest` leaves them out: it
+takes the least of several rounds. `tests/unit/bench/test_counts.py` has bounds for these numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+import sys
+import tempfile
+import tracemalloc
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from bench.load.client import address_of
+from bench.telemetry import BODY, Gateway, gateway
+
+from tarn.rpc.process.defects import new_loop
+from tarn.rpc.process.log import LogConfig, logging_to
+
+__all__ = ["OPERATIONS", "Clients", "Counts", "cheapest", "counted", "served"]
+
+OPERATIONS = ("GET", "HEAD", "PUT", "LIST", "GET through a view")
+_WARM_UP = 32
+"""Requests before the first counted one, which fill the caches."""
+_RECEIVE_BYTES = 1 << 16
+
+
+@dataclass
+class Counts:
+    """Of one or more rounds, by function.
+
+    Attributes:
+        instructions: executed bytecode instructions.
+        calls: calls of functions of Python, and steps of coroutines.
+    """
+
+    instructions: Counter[CodeType] = field(default_factory=Counter)
+    calls: Counter[CodeType] = field(default_factory=Counter)
+
+
+class Clients:
+    """Connections in the thread and the loop of the gateway, which send at once and wait for all."""
+
+    def __init__(self, of: Gateway, connections: int) -> None:
+        self._signer = of.signer
+        self._loop = asyncio.get_running_loop()
+        self._left = 0
+        self._done = self._loop.create_future()
+        self._sent = 0
+        self._answer = bytearray(_RECEIVE_BYTES)
+        address = address_of(f"http://{of.signer.host}")
+        self._sockets = [socket.create_connection(address) for _ in range(connections)]
+        for each in self._sockets:
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._loop.add_reader(each.fileno(), self._receive, each)
+
+    def requests(self, operation: str) -> list[bytes]:
+        """Returns the requests of a round, each PUT with a key of its own."""
+        return [self._request(operation) for _ in self._sockets]
+
+    def _request(self, operation: str) -> bytes:
+        sign = self._signer.request
+        if operation == "PUT":
+            self._sent += 1
+            return sign("PUT", f"/lake/main/puts/{self._sent:08d}", body=BODY).head
+        if operation == "LIST":
+            return sign("GET", "/lake", {"list-type": "2", "prefix": "main/a"}).head
+        if operation == "GET through a view":
+            return sign("GET", "/sales/a").head
+        return sign(operation, "/lake/main/a").head
+
+    async def send(self, requests: Sequence[bytes]) -> None:
+        """Sends a request on each connection, and waits for the answers."""
+        self._left = len(requests)
+        self._done = self._loop.create_future()
+        for each, request in zip(self._sockets, requests, strict=True):
+            each.sendall(request)
+        await self._done
+
+    async def count(self, operation: str, counts: Counts) -> None:
+        """Counts one round."""
+        requests = self.requests(operation)
+        with counted(counts):
+            await self.send(requests)
+
+    async def memory_bytes(self, operation: str) -> int:
+        """Returns the memory of Python's that a round takes at its peak."""
+        requests = self.requests(operation)
+        tracemalloc.start()
+        try:
+            await self.send(requests)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    def _receive(self, each: socket.socket) -> None:
+        size = each.recv_into(self._answer)  # small answers come in one piece
+        if not self._answer.startswith(b"HTTP/1.1 200"):
+            self._done.set_exception(AssertionError(bytes(self._answer[:size])))
+            return
+        self._left -= 1
+        if not self._left:
+            self._done.set_result(None)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        for each in self._sockets:
+            self._loop.remove_reader(each.fileno())
+            each.close()
+
+
+@contextmanager
+def counted(counts: Counts) -> Iterator[None]:
+    """Counts what this thread executes in the block, except for this module."""
+    instructions, calls = counts.instructions, counts.calls
+
+    def step(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - a function of this kind
+        if event == "opcode":
+            instructions[frame.f_code] += 1
+        return step
+
+    def enter(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - a function of this kind
+        if frame.f_code.co_filename == __file__:
+            return None
+        calls[frame.f_code] += event == "call"
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return step
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+async def cheapest(clients: Clients, operation: str, rounds: int) -> tuple[int, int, int]:
+    """Returns the least instructions and the least calls of a round, and the least memory at its peak in bytes."""
+    found: list[tuple[int, int, int]] = []
+    for _ in range(rounds):
+        counts = Counts()
+        await clients.count(operation, counts)
+        memory_bytes = await clients.memory_bytes(operation)
+        found.append((counts.instructions.total(), counts.calls.total(), memory_bytes))
+    instructions, calls, memory = zip(*found, strict=True)
+    return min(instructions), min(calls), min(memory)
+
+
+@asynccontextmanager
+async def served(connections: int) -> AsyncIterator[Clients]:
+    """Yields connections to a new gateway, whose caches are filled."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with AsyncExitStack() as stack:
+            found = await gateway(Path(folder), stack, measured=True)
+            await found.client.create_bucket_view(found.admin, "sales", "lake")
+            clients = Clients(found, connections)
+            stack.callback(clients.close)
+            for operation in OPERATIONS:
+                for _ in range(-(-_WARM_UP // connections)):
+                    await clients.send(clients.requests(operation))
+            yield clients
+
+
+async def _show(operation: str, connections: int, rounds: int, top: int) -> None:
+    async with served(connections) as clients:
+        counts = Counts()
+        for _ in range(rounds):
+            await clients.count(operation, counts)
+        least, calls, memory_bytes = await cheapest(clients, operation, rounds)
+    count = connections * rounds
+    print(f"{operation}, {connections} at once, for each request; of all rounds:")
+    print(f"{counts.instructions.total() / count:10.1f} instructions")
+    print(f"{counts.calls.total() / count:10.1f} calls; of the cheapest round:")
+    print(f"{least / connections:10.1f} instructions, {calls / connections:.1f} calls")
+    print(f"{memory_bytes / connections:10.0f} bytes of memory at the peak; by function:")
+    for code, number in counts.instructions.most_common(top):
+        place = "/".join(code.co_filename.split("/")[-3:])
+        print(
+            f"{number / count:10.1f} {counts.calls[code] / count:6.1f} {place}:{code.co_qualname}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--operation", choices=OPERATIONS, default="PUT")
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--top", type=int, default=60)
+    given = parser.parse_args()
+    shown = _show(given.operation, given.connections, given.rounds, given.top)
+    with (
+        logging_to(LogConfig(output="/dev/null")),
+        asyncio.Runner(loop_factory=new_loop) as runner,
+    ):
+        runner.run(shown)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The bytes of objects: getObject and headObject.
+
+Objects are the content of users, and this origin serves people's sessions. So an object is never a page here: it is
+downloaded (`attachment`), its type is not guessed (`nosniff`, of every answer), and it would have no rights
+(`sandbox`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from tarn.block.port import FileSlice, PresignsReads
+from tarn.core.entry import Entry, unpack
+from tarn.objects.bodies import block_key, open_body
+from tarn.objects.conditions import ReadAnswer, conditions_of, http_date, judge_read, quoted
+from tarn.objects.erased import told_if_erased
+from tarn_api.bodies import BlockAnswer
+from tarn_api.context import Context
+from tarn_api.errors import ApiError
+from tarn_api.operations import shapes
+from tarn_rest import operations as op
+
+__all__ = ["get_object", "head_object"]
+
+_GUARDS: Final = {
+    "Accept-Ranges": "bytes",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "X-Frame-Options": "SAMEORIGIN",
+}
+
+
+async def get_object(context: Context, at: op.GetObject) -> Response:
+    """Sends the bytes of an object, or a range of them. With `presign`, sends the client to the bucket, if there is
+    one."""
+    found = await context.graveler.lookup(context.read(), at.repository, at.ref, at.path)
+    entry = unpack(found.entry)
+    told = _judge(context, entry)
+    if told.status == 304:
+        return Response(status_code=304, headers=_validators(entry))
+    key = block_key(found.storage_namespace, entry)
+    blocks = context.blocks
+    if at.presign and isinstance(blocks, PresignsReads):
+        url, _ = await shapes.link(context, blocks, found.storage_namespace, entry)
+        return Response(status_code=302, headers={"Location": url})
+    small = context.objects.bounds.small_body_bytes
+    async with told_if_erased(context.objects, context, at.repository, at.ref, at.path):
+        body = await open_body(blocks, key, told.start, told.length, small, as_file=False)
+    headers = _headers(entry, told)
+    assert not isinstance(body, FileSlice), "it was not asked for"
+    if isinstance(body, bytes):
+        return Response(body, told.status, headers)
+    return BlockAnswer(told.status, headers, body)
+
+
+async def head_object(context: Context, at: op.HeadObject) -> Response:
+    """Tells by headers what getObject would send."""
+    found = await context.graveler.lookup(context.read(), at.repository, at.ref, at.path)
+    entry = unpack(found.entry)
+    told = _judge(context, entry)
+    if told.status == 304:
+        return Response(status_code=304, headers=_validators(entry))
+    return Response(status_code=told.status, headers=_headers(entry, told))
+
+
+def _judge(context: Context, entry: Entry) -> ReadAnswer:
+    """Returns what of an object is asked for.
+
+    Raises:
+        ApiError: 412, 416.
+    """
+    header = context.request.headers.get
+    told = judge_read(
+        conditions_of(header),
+        entry.etag,
+        entry.mtime_us,
+        entry.size,
+        header("range"),
+        header("if-range"),
+    )
+    if told.status == 412:
+        text = "the object is not the one that the request names by its ETag or time"
+        raise ApiError(412, text, reason="PRECONDITION_FAILED", headers=_validators(entry))
+    if told.status == 416:
+        text = f"no byte of the object is in the range; it has {entry.size}"
+        headers = {"Content-Range": told.content_range}
+        raise ApiError(416, text, reason="INVALID_RANGE", headers=headers)
+    return told
+
+
+def _validators(entry: Entry) -> dict[str, str]:
+    return {"ETag": quoted(entry.etag), "Last-Modified": http_date(entry.mtime_us)}
+
+
+def _headers(entry: Entry, told: ReadAnswer) -> dict[str, str]:
+    headers = {
+        **_validators(entry),
+        **_GUARDS,
+        "Content-Disposition": shapes.disposition(entry),
+        "Content-Length": str(told.length),
+        "Content-Type": shapes.content_type(entry),
+    }
+    if told.content_range:
+        headers["Content-Range"] = told.content_range
+    return headers
