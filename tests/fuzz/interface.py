@@ -132,13 +132,14 @@ def try_operations(at: Served, *, number: int, examples: int) -> int:
                 continue
             for mode in GenerationMode:
                 cases = operation.as_strategy(generation_mode=mode)
-                run: Any = settings(
+                limits: Any = settings(
                     max_examples=examples,
                     database=None,
                     deadline=None,
                     phases=[Phase.generate],
                     suppress_health_check=list(HealthCheck),
-                )(seed(number)(given(cases)(send)))
+                )
+                run = limits(seed(number)(given(cases)(send)))  # type: ignore[no-untyped-call]
                 with suppress(Unsatisfiable):  # nothing of this operation can be wrong
                     run()
     return sent

@@ -79,6 +79,12 @@ class CountedSessions:
     async def GetCaller(self, request: Any, call: Any) -> Any:
         return await self._handler.GetCaller(request, call)
 
+    async def ListWebSessions(self, request: Any, call: Any) -> Any:
+        return await self._handler.ListWebSessions(request, call)
+
+    async def EndWebSessions(self, request: Any, call: Any) -> Any:
+        return await self._handler.EndWebSessions(request, call)
+
 
 @dataclass(frozen=True)
 class ServedService:

@@ -48,6 +48,7 @@ READS = {
     *("GetTask", "ListTasks", "WaitTask"),
     *("GetUpload", "ListUploadParts", "ListUploads"),
     *("GetSetupState", "GetCaller", "GetUser", "ListUsers", "ListCredentials"),
+    "ListWebSessions",
 }
 
 
