@@ -99,7 +99,7 @@ async def refused_by_the_queue(lake: Any, asking: Coroutine[Any, Any, T]) -> T:
     lake.queue._adapt = lambda _: None
     async with asyncio.TaskGroup() as group:
         asked = group.create_task(asking)
-        await until(lambda: lake.queue._length() == 1)
+        await until(lambda: lake.queue.length == 1)
         while not asked.done():
             lake.clock.advance(WAIT_MAX_S / 10)
             await asyncio.sleep(0.011)
@@ -283,7 +283,7 @@ async def test_a_waited_request_tells_its_wait(gateway: Gateway) -> None:
     while lake.queue.enters():
         pass
     client.writer.write(gateway.admin.request("GET", "/lake/main/none").head)
-    await until(lambda: lake.queue._length() == 1)
+    await until(lambda: lake.queue.length == 1)
     lake.clock.advance(0.05)
     lake.queue.leave()
     check(await client.answer(), rf"queue;dur=50\.0, {PHASES}")

@@ -88,7 +88,7 @@ async def test_an_empty_request_without_a_valid_token_is_refused_by_every_rpc(
                         )
                     assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 102 + 13
+    assert seen == 102 + 15
     for transport in transports.values():
         await transport.close()
 
