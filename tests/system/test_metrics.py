@@ -55,6 +55,8 @@ def work(tarn: RunningTarn, repository: str, folder: Path) -> None:
         s3.get_object(Bucket=repository, Key=f"main/{key}")["Body"].read()
     s3.list_objects_v2(Bucket=repository, Prefix="main/")
     s3.close()
+    with urllib.request.urlopen(f"{tarn.state()['api']}/openapi.json", timeout=30) as answer:
+        answer.read()
     tarn.ok("branch", "create", f"{repository}/side", "--from", "main")
     file = folder / "file"
     file.write_bytes(b"x")
@@ -111,7 +113,7 @@ def test_every_process_emits_the_metrics_of_its_services_only(
     metrics = {metric.prometheus_name: metric for metric in TABLE}
     for page in scrape(tarn).values():
         (service,) = re.findall(r'^tarn_build_info{service="([a-z]+)"', page, re.MULTILINE)
-        services = {"gateway", "graveler", "auth"} if service == "node" else {service}
+        services = {"gateway", "api", "graveler", "auth"} if service == "node" else {service}
         for name in families({"page": page}) & metrics.keys():
             processes = metrics[name].processes
             assert processes == "all" or services & set(processes.split(", ")), (service, name)

@@ -149,7 +149,13 @@ def test_a_taken_port_of_the_compactor_does_not_prevent_the_start(tmp_path: Path
 
 def test_separate_services_have_separate_addresses(tmp_path: Path) -> None:
     with plan(tmp_path, NodeFlags(**FREE, separate=True)) as found:  # type: ignore[arg-type]  # ints
-        assert [part.name for part in found.specs] == ["auth", "graveler", "gateway", "compactor"]
+        assert [part.name for part in found.specs] == [
+            "auth",
+            "graveler",
+            "gateway",
+            "api",
+            "compactor",
+        ]
         listens = [part.environment["TARN_RPC_LISTEN_ADDRESS"] for part in found.specs[:2]]
         assert listens == [found.auth_server, found.server]
         assert len({found.endpoint.removeprefix("http://"), *listens}) == 3

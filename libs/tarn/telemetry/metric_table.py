@@ -114,7 +114,7 @@ def _duration(name: str, text: str, *labels: str, of: str = "all") -> Metric:
 
 _COUNTS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _KV = "graveler, auth"
-_BLOCKS = "gateway, graveler"
+_BLOCKS = "gateway, api, graveler"
 _REPOSITORIES = 100
 
 TABLE: Final = (

@@ -23,6 +23,7 @@ from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant
 from tarn.core.clock import IdSource
 from tarn.core.errors import Kind, TarnError
+from tarn.core.quota import RATES, QuotaKind
 from tarn.gate.addresses import AddressRate
 from tarn.gate.rates import RateLimits, retry_after_s
 from tarn.gate.request_queue import RequestQueue
@@ -95,7 +96,11 @@ class Endpoint:
         self._rates = rates
         self._queue = RequestQueue(backend.clock, _late, meters.counter("api.shed"))
         self._document = files("tarn_api").joinpath("openapi.json").read_bytes()
-        self._meters = meters
+        self._throttled = {
+            (kind, limit): meters.counter("api.throttled", kind=kind.value, limit=limit)
+            for kind in QuotaKind
+            for limit in RATES
+        }
         self._traces = traces
         self._ids = ids
         self._routes = (
@@ -258,8 +263,7 @@ class Endpoint:
         if repository and any(grant.policy.may_allow(each, inside) for each in _IN_REPOSITORIES):
             trace.charged = repository
         if (refusal := self._rates.take(grant.user_id, trace.charged)) is not None:
-            kind, limit = refusal.kind, refusal.limit
-            self._meters.counter("api.throttled", kind=kind, limit=limit).add()
+            self._throttled[refusal.kind, refusal.limit].add()
             raise _too_many(refusal.text, refusal.wait_s)
 
     async def _make_rpc(self, request: Request, trace: Trace, path: str) -> Response:
