@@ -168,4 +168,5 @@ def test_every_process_serves_its_metrics_on_its_admin_port(
         services.add(re.search(r'tarn_build_info\{service="([a-z]+)"', page)[1])  # type: ignore[index]
         assert "tarn_process_resident_memory_bytes " in page
         assert "tarn_telemetry_skipped_samples" not in page
-    assert services == ({"auth", "graveler", "gateway"} if form else {"node"}) | {"compactor"}
+    apart = {"auth", "graveler", "gateway", "api"}
+    assert services == (apart if form else {"node"}) | {"compactor"}
