@@ -51,6 +51,7 @@ TARGETS: Final = {
     "libs/tarn/kv": "tarn.kv",
     "libs/tarn/block": "tarn.block",
     "libs/tarn/backup": "tarn.backup",
+    "libs/tarn/gate": "tarn.gate",
     "libs/tarn/objects": "tarn.objects",
     "libs/tarn/fsck": "tarn.fsck",
     "cli/tarn_cli": "tarn_cli",

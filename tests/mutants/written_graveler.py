@@ -213,11 +213,10 @@ GRAVELER: Final[Sequence[Written]] = (
     # --- uploads
     Written(
         "completion-without-claim",
-        "tarn_graveler.uploads.state",
+        "tarn_graveler.uploads.records",
         "A completion records its answer though its claim was taken over.",
-        "                return\n            require_claim(record, upload_id, claim)\n"
-        "            record.state = pb.UPLOAD_STATE_COMPLETED\n",
-        "                return\n            record.state = pb.UPLOAD_STATE_COMPLETED\n",
+        "                return\n            require_claim(record, self._upload_id, self._claim)\n            is_added",
+        "                return\n            is_added",
     ),
     Written(
         "completion-stages-without-claim",

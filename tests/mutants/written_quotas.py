@@ -12,7 +12,7 @@ __all__ = ["QUOTAS"]
 _ADMISSION: Final = "tarn_graveler.usage.admission"
 _USAGE: Final = "tarn_graveler.usage.usage"
 _RECORDS: Final = "tarn_graveler.records.quotas"
-_RATES: Final = "tarn_gateway.rates"
+_RATES: Final = "tarn.gate.rates"
 _CORE: Final = "tarn.core.quota"
 
 QUOTAS: Final[Sequence[Written]] = (
@@ -129,11 +129,11 @@ QUOTAS: Final[Sequence[Written]] = (
         "refused-requests-cost",
         _RATES,
         "A request that its repository refuses costs its user one.",
-        '                raise RateExceededError(kind, name, "bytes_per_second", rate, wait)\n'
+        '                return RateRefusal(kind, name, "bytes_per_second", rate, wait)\n'
         "        for _, found in of_names:\n"
         "            if found is not None and found.requests is not None:\n"
         "                found.requests.take(now, 1)\n",
-        '                raise RateExceededError(kind, name, "bytes_per_second", rate, wait)\n'
+        '                return RateRefusal(kind, name, "bytes_per_second", rate, wait)\n'
         "            if found.requests is not None:\n"
         "                found.requests.take(now, 1)\n",
     ),

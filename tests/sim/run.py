@@ -36,7 +36,7 @@ import tarn.collection.spill
 import tarn.collection.sweeping
 import tarn.core.access.session_policy
 import tarn.core.expiry_plan
-import tarn.gate.access
+import tarn.gate.answers
 import tarn.kv.auth_records
 import tarn.kv.keys
 import tarn.rpc.server.inflight
@@ -194,7 +194,7 @@ async def _no_row(_: object) -> bool:
 _OF_SESSIONS: list[tuple[object, str, object]] = [
     (tarn_auth.authorizer, "CACHE_TTL_S", CACHE_SECONDS),
     (tarn_auth.authorizer, "GRANT_TTL_MS", int(GRANT_SECONDS * 1000)),
-    (tarn.gate.access, "_REFUSAL_TTL_S", REFUSAL_SECONDS),
+    (tarn.gate.answers, "_REFUSAL_TTL_S", REFUSAL_SECONDS),
     (tarn.core.access.session_policy, "DURATION_S_MIN", 1),
     (tarn.kv.auth_records, "RENEWED_S_MAX", 12),
     (tarn_auth.session_keys, "_KEPT_US", 2_000_000),
