@@ -170,3 +170,30 @@ async def test_refs_with_such_names_of_an_older_release_are_read_and_deleted(
         assert await reason_of(graveler.get_branch(admin, "lake", name)) is Reason.BRANCH_NOT_FOUND
         await graveler.restore_branch(admin, "lake", name)
         assert await service.size(name, "a") == 2
+
+
+async def test_a_tag_that_took_the_name_of_a_branch_is_found_by_a_replica_that_knew_the_branch(
+    service: Service,
+) -> None:
+    admin, client = service.admin, service.graveler
+    head = (await client.create_branch(admin, "lake", "fix", "main")).commit_id
+
+    async def known(other: Service) -> None:
+        await client.create_branch(admin, "lake", "fix", "main")
+        await other.graveler.list_entries(admin, "lake", "fix", page_size=1)
+        await client.delete_branch(admin, "lake", "fix")
+        await client.create_tag(admin, "lake", "fix", "main")
+
+    await client.delete_branch(admin, "lake", "fix")
+    async with service.another_replica() as other:
+        await known(other)
+        page = await other.graveler.list_entries(admin, "lake", "fix", page_size=1)
+        assert not page.paths
+        await client.delete_tag(admin, "lake", "fix")
+        await known(other)
+        assert (await other.graveler.get_commit(admin, "lake", "fix")).commit_id == head
+        await client.delete_tag(admin, "lake", "fix")
+        await known(other)
+        with pytest.raises(TarnError) as raised:
+            await other.graveler.lookup(admin, "lake", "fix", "a")
+        assert raised.value.reason is Reason.ENTRY_NOT_FOUND

@@ -75,7 +75,11 @@ class CopySources:
             return await self._reading.lookup(repository, ref, path)
         noted: bytes | None = None
         for _ in range(_TRIES):
-            found, token = await self._newest(resolved, path)
+            try:
+                found, token = await self._newest(resolved, path)
+            except TarnError as error:
+                await self._refs.instead_of(repository, ref, error)
+                return await self._reading.lookup(repository, ref, path)
             if found.packed is None or is_tombstone(found.packed):
                 raise entry_not_found(repository, ref, path)
             address = address_of(found.packed)

@@ -118,7 +118,11 @@ class Reading:
             packed = await self._find_committed(repository, resolved, path)
         else:
             read = partial(self._layers.find_one, resolved, path)
-            packed = await self.by_record(resolved, read)
+            try:
+                packed = await self.by_record(resolved, read)
+            except TarnError as error:
+                found = await self._refs.instead_of(repository, ref, error)
+                packed = await self._find_committed(repository, found, path)
         if packed is None or is_tombstone(packed):
             raise entry_not_found(repository, ref, path)
         return packed
@@ -150,11 +154,20 @@ class Reading:
         """
         resolved = await self._refs.resolve(repository, ref)
         if isinstance(resolved, OnCommit):
-            await self._refuse_expired(repository, resolved)
-            return await self._layers.page_committed(repository, resolved.commit_id, request)
+            return await self._page_committed(repository, resolved, request)
 
         async def read(branch: Branch) -> Page:
             base = await self._layers.base_of(repository, branch)
             return await self._layers.page(resolved, branch.tokens, base, request)
 
-        return await self.by_record(resolved, read)
+        try:
+            return await self.by_record(resolved, read)
+        except TarnError as error:
+            found = await self._refs.instead_of(repository, ref, error)
+            return await self._page_committed(repository, found, request)
+
+    async def _page_committed(
+        self, repository: Repository, found: OnCommit, request: PageRequest
+    ) -> Page:
+        await self._refuse_expired(repository, found)
+        return await self._layers.page_committed(repository, found.commit_id, request)

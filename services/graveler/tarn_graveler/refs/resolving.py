@@ -66,7 +66,7 @@ class Refs:
         it is read.
 
         A branch that this process has read recently is resolved without a read: the caller reads its
-        record afresh anyway.
+        record afresh anyway, and asks `instead_of` if it is gone.
 
         Raises:
             TarnError: REF_NOT_FOUND, REF_AMBIGUOUS, INVALID_ARGUMENT.
@@ -91,8 +91,32 @@ class Refs:
         resolved = await self.resolve(repository, ref)
         if isinstance(resolved, OnCommit):
             return resolved.commit_id
-        version = await self._branches.fresh(resolved)
+        try:
+            version = await self._branches.fresh(resolved)
+        except TarnError as error:
+            return (await self.instead_of(repository, ref, error)).commit_id
         return version.branch.commit_id
+
+    async def instead_of(self, repository: Repository, ref: str, error: TarnError) -> OnCommit:
+        """Returns what a ref stands for whose branch is gone: a tag may have its name since this process has read it.
+
+        Args:
+            repository: of the ref.
+            ref: as it was given to `resolve`.
+            error: of the fresh read of its branch, which this process has forgotten by now.
+
+        Raises:
+            TarnError: `error`, if it is another one, or if nothing else has the name.
+        """
+        if error.reason is not Reason.BRANCH_NOT_FOUND:
+            raise error
+        try:
+            found = await self.resolve(repository, ref)
+        except TarnError as second:
+            raise (error if second.kind is Kind.NOT_FOUND else second) from None
+        if not isinstance(found, OnCommit):
+            raise error
+        return found
 
     async def shadowed_by(self, repository: Repository, ref: str) -> str:
         """Returns a commit that the name in a ref hides, because its id begins with that name. Empty: none.
