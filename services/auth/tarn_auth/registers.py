@@ -30,6 +30,17 @@ class Registers:
         """One row, to be changed as often as others change it meanwhile."""
         return Register(self._kv, self._partition, key, decode, encode, what)
 
+    def record(
+        self, key: bytes, decode: Callable[[bytes], T], encode: Callable[[T], bytes], what: str
+    ) -> Register[T | None]:
+        """As `register`, for a record that is None if there is no row."""
+        return self.register(
+            key,
+            lambda value: None if value is None else decode(value),
+            lambda record: None if record is None else encode(record),
+            what,
+        )
+
     async def get(self, key: bytes) -> Versioned | None:
         """Returns a row, None if it is absent."""
         return (await self._kv.get_many(self._partition, [key]))[0]

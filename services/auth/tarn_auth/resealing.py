@@ -135,12 +135,7 @@ async def _seal(
         sealed, key_id = box.seal(row.access_key_id, secret)
         return replace(row, sealed_secret=sealed, encryption_key_id=key_id)
 
-    row = registers.register(
-        key,
-        lambda value: None if value is None else decode(value),
-        lambda row: None if row is None else _encode(row),
-        f"the secret {key!r}",
-    )
+    row = registers.record(key, decode, _encode, f"the secret {key!r}")
     sealed = await row.change(sealed_again)
     return None if sealed is None else sealed.encryption_key_id
 

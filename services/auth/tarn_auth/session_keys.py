@@ -185,19 +185,17 @@ class SessionKeys:
                 raise session_not_found(key.access_key_id)
             return replace(found, expire_time_us=max(found.expire_time_us, until_us))
 
-        row = self._registers.register(
+        row = self._registers.record(
             AuthKeys.session(key.access_key_id),
-            lambda value: None if value is None else decode_session_key(value),
-            lambda found: None if found is None else encode_session_key(found),
+            decode_session_key,
+            encode_session_key,
             f"session key {key.access_key_id}",
         )
         renewed = await row.change(decide)
         assert renewed is not None, "decide returns a key"
         index = AuthKeys.session_end(key.user_uid, key.access_key_id)
         end = _END.pack(renewed.expire_time_us)
-        end_row = self._registers.register(
-            index, _unchanged, _unchanged, "the index of session keys"
-        )
+        end_row = self._registers.record(index, bytes, bytes, "the index of session keys")
         with contextlib.suppress(TarnError):  # a sweep asks the key itself
             await end_row.change(lambda found: None if found is None else max(found, end))
         return renewed
@@ -258,10 +256,6 @@ class SessionKeys:
         prefix = AuthKeys.session_end(user_uid, "")
         start = AuthKeys.session_end(user_uid, after + "\0") if after else prefix
         return await self._registers.page(start, after_prefix(prefix), limit)
-
-
-def _unchanged(value: bytes | None) -> bytes | None:
-    return value
 
 
 def _id_of(index_key: bytes) -> AccessKeyId:

@@ -169,12 +169,8 @@ class Users:
         await self._registers.drop([AuthKeys.deletion(user.user_uid)])
 
     def _register(self, user_id: UserId) -> Register[User | None]:
-        return self._registers.register(
-            AuthKeys.user(user_id),
-            lambda value: None if value is None else decode_user(value),
-            lambda user: None if user is None else encode_user(user),
-            f"user {user_id}",
-        )
+        key = AuthKeys.user(user_id)
+        return self._registers.record(key, decode_user, encode_user, f"user {user_id}")
 
 
 def _is_same(user: User, other: User) -> bool:

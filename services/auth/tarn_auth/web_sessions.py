@@ -183,10 +183,10 @@ class WebSessions:
                 else replace(found, use_time_us=max(found.use_time_us, now_us))
             )
 
-        row = self._registers.register(
+        row = self._registers.record(
             AuthKeys.web_session(digest),
-            lambda value: None if value is None else decode_web_session(value),
-            lambda session: None if session is None else encode_web_session(session),
+            decode_web_session,
+            encode_web_session,
             f"web session {web_session_id(digest)}",
         )
         await row.change(decide)
