@@ -8,7 +8,7 @@ that judges the replaced row sees the note (docs/design/online-deletion.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from tarn.aio.batcher import Batcher
 from tarn.aio.task_set import TaskSet
@@ -70,22 +70,26 @@ class CopySources:
         """
         if not self._is_noted:
             return await self._reading.lookup(repository, ref, path)
-        resolved = await self._refs.resolve(repository, ref)
-        if isinstance(resolved, OnCommit):  # an entry that a commit holds is never deleted online
-            return await self._reading.lookup(repository, ref, path)
+
+        def of_branch(name: BranchName) -> Awaitable[bytes]:
+            return self._noted(name, ref, path)
+
+        def of_commit(_: OnCommit) -> Awaitable[bytes]:
+            # An entry that a commit holds is never deleted online.
+            return self._reading.lookup(repository, ref, path)
+
+        return await self._refs.read(repository, ref, of_branch, of_commit)
+
+    async def _noted(self, name: BranchName, ref: str, path: str) -> bytes:
         noted: bytes | None = None
         for _ in range(_TRIES):
-            try:
-                found, token = await self._newest(resolved, path)
-            except TarnError as error:
-                await self._refs.instead_of(repository, ref, error)
-                return await self._reading.lookup(repository, ref, path)
+            found, token = await self._newest(name, path)
             if found.packed is None or is_tombstone(found.packed):
-                raise entry_not_found(repository, ref, path)
+                raise entry_not_found(name.repository, ref, path)
             address = address_of(found.packed)
             if address is None or address == noted or token is None:
                 return found.packed
-            await self._notes.submit(self._layers.partition(resolved, token), address)
+            await self._notes.submit(self._layers.partition(name, token), address)
             noted = address
         text = f"{path} of {ref} was overwritten {_TRIES} times while it was read; try again"
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)

@@ -113,16 +113,14 @@ class Reading:
             TarnError: REF_NOT_FOUND, BRANCH_NOT_FOUND, ENTRY_NOT_FOUND; EXPIRED_COMMIT, unless a rule of objects keeps
                 this one.
         """
-        resolved = await self._refs.resolve(repository, ref)
-        if isinstance(resolved, OnCommit):
-            packed = await self._find_committed(repository, resolved, path)
-        else:
-            read = partial(self._layers.find_one, resolved, path)
-            try:
-                packed = await self.by_record(resolved, read)
-            except TarnError as error:
-                found = await self._refs.instead_of(repository, ref, error)
-                packed = await self._find_committed(repository, found, path)
+
+        def of_branch(name: BranchName) -> Awaitable[bytes | None]:
+            return self.by_record(name, partial(self._layers.find_one, name, path))
+
+        def of_commit(found: OnCommit) -> Awaitable[bytes | None]:
+            return self._find_committed(repository, found, path)
+
+        packed = await self._refs.read(repository, ref, of_branch, of_commit)
         if packed is None or is_tombstone(packed):
             raise entry_not_found(repository, ref, path)
         return packed
@@ -152,22 +150,16 @@ class Reading:
         Raises:
             TarnError: REF_NOT_FOUND, BRANCH_NOT_FOUND, EXPIRED_COMMIT.
         """
-        resolved = await self._refs.resolve(repository, ref)
-        if isinstance(resolved, OnCommit):
-            return await self._page_committed(repository, resolved, request)
 
-        async def read(branch: Branch) -> Page:
-            base = await self._layers.base_of(repository, branch)
-            return await self._layers.page(resolved, branch.tokens, base, request)
+        async def of_branch(name: BranchName) -> Page:
+            async def read(branch: Branch) -> Page:
+                base = await self._layers.base_of(repository, branch)
+                return await self._layers.page(name, branch.tokens, base, request)
 
-        try:
-            return await self.by_record(resolved, read)
-        except TarnError as error:
-            found = await self._refs.instead_of(repository, ref, error)
-            return await self._page_committed(repository, found, request)
+            return await self.by_record(name, read)
 
-    async def _page_committed(
-        self, repository: Repository, found: OnCommit, request: PageRequest
-    ) -> Page:
-        await self._refuse_expired(repository, found)
-        return await self._layers.page_committed(repository, found.commit_id, request)
+        async def of_commit(found: OnCommit) -> Page:
+            await self._refuse_expired(repository, found)
+            return await self._layers.page_committed(repository, found.commit_id, request)
+
+        return await self._refs.read(repository, ref, of_branch, of_commit)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.core.refs import RefExpression, is_commit_id, may_be_prefix, parse_ref
@@ -15,6 +18,8 @@ from tarn_graveler.records.repositories import Repositories
 from tarn_graveler.refs.reflog import Reflog
 
 __all__ = ["OnCommit", "Refs", "branch_to_write"]
+
+T = TypeVar("T")
 
 
 @hot_value
@@ -66,7 +71,7 @@ class Refs:
         it is read.
 
         A branch that this process has read recently is resolved without a read: the caller reads its
-        record afresh anyway, and asks `instead_of` if it is gone.
+        record afresh anyway (`read`).
 
         Raises:
             TarnError: REF_NOT_FOUND, REF_AMBIGUOUS, INVALID_ARGUMENT.
@@ -88,22 +93,44 @@ class Refs:
         Raises:
             TarnError: as `resolve`.
         """
-        resolved = await self.resolve(repository, ref)
-        if isinstance(resolved, OnCommit):
-            return resolved.commit_id
-        try:
-            version = await self._branches.fresh(resolved)
-        except TarnError as error:
-            return (await self.instead_of(repository, ref, error)).commit_id
-        return version.branch.commit_id
 
-    async def instead_of(self, repository: Repository, ref: str, error: TarnError) -> OnCommit:
-        """Returns what a ref stands for whose branch is gone: a tag may have its name since this process has read it.
+        async def of_branch(name: BranchName) -> CommitId:
+            return (await self._branches.fresh(name)).branch.commit_id
+
+        async def of_commit(found: OnCommit) -> CommitId:
+            return found.commit_id
+
+        return await self.read(repository, ref, of_branch, of_commit)
+
+    async def read(
+        self,
+        repository: Repository,
+        ref: str,
+        of_branch: Callable[[BranchName], Awaitable[T]],
+        of_commit: Callable[[OnCommit], Awaitable[T]],
+    ) -> T:
+        """Reads what a ref stands for.
 
         Args:
             repository: of the ref.
-            ref: as it was given to `resolve`.
-            error: of the fresh read of its branch, which this process has forgotten by now.
+            ref: see `resolve`.
+            of_branch: reads a branch, by a record that it reads afresh. If the branch is gone, a tag may have its name
+                since this process has read it: then that is read.
+            of_commit: reads a commit.
+
+        Raises:
+            TarnError: as `resolve` and the readers.
+        """
+        resolved = await self.resolve(repository, ref)
+        if isinstance(resolved, BranchName):
+            try:
+                return await of_branch(resolved)
+            except TarnError as error:
+                resolved = await self._instead_of(repository, ref, error)
+        return await of_commit(resolved)
+
+    async def _instead_of(self, repository: Repository, ref: str, error: TarnError) -> OnCommit:
+        """Returns what a ref stands for whose branch is gone, and forgotten by this process with that.
 
         Raises:
             TarnError: `error`, if it is another one, or if nothing else has the name.
