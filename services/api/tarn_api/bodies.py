@@ -20,12 +20,10 @@ from tarn.aio.first_error import collapse_error_groups
 from tarn.objects.forms import FormParser, boundary_of
 from tarn_api.errors import ApiError
 
-__all__ = ["BlockAnswer", "BodyBounds", "announced_size", "file_of_form", "received"]
+__all__ = ["BlockAnswer", "BodyBounds", "file_of_form", "received"]
 
 _WINDOW_S: Final = 30.0
 _FILE_FIELD: Final = "content"
-
-"""Is told the number of bytes of each piece that arrives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +39,6 @@ class BodyBounds:
     bytes_max: int = 5 << 30
     rate_min_bytes: int = 512
     stall_s: float = 30.0
-
-
-def announced_size(request: Request) -> int | None:
-    """Returns the announced bytes of a body, 0 without one; None if it comes in chunks."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal():
-        return int(announced)
-    return None if "transfer-encoding" in request.headers else 0
 
 
 async def received(request: Request, bounds: BodyBounds) -> AsyncIterator[bytes]:

@@ -25,14 +25,14 @@ from tarn.core.clock import IdSource
 from tarn.core.errors import Kind, TarnError
 from tarn.core.quota import RATES, QuotaKind
 from tarn.gate.addresses import AddressRate
-from tarn.gate.rates import RateLimits, retry_after_s
+from tarn.gate.rates import RateLimits
 from tarn.gate.request_queue import RequestQueue
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.telemetry.audit.record import Outcome, outcome_of
 from tarn.telemetry.meters import Meters
 from tarn_api.browsers import ANSWER_HEADERS
 from tarn_api.context import READ_S, Backend, Context
-from tarn_api.errors import ApiError, from_tarn_error
+from tarn_api.errors import ApiError, from_tarn_error, too_many
 from tarn_api.operations.table import PUBLIC, TABLE, TRANSFERS, Refusal
 from tarn_api.requests import (
     BODY_BYTES_MAX,
@@ -55,6 +55,8 @@ BASE: Final = "/api/v1"
 """Begins the paths of lakeFS's document."""
 OWN_BASE: Final = "/api/tarn/v1"
 """Begins those of Tarn's own, and of rpcs (`tarn_api.rpcs`)."""
+_PREFIX: Final = f"{BASE}/".encode()
+_OWN_PREFIX: Final = f"{OWN_BASE}/".encode()
 
 _STRANGERS_BODY_MAX: Final = 16 * 1024
 _BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -104,8 +106,8 @@ class Endpoint:
         self._traces = traces
         self._ids = ids
         self._routes = (
-            (f"{BASE}/".encode(), Routes(OPERATIONS)),
-            (f"{OWN_BASE}/".encode(), Routes(OWN_OPERATIONS)),
+            (_PREFIX, Routes(OPERATIONS)),
+            (_OWN_PREFIX, Routes(OWN_OPERATIONS)),
         )
         self._bodies = BodyBudget(_BODIES_BYTES_MAX)
         self._requests_max = requests_max
@@ -251,7 +253,7 @@ class Endpoint:
             text = (
                 f"an address may have {_PUBLIC_REQUESTS} requests without credentials in a second"
             )
-            raise _too_many(text, wait_s)
+            raise too_many(text, wait_s, reason="RATE_EXCEEDED")
         self._public.take(trace.remote)
 
     def _admit(self, grant: Grant, repository: str, trace: Trace) -> None:
@@ -264,7 +266,7 @@ class Endpoint:
             trace.charged = repository
         if (refusal := self._rates.take(grant.user_id, trace.charged)) is not None:
             self._throttled[refusal.kind, refusal.limit].add()
-            raise _too_many(refusal.text, refusal.wait_s)
+            raise too_many(refusal.text, refusal.wait_s, reason="RATE_EXCEEDED")
 
     async def _make_rpc(self, request: Request, trace: Trace, path: str) -> Response:
         """Answers a call of a rpc; its errors have Connect's form."""
@@ -408,13 +410,9 @@ class _Place:
 def _rpc_path(request: Request) -> str | None:
     """Returns the path of a rpc, or of their document, below the base path; None for another operation."""
     path: bytes = request.scope["raw_path"]
-    base = f"{OWN_BASE}/".encode()
-    first = path[len(base) :].partition(b"/")[0]
-    return (
-        path[len(base) :].decode("ascii", "replace")
-        if path.startswith(base) and b"." in first
-        else None
-    )
+    below = path.removeprefix(_OWN_PREFIX)
+    is_rpc = below != path and b"." in below.partition(b"/")[0]
+    return below.decode("ascii", "replace") if is_rpc else None
 
 
 def _connection_of(request: Request) -> dict[str, str]:
@@ -431,11 +429,6 @@ def _overloaded(what: str) -> ApiError:
 
 def _late() -> ApiError:
     return _overloaded("there are more requests than can be answered")
-
-
-def _too_many(text: str, wait_s: float) -> ApiError:
-    headers = {"Retry-After": str(retry_after_s(wait_s))}
-    return ApiError(429, text, reason="RATE_EXCEEDED", headers=headers)
 
 
 def _response(operation: Operation, answer: object) -> Response:

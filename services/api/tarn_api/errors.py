@@ -11,8 +11,9 @@ from types import MappingProxyType
 from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.gate.rates import retry_after_s
 
-__all__ = ["ApiError", "from_tarn_error"]
+__all__ = ["ApiError", "from_tarn_error", "too_many"]
 
 _RETRY_AFTER_S: Final = 1
 
@@ -45,6 +46,12 @@ class ApiError(Exception):
         if status == 503:
             self.headers.setdefault("Retry-After", str(_RETRY_AFTER_S))
         self.body = body if body is not None else {"message": message}
+
+
+def too_many(text: str, wait_s: float, *, reason: str) -> ApiError:
+    """Returns the answer to a request beyond a rate, which may be sent again after so many seconds."""
+    headers = {"Retry-After": str(retry_after_s(wait_s))}
+    return ApiError(429, text, reason=reason, headers=headers)
 
 
 _REASONS: Final[Mapping[Reason, int]] = MappingProxyType(

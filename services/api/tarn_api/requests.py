@@ -22,6 +22,7 @@ __all__ = [
     "BODY_BYTES_MAX",
     "BodyBudget",
     "Routes",
+    "announced_size",
     "decode_body",
     "decode_parameters",
     "read_body",
@@ -193,18 +194,26 @@ class BodyBudget:
             self._left += size
 
 
+def announced_size(request: Request) -> int | None:
+    """Returns the announced bytes of a body, 0 without one; None if it comes in chunks."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal():
+        return int(announced)
+    return None if "transfer-encoding" in request.headers else 0
+
+
 async def read_body(request: Request, budget: BodyBudget, bytes_max: int = BODY_BYTES_MAX) -> bytes:
     """Returns the body of a request.
 
     Raises:
         ApiError: 413; 408: it comes too slowly; 400: it ends too early; 503.
     """
-    announced = request.headers.get("content-length", "")
-    size = int(announced) if announced.isdecimal() else bytes_max
+    announced = announced_size(request)
+    if announced == 0:
+        return b""
+    size = bytes_max if announced is None else announced
     if size > bytes_max:
         raise _too_large(bytes_max)
-    if not announced and "transfer-encoding" not in request.headers:
-        return b""
     pieces = bytearray()
     async with budget.held(size):
         try:

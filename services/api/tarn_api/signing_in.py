@@ -12,7 +12,6 @@ import base64
 import binascii
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from math import ceil
 from types import MappingProxyType
 from typing import Final
 
@@ -24,7 +23,7 @@ from tarn.gate.addresses import AddressRate
 from tarn.gate.sign_in import SignIn
 from tarn.rpc.wire.call import Call
 from tarn_api.browsers import is_browser, refuse_other_sites, secret_of
-from tarn_api.errors import ApiError
+from tarn_api.errors import ApiError, too_many
 from tarn_api.traces import Trace
 
 __all__ = ["Authenticator", "challenge", "counted_failures"]
@@ -49,8 +48,7 @@ def counted_failures(failures: AddressRate, remote: str) -> Iterator[None]:
     """
     if wait_s := failures.wait_s(remote):
         text = "too many sign-ins of this address have failed; try again later"
-        headers = {"Retry-After": str(ceil(wait_s))}
-        raise ApiError(429, text, reason="TOO_MANY_FAILURES", headers=headers)
+        raise too_many(text, wait_s, reason="TOO_MANY_FAILURES")
     try:
         yield
     except TarnError as error:

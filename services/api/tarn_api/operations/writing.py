@@ -16,10 +16,11 @@ from tarn.objects.headers import StoredHeaders, stored_headers
 from tarn.objects.incoming import BodyTooLargeError, StreamedBody
 from tarn.objects.rewriting import set_metadata
 from tarn.objects.writing import check_branch, stage, store_object
-from tarn_api.bodies import announced_size, file_of_form, received
+from tarn_api.bodies import file_of_form, received
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.operations import shapes
+from tarn_api.requests import announced_size
 from tarn_rest import operations as op
 from tarn_rest import schemas
 
