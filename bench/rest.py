@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.load.client import Load, address_of
-from bench.load.node import Form, running
+from bench.load.node import Form, Node, running
 from bench.load.signing import Request
 
 from tarn.client import AsyncClient
@@ -37,6 +37,8 @@ OBJECTS = 1000
 BODY = b"x" * 1024
 _PEER_KEY, _PEER_SECRET = "AKIAJBENCHOFTHEPEERQ", "the-secret-of-the-peer-of-the-benchmark0"
 _COMMITS = 40
+_INLINE_MAX = 64 << 10
+"""Larger bodies are shared by requests, and sent after their heads."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,19 @@ class Server:
         ]
         if body:
             lines.append(f"Content-Length: {len(body)}")
-        return Request("\r\n".join([*lines, "", ""]).encode() + body)
+        head = "\r\n".join([*lines, "", ""]).encode()
+        return Request(head + body) if len(body) <= _INLINE_MAX else Request(head, body)
 
 
 def basic(key: str, secret: str) -> str:
     """Returns the header `Authorization` of a key pair."""
     return "Basic " + base64.b64encode(f"{key}:{secret}".encode()).decode()
+
+
+def tarn_of(node: Node) -> Server:
+    """Returns the REST endpoint of a node."""
+    url = json.loads((node.data / "tarn.json").read_text())["api"]
+    return Server("Tarn", url, basic(node.access_key_id, node.secret), "local://")
 
 
 @contextmanager
@@ -195,9 +204,8 @@ def main() -> None:
     parser.add_argument("--peer", type=Path, help="a lakeFS binary")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, running(Path(name), Form()) as node:
-        state = json.loads((node.data / "tarn.json").read_text())
         key = node.access_key_id, node.secret
-        tarn = Server("Tarn", state["api"], basic(*key), "local://")
+        tarn = tarn_of(node)
         servers = [tarn]
         if given.peer is None:
             _measure(servers, given.seconds, given.rounds)

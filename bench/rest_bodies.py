@@ -7,9 +7,7 @@ the goal is 0.7 at the median. REST is asked by Basic and raw bodies, S3 by requ
 from __future__ import annotations
 
 import argparse
-import base64
 import hashlib
-import json
 import os
 import random
 import socket
@@ -21,8 +19,9 @@ from pathlib import Path
 
 from bench.load.cases.objects import REPOSITORY, make_repository
 from bench.load.client import address_of
-from bench.load.node import Form, Node, running
+from bench.load.node import Form, running
 from bench.load.signing import Request
+from bench.rest import tarn_of
 
 SIZE = 64 << 20
 GOAL = 0.7
@@ -61,25 +60,6 @@ class Client:
         return time.perf_counter() - begin
 
 
-class Rest:
-    """Requests to the REST endpoint of a node."""
-
-    def __init__(self, node: Node) -> None:
-        endpoint = json.loads((node.data / "tarn.json").read_text())["api"]
-        self.address = address_of(endpoint)
-        pair = f"{node.access_key_id}:{node.secret}".encode()
-        self._credentials = base64.b64encode(pair).decode()
-
-    def request(self, method: str, where: str, body: bytes = b"") -> Request:
-        """Returns a request for a path below the repository, about the object `large`."""
-        head = (
-            f"{method} /api/v1/repositories/{REPOSITORY}/{where}?path=large HTTP/1.1\r\n"
-            f"Host: {self.address[0]}\r\nAuthorization: Basic {self._credentials}\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        )
-        return Request(head.encode(), body)
-
-
 def compared(name: str, rounds: int, rest: Callable[[], float], s3: Callable[[], float]) -> None:
     """Measures both in turns, and prints how their rates compare."""
     rest(), s3()
@@ -107,19 +87,20 @@ def main() -> None:
     digest = hashlib.sha256(body).hexdigest()
     with tempfile.TemporaryDirectory() as folder, running(Path(folder), Form(workers=1)) as node:
         make_repository(node)
-        rest = Rest(node)
-        by_rest, by_s3 = Client(rest.address), Client(node.address)
+        rest, lake = tarn_of(node), f"/repositories/{REPOSITORY}"
+        by_rest, by_s3 = Client(address_of(rest.url)), Client(node.address)
 
         def rest_put() -> float:
-            upload = rest.request("POST", "branches/main/objects", body)
-            return by_rest.seconds(upload)
+            return by_rest.seconds(
+                rest.request("POST", f"{lake}/branches/main/objects?path=large", body)
+            )
 
         def s3_put() -> float:
             path = f"/{REPOSITORY}/main/large"
             return by_s3.seconds(node.signer.request("PUT", path, body=body, body_sha256=digest))
 
         def rest_get() -> float:
-            return by_rest.seconds(rest.request("GET", "refs/main/objects"))
+            return by_rest.seconds(rest.request("GET", f"{lake}/refs/main/objects?path=large"))
 
         def s3_get() -> float:
             return by_s3.seconds(node.signer.request("GET", f"/{REPOSITORY}/main/large"))

@@ -1,7 +1,7 @@
 """Signs callers in who send a key pair with each request (HTTP Basic): the pair becomes a caller token.
 
-LogIn answers once, then the token is kept with a digest of the pair, for a quarter of an hour at most: nobody finds a
-secret in this process's memory that was not sent within the last request. The token alone proves nothing: its grant is
+LogIn answers once, then the token is kept with a digest of the pair, for a quarter of an hour at most: this process's
+memory holds no secret but those of the requests that it answers. The token alone proves nothing: its grant is
 asked for as that of any token (`Access.grant`), so a deleted key stops as fast here as everywhere
 (`services/auth/README.md`). The digest has a key of this process, and covers both halves.
 """

@@ -79,7 +79,7 @@ def is_browser(request: Request) -> bool:
 
 
 def is_from_here(request: Request) -> bool:
-    """Whether a browser says that a page of this origin, or nobody but its user, makes it send a request."""
+    """Whether a browser says that a page of this origin, or its user alone, makes it send a request."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site in _OWN_SITES

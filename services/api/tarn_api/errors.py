@@ -128,7 +128,7 @@ def from_tarn_error(error: TarnError, *, write: bool) -> ApiError:
     if error.kind in _OURS:
         message = "an error of the server; its log has the details"  # no internals for clients
     elif error.kind is Kind.UNAUTHENTICATED:
-        # One text for all: it tells nobody which half of a key pair is wrong.
+        # One text for all: it does not tell which half of a key pair is wrong.
         message = "error authenticating request"
     elif error.reason in _WORDS:
         message = _WORDS[error.reason]

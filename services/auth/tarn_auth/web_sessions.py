@@ -85,8 +85,8 @@ class WebSessions:
         """Begins a session of a user who has just signed in; returns its secret, which auth does not keep.
 
         The row of the index is written first: after a crash in between it leads to no session. The other order would
-        leave a session that no listing shows. If the answer is lost, nobody has the secret, and the session ends for
-        want of use.
+        leave a session that no listing shows. If the answer is lost, no browser has the secret, and the session
+        ends for want of use.
 
         Raises:
             TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID; DENIED, ACCESS_DENIED: the token is that of a session key,

@@ -73,7 +73,7 @@ async def get_auth_capabilities(
     context: Context,
     at: op.GetAuthCapabilities,
 ) -> schemas.AuthCapabilities:
-    """Tells that nobody is invited, and that no password is sent, by mail."""
+    """Tells that no invitation and no password is sent by mail."""
     return schemas.AuthCapabilities(invite_user=False, forgot_password=False)
 
 

@@ -45,7 +45,7 @@ async def list_users(context: Context, at: op.ListUsers) -> schemas.UserList:
 async def create_user(
     context: Context, at: op.CreateUser, body: schemas.UserCreation | None
 ) -> schemas.User:
-    """Creates a user without key pairs and without a role. Nobody is invited by mail."""
+    """Creates a user without key pairs and without a role. No invitation is sent by mail."""
     if body is None:
         raise ApiError(400, "the body is missing", reason="MALFORMED")
     if body.invite_user:
