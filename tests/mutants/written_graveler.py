@@ -28,8 +28,8 @@ GRAVELER: Final[Sequence[Written]] = (
         "page-oldest-layer-first",
         "tarn_graveler.branch.reading",
         "A listing merges the sealed tokens in reverse.",
-        "resolved, branch.tokens, base, request)",
-        "resolved, (branch.staging, *reversed(branch.sealed)), base, request)",
+        "name, branch.tokens, base, request)",
+        "name, (branch.staging, *reversed(branch.sealed)), base, request)",
     ),
     Written(
         "differences-oldest-layer-first",
