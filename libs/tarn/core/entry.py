@@ -75,8 +75,8 @@ TIME_US_MAX = 253_402_214_399_999_999
 
 _HEAD = struct.Struct("<BBqq16s16s16s")
 _SIZE = struct.Struct("<q")
-_LISTED = struct.Struct("<Hqq16x16s")  # of the head; version and flags are read as one number
-_LISTED_MASK = FLAG_TOMBSTONE << 8 | 0xFF
+_LISTED = struct.Struct("<Hqq16s16s")  # of the head; version and flags are read as one number
+_LISTED_MASK = (FLAG_TOMBSTONE | FLAG_EXTERNAL) << 8 | 0xFF
 _FIELD = struct.Struct("<BH")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -423,36 +423,51 @@ def etag_of(packed: bytes) -> str:
     return unpack(packed).etag
 
 
-def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int]]:
-    """Size in bytes, ETag without quotes, and time in Unix microseconds of each entry, for listings.
+_BARE = Entry(0, 0, _ZERO, _ZERO)
+"""Is like all entries without a tail."""
 
-    A time that cannot be shown is replaced by the nearest one (`shown_time_us`).
+
+def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int, bytes, Entry]]:
+    """What listings show of each entry: size in bytes, ETag without quotes, time in Unix microseconds, address of 16
+    bytes, and an entry that has the same content type, user metadata and external address.
+
+    Entries that were written alike have one such entry together: it is unpacked once. A time that cannot be shown is
+    replaced by the nearest one (`shown_time_us`).
 
     Raises:
         EntryCorruptError: as `unpack`, for damage in the bytes that are read.
     """
     read_head, last_tag = _LISTED.unpack_from, TailTag.ETAG_PARTS
-    listed: list[tuple[int, str, int]] = []
+    listed: list[tuple[int, str, int, bytes, Entry]] = []
+    # By what their tails have before the first field that no listing shows, such as checksums.
+    alike: dict[bytes, Entry] = {}
+    # The last tail, and an entry like it; None after one whose bytes are elsewhere.
+    like = _BARE
+    last: bytes | None = b""
     for packed in entries:
         if len(packed) < HEAD_BYTES:
             unpack(packed)  # raises, as the calls below do
-        head, size, mtime_us, md5 = read_head(packed)
+        head, size, mtime_us, address, md5 = read_head(packed)
+        tail = packed[HEAD_BYTES:]
         if head & _LISTED_MASK != VERSION or size < 0:
-            unpack(packed)
+            like, last = unpack(packed), None  # its bytes are elsewhere, or it is damaged
+        elif tail != last:
+            at, end = 0, len(tail)
+            # One call per entry, or one struct per field, would take 1.5 times as long.
+            while at < end and tail[at] <= last_tag:
+                if at + 3 > end:
+                    unpack(packed)
+                at += 3 + (tail[at + 1] | tail[at + 2] << 8)
+            found = alike.get(tail[:at])
+            if found is None:
+                found = alike[tail[:at]] = unpack(packed)
+            like, last = found, tail
         if not 0 <= mtime_us <= TIME_US_MAX:
             mtime_us = shown_time_us(mtime_us)
-        etag, at, end = md5.hex(), HEAD_BYTES, len(packed)
-        # One call per entry, or one struct per field, would take 1.5 times as long.
-        while at < end:
-            if at + 3 > end:
-                unpack(packed)
-            tag, length = packed[at], packed[at + 1] | packed[at + 2] << 8
-            if tag >= last_tag:
-                if tag == last_tag and length == 4 and at + 7 <= end:
-                    etag = f"{etag}-{_U32.unpack_from(packed, at + 3)[0]}"
-                break
-            at += 3 + length
-        listed.append((size, etag, mtime_us))
+        etag = md5.hex()
+        if like.etag_parts:
+            etag = f"{etag}-{like.etag_parts}"
+        listed.append((size, etag, mtime_us, address, like))
     return listed
 
 

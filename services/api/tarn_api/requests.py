@@ -7,10 +7,10 @@ time in which it must come, and together with all other bodies by `BodyBudget`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import unquote_plus, unquote_to_bytes
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -25,6 +25,7 @@ __all__ = [
     "announced_size",
     "decode_body",
     "decode_parameters",
+    "query_fields",
     "read_body",
 ]
 
@@ -46,7 +47,8 @@ class _Node:
     def __init__(self) -> None:
         self.literals: dict[str, _Node] = {}
         self.parameter: _Node | None = None
-        self.by_method: dict[str, tuple[Operation, Segments]] = {}
+        # The operation, the names of the values in its path, and their segments.
+        self.by_method: dict[str, tuple[Operation, Segments, Sequence[int]]] = {}
 
 
 class Routes:
@@ -58,15 +60,16 @@ class Routes:
             self._add(operation)
 
     def _add(self, operation: Operation) -> None:
-        node, names = self._root, []
-        for segment in operation.path.strip("/").split("/"):
+        node, names, places = self._root, [], []
+        for place, segment in enumerate(operation.path.strip("/").split("/")):
             if segment.startswith("{"):
                 names.append(segment[1:-1])
+                places.append(place)
                 node.parameter = node.parameter or _Node()
                 node = node.parameter
             else:
                 node = node.literals.setdefault(segment, _Node())
-        node.by_method[operation.method] = operation, tuple(names)
+        node.by_method[operation.method] = operation, tuple(names), tuple(places)
 
     def find(self, method: str, raw_path: bytes) -> tuple[Operation, dict[str, str]]:
         """Returns the operation of a path below the base path, and the values in it.
@@ -82,17 +85,13 @@ class Routes:
             allowed = ", ".join(sorted(node.by_method))
             text = f"this path takes {allowed}, not {method}"
             raise ApiError(405, text, reason="METHOD_NOT_ALLOWED", headers={"Allow": allowed})
-        operation, names = node.by_method[method]
-        template = operation.path.strip("/").split("/")
-        values = [
-            value for part, value in zip(template, segments, strict=True) if part.startswith("{")
-        ]
-        return operation, dict(zip(names, values, strict=True))
+        operation, names, places = node.by_method[method]
+        return operation, {name: segments[at] for name, at in zip(names, places, strict=True)}
 
 
 def _text(segment: bytes) -> str:
     try:
-        return unquote_to_bytes(segment).decode()
+        return (unquote_to_bytes(segment) if b"%" in segment else segment).decode()
     except UnicodeDecodeError as error:
         raise ApiError(400, "the path is not UTF-8", reason="MALFORMED") from error
 
@@ -118,17 +117,7 @@ def decode_parameters(
         ApiError: 400; names the parameter.
     """
     values: dict[str, object] = {}
-    try:
-        fields = parse_qsl(
-            request.scope["query_string"].decode("ascii"),
-            keep_blank_values=True,
-            errors="strict",
-            max_num_fields=_QUERY_FIELDS_MAX,
-        )
-    except ValueError as error:
-        text = f"the query has more than {_QUERY_FIELDS_MAX} parameters, or is not UTF-8"
-        raise ApiError(400, text, reason="MALFORMED") from error
-    for name, value in fields:
+    for name, value in query_fields(request.scope["query_string"]):
         if name in operation.lists:
             many = values.setdefault(name, [])
             assert isinstance(many, list)
@@ -143,6 +132,31 @@ def decode_parameters(
         return msgspec.convert(values, operation.parameters, strict=False)
     except msgspec.ValidationError as error:
         raise _invalid("parameter", error) from error
+
+
+def query_fields(query: bytes) -> list[tuple[str, str]]:
+    """Returns the names and values of a query, as `urllib.parse.parse_qsl` does in three times the time.
+
+    Raises:
+        ApiError: 400.
+    """
+    fields = []
+    try:
+        pairs = query.decode("ascii").split("&")
+        if len(pairs) > _QUERY_FIELDS_MAX:
+            raise ValueError(f"{len(pairs)} fields")
+        for pair in filter(None, pairs):
+            name, _, value = pair.partition("=")
+            if "%" in pair or "+" in pair:
+                name, value = (
+                    unquote_plus(name, errors="strict"),
+                    unquote_plus(value, errors="strict"),
+                )
+            fields.append((name, value))
+    except ValueError as error:
+        text = f"the query has more than {_QUERY_FIELDS_MAX} parameters, or is not UTF-8"
+        raise ApiError(400, text, reason="MALFORMED") from error
+    return fields
 
 
 def decode_body(operation: Operation, body: bytes) -> object:

@@ -103,6 +103,8 @@ class Authenticator:
                     refuse_other_sites(request)
                 key, secret = _pair(value)
                 trace.access_key_id = key[:128]
+                if (known := self._sign_in.known_pair(call, key, secret)) is not None:
+                    return known
                 if self._sign_in.knows_pair(key, secret):
                     return await self._sign_in.grant_of_pair(call, key, secret)
                 with counted_failures(self._failures, trace.remote):

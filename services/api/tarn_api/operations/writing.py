@@ -6,7 +6,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
-from tarn.core.entry import pack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, parse_branch_id, parse_path
 from tarn.objects.checksums import parse_digest
@@ -62,7 +61,7 @@ async def upload_object(context: Context, at: op.UploadObject) -> schemas.Object
             raise
         text = f"{at.path} does not exist, so it has no such ETag"
         raise ApiError(412, text, reason="PRECONDITION_FAILED") from error
-    return shapes.object_stats(at.path, pack(entry), repository.namespace, with_metadata=True)
+    return shapes.object_stats(at.path, entry, repository.namespace, with_metadata=True)
 
 
 async def upload_object_preflight(context: Context, at: op.UploadObjectPreflight) -> None:
@@ -84,7 +83,7 @@ async def copy_object(
     )
     entry, block = await copied(objects, context, source, repository, branch)
     await stage(objects, context, repository, branch, at.dest_path, entry, block=block)
-    return shapes.object_stats(at.dest_path, pack(entry), repository.namespace, with_metadata=True)
+    return shapes.object_stats(at.dest_path, entry, repository.namespace, with_metadata=True)
 
 
 async def update_object_user_metadata(
