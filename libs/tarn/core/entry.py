@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Any
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
@@ -538,40 +539,61 @@ def unpack(packed: bytes) -> Entry:
         raise EntryCorruptError("a negative size", packed)
     if len(packed) == HEAD_BYTES:
         return Entry(size, mtime_us, address, md5)
-    fields = _read_tail(packed)
+    found: dict[str, Any] = {}
     try:
-        texts = {
-            _TEXT_NAMES[tag]: value.decode() for tag, value in fields.items() if tag in _TEXT_NAMES
-        }
-        pairs = packed_strings(fields.get(TailTag.METADATA, b""), packed)
-        tags = packed_strings(fields.get(TailTag.TAGS, b""), packed)
-        sums = packed_strings(fields.get(TailTag.CHECKSUMS, b""), packed)
+        for tag, value in _read_tail(packed).items():
+            if (name := _TEXT_NAMES.get(tag)) is not None:
+                found[name] = value.decode()
+            elif (kind := _OTHER_FIELDS.get(tag)) is not None:
+                found[kind[0]] = kind[1](value, packed)
     except UnicodeDecodeError as error:
         raise EntryCorruptError(f"not UTF-8: {error.reason}", packed) from error
-    if len(pairs) % 2 or len(tags) % 2 or len(sums) % 3:
+    return Entry(size, mtime_us, address, md5, **found)
+
+
+def _tuples_of(value: bytes, packed: bytes, of_each: int) -> Iterator[tuple[str, ...]]:
+    texts = packed_strings(value, packed)
+    if len(texts) % of_each:
         raise EntryCorruptError("a string list of the wrong length", packed)
-    parts = fields.get(TailTag.ETAG_PARTS, bytes(4))
-    if len(parts) != 4:
+    return zip(*[iter(texts)] * of_each, strict=True)
+
+
+def _read_pairs(value: bytes, packed: bytes) -> tuple[tuple[str, ...], ...]:
+    return tuple(_tuples_of(value, packed, 2))
+
+
+def _read_checksums(value: bytes, packed: bytes) -> tuple[Checksum, ...]:
+    rows = _tuples_of(value, packed, 3)
+    return tuple(Checksum(algorithm, text, kind == "C") for algorithm, text, kind in rows)
+
+
+def _read_etag_parts(value: bytes, packed: bytes) -> int:
+    if len(value) != 4:
         raise EntryCorruptError("a part count of the wrong size", packed)
-    judged = fields.get(TailTag.JUDGED_MOVE, bytes(8))
-    if len(judged) != 8:
+    number: int = _U32.unpack(value)[0]
+    return number
+
+
+def _read_judged_move(value: bytes, packed: bytes) -> int:
+    if len(value) != 8:
         raise EntryCorruptError(_JUDGED_SIZE, packed)
-    replaced = fields.get(TailTag.REPLACED, b"")
-    if len(replaced) not in {0, 16}:
+    time_us: int = _I64.unpack(value)[0]
+    return time_us
+
+
+def _read_replaced(value: bytes, packed: bytes) -> bytes:
+    if len(value) not in {0, 16}:
         raise EntryCorruptError(_REPLACED_SIZE, packed)
-    return Entry(
-        size,
-        mtime_us,
-        address,
-        md5,
-        judged_move_us=_I64.unpack(judged)[0],
-        replaced_address=replaced,
-        parts=fields.get(TailTag.PARTS, b""),
-        etag_parts=_U32.unpack(parts)[0],
-        metadata=tuple(zip(pairs[::2], pairs[1::2], strict=True)),
-        tags=tuple(zip(tags[::2], tags[1::2], strict=True)),
-        checksums=tuple(
-            Checksum(sums[i], sums[i + 1], sums[i + 2] == "C") for i in range(0, len(sums), 3)
-        ),
-        **texts,
-    )
+    return value
+
+
+_OTHER_FIELDS: dict[int, tuple[str, Callable[[bytes, bytes], object]]] = {
+    TailTag.METADATA: ("metadata", _read_pairs),
+    TailTag.ETAG_PARTS: ("etag_parts", _read_etag_parts),
+    TailTag.CHECKSUMS: ("checksums", _read_checksums),
+    TailTag.JUDGED_MOVE: ("judged_move_us", _read_judged_move),
+    TailTag.REPLACED: ("replaced_address", _read_replaced),
+    TailTag.PARTS: ("parts", lambda value, _: value),
+    TailTag.TAGS: ("tags", _read_pairs),
+}
+"""Fields that are no texts: their names, and what reads them; it is told the whole entry, for errors."""

@@ -78,7 +78,7 @@ class Routes:
             ApiError: 404, 405; 400: a segment is not UTF-8.
         """
         segments = [_text(each) for each in raw_path.strip(b"/").split(b"/")]
-        node = _found(self._root, segments, 0)
+        node = _found(self._root, segments)
         if node is None:
             raise ApiError(404, "there is no such path in this interface", reason="NO_SUCH_PATH")
         if method not in node.by_method:
@@ -96,16 +96,28 @@ def _text(segment: bytes) -> str:
         raise ApiError(400, "the path is not UTF-8", reason="MALFORMED") from error
 
 
-def _found(node: _Node, segments: list[str], at: int) -> _Node | None:
+def _found(node: _Node, segments: Sequence[str]) -> _Node | None:
     """Returns the node of a path: a literal segment precedes a parameter, unless the rest does not fit."""
-    if at == len(segments):
-        return node if node.by_method else None
-    literal = node.literals.get(segments[at])
-    if literal is not None and (found := _found(literal, segments, at + 1)) is not None:
-        return found
-    if node.parameter is None or not segments[at]:
-        return None
-    return _found(node.parameter, segments, at + 1)
+    at = 0
+    others: list[tuple[_Node, int]] = []
+    while True:
+        if at == len(segments):
+            if node.by_method:
+                return node
+        else:
+            segment, parameter = segments[at], node.parameter
+            at += 1
+            if (literal := node.literals.get(segment)) is not None:
+                if parameter is not None:
+                    others.append((parameter, at))
+                node = literal
+                continue
+            if parameter is not None and segment:
+                node = parameter
+                continue
+        if not others:
+            return None
+        node, at = others.pop()
 
 
 def decode_parameters(
