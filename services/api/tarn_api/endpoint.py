@@ -8,6 +8,7 @@ its token.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Final
 
@@ -34,6 +35,7 @@ from tarn_api.errors import ApiError, from_tarn_error, too_many
 from tarn_api.operations.table import PUBLIC, TABLE, TRANSFERS, Refusal
 from tarn_api.requests import (
     BODY_BYTES_MAX,
+    ApiRequest,
     BodyBudget,
     Routes,
     decode_body,
@@ -139,7 +141,7 @@ class Endpoint:
         self._running += 1
         place = _Place(self._queue, receive, trace)
         try:
-            response = await self._answer(Request(scope, place.receive), trace, place)
+            response = await self._answer(ApiRequest(scope, place.receive), trace, place)
             _add_headers(response, request_id)
             await self._send(response, scope, receive, counted, trace)
         finally:
@@ -239,7 +241,7 @@ class Endpoint:
             response.headers.update(context.headers)
         return response
 
-    def _found(self, request: Request) -> tuple[Operation, dict[str, str]]:
+    def _found(self, request: Request) -> tuple[Operation, Mapping[str, str]]:
         path: bytes = request.scope["raw_path"]
         for base, routes in self._routes:
             if path.startswith(base):
@@ -457,7 +459,7 @@ def _add_headers(response: Response, request_id: str) -> None:
     headers = [each for each in response.raw_headers if each[0] not in _NAMES_OF_EVERY_ANSWER]
     headers.append((b"x-request-id", request_id.encode()))
     headers += _OF_EVERY_ANSWER
-    if not any(name == b"cache-control" for name, _ in headers):
+    if b"cache-control" not in dict(headers):
         headers.append((b"cache-control", b"no-store"))
     response.raw_headers = headers
 

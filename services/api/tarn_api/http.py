@@ -68,7 +68,7 @@ class HttpBounds:
     handshakes_max: int = 1024
 
 
-_FRAMING: Final = frozenset({b"connection", b"content-length", b"transfer-encoding"})
+_FRAMING: Final = frozenset({b"connection", b"transfer-encoding"})
 _NO_BODY: Final = (204, 304)
 _JOINED_MAX: Final = 64 * 1024
 """To copy a larger body costs more than another write."""
@@ -104,21 +104,20 @@ class Exchange(RequestResponseCycle):
         if self.flow.write_paused or self.disconnected or not self.keep_alive:
             return False
         status, headers, body = start["status"], start["headers"], message.get("body", b"")
-        length = -1
-        head = [STATUS_LINE[status]]
-        for name, value in headers:
-            if name == b"content-length" and length < 0:
-                length = int(value)
-            elif name in _FRAMING or not name.islower():
-                return False
-            head += (name, b": ", value, b"\r\n")
+        names = [name for name, _ in headers]
+        lengths = [value for name, value in headers if name == b"content-length"]
+        together = b"".join(names)
+        if HEADER_RE.search(together) or HEADER_VALUE_RE.search(
+            b"".join([value for _, value in headers])
+        ):
+            return False
+        if together != together.lower() or len(lengths) > 1 or not _FRAMING.isdisjoint(names):
+            return False
         if self.scope["method"] == "HEAD":
             body = b""
-        elif length != len(body) and (length >= 0 or body or status not in _NO_BODY):
+        elif int(lengths[0]) != len(body) if lengths else body or status not in _NO_BODY:
             return False
-        if HEADER_RE.search(b"".join(head[1::4])) or HEADER_VALUE_RE.search(b"".join(head[3::4])):
-            return False
-        head.append(b"\r\n")
+        head = [STATUS_LINE[status], *[b"%b: %b\r\n" % each for each in headers], b"\r\n"]
         if len(body) <= _JOINED_MAX:
             self.transport.write(b"".join((*head, body)))
         else:

@@ -9,18 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from functools import lru_cache
+from typing import Final, TypeVar, overload
 from urllib.parse import unquote_plus, unquote_to_bytes
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope
 
 from tarn_api.errors import ApiError
 from tarn_rest.operations import Operation
 
 __all__ = [
     "BODY_BYTES_MAX",
+    "ApiRequest",
     "BodyBudget",
+    "HeaderIndex",
     "Routes",
     "announced_size",
     "decode_body",
@@ -35,8 +40,12 @@ _BODY_S: Final = 10.0
 _BODY_RATE: Final = 16 * 1024
 """Bytes per second beyond `_BODY_S`."""
 _QUERY_FIELDS_MAX: Final = 200
+_KEPT_PATHS_MAX: Final = 1024
+_KEPT_PATH_BYTES_MAX: Final = 256
+"""What was found for a path is kept, as strangers may send paths: a megabyte in all."""
 
 Segments = tuple[str, ...]
+T = TypeVar("T")
 
 
 class _Node:
@@ -56,6 +65,7 @@ class Routes:
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._root = _Node()
+        self._kept = lru_cache(_KEPT_PATHS_MAX)(self._find)
         for operation in operations:
             self._add(operation)
 
@@ -71,12 +81,17 @@ class Routes:
                 node = node.literals.setdefault(segment, _Node())
         node.by_method[operation.method] = operation, tuple(names), tuple(places)
 
-    def find(self, method: str, raw_path: bytes) -> tuple[Operation, dict[str, str]]:
+    def find(self, method: str, raw_path: bytes) -> tuple[Operation, Mapping[str, str]]:
         """Returns the operation of a path below the base path, and the values in it.
 
         Raises:
             ApiError: 404, 405; 400: a segment is not UTF-8.
         """
+        # The paths of objects are in queries, so nearly all requests have one of a few paths.
+        is_short = len(raw_path) <= _KEPT_PATH_BYTES_MAX
+        return (self._kept if is_short else self._find)(method, raw_path)
+
+    def _find(self, method: str, raw_path: bytes) -> tuple[Operation, Mapping[str, str]]:
         segments = [_text(each) for each in raw_path.strip(b"/").split(b"/")]
         node = _found(self._root, segments)
         if node is None:
@@ -158,6 +173,8 @@ def query_fields(query: bytes) -> list[tuple[str, str]]:
         if len(pairs) > _QUERY_FIELDS_MAX:
             raise ValueError(f"{len(pairs)} fields")
         for pair in filter(None, pairs):
+            # Most values are paths. No escape begins within another one, or at its end.
+            pair = pair.replace("%2F", "/")  # noqa: PLW2901
             name, _, value = pair.partition("=")
             if "%" in pair or "+" in pair:
                 name, value = (
@@ -190,6 +207,40 @@ def decode_body(operation: Operation, body: bytes) -> object:
 
 def _invalid(what: str, error: msgspec.ValidationError) -> ApiError:
     return ApiError(400, f"{what}: {error}".replace("`$.", "`"), reason="INVALID_ARGUMENT")
+
+
+class HeaderIndex(Headers):
+    """Starlette's headers, with one look-up for a name instead of a walk over all."""
+
+    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
+        super().__init__(raw=raw)
+        # Of several values the first one, as there.
+        self._values = dict(reversed(raw))
+
+    def __getitem__(self, key: str) -> str:
+        return self._values[key.lower().encode("latin-1")].decode("latin-1")
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and key.lower().encode("latin-1") in self._values
+
+    @overload
+    def get(self, key: str, /) -> str | None: ...
+    @overload
+    def get(self, key: str, default: str, /) -> str: ...
+    @overload
+    def get(self, key: str, default: T, /) -> str | T: ...
+    def get(self, key: str, default: object = None, /) -> object:
+        """Returns the first value of a name."""
+        found = self._values.get(key.lower().encode("latin-1"))
+        return default if found is None else found.decode("latin-1")
+
+
+class ApiRequest(Request):
+    """Starlette's request, which is asked for many headers."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        super().__init__(scope, receive)
+        self._headers = HeaderIndex(scope["headers"])
 
 
 class BodyBudget:

@@ -67,7 +67,7 @@ async def list_objects(context: Context, at: op.ListObjects) -> schemas.ObjectSt
         return list(zip(page.paths, page.entries, strict=True)), page.next_page_token
 
     found, has_more = await filled(fetch, amount_of(at.amount), lambda each: each[0], at.after)
-    paths, entries = [path for path, _ in found], [packed for _, packed in found]
+    paths, entries = zip(*found, strict=True) if found else ((), ())
     results = shapes.stats_of_page(paths, entries, namespace, with_metadata=at.user_metadata)
     if blocks is not None:
         for path, packed, stats in zip(paths, entries, results, strict=True):
