@@ -27,7 +27,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from bench.rest import Server, basic
+from bench.rest import Server
 from bench.telemetry import BODY, Gateway, gateway
 
 from tarn.rpc.process.defects import new_loop
@@ -72,7 +72,7 @@ class Clients:
     def __init__(self, of: Gateway, connections: int) -> None:
         self._signer = signer = of.signer
         url = f"http://127.0.0.1:{of.rest_port}"
-        self._rest = Server("Tarn", url, basic(signer.access_key_id, signer.secret), "local://")
+        self._rest = Server("Tarn", url, signer.access_key_id, signer.secret)
         self._loop = asyncio.get_running_loop()
         self._left = 0
         self._done = self._loop.create_future()
