@@ -180,11 +180,15 @@ class _Protocol(HttpToolsProtocol):
         self._stop_head_timer()
 
     def on_url(self, url: bytes) -> None:
-        self._count(len(url))
-        super().on_url(url)
+        self._head_bytes += len(url)
+        if self._head_bytes > self._bounds.head_bytes_max:
+            self._refuse_head()
+        self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value))
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > self._bounds.head_bytes_max:
+            self._refuse_head()
         headers = self.headers
         if len(headers) >= self._bounds.header_count_max:
             self._refuse(f"a request has at most {self._bounds.header_count_max} headers")
@@ -277,10 +281,8 @@ class _Protocol(HttpToolsProtocol):
         self.transport.write(b"".join(lines))
         self.transport.close()
 
-    def _count(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > self._bounds.head_bytes_max:
-            self._refuse(f"the head of a request has at most {self._bounds.head_bytes_max} bytes")
+    def _refuse_head(self) -> None:
+        self._refuse(f"the head of a request has at most {self._bounds.head_bytes_max} bytes")
 
     def _refuse(self, text: str) -> None:
         self._refusal = (431, text)

@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 _METADATA = "x-lakefs-meta-"
+_STORED = _METADATA.encode(), shapes.INTERNAL.encode()
+"""Begin the headers whose values are stored as user metadata."""
 _MD5_BYTES = 16
 
 
@@ -159,21 +161,16 @@ async def _body(context: Context) -> tuple[StoredHeaders, StreamedBody]:
 
 
 def _metadata(request: Request) -> dict[str, str]:
-    found = {}
-    for name, value in request.headers.items():
-        if name.startswith(_METADATA):
-            found[name.removeprefix(_METADATA)] = _text(value)
-        elif name.startswith(shapes.INTERNAL):
-            found[name] = _text(value)
-    return found
+    stored = [each for each in request.headers.raw if each[0].startswith(_STORED)]
+    return {name.decode("latin-1").removeprefix(_METADATA): _text(value) for name, value in stored}
 
 
-def _text(value: str) -> str:
+def _text(value: bytes) -> str:
     """Returns the value of a header, which clients send in UTF-8 or Latin-1."""
     try:
-        return value.encode("latin-1").decode()
+        return value.decode()
     except UnicodeDecodeError:
-        return value
+        return value.decode("latin-1")
 
 
 def _claimed_md5(request: Request) -> bytes | None:
