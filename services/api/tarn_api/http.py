@@ -14,6 +14,7 @@ import socket
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
@@ -104,24 +105,25 @@ class Exchange(RequestResponseCycle):
         if self.flow.write_paused or self.disconnected or not self.keep_alive:
             return False
         status, headers, body = start["status"], start["headers"], message.get("body", b"")
-        names = [name for name, _ in headers]
-        lengths = [value for name, value in headers if name == b"content-length"]
-        together = b"".join(names)
-        if HEADER_RE.search(together) or HEADER_VALUE_RE.search(
-            b"".join([value for _, value in headers])
-        ):
+        names, values = zip(*headers, strict=True) if headers else ((), ())
+        lengths, together = names.count(b"content-length"), b"".join(names)
+        if HEADER_RE.search(together) or HEADER_VALUE_RE.search(b"".join(values)):
             return False
-        if together != together.lower() or len(lengths) > 1 or not _FRAMING.isdisjoint(names):
+        if together != together.lower() or lengths > 1 or not _FRAMING.isdisjoint(names):
             return False
         if self.scope["method"] == "HEAD":
             body = b""
-        elif int(lengths[0]) != len(body) if lengths else body or status not in _NO_BODY:
+        elif lengths:
+            if int(values[names.index(b"content-length")]) != len(body):
+                return False
+        elif body or status not in _NO_BODY:
             return False
-        head = [STATUS_LINE[status], *[b"%b: %b\r\n" % each for each in headers], b"\r\n"]
+        lines = (b"%b: %b\r\n" * len(names)) % tuple(chain.from_iterable(headers))
+        head = b"%b%b\r\n" % (STATUS_LINE[status], lines)
         if len(body) <= _JOINED_MAX:
-            self.transport.write(b"".join((*head, body)))
+            self.transport.write(head + body)
         else:
-            self.transport.write(b"".join(head))
+            self.transport.write(head)
             self.transport.write(body)
         self.response_complete = True
         self.waiting_for_100_continue = False
