@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from tarn.core.entry import Entry, pack
@@ -43,8 +44,18 @@ def stored_headers(
         TarnError: METADATA_TOO_LARGE above 2 KiB of user metadata; INVALID_ARGUMENT for a content type above 8 KiB or
             with characters that no header can have, and for a name that is no token of RFC 9110, or has two values.
     """
-    pairs = sorted((name.lower(), value) for name, value in (metadata or {}).items())
-    headers = StoredHeaders(content_type, tuple(pairs))
+    if not metadata:
+        return _of_type(content_type)
+    pairs = sorted((name.lower(), value) for name, value in metadata.items())
+    return _checked(StoredHeaders(content_type, tuple(pairs)))
+
+
+@lru_cache(maxsize=64)  # most objects have one of a few types, and no metadata
+def _of_type(content_type: str) -> StoredHeaders:
+    return _checked(StoredHeaders(content_type))
+
+
+def _checked(headers: StoredHeaders) -> StoredHeaders:
     check_template(pack(with_headers(NOTHING, headers)))
     return headers
 

@@ -21,7 +21,7 @@ from tarn.block.port import (
     PresignsWrites,
 )
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
-from tarn.core.entry import pack
+from tarn.core.entry import pack, unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import address_time_us, parse_path, physical_path
 from tarn.objects.headers import NOTHING, stored_headers, with_headers
@@ -298,4 +298,4 @@ async def _linked(
         if error.reason is Reason.BLOCK_NOT_FOUND:
             raise ApiError(400, error.message, reason=error.reason.value) from error
         raise
-    return shapes.object_stats(at.path, packed, named.key.namespace, with_metadata=True)
+    return shapes.object_stats(at.path, unpack(packed), named.key.namespace, with_metadata=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 
 from tarn.block.port import PresignsReads
-from tarn.core.entry import Entry, shown_time_us, unpack
+from tarn.core.entry import Entry, listed_of, shown_time_us
 from tarn.core.ids import physical_path
 from tarn.objects.bodies import block_key
 from tarn_api.context import Context
@@ -27,6 +28,7 @@ __all__ = [
     "prefix_stats",
     "repository",
     "seconds",
+    "stats_of_page",
     "stored_metadata",
     "user",
 ]
@@ -95,33 +97,68 @@ def commit(found: commit_pb.Commit) -> schemas.Commit:
     )
 
 
-def address_of(entry: Entry, namespace: str) -> str:
-    """Returns where the bytes of an object are, as a URI."""
-    return entry.external_address or f"{namespace.rstrip('/')}/{physical_path(entry.address)}"
-
-
 def object_stats(
-    path: str, packed: bytes, namespace: str, *, with_metadata: bool
+    path: str, entry: Entry, namespace: str, *, with_metadata: bool
 ) -> schemas.ObjectStats:
-    """Returns an object.
+    """Returns an object; for the arguments see `stats_of_page`."""
+    row = (entry.size, entry.etag, shown_time_us(entry.mtime_us), entry.address, entry)
+    return _stats([path], [row], namespace, with_metadata=with_metadata)[0]
+
+
+def stats_of_page(
+    paths: Sequence[str], entries: Sequence[bytes], namespace: str, *, with_metadata: bool
+) -> list[schemas.ObjectStats]:
+    """Returns objects and common prefixes.
 
     Args:
-        path: of the object.
-        packed: its entry.
+        paths: of the objects and common prefixes.
+        entries: packed; empty for a common prefix.
         namespace: of the repository.
         with_metadata: whether user metadata are shown.
+
+    Raises:
+        EntryCorruptError: an entry is damaged.
     """
-    entry = unpack(packed)
-    return schemas.ObjectStats(
-        path=path,
-        path_type="object",
-        physical_address=address_of(entry, namespace),
-        checksum=entry.etag,
-        size_bytes=entry.size,
-        mtime=seconds(entry.mtime_us),
-        metadata=_shown_metadata(entry) if with_metadata else None,
-        content_type=content_type(entry),
-    )
+    rows = listed_of(filter(None, entries))
+    objects = _stats(compress(paths, entries), rows, namespace, with_metadata=with_metadata)
+    if len(objects) == len(entries):
+        return objects
+    rest = iter(objects)
+    return [
+        next(rest) if packed else prefix_stats(path)
+        for path, packed in zip(paths, entries, strict=True)
+    ]
+
+
+def _stats(
+    paths: Iterable[str],
+    rows: Iterable[tuple[int, str, int, bytes, Entry]],
+    namespace: str,
+    *,
+    with_metadata: bool,
+) -> list[schemas.ObjectStats]:
+    """Returns objects; `rows` is what `tarn.core.entry.listed_of` returns."""
+    root = namespace.rstrip("/")
+    last: Entry | None = None
+    kind, metadata = "", None
+    stats = []
+    for path, (size, etag, mtime_us, address, like) in zip(paths, rows, strict=True):
+        if like is not last:
+            last, kind = like, content_type(like)
+            metadata = _shown_metadata(like) if with_metadata else None
+        stats.append(
+            schemas.ObjectStats(
+                path=path,
+                path_type="object",
+                physical_address=like.external_address or f"{root}/{physical_path(address)}",
+                checksum=etag,
+                size_bytes=size,
+                mtime=mtime_us // 1_000_000,
+                metadata=metadata,
+                content_type=kind,
+            )
+        )
+    return stats
 
 
 def stored_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
