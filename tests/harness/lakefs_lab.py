@@ -26,7 +26,8 @@ from tarn.core.listing.breaks import BreakRule
 from tarn.core.rules import Settings
 from tarn.dump.transfer import Transfer
 from tarn.lakefs.bringing import Bringing
-from tarn.lakefs.importing import DumpIds, HistoryImport, ImportProgress
+from tarn.lakefs.history import DumpIds, ImportProgress, PeerHistory
+from tarn.lakefs.importing import HistoryImport
 from tarn.lakefs.source import FolderSource, Source
 from tarn.lakefs.state import ImportState
 from tarn.testing.clock import SeededIds
@@ -67,28 +68,27 @@ async def opened(
     namespace: str = NAMESPACE,
     settings: Settings | None = None,
     name: str = "shop",
-) -> AsyncIterator[tuple[Bringing, HistoryImport, ImportState]]:
+) -> AsyncIterator[tuple[Bringing, PeerHistory, ImportState]]:
     """Yields an import of the recorded bucket, whose dump is read."""
     blocks, clock = service.replicas.blocks, service.clock
     cache = RangeCache(work / "ranges")
     service.replicas.count += 1
     with ImportState(work, f"{record.folder} {namespace}") as state:
-        history = HistoryImport(
-            source or FolderSource(record.folder),
-            state,
+        history = PeerHistory(source or FolderSource(record.folder), state, ImportProgress())
+        await history.load(record.refs)
+        writing = HistoryImport(
+            history,
             blocks,
             Committed(blocks, cache, rule=BreakRule(rows_mean=4)),
             namespace,
             clock,
             SeededIds(clock, 1000 + service.replicas.count),
-            ImportProgress(),
         )
-        await history.load(record.refs)
         bringing = Bringing(
             service.graveler,
             lambda: service.admin,
             Transfer(service.graveler, lambda: service.admin),
-            history,
+            writing,
             state,
             name,
             namespace,

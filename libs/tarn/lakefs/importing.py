@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 
@@ -29,20 +28,15 @@ from tarn.core.ids import (
     BranchId,
     CommitId,
     MetarangeId,
-    parse_new_branch_id,
-    parse_new_tag_id,
     physical_path,
 )
-from tarn.lakefs.conversion import checksum_of, commit_from, entry_from, path_from
-from tarn.lakefs.listings import Listings
-from tarn.lakefs.records import PeerCommit, PeerEntry, commit_of, entry_of, pair_of, ref_of
-from tarn.lakefs.source import Source
+from tarn.lakefs.conversion import checksum_of, commit_from, entry_from
+from tarn.lakefs.history import PeerHistory
+from tarn.lakefs.records import PeerCommit, PeerEntry
 from tarn.lakefs.sstable import damaged
-from tarn.lakefs.state import CopiedBlock, ImportState, PeerRef
+from tarn.lakefs.state import CopiedBlock, PeerRef
 
-_R = TypeVar("_R")
-
-__all__ = ["DumpIds", "HistoryImport", "ImportProgress"]
+__all__ = ["HistoryImport"]
 
 _BATCH: Final = 1000
 """Objects whose entries are made at a time."""
@@ -53,159 +47,36 @@ _PAUSE_SECONDS: Final = 1.0
 _SMALL_BYTES: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class DumpIds:
-    """The tables of a dump of refs, as `lakectl refs-dump` prints them."""
-
-    commits: str
-    branches: str
-    tags: str
-
-    @staticmethod
-    def parse(text: str | bytes) -> DumpIds:
-        """Reads the answer of lakeFS.
-
-        Raises:
-            TarnError: INVALID: it is another document.
-        """
-        try:
-            fields = json.loads(text)
-            names = ("commits_meta_range_id", "branches_meta_range_id", "tags_meta_range_id")
-            found = [fields[name] for name in names]
-            if not all(isinstance(each, str) for each in found):
-                raise TypeError("an id is no text")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            reason = (
-                f"the dump of refs cannot be read ({error!r}); give what `lakectl refs-dump` prints"
-            )
-            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, reason) from error
-        return DumpIds(*found)
-
-
-@dataclass(slots=True)
-class ImportProgress:
-    """How far an import is.
-
-    Attributes:
-        step: what it does now.
-        commits_done, commits: of the history.
-        objects, size_bytes: that were copied in this run; in a dry run, that were found.
-        headers_left_out: entries whose metadata or content type no S3 answer can hold.
-        unverified: copied objects whose checksum in lakeFS is not that of their content; only their size was compared.
-    """
-
-    step: str = "begin"
-    commits_done: int = 0
-    commits: int = 0
-    objects: int = 0
-    size_bytes: int = 0
-    headers_left_out: int = 0
-    unverified: int = 0
-
-
 class HistoryImport:
     """One import.
 
     Args:
-        source: the storage namespace of the repository in lakeFS.
-        state: of this import.
+        history: what is imported; its dump is loaded.
         blocks: Tarn's block store.
         committed: Tarn's listings there.
         namespace: the storage namespace to fill; no repository has it.
         clock, ids: of the addresses of blocks, and of waits.
-        progress: is kept up to date.
     """
 
     def __init__(
         self,
-        source: Source,
-        state: ImportState,
+        history: PeerHistory,
         blocks: BlockStore,
         committed: Committed,
         namespace: str,
         clock: Clock,
         ids: IdSource,
-        progress: ImportProgress,
     ) -> None:
-        self._source = source
-        self._listings = Listings(source)
-        self._state = state
+        self._history = history
+        self._state = history.state
         self._blocks = blocks
         self._committed = committed
         self._namespace = namespace
         self._clock = clock
         self._ids = ids
-        self.progress = progress
-
-    # ---- the dump
-
-    async def load(self, dump: DumpIds) -> None:
-        """Reads the dump of refs into the state, unless that was done.
-
-        Raises:
-            TarnError: CORRUPT: the dump is damaged, or lacks a commit; INVALID: Tarn cannot have a name.
-        """
-        state = self._state
-        if not state.get("loaded"):
-            self.progress.step = "reading the dump"
-            state.clear_dump()
-            for kind, metarange_id in (("branch", dump.branches), ("tag", dump.tags)):
-                parse = parse_new_branch_id if kind == "branch" else parse_new_tag_id
-                async for records in self._records(metarange_id):
-                    refs = [_parsed(metarange_id, ref_of, record) for record in records]
-                    state.add_refs(PeerRef(kind, parse(name), peer_id) for name, peer_id in refs)
-            async for records in self._records(dump.commits):
-                commits = [_parsed(dump.commits, commit_of, each) for each in records]
-                rows = zip(commits, records, strict=True)
-                state.add_commits((c.commit_id, c.generation, r, c.parents) for c, r in rows)
-            if missing := state.find_wanted():
-                text = f"it lacks commit {missing}; make the dump again"
-                raise damaged(f"dump {dump.commits}", text)
-            self._refuse_shared_names()
-            state.set("loaded", "yes")
-        self.progress.commits = state.count()
-        self.progress.commits_done = state.count(done=True)
-
-    def _refuse_shared_names(self) -> None:
-        names = {each.name for each in self._state.refs("branch")}
-        for each in self._state.refs("tag"):
-            if each.name in names:
-                text = (
-                    f"{each.name} is a branch and a tag in lakeFS, and Tarn has one ref of a name; make the tag under "
-                    "another name in lakeFS, delete it, and dump the refs again"
-                )
-                raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
-
-    def require_branch(self, name: str) -> None:
-        """Checks that the dump has a branch, before work begins that needs it.
-
-        Raises:
-            TarnError: BRANCH_NOT_FOUND.
-        """
-        names = [each.name for each in self._state.refs("branch")]
-        if name not in names:
-            some = ", ".join(names[:10]) or "none"
-            text = f"the dump has no branch {name}; give --default-branch; the branches are: {some}"
-            raise TarnError(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, text)
-
-    async def _records(self, metarange_id: str) -> AsyncGenerator[list[bytes], None]:
-        async with aclosing(self._listings.records_of(metarange_id)) as blocks:
-            async for block in blocks:
-                yield [_parsed(metarange_id, pair_of, value)[1] for _, value in block]
+        self.progress = history.progress
 
     # ---- commits
-
-    async def count(self) -> None:
-        """Walks through the history as `write` does, and counts its objects; writes nothing to Tarn."""
-        self.progress.step = "counting"
-        for record in self._state.pending():
-            commit = _parsed("a dump", commit_of, record)
-            async with aclosing(self._changes(commit)) as batches:
-                async for batch in batches:
-                    entries = [entry for _, entry in batch if entry is not None]
-                    self._state.add_seen((each.address, each.size) for each in entries)
-            self.progress.commits_done += 1
-            self.progress.objects, self.progress.size_bytes = self._state.blocks_seen()
 
     async def write(self) -> AsyncGenerator[None, None]:
         """Writes the commits that are not written yet, and yields after each one.
@@ -214,8 +85,7 @@ class HistoryImport:
             TarnError: CORRUPT: an object or a listing is damaged, or not there; INVALID: Tarn cannot have a path or a
                 commit; errors of the source and of the block store.
         """
-        for record in self._state.pending():
-            commit = _parsed("a dump", commit_of, record)
+        for commit in self._history.pending():
             self.progress.step = f"commit {commit.commit_id[:12]}"
             await self._write_commit(commit)
             self.progress.commits_done += 1
@@ -247,38 +117,16 @@ class HistoryImport:
         found = self._state.listing(commit.metarange_id)
         if found is not None:
             return MetarangeId(found)
-        base = self._state.listing(self._base_of(commit))
+        base = self._state.listing(self._history.base_of(commit))
         built = await self._committed.build(
             self._namespace, MetarangeId(base) if base else None, [self._layer(commit)]
         )
         self._state.set_listing(commit.metarange_id, built.metarange_id)
         return built.metarange_id
 
-    def _base_of(self, commit: PeerCommit) -> str:
-        """Returns the listing of lakeFS that a commit's changes are relative to: that of its first parent."""
-        if not commit.parents:
-            return ""
-        return _parsed("a dump", commit_of, self._state.record(commit.parents[0])).metarange_id
-
-    async def _changes(
-        self, commit: PeerCommit
-    ) -> AsyncGenerator[list[tuple[str, PeerEntry | None]], None]:
-        """Yields what a commit changes, in batches: paths in order, and entries; None: a deletion."""
-        batch: list[tuple[str, PeerEntry | None]] = []
-        listing = commit.metarange_id
-        changes = self._listings.changes(self._base_of(commit), listing)
-        async with aclosing(changes) as rows:
-            async for key, record in rows:
-                entry = None if record is None else _parsed(listing, entry_of, record)
-                batch.append((path_from(key), entry))
-                if len(batch) == _BATCH:
-                    yield batch
-                    batch = []
-        yield batch
-
     async def _layer(self, commit: PeerCommit) -> AsyncGenerator[pa.RecordBatch, None]:
         """Yields the changes of a commit as rows of Tarn, after copying their objects."""
-        async with aclosing(self._changes(commit)) as batches:
+        async with aclosing(self._history.changes(commit)) as batches:
             async for batch in batches:
                 copies = await self._copied([each for _, each in batch if each is not None])
                 values = []
@@ -355,7 +203,7 @@ class HistoryImport:
     async def _body(self, entry: PeerEntry, md5: hashlib._Hash) -> AsyncGenerator[bytes, None]:
         """Yields the bytes of an object; raises CORRUPT at the end if they are not those of the entry."""
         size = 0
-        async with aclosing(self._source.stream(entry.address)) as chunks:
+        async with aclosing(self._history.source.stream(entry.address)) as chunks:
             async for chunk in chunks:
                 size += len(chunk)
                 if size > entry.size:
@@ -403,7 +251,7 @@ class HistoryImport:
         done: set[str] = set()
         for ref in refs:
             self.progress.step = f"verifying {ref.name}"
-            record = _parsed("a dump", commit_of, self._state.record(ref.peer_id))
+            record = self._history.commit(ref.peer_id)
             listing = self._written(ref)[1].metarange_id
             if record.metarange_id in done:
                 continue
@@ -422,18 +270,14 @@ class HistoryImport:
 
     async def _their_digest(self, metarange_id: str) -> str:
         digest = hashlib.sha256()
-        async with aclosing(self._listings.records_of(metarange_id)) as blocks:
-            async for block in blocks:
-                for key, value in block:
-                    entry = _parsed(
-                        metarange_id, entry_of, _parsed(metarange_id, pair_of, value)[1]
-                    )
-                    block_of = self._state.block(entry.address)
-                    if block_of is None:
-                        raise damaged(f"listing {metarange_id}", f"{key[:80]!a} was not copied")
-                    etag = entry.etag if checksum_of(entry.etag) else block_of.md5.hex()
-                    made, _ = entry_from(entry, block_of)
-                    digest.update(_line(path_from(key), entry.size, etag.strip('"').lower(), made))
+        async with aclosing(self._history.entries(metarange_id)) as entries:
+            async for path, entry in entries:
+                block = self._state.block(entry.address)
+                if block is None:
+                    raise damaged(f"listing {metarange_id}", f"{path[:80]!a} was not copied")
+                etag = entry.etag if checksum_of(entry.etag) else block.md5.hex()
+                made, _ = entry_from(entry, block)
+                digest.update(_line(path, entry.size, etag.strip('"').lower(), made))
         return digest.hexdigest()
 
     async def _digest(self, metarange_id: MetarangeId) -> str:
@@ -455,11 +299,3 @@ def _line(path: str, size: int, etag: str, entry: Entry) -> bytes:
 def _differs(entry: PeerEntry, why: str) -> TarnError:
     text = f"the object at {entry.address[:300]!a} in lakeFS {why}"
     return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
-
-
-def _parsed(metarange_id: str, parse: Callable[[bytes], _R], data: bytes) -> _R:
-    """Parses a record of a listing or dump; raises `TarnError` CORRUPT if it is damaged."""
-    try:
-        return parse(data)
-    except ValueError as error:  # also of text that is not UTF-8
-        raise damaged(f"listing {metarange_id}", str(error)) from error
