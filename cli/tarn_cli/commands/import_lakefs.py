@@ -153,13 +153,8 @@ def import_lakefs(
                     remark,
                 )
             record = _brought(name, done, progress)
-        dirty = _uncommitted(state, server)
+        record["uncommitted_left_behind"] = _uncommitted(state, server)
     session.output.one(record)
-    for branch in dirty:
-        session.output.remark(f"branch {branch} has uncommitted changes, which stay in lakeFS")
-    if progress.headers_left_out:
-        text = f"{progress.headers_left_out} entries have metadata or content types that S3 cannot show; left out"
-        session.output.remark(text)
     if not dry_run:
         session.output.remark(f"{folder} is not needed any more")
 
@@ -211,9 +206,9 @@ def _peer(
 
 
 def _uncommitted(state: ImportState, server: PeerServer | None) -> list[str]:
-    """Returns the branches of the dump that have uncommitted changes now; none if no server was named."""
+    """Returns the branches of the dump that have uncommitted changes now; `unknown` if no server was named."""
     if server is None:
-        return []
+        return ["unknown"]
     return [each.name for each in state.refs("branch") if server.has_uncommitted(each.name)]
 
 

@@ -38,7 +38,7 @@ _EXPANSION_MAX = 64
 _SET = 1
 _KEY_TRAILER_BYTES = 8
 _TWO_LEVELS = 2
-_UNFOLDED_BYTES_MAX = 4 * BLOCK_BYTES_MAX
+_UNFOLDED_BYTES_MAX = 2 * BLOCK_BYTES_MAX
 """Most bytes of the keys and values of a block: a key may repeat much of the one before it by one byte."""
 _U32 = struct.Struct("<I")
 _snappy: Final = pa.Codec("snappy")
