@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from graveler_service import Service
+from peer_tables import message, table, value
 
 from tarn.block.committed import Committed
 from tarn.block.port import BlockKey
@@ -32,7 +33,7 @@ from tarn.lakefs.source import FolderSource, Source
 from tarn.lakefs.state import ImportState
 from tarn.testing.clock import SeededIds
 
-__all__ = ["NAMESPACE", "Recorded", "opened", "recorded", "shown"]
+__all__ = ["NAMESPACE", "Recorded", "WrittenBucket", "opened", "recorded", "shown"]
 
 ARCHIVE = Path(__file__).parents[1] / "unit" / "lakefs" / "history.tar.gz"
 NAMESPACE = "local://shop-copy"
@@ -146,3 +147,99 @@ async def shown(service: Service, name: str = "shop", namespace: str = NAMESPACE
         objects = await _objects(service, name, place, namespace)
         found[ref] = {"log": sorted(log), "objects": objects}
     return found
+
+
+@dataclass
+class WrittenBucket:
+    """A storage namespace of lakeFS that a test writes itself, also as no lakeFS would.
+
+    Attributes:
+        folder: of the namespace.
+        commits: records of the dump, by their ids.
+        branches, tags: commit ids by names.
+        generations: of the commits.
+    """
+
+    folder: Path
+    commits: dict[str, bytes] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
+
+    def object(self, body: bytes, address: str = "", **more: Any) -> bytes:
+        """Writes an object; returns its entry. `more`: `etag`, `size`, `content_type`, `metadata`, `kind`."""
+        digest = hashlib.md5(body).hexdigest()
+        address = address or f"data/x/{digest}"
+        if more.get("kind", 1) == 1 and ".." not in address:
+            path = self.folder / address
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(body)
+        pairs = more.get("metadata", {}).items()
+        return message(
+            (1, address),
+            (2, message((1, 1_700_000_000))),
+            (3, more.get("size", len(body))),
+            (4, more.get("etag", digest)),
+            *((5, message((1, name), (2, text))) for name, text in pairs),
+            (6, more.get("kind", 1)),
+            (7, more.get("content_type", "text/plain")),
+        )
+
+    def _file(self, rows: list[tuple[bytes, bytes]]) -> str:
+        data = table([rows] if rows else [], kind=1)
+        name = hashlib.sha256(data).hexdigest()
+        (self.folder / "_lakefs").mkdir(parents=True, exist_ok=True)
+        (self.folder / "_lakefs" / name).write_bytes(data)
+        return name
+
+    def listing(self, records: dict[bytes, bytes], cut: int = 3) -> str:
+        """Writes records as a listing whose ranges end as lakeFS's do: depending on the key."""
+        ranges, rows = [], []
+        for key, record in sorted(records.items()):
+            rows.append((key, value(b"i", record)))
+            if hashlib.sha256(key).digest()[0] % cut == 0:
+                ranges.append(rows)
+                rows = []
+        ranges += [rows] if rows else []
+        about = [
+            (
+                each[-1][0],
+                value(
+                    self._file(each).encode(),
+                    message((1, each[0][0]), (2, each[-1][0]), (3, 99), (4, len(each))),
+                ),
+            )
+            for each in ranges
+        ]
+        return self._file(about)
+
+    def commit(self, listing: str, *parents: str, generation: int = 0, **more: Any) -> str:
+        """Adds a commit; returns its id. `more`: `committer`, `message`, `time`, `metadata`, `id`."""
+        about = (listing, parents, sorted(more), len(self.commits))
+        commit_id = str(more.get("id", hashlib.sha256(repr(about).encode()).hexdigest()))
+        depths = [self.generations[each] for each in parents if each in self.generations]
+        generation = generation or 1 + max(depths, default=0)
+        self.generations[commit_id] = generation
+        pairs = more.get("metadata", {}).items()
+        self.commits[commit_id] = message(
+            (1, commit_id),
+            (2, more.get("committer", "ann")),
+            (3, more.get("message", "m")),
+            (4, message((1, more.get("time", 1_700_000_000)))),
+            (5, listing),
+            *((6, message((1, name), (2, text))) for name, text in pairs),
+            *((7, each) for each in parents),
+            (9, generation),
+        )
+        return commit_id
+
+    def recorded(self) -> Recorded:
+        """Writes the dump."""
+
+        def refs(named: dict[str, str]) -> str:
+            records = {k.encode(): message((1, k), (2, v)) for k, v in named.items()}
+            return self.listing(records)
+
+        commits = {commit_id.encode(): record for commit_id, record in self.commits.items()}
+        ids = DumpIds(self.listing(commits), refs(self.branches), refs(self.tags))
+        return Recorded(self.folder, ids, {})

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 from awscrt import checksums
 
-__all__ = ["end_of", "number", "signed", "stored_block", "table", "value"]
+__all__ = [
+    "end_of",
+    "entries",
+    "message",
+    "number",
+    "stored_block",
+    "table",
+    "table_with_index",
+    "value",
+]
 
 Row = tuple[bytes, bytes]
 _MAGIC = b"\xf7\xcf\xf4\x85\xb7\x41\xe2\x88"
@@ -23,16 +32,28 @@ def number(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def signed(value: int) -> bytes:
+def _signed(value: int) -> bytes:
     return number(value * 2 if value >= 0 else -value * 2 - 1)
 
 
 def value(identity: bytes, record: bytes) -> bytes:
     """Returns a record as it lies in a table."""
-    return signed(len(identity)) + identity + signed(len(record)) + record
+    return _signed(len(identity)) + identity + _signed(len(record)) + record
 
 
-def _entries(rows: Iterable[Row]) -> bytes:
+def message(*fields: tuple[int, int | bytes | str]) -> bytes:
+    """Returns a message of protobuf: numbers, and texts or messages in it."""
+    out = b""
+    for field, each in fields:
+        if isinstance(each, int):
+            out += number(field << 3) + number(each)
+        else:
+            data = each.encode() if isinstance(each, str) else each
+            out += number(field << 3 | 2) + number(len(data)) + data
+    return out
+
+
+def entries(rows: Iterable[Row]) -> bytes:
     """Returns the content of a block, in which keys share what they begin with."""
     body, last = b"", b""
     for key, data in rows:
@@ -46,9 +67,7 @@ def _entries(rows: Iterable[Row]) -> bytes:
 
 
 def stored_block(body: bytes, kind: int = 0) -> bytes:
-    """Returns a block with its kind of compression and its checksum."""
-    if kind == 1:
-        body = pa.Codec("snappy").compress(body, asbytes=True)
+    """Returns a block with its checksum; `body` is compressed already, as `kind` says."""
     body += bytes([kind])
     crc = checksums.crc32c(body)
     return body + struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
@@ -57,6 +76,22 @@ def stored_block(body: bytes, kind: int = 0) -> bytes:
 def end_of(meta: bytes, index: bytes, *, checksum: int = 1, version: int = 2) -> bytes:
     """Returns the end of a table, for two handles."""
     return bytes([checksum]) + (meta + index).ljust(40, b"\0") + struct.pack("<I", version) + _MAGIC
+
+
+def table_with_index(blocks: bytes, rows: Sequence[Row]) -> bytes:
+    """Returns a table of stored blocks, with an index that leads where it likes."""
+    out = blocks
+
+    def add(body: bytes) -> bytes:
+        nonlocal out
+        handle = number(len(out)) + number(len(body))
+        out += stored_block(body)
+        return handle
+
+    index = add(entries(rows))
+    properties = add(entries([(b"rocksdb.num.entries", number(len(rows)))]))
+    end = end_of(add(entries([(b"rocksdb.properties", properties)])), index)
+    return out + end
 
 
 def table(
@@ -72,6 +107,8 @@ def table(
 
     def add(body: bytes, kind: int = 0) -> bytes:
         nonlocal out
+        if kind == 1:
+            body = pa.Codec("snappy").compress(body, asbytes=True)
         stored = stored_block(body, kind)
         handle = number(len(out)) + number(len(stored) - 5)
         out += stored
@@ -81,16 +118,16 @@ def table(
         return key + struct.pack("<Q", key_kind)
 
     handles = [
-        (inner(rows[-1][0]), add(_entries((inner(key), data) for key, data in rows), kind))
+        (inner(rows[-1][0]), add(entries((inner(key), data) for key, data in rows), kind))
         for rows in blocks
     ]
     if deep:
-        handles = [(key, add(_entries([(key, handle)]))) for key, handle in handles]
-    index = add(_entries(handles))
+        handles = [(key, add(entries([(key, handle)]))) for key, handle in handles]
+    index = add(entries(handles))
     about = {
         b"rocksdb.block.based.table.index.type": struct.pack("<I", 2 if deep else 0),
         b"rocksdb.num.entries": number(sum(map(len, blocks))),
         **(properties or {}),
     }
-    meta = add(_entries([(b"rocksdb.properties", add(_entries(sorted(about.items()))))]))
+    meta = add(entries([(b"rocksdb.properties", add(entries(sorted(about.items()))))]))
     return out + end_of(meta, index)

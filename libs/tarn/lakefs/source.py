@@ -24,6 +24,7 @@ _T = TypeVar("_T")
 _S3: Final = "s3://"
 _LOCAL: Final = "local://"
 _GONE: Final = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchBucket"})
+_FORBIDDEN: Final = 403
 
 
 class Source(Protocol):
@@ -182,6 +183,9 @@ class BucketSource:
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") in _GONE:
                 raise absent(address) from error
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] == _FORBIDDEN:
+                text = f"{address[:300]!a} of lakeFS may not be read with this key: {error}"
+                raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, text) from error
             raise _unreadable(address, error) from error
         except (BotoCoreError, OSError) as error:
             raise _unreadable(address, error) from error
