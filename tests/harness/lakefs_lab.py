@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from graveler_service import Service
-from peer_tables import message, table, value
 
 from tarn.block.committed import Committed
 from tarn.block.port import BlockKey
@@ -32,6 +31,7 @@ from tarn.lakefs.importing import HistoryImport
 from tarn.lakefs.source import FolderSource, Source
 from tarn.lakefs.state import ImportState
 from tarn.testing.clock import SeededIds
+from tarn.testing.peer_tables import message, table, value
 
 __all__ = ["NAMESPACE", "Recorded", "WrittenBucket", "opened", "recorded", "shown"]
 
@@ -69,6 +69,7 @@ async def opened(
     namespace: str = NAMESPACE,
     settings: Settings | None = None,
     name: str = "shop",
+    expires_missing: bool = False,
 ) -> AsyncIterator[tuple[Bringing, PeerHistory, ImportState]]:
     """Yields an import of the recorded bucket, whose dump is read."""
     blocks, clock = service.replicas.blocks, service.clock
@@ -84,6 +85,7 @@ async def opened(
             namespace,
             clock,
             SeededIds(clock, 1000 + service.replicas.count),
+            expires_missing=expires_missing,
         )
         bringing = Bringing(
             service.graveler,

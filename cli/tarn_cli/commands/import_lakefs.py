@@ -88,6 +88,11 @@ class _Peer:
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of the state of the import.  [default: REPOSITORY.lakefs-import]",
 )
+@click.option(
+    "--expire-missing",
+    is_flag=True,
+    help="Bring commits whose objects lakeFS has deleted over as expired ones.",
+)
 @click.option("--dry-run", is_flag=True, help="Count commits, objects and bytes; copy nothing.")
 @config_option
 @data_dir_option
@@ -105,6 +110,7 @@ def import_lakefs(
     allowed: tuple[str, ...],
     storage_namespace: str,
     work: Path | None,
+    expire_missing: bool,
     dry_run: bool,
     config_file: Path | None,
     data_dir: Path | None,
@@ -112,8 +118,8 @@ def import_lakefs(
     """Bring a repository over from lakeFS: commits, branches, tags, and all their objects.
 
     SOURCE is its storage namespace in lakeFS: s3://bucket/prefix, or a folder. With --server it may be left out if it
-    is in a bucket. Objects are copied, so SOURCE is not needed afterwards; nothing is written there. Uncommitted changes
-    stay behind: commit them first.
+    is in a bucket. Objects are copied, so SOURCE is not needed afterwards; nothing is written there. Uncommitted
+    changes stay behind: commit them first.
 
     It runs where the block store of Tarn can be reached, with the configuration of the services, and needs an admin's
     key. The repository becomes visible when it is complete and verified. After an interruption, the same command
@@ -135,7 +141,7 @@ def import_lakefs(
     server = _server(session, url, peer_repository or name) if url else None
     place = source or _place(server)
     folder = work or Path(f"{name}.lakefs-import")
-    options = _Options(place, endpoint, profile, allowed, storage_namespace)
+    options = _Options(place, endpoint, profile, allowed, storage_namespace, expire_missing)
     progress = ImportProgress()
     with ImportState(folder, f"{place} into {name}") as state:
         peer = _peer(state, server, refs, default_branch)
@@ -153,8 +159,8 @@ def import_lakefs(
                     remark,
                 )
             record = _brought(name, done, progress)
-        record["uncommitted_left_behind"] = _uncommitted(state, server)
-    session.output.one(record)
+        behind = _uncommitted(state, server)
+    session.output.one({**record, "uncommitted_left_behind": behind})
     if not dry_run:
         session.output.remark(f"{folder} is not needed any more")
 
@@ -166,6 +172,7 @@ class _Options:
     profile: str
     allowed: tuple[str, ...]
     storage_namespace: str
+    expire_missing: bool
 
 
 def _server(session: Session, url: str, repository: str) -> PeerServer:
@@ -271,7 +278,15 @@ async def _bring(
                 tarn.graveler,
                 tarn.call,
                 Transfer(tarn.graveler, tarn.call, sleep=clock.sleep),
-                HistoryImport(history, blocks, Committed(blocks, cache), namespace, clock, ids),
+                HistoryImport(
+                    history,
+                    blocks,
+                    Committed(blocks, cache),
+                    namespace,
+                    clock,
+                    ids,
+                    expires_missing=options.expire_missing,
+                ),
                 state,
                 name,
                 namespace,
@@ -327,6 +342,7 @@ def _brought(name: str, done: Restored, progress: ImportProgress) -> Record:
         "commits": progress.commits,
         "objects_copied": progress.objects,
         "bytes_copied": progress.size_bytes,
+        "objects_gone": progress.gone,
         "size_compared_only": progress.unverified,
         "entries_with_headers_left_out": progress.headers_left_out,
     }

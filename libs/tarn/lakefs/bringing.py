@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from tarn.client.graveler import GravelerClient
-from tarn.core.dump import BranchLine, TagLine, to_line
+from tarn.core.commit import Commit, commit_id_of
+from tarn.core.dump import BranchLine, ExpiredLine, TagLine, from_line, to_line
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.expiry import Expiry
 from tarn.core.ids import BranchId, TagId
 from tarn.core.rules import Settings
 from tarn.dump.files import Dumped, DumpFile, DumpFolder
@@ -32,6 +34,8 @@ _LINES: Final = 5000
 """Lines of the dump that are written at a time."""
 _FILE: Final = "refs.dump"
 _INSTANCE: Final = "instance_uid"
+_RULE: Final = "objects deleted in lakeFS"
+"""The rule of commits of which objects were gone."""
 
 
 class Bringing:
@@ -147,3 +151,8 @@ class Bringing:
         for name, (commit_id, commit) in self._history.heads("tag"):
             yield to_line(TagLine(TagId(name), commit_id, commit.create_time_us))
         yield from self._state.lines()
+        for line in self._state.lines(of_expired=True):
+            expired = from_line(line)
+            assert isinstance(expired, Commit), "the state has lines of commits"
+            expiry = Expiry(_RULE, expired.create_time_us)
+            yield to_line(ExpiredLine(commit_id_of(expired), expiry))

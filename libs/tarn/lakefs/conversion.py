@@ -15,7 +15,13 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import CommitId, MetarangeId, parse_path, parse_user_id
 from tarn.lakefs.records import PeerCommit, PeerEntry
 from tarn.lakefs.state import CopiedBlock
-from tarn.objects.headers import NO_HEADERS, StoredHeaders, stored_headers, with_headers
+from tarn.objects.headers import (
+    NO_HEADERS,
+    StoredHeaders,
+    stored_headers,
+    stored_metadata,
+    with_headers,
+)
 
 __all__ = [
     "COMMIT_ID",
@@ -68,7 +74,7 @@ def entry_from(entry: PeerEntry, block: CopiedBlock) -> tuple[Entry, bool]:
     """
     etag = checksum_of(entry.etag)
     md5, parts = block.md5, 0
-    if etag is not None and etag.parts:
+    if etag is not None and etag.parts and not block.is_gone:
         md5, parts = etag.md5, etag.parts
     made = Entry(entry.size, entry.mtime_us, block.address, md5, etag_parts=parts)
     headers, is_whole = _headers(entry)
@@ -76,16 +82,17 @@ def entry_from(entry: PeerEntry, block: CopiedBlock) -> tuple[Entry, bool]:
 
 
 def _headers(entry: PeerEntry) -> tuple[StoredHeaders, bool]:
+    whole = stored_metadata(entry.metadata)
     for content_type, metadata in (
-        (entry.content_type, entry.metadata),
+        (entry.content_type, whole),
         (entry.content_type, {}),
-        ("", entry.metadata),
+        ("", whole),
     ):
         try:
             headers = stored_headers(content_type, metadata)
         except TarnError:
             continue
-        return headers, content_type == entry.content_type and metadata == entry.metadata
+        return headers, content_type == entry.content_type and metadata == whole
     return NO_HEADERS, False
 
 

@@ -17,7 +17,7 @@ from tarn.lakefs.source import Source
 from tarn.lakefs.sstable import damaged
 from tarn.lakefs.state import ImportState, PeerRef
 
-__all__ = ["DumpIds", "ImportProgress", "PeerHistory"]
+__all__ = ["DumpIds", "ImportProgress", "PeerChange", "PeerHistory"]
 
 _R = TypeVar("_R")
 
@@ -63,6 +63,7 @@ class ImportProgress:
         commits_done, commits: of the history.
         objects, size_bytes: that were copied in this run; in a dry run, that were found.
         headers_left_out: entries whose metadata or content type no S3 answer can hold.
+        gone: objects that are not there any more.
         unverified: copied objects whose checksum in lakeFS is not that of their content; only their size was compared.
     """
 
@@ -72,7 +73,17 @@ class ImportProgress:
     objects: int = 0
     size_bytes: int = 0
     headers_left_out: int = 0
+    gone: int = 0
     unverified: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PeerChange:
+    """What a commit changes at one path; None: there is no object before, or after."""
+
+    path: str
+    old: PeerEntry | None
+    new: PeerEntry | None
 
 
 class PeerHistory:
@@ -152,7 +163,7 @@ class PeerHistory:
         for commit in self.pending():
             async with aclosing(self.changes(commit)) as batches:
                 async for batch in batches:
-                    entries = [entry for _, entry in batch if entry is not None]
+                    entries = [each.new for each in batch if each.new is not None]
                     self.state.add_seen((each.address, each.size) for each in entries)
             self.progress.commits_done += 1
             self.progress.objects, self.progress.size_bytes = self.state.blocks_seen()
@@ -172,17 +183,15 @@ class PeerHistory:
             return ""
         return self.commit(commit.parents[0]).metarange_id
 
-    async def changes(
-        self, commit: PeerCommit
-    ) -> AsyncGenerator[list[tuple[str, PeerEntry | None]], None]:
-        """Yields what a commit changes, in batches: paths in order, and entries; None: a deletion."""
-        batch: list[tuple[str, PeerEntry | None]] = []
-        listing = commit.metarange_id
-        changes = self._listings.changes(self.base_of(commit), listing)
-        async with aclosing(changes) as rows:
-            async for key, record in rows:
-                entry = None if record is None else _parsed(listing, entry_of, record)
-                batch.append((path_from(key), entry))
+    async def changes(self, commit: PeerCommit) -> AsyncGenerator[list[PeerChange], None]:
+        """Yields what a commit changes in its first parent, in batches in order of the paths; the last may be empty."""
+        batch: list[PeerChange] = []
+        old_id, new_id = self.base_of(commit), commit.metarange_id
+        async with aclosing(self._listings.changes(old_id, new_id)) as rows:
+            async for key, old, new in rows:
+                before = None if old is None else _parsed(old_id, entry_of, old)
+                after = None if new is None else _parsed(new_id, entry_of, new)
+                batch.append(PeerChange(path_from(key), before, after))
                 if len(batch) == _BATCH:
                     yield batch
                     batch = []

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ from tarn.lakefs.conversion import checksum_of, commit_from, entry_from
 from tarn.lakefs.history import PeerHistory
 from tarn.lakefs.records import PeerCommit, PeerEntry
 from tarn.lakefs.sstable import damaged
-from tarn.lakefs.state import CopiedBlock, PeerRef
+from tarn.lakefs.state import CopiedBlock, PeerRef, WrittenListing
 
 __all__ = ["HistoryImport"]
 
@@ -56,6 +57,7 @@ class HistoryImport:
         committed: Tarn's listings there.
         namespace: the storage namespace to fill; no repository has it.
         clock, ids: of the addresses of blocks, and of waits.
+        expires_missing: commits of which objects are gone come over as expired ones; False: they end the import.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class HistoryImport:
         namespace: str,
         clock: Clock,
         ids: IdSource,
+        *,
+        expires_missing: bool = False,
     ) -> None:
         self._history = history
         self._state = history.state
@@ -74,6 +78,7 @@ class HistoryImport:
         self._namespace = namespace
         self._clock = clock
         self._ids = ids
+        self._expires_missing = expires_missing
         self.progress = history.progress
 
     # ---- commits
@@ -94,14 +99,21 @@ class HistoryImport:
     async def _write_commit(self, commit: PeerCommit) -> None:
         parents = [self._parent(commit, each) for each in commit.parents]
         listing = await self._listing(commit)
+        ref = self._state.ref_at(commit.commit_id) if listing.gone else None
+        if ref is not None:
+            text = (
+                f"{listing.gone} objects of {ref.kind} {ref.name} are gone in lakeFS; delete them there and commit, or "
+                "delete the tag, and import a new dump into another folder (--work)"
+            )
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
         try:
-            made = commit_from(commit, parents, listing)
+            made = commit_from(commit, parents, MetarangeId(listing.metarange_id))
         except ValueError as error:
             text = f"commit {commit.commit_id} of lakeFS cannot be brought over: {error}"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text) from error
         key = BlockKey(self._namespace, commit_path(commit_id_of(made)))
         await self._blocks.put(key, to_json(made))
-        self._state.set_line(commit.commit_id, to_line(made))
+        self._state.set_line(commit.commit_id, to_line(made), is_expired=listing.gone > 0)
 
     def _parent(self, commit: PeerCommit, peer_id: str) -> tuple[CommitId, Commit]:
         line = self._state.line(peer_id)
@@ -112,32 +124,42 @@ class HistoryImport:
         assert isinstance(found, Commit), "the state has lines of commits"
         return commit_id_of(found), found
 
-    async def _listing(self, commit: PeerCommit) -> MetarangeId:
+    async def _listing(self, commit: PeerCommit) -> WrittenListing:
         """Returns Tarn's listing of a commit; builds it if it is not written."""
         found = self._state.listing(commit.metarange_id)
         if found is not None:
-            return MetarangeId(found)
+            return found
         base = self._state.listing(self._history.base_of(commit))
+        gone = _Gone(0 if base is None else base.gone)
         built = await self._committed.build(
-            self._namespace, MetarangeId(base) if base else None, [self._layer(commit)]
+            self._namespace,
+            None if base is None else MetarangeId(base.metarange_id),
+            [self._layer(commit, gone)],
         )
-        self._state.set_listing(commit.metarange_id, built.metarange_id)
-        return built.metarange_id
+        made = WrittenListing(built.metarange_id, gone.count)
+        self._state.set_listing(commit.metarange_id, made)
+        return made
 
-    async def _layer(self, commit: PeerCommit) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Yields the changes of a commit as rows of Tarn, after copying their objects."""
+    async def _layer(self, commit: PeerCommit, gone: _Gone) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Yields the changes of a commit as rows of Tarn, after copying their objects; counts those that are gone."""
+        begun_with_gone = gone.count > 0
         async with aclosing(self._history.changes(commit)) as batches:
             async for batch in batches:
-                copies = await self._copied([each for _, each in batch if each is not None])
+                copies = await self._copied([each.new for each in batch if each.new is not None])
                 values = []
-                for _, entry in batch:
-                    if entry is None:
+                for change in batch:
+                    if begun_with_gone and change.old is not None:
+                        before = self._state.block(change.old.address)
+                        gone.count -= before is not None and before.is_gone
+                    if change.new is None:
                         values.append(TOMBSTONE)
                         continue
-                    made, is_whole = entry_from(entry, copies[entry.address])
+                    copy = copies[change.new.address]
+                    gone.count += copy.is_gone
+                    made, is_whole = entry_from(change.new, copy)
                     self.progress.headers_left_out += not is_whole
                     values.append(pack(made))
-                paths = pa.array([path for path, _ in batch], pa.string())
+                paths = pa.array([each.path for each in batch], pa.string())
                 yield pa.record_batch(
                     [paths, pa.array(values, pa.binary())], names=["path", "value"]
                 )
@@ -175,12 +197,26 @@ class HistoryImport:
                 return await self._copy_once(entry)
             except TarnError as error:
                 if error.kind is Kind.NOT_FOUND:
-                    text = "is not there; lakeFS's garbage collection may have deleted it"
-                    raise _differs(entry, text) from error
+                    return self._gone(entry, error)
                 if error.kind is not Kind.UNAVAILABLE or attempt == _TRIES - 1:
                     raise
                 await self._clock.sleep(_PAUSE_SECONDS * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
+
+    def _gone(self, entry: PeerEntry, error: TarnError) -> CopiedBlock:
+        """Records that an object is gone, under an address that no block has."""
+        if not self._expires_missing:
+            text = (
+                "is gone; lakeFS's garbage collection may have deleted it. --expire-missing brings such commits over "
+                "as expired ones, without their objects"
+            )
+            raise _differs(entry, text) from error
+        # Never the MD5 of the object: if it was written again, the new entry must not be taken for the same one.
+        md5 = hashlib.md5(b"gone" + entry.address.encode()).digest()  # noqa: S324
+        copied = CopiedBlock(self._ids.uuid7(), entry.size, md5, is_gone=True)
+        self._state.set_block(entry.address, copied)
+        self.progress.gone += 1
+        return copied
 
     async def _copy_once(self, entry: PeerEntry) -> CopiedBlock:
         """Copies an object, and compares size and MD5 before anything refers to the copy."""
@@ -290,6 +326,13 @@ class HistoryImport:
             if len(paths) < _BATCH:
                 return digest.hexdigest()
             start = paths[-1] + "\0"
+
+
+@dataclass(slots=True)
+class _Gone:
+    """The number of objects of a listing that are gone."""
+
+    count: int
 
 
 def _line(path: str, size: int, etag: str, entry: Entry) -> bytes:

@@ -95,35 +95,36 @@ class Listings:
 
     async def changes(
         self, old_id: str, new_id: str
-    ) -> AsyncGenerator[tuple[bytes, bytes | None], None]:
-        """Yields what a listing changes in another one: paths in order, with the new record; None: a deletion.
+    ) -> AsyncGenerator[tuple[bytes, bytes | None, bytes | None], None]:
+        """Yields what a listing changes in another one: paths in order, with the old and the new record; None: no one.
 
         Raises:
             TarnError: as `records`.
         """
-        old, new = await self.ranges(old_id), await self.ranges(new_id)
-        shared = {each.range_id for each in old} & {each.range_id for each in new}
-        left = self.records([each for each in old if each.range_id not in shared])
-        right = self.records([each for each in new if each.range_id not in shared])
+        left_ranges, right_ranges = await self.ranges(old_id), await self.ranges(new_id)
+        shared = {each.range_id for each in left_ranges} & {each.range_id for each in right_ranges}
+        left = self.records([each for each in left_ranges if each.range_id not in shared])
+        right = self.records([each for each in right_ranges if each.range_id not in shared])
         async with aclosing(left), aclosing(right):
             before, after = _Cursor(left), _Cursor(right)
             await before.fill()
             await after.fill()
             while after.row is not None or before.row is not None:
-                if after.row is None or (before.row is not None and before.row[0] < after.row[0]):
-                    assert before.row is not None, "one of them has a row"
-                    yield before.row[0], None
+                old, new = before.row, after.row
+                if old is not None and new is not None and old[0] != new[0]:
+                    old, new = (old, None) if old[0] < new[0] else (None, new)
+                if old is None or new is None or old[1] != new[1]:
+                    path = (old or new or (b"", b""))[0]
+                    yield path, _record(old_id, old), _record(new_id, new)
+                if old is not None:
                     await before.step()
-                    continue
-                is_there = before.row is not None and before.row[0] == after.row[0]
-                if not is_there or before.row[1] != after.row[1]:  # type: ignore[index]  # it is there
-                    yield after.row[0], _record(new_id, after.row)
-                if is_there:
-                    await before.step()
-                await after.step()
+                if new is not None:
+                    await after.step()
 
 
-def _record(metarange_id: str, row: Row) -> bytes:
+def _record(metarange_id: str, row: Row | None) -> bytes | None:
+    if row is None:
+        return None
     try:
         return pair_of(row[1])[1]
     except ValueError as error:

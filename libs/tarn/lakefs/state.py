@@ -16,20 +16,23 @@ from typing import IO, Final, Self
 
 from tarn.core.errors import Kind, Reason, TarnError
 
-__all__ = ["CopiedBlock", "ImportState", "PeerRef"]
+__all__ = ["CopiedBlock", "ImportState", "PeerRef", "WrittenListing"]
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refs (
   kind TEXT, name TEXT, peer_id TEXT NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS commits (
-  peer_id TEXT PRIMARY KEY, depth INTEGER NOT NULL, record BLOB NOT NULL, line TEXT) WITHOUT ROWID;
+  peer_id TEXT PRIMARY KEY, depth INTEGER NOT NULL, record BLOB NOT NULL, line TEXT,
+  is_expired INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS parents (
   child TEXT, place INTEGER, parent TEXT NOT NULL, PRIMARY KEY (child, place)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS wanted (peer_id TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS listings (peer_id TEXT PRIMARY KEY, metarange_id TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS listings (
+  peer_id TEXT PRIMARY KEY, metarange_id TEXT NOT NULL, gone INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS blocks (
-  address TEXT PRIMARY KEY, size INTEGER NOT NULL, block BLOB, md5 BLOB) WITHOUT ROWID;
+  address TEXT PRIMARY KEY, size INTEGER NOT NULL, block BLOB, md5 BLOB,
+  is_gone INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
 """
 _FIND_WANTED: Final = """
 WITH RECURSIVE reached (peer_id) AS (
@@ -50,11 +53,27 @@ class PeerRef:
 
 @dataclass(frozen=True, slots=True)
 class CopiedBlock:
-    """An object's bytes in Tarn: its address, their number, and their MD5."""
+    """An object's bytes in Tarn.
+
+    Attributes:
+        address: of the block.
+        size: bytes.
+        md5: of the bytes.
+        is_gone: lakeFS did not have the bytes any more, so there is no block at this address.
+    """
 
     address: bytes
     size: int
     md5: bytes
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenListing:
+    """A listing in Tarn, and how many of its objects are gone."""
+
+    metarange_id: str
+    gone: int
 
 
 def _refused(text: str) -> TarnError:
@@ -122,7 +141,7 @@ class ImportState:
         with self._batch():
             for peer_id, depth, record, parents in commits:
                 values = (peer_id, depth, record)
-                self._db.execute("INSERT OR REPLACE INTO commits VALUES (?, ?, ?, NULL)", values)
+                self._db.execute("INSERT OR REPLACE INTO commits VALUES (?, ?, ?, NULL, 0)", values)
                 rows = [(peer_id, place, parent) for place, parent in enumerate(parents)]
                 self._db.executemany("INSERT OR REPLACE INTO parents VALUES (?, ?, ?)", rows)
 
@@ -177,44 +196,58 @@ class ImportState:
         row = self._db.execute("SELECT line FROM commits WHERE peer_id = ?", (peer_id,)).fetchone()
         return None if row is None else row[0]
 
-    def set_line(self, peer_id: str, line: str) -> None:
-        """Records that a commit is written."""
-        self._db.execute("UPDATE commits SET line = ? WHERE peer_id = ?", (line, peer_id))
+    def set_line(self, peer_id: str, line: str, *, is_expired: bool) -> None:
+        """Records that a commit is written, and whether objects of it are gone."""
+        values = (line, is_expired, peer_id)
+        self._db.execute("UPDATE commits SET line = ?, is_expired = ? WHERE peer_id = ?", values)
 
-    def lines(self) -> Iterator[str]:
-        """Yields the lines of all written commits."""
-        for (line,) in self._db.execute("SELECT line FROM commits WHERE line IS NOT NULL"):
+    def lines(self, *, of_expired: bool = False) -> Iterator[str]:
+        """Yields the lines of all written commits, or of those of which objects are gone."""
+        more = " AND is_expired" if of_expired else ""
+        query = f"SELECT line FROM commits WHERE line IS NOT NULL{more}"  # noqa: S608 - a constant
+        for (line,) in self._db.execute(query):
             yield line
 
-    def listing(self, peer_id: str) -> str | None:
+    def ref_at(self, peer_id: str) -> PeerRef | None:
+        """Returns a branch or tag at a commit, if there is one."""
+        row = self._db.execute(
+            "SELECT * FROM refs WHERE peer_id = ? LIMIT 1", (peer_id,)
+        ).fetchone()
+        return None if row is None else PeerRef(*row)
+
+    def listing(self, peer_id: str) -> WrittenListing | None:
         """Returns Tarn's listing of a listing of lakeFS; None if it is not written."""
         row = self._db.execute(
-            "SELECT metarange_id FROM listings WHERE peer_id = ?", (peer_id,)
+            "SELECT metarange_id, gone FROM listings WHERE peer_id = ?", (peer_id,)
         ).fetchone()
-        return None if row is None else str(row[0])
+        return None if row is None else WrittenListing(*row)
 
-    def set_listing(self, peer_id: str, metarange_id: str) -> None:
+    def set_listing(self, peer_id: str, listing: WrittenListing) -> None:
         """Records that a listing is written."""
-        self._db.execute("INSERT OR REPLACE INTO listings VALUES (?, ?)", (peer_id, metarange_id))
+        values = (peer_id, listing.metarange_id, listing.gone)
+        self._db.execute("INSERT OR REPLACE INTO listings VALUES (?, ?, ?)", values)
 
     def block(self, address: str) -> CopiedBlock | None:
         """Returns the copy of an address; None if it is not copied."""
         row = self._db.execute(
-            "SELECT block, size, md5 FROM blocks WHERE address = ? AND block IS NOT NULL",
+            "SELECT block, size, md5, is_gone FROM blocks WHERE address = ? AND block IS NOT NULL",
             (address,),
         ).fetchone()
-        return None if row is None else CopiedBlock(*row)
+        if row is None:
+            return None
+        block, size, md5, is_gone = row
+        return CopiedBlock(block, size, md5, is_gone=bool(is_gone))
 
     def set_block(self, address: str, block: CopiedBlock) -> None:
-        """Records that an address is copied."""
-        values = (address, block.size, block.address, block.md5)
-        self._db.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?)", values)
+        """Records that an address is copied, or gone."""
+        values = (address, block.size, block.address, block.md5, block.is_gone)
+        self._db.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?, ?)", values)
 
     def add_seen(self, sizes: Iterable[tuple[str, int]]) -> None:
         """Records addresses and sizes that a dry run finds."""
         with self._batch():
             self._db.executemany(
-                "INSERT OR IGNORE INTO blocks VALUES (?, ?, NULL, NULL)", list(sizes)
+                "INSERT OR IGNORE INTO blocks VALUES (?, ?, NULL, NULL, 0)", list(sizes)
             )
 
     def blocks_seen(self) -> tuple[int, int]:

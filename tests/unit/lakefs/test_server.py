@@ -74,7 +74,7 @@ async def test_a_running_lakefs_tells_what_its_bucket_does_not(
     }
 
     async def later(_: float) -> None:
-        running.update(done=True, refs=IDS)  # type: ignore[call-overload]
+        running.update(done=True, refs=IDS)
 
     assert peer.place() == ("s3://a/b", "trunk")
     assert peer.protected() == ["main"]

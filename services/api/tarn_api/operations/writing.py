@@ -12,7 +12,7 @@ from tarn.core.ids import BranchId, parse_branch_id, parse_path
 from tarn.objects.checksums import parse_digest
 from tarn.objects.copying import copied, find_source
 from tarn.objects.forms import is_form
-from tarn.objects.headers import StoredHeaders, stored_headers
+from tarn.objects.headers import LAKECTL_STORED, StoredHeaders, stored_headers, stored_metadata
 from tarn.objects.incoming import BodyTooLargeError, StreamedBody
 from tarn.objects.rewriting import set_metadata
 from tarn.objects.writing import check_branch, stage, store_object
@@ -92,7 +92,7 @@ async def update_object_user_metadata(
 ) -> Response:
     """Replaces the user metadata of an object; its bytes stay."""
     branch = _place(context, at.repository, at.branch, at.path)
-    metadata = shapes.stored_metadata(body.set)
+    metadata = stored_metadata(body.set)
     await set_metadata(context.objects, context, at.repository, branch, at.path, metadata)
     return Response(
         status_code=204
@@ -164,7 +164,7 @@ def _metadata(request: Request) -> dict[str, str]:
     for name, value in request.headers.items():
         if name.startswith(_METADATA):
             found[name.removeprefix(_METADATA)] = _text(value)
-        elif name.startswith(shapes.INTERNAL):
+        elif name.startswith(LAKECTL_STORED):
             found[name] = _text(value)
     return found
 

@@ -24,7 +24,7 @@ _MAGIC = b"\xf7\xcf\xf4\x85\xb7\x41\xe2\x88"
 
 
 def number(value: int) -> bytes:
-    """Returns a number in 7-bit groups."""
+    """Returns a number in groups of 7 bits."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -102,7 +102,15 @@ def table(
     key_kind: int = 1,
     properties: Mapping[bytes, bytes] | None = None,
 ) -> bytes:
-    """Returns a table of these blocks of keys and values."""
+    """Returns a table of these blocks of keys and values.
+
+    Args:
+        blocks: none of them empty.
+        kind: 0: uncompressed; 1: Snappy.
+        deep: the index has two levels.
+        key_kind: of the records; 1: plain ones.
+        properties: replace those that a table of these rows has.
+    """
     out = b""
 
     def add(body: bytes, kind: int = 0) -> bytes:
