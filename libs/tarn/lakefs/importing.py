@@ -41,11 +41,14 @@ __all__ = ["HistoryImport"]
 
 _BATCH: Final = 1000
 """Objects whose entries are made at a time."""
-_COPIES: Final = 16
+_COPIES: Final = 32
 """Objects that are copied at a time."""
 _TRIES: Final = 5
 _PAUSE_SECONDS: Final = 1.0
 _SMALL_BYTES: Final = 1 << 20
+"""Larger objects are copied in chunks."""
+_HASHED_AT_ONCE: Final = 64 << 10
+"""More bytes are hashed in a thread, because that takes longer than to get there."""
 
 
 class HistoryImport:
@@ -224,7 +227,8 @@ class HistoryImport:
         key = BlockKey(self._namespace, physical_path(address))
         async with aclosing(self._body(entry, md5)) as chunks:
             if entry.size <= _SMALL_BYTES:
-                await self._blocks.put(key, b"".join([chunk async for chunk in chunks]))
+                (body,) = [chunk async for chunk in chunks]
+                await self._blocks.put(key, body)
             else:
                 async with await self._blocks.open_write(key) as writer:
                     async for chunk in chunks:
@@ -237,14 +241,21 @@ class HistoryImport:
         return copied
 
     async def _body(self, entry: PeerEntry, md5: hashlib._Hash) -> AsyncGenerator[bytes, None]:
-        """Yields the bytes of an object; raises CORRUPT at the end if they are not those of the entry."""
+        """Yields the bytes of an object, a small one as a whole.
+
+        Raises:
+            TarnError: CORRUPT, before the end, if they are not those of the entry; NOT_FOUND; UNAVAILABLE.
+        """
         size = 0
-        async with aclosing(self._history.source.stream(entry.address)) as chunks:
+        async with aclosing(self._chunks(entry)) as chunks:
             async for chunk in chunks:
                 size += len(chunk)
                 if size > entry.size:
                     raise _differs(entry, f"has more than {entry.size} bytes")
-                await asyncio.to_thread(md5.update, chunk)
+                if len(chunk) > _HASHED_AT_ONCE:
+                    await asyncio.to_thread(md5.update, chunk)
+                else:
+                    md5.update(chunk)
                 yield chunk
         if size != entry.size:
             raise _differs(entry, f"has {size} bytes instead of {entry.size}")
@@ -253,6 +264,17 @@ class HistoryImport:
             self.progress.unverified += 1
         elif expected.md5 != md5.digest():
             raise _differs(entry, f"has the MD5 {md5.hexdigest()} instead of {entry.etag}")
+
+    def _chunks(self, entry: PeerEntry) -> AsyncGenerator[bytes, None]:
+        source = self._history.source
+        if entry.size > _SMALL_BYTES:
+            return source.stream(entry.address)
+
+        async def whole() -> AsyncGenerator[bytes, None]:
+            # One byte more shows that there are more.
+            yield await source.read(entry.address, 0, entry.size + 1)
+
+        return whole()
 
     # ---- the end
 

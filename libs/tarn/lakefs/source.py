@@ -25,6 +25,7 @@ _S3: Final = "s3://"
 _LOCAL: Final = "local://"
 _GONE: Final = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchBucket"})
 _FORBIDDEN: Final = 403
+_BEHIND_THE_END: Final = 416
 
 
 class Source(Protocol):
@@ -158,12 +159,20 @@ class BucketSource:
 
     async def read(self, address: str, start: int, length: int) -> bytes:
         """See `Source.read`."""
+        from botocore.exceptions import ClientError
+
         span = f"bytes={start}-{start + length - 1}"
 
         def part(**place: str) -> bytes:
-            with self._client.get_object(**place, Range=span)["Body"] as body:
-                found: bytes = body.read()
-            return found
+            try:
+                found = self._client.get_object(**place, Range=span)
+            except ClientError as error:
+                if error.response["ResponseMetadata"]["HTTPStatusCode"] == _BEHIND_THE_END:
+                    return b""
+                raise
+            with found["Body"] as opened:
+                body: bytes = opened.read()
+            return body
 
         return await self._call(address, part)
 

@@ -89,7 +89,13 @@ async def test_what_tarn_cannot_keep_as_it_is_is_kept_beside(
     service: Service, bucket: WrittenBucket, tmp_path: Path
 ) -> None:
     large = bucket.object(b"a", "data/a", etag="f" * 32 + "-2", metadata={"Bad name": "x"})
-    odd = bucket.object(b"b", "data/b", etag="0x8D", content_type="a\nb", metadata={"Ok": "y", "::lakefs::posix": "1"})
+    odd = bucket.object(
+        b"b",
+        "data/b",
+        etag="0x8D",
+        content_type="a\nb",
+        metadata={"Ok": "y", "::lakefs::posix": "1"},
+    )
     listing = bucket.listing({b"a": large, b"b": odd})
     root = bucket.commit("", time=2_000_000_000)
     forged = {"tarn.task": "t", "lakefs.commit_id": "forged", "ok": "1"}

@@ -26,11 +26,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def source(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Source:
-    """A namespace with `a` and `data/ü b`; beside it `outside`, and in another bucket `other/raw/x`."""
+    """A namespace with `a`, `empty` and `data/ü b`; beside it `outside`, and in another bucket `other/raw/x`."""
     if request.param == "folder":
         (tmp_path / "ns" / "data").mkdir(parents=True)
         (tmp_path / "ns" / "a").write_bytes(BODY)
         (tmp_path / "ns" / "data" / "ü b").write_bytes(b"b")
+        (tmp_path / "ns" / "empty").touch()
         (tmp_path / "outside").write_bytes(b"secret")
         return opened_source(str(tmp_path / "ns"))
     server: S3Server = request.getfixturevalue("server")
@@ -41,6 +42,7 @@ def source(
     client: Any = found._client  # type: ignore[attr-defined]
     client.put_object(Bucket="lakefs", Key="ns/a", Body=BODY)
     client.put_object(Bucket="lakefs", Key="ns/data/ü b", Body=b"b")
+    client.put_object(Bucket="lakefs", Key="ns/empty", Body=b"")
     client.put_object(Bucket="lakefs", Key="outside", Body=b"secret")
     client.put_object(Bucket="other", Key="raw/x", Body=b"x")
     return found
@@ -54,6 +56,8 @@ async def test_files_are_read_whole_and_in_parts(source: Source) -> None:
     assert await source.size("a") == len(BODY)
     assert await source.read("a", 5, 7) == b"5678901"
     assert await source.read("a", len(BODY) - 3, 9) == b"789"
+    assert await source.read("a", len(BODY), 9) == b""
+    assert await source.read("empty", 0, 1) == await whole(source, "empty") == b""
     assert await whole(source, "a") == BODY
     assert await whole(source, "data/ü b") == b"b"
 
