@@ -10,7 +10,22 @@ from tarn.core.entry import Entry, pack
 from tarn.core.entry_check import check_template
 from tarn.core.value import hot_value
 
-__all__ = ["NOTHING", "NO_HEADERS", "StoredHeaders", "stored_headers", "with_headers"]
+__all__ = [
+    "LAKECTL_SHOWN",
+    "LAKECTL_STORED",
+    "NOTHING",
+    "NO_HEADERS",
+    "StoredHeaders",
+    "stored_headers",
+    "stored_metadata",
+    "with_headers",
+]
+
+LAKECTL_STORED: Final = "x-lakefs-internal-"
+"""Begins the headers by which lakectl sends metadata of its own, such as the time of a local file; also the names by
+which they are stored, because S3 clients can be told only of names that a header can have."""
+LAKECTL_SHOWN: Final = "::lakefs::"
+"""Begins the same names in JSON, and in lakeFS."""
 
 NOTHING: Final = Entry(0, 0, bytes(16), bytes(16))
 """An entry that has no object yet: what templates of uploads are made of."""
@@ -33,6 +48,16 @@ class StoredHeaders:
 
 
 NO_HEADERS: Final = StoredHeaders()
+
+
+def stored_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """Returns user metadata, as lakeFS has them, with the names by which they are stored."""
+    return {
+        LAKECTL_STORED + name.removeprefix(LAKECTL_SHOWN)
+        if name.startswith(LAKECTL_SHOWN)
+        else name: value
+        for name, value in (metadata or {}).items()
+    }
 
 
 def stored_headers(

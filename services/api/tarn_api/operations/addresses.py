@@ -24,7 +24,7 @@ from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry import pack, unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import address_time_us, parse_path, physical_path
-from tarn.objects.headers import NOTHING, stored_headers, with_headers
+from tarn.objects.headers import NOTHING, stored_headers, stored_metadata, with_headers
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.operations import shapes
@@ -254,7 +254,7 @@ async def _own(context: Context, at: _Place, physical_address: str) -> _Named:
 
 def _template(content_type: str | None, metadata: Mapping[str, str] | None) -> bytes:
     return pack(
-        with_headers(NOTHING, stored_headers(content_type or "", shapes.stored_metadata(metadata)))
+        with_headers(NOTHING, stored_headers(content_type or "", stored_metadata(metadata)))
     )
 
 

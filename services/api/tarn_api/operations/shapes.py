@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 
 from tarn.block.port import PresignsReads
 from tarn.core.entry import Entry, listed_of, shown_time_us
 from tarn.core.ids import physical_path
 from tarn.objects.bodies import block_key
+from tarn.objects.headers import LAKECTL_SHOWN, LAKECTL_STORED
 from tarn_api.context import Context
 from tarn_proto.auth.v1 import user_pb2 as user_pb
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
@@ -17,7 +18,6 @@ from tarn_rest import schemas
 
 __all__ = [
     "DEFAULT_CONTENT_TYPE",
-    "INTERNAL",
     "LINK_S",
     "commit",
     "content_type",
@@ -29,7 +29,6 @@ __all__ = [
     "repository",
     "seconds",
     "stats_of_page",
-    "stored_metadata",
     "user",
 ]
 
@@ -40,13 +39,6 @@ LINK_S = 900
 """Life of a presigned URL in seconds, as lakeFS has it. Until then it needs no permission."""
 
 _COMMIT_VERSION = 1
-
-INTERNAL = "x-lakefs-internal-"
-"""Begins the headers by which lakectl sends metadata of its own, such as the time of a local file; also the names by
-which they are stored, because S3 clients can be told only of names that a header can have."""
-
-_INTERNAL_SHOWN = "::lakefs::"
-"""Begins the same names in JSON."""
 
 
 def seconds(time_us: int) -> int:
@@ -161,19 +153,11 @@ def _stats(
     return stats
 
 
-def stored_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """Returns user metadata of a request with the names by which they are stored."""
-    return {
-        INTERNAL + name.removeprefix(_INTERNAL_SHOWN)
-        if name.startswith(_INTERNAL_SHOWN)
-        else name: value
-        for name, value in (metadata or {}).items()
-    }
-
-
 def _shown_metadata(entry: Entry) -> dict[str, str]:
     return {
-        _INTERNAL_SHOWN + name.removeprefix(INTERNAL) if name.startswith(INTERNAL) else name: value
+        LAKECTL_SHOWN + name.removeprefix(LAKECTL_STORED)
+        if name.startswith(LAKECTL_STORED)
+        else name: value
         for name, value in entry.metadata
     }
 

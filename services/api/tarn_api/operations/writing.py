@@ -11,7 +11,7 @@ from tarn.core.ids import BranchId, parse_branch_id, parse_path
 from tarn.objects.checksums import parse_digest
 from tarn.objects.copying import copied, find_source
 from tarn.objects.forms import is_form
-from tarn.objects.headers import StoredHeaders, stored_headers
+from tarn.objects.headers import LAKECTL_STORED, StoredHeaders, stored_headers, stored_metadata
 from tarn.objects.incoming import BodyTooLargeError, StreamedBody
 from tarn.objects.rewriting import set_metadata
 from tarn.objects.writing import check_branch, stage, store_object
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _METADATA = "x-lakefs-meta-"
-_STORED = _METADATA.encode(), shapes.INTERNAL.encode()
+_STORED = _METADATA.encode(), LAKECTL_STORED.encode()
 """Begin the headers whose values are stored as user metadata."""
 _MD5_BYTES = 16
 
@@ -93,7 +93,7 @@ async def update_object_user_metadata(
 ) -> Response:
     """Replaces the user metadata of an object; its bytes stay."""
     branch = _place(context, at.repository, at.branch, at.path)
-    metadata = shapes.stored_metadata(body.set)
+    metadata = stored_metadata(body.set)
     await set_metadata(context.objects, context, at.repository, branch, at.path, metadata)
     return Response(
         status_code=204
