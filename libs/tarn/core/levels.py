@@ -61,6 +61,9 @@ class Feature(enum.Enum):
     OBJECT_TAGS = (2, "object tags")
     """Release 0.9.0 does not see them, and loses them when it copies an object."""
 
+    RETENTION_EXCEPTIONS = (2, "retention rules with exceptions")
+    """Release 0.9.0 knows no retention. A build that does not know exceptions takes the settings for damaged."""
+
     def __init__(self, level: int, text: str) -> None:
         self.level = level
         self.text = text
