@@ -115,6 +115,17 @@ class TestWithoutConditionalWrites:
         await store.put(key, sample(size))
         assert await store.read(key) == sample(size)
 
+    async def test_a_server_that_copies_no_parts_makes_no_empty_one(
+        self, store: S3BlockStore
+    ) -> None:
+        key, source = BlockKey(self.root, data_path(1)), BlockKey(self.root, data_path(2))
+        await store.put(source, sample(SMALL))
+        upload_id = (await store.presign_write(key, 60, 1)).upload_id
+        with pytest.raises(TarnError) as caught:
+            await store.copy_part(source, key, upload_id, 1)
+        assert caught.value.reason is Reason.NOT_IMPLEMENTED
+        assert await store.abort_writes(key) == 1
+
     async def test_metadata_may_be_put_again(self, store: S3BlockStore) -> None:
         key = BlockKey(self.root, "_tarn/ranges/ab")
         assert await outcomes([store.put(key, sample(LARGE)) for _ in range(4)]) == [None] * 4
@@ -188,6 +199,29 @@ class TestPresigned:
         assert (info.size, info.etag[-2:]) == (size + SMALL, "-2")
         assert await store.read(key) == sample(size) + sample(SMALL, 1)
         assert await store.complete_parts(key, begun.upload_id, parts) == info
+
+    async def test_a_part_is_copied_inside_the_server(self, store: BlockStore) -> None:
+        assert isinstance(store, PresignsWrites)
+        assert isinstance(store, PresignsParts)
+        key, source, size = (
+            BlockKey(self.root, data_path(1)),
+            BlockKey(f"{self.root}/other", data_path(2)),
+            (5 << 20) + 9,
+        )
+        await store.put(source, sample(size))
+        upload_id = (await store.presign_write(key, 60, 1)).upload_id
+        parts = [
+            (1, await store.copy_part(source, key, upload_id, 1)),
+            (2, await store.copy_part(source, key, upload_id, 2, (3, 7))),
+        ]
+        with pytest.raises(BlockNotFoundError, match=data_path(3)):
+            await store.copy_part(BlockKey(self.root, data_path(3)), key, upload_id, 3)
+        assert (await store.complete_parts(key, upload_id, parts)).size == size + 7
+        assert await store.read(key) == sample(size) + sample(size)[3:10]
+        with pytest.raises(BlockNotFoundError, match=data_path(1)):
+            await store.copy_part(source, key, upload_id, 3)
+        with pytest.raises(TarnError):
+            await store.copy_part(source, key, upload_id, 0)
 
     async def test_a_part_of_another_etag_is_not_joined(self, store: BlockStore) -> None:
         assert isinstance(store, PresignsWrites)

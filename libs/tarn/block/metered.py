@@ -274,3 +274,16 @@ class MeteredLinks(MeteredBuckets):
         """See `PresignsParts.complete_parts`."""
         with self._calls.upload.call():
             return await cast("PresignsParts", self._blocks).complete_parts(key, upload_id, parts)
+
+    async def copy_part(
+        self,
+        source: BlockKey,
+        key: BlockKey,
+        upload_id: str,
+        number: int,
+        span: tuple[int, int] | None = None,
+    ) -> str:
+        """See `PresignsParts.copy_part`."""
+        with self._calls.upload.call():
+            blocks = cast("PresignsParts", self._blocks)
+            return await blocks.copy_part(source, key, upload_id, number, span)

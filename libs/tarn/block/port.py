@@ -384,6 +384,30 @@ class PresignsParts(Protocol):
         """
         ...
 
+    async def copy_part(
+        self,
+        source: BlockKey,
+        key: BlockKey,
+        upload_id: str,
+        number: int,
+        span: tuple[int, int] | None = None,
+    ) -> str:
+        """Makes a part of an upload of bytes of a block, inside the server; returns the part's ETag, without quotes.
+
+        Args:
+            source: the block; it may be of another namespace.
+            key: the block of the upload.
+            upload_id: as in `presign_parts`.
+            number: 1 to 10,000. A later write of a part replaces an earlier one.
+            span: offset of the first byte, and the number of bytes; None: the whole block. Servers take a span only of
+                a block of more than 5 MiB.
+
+        Raises:
+            BlockNotFoundError: `source` does not exist, or, with the key of the upload, the upload has ended.
+            TarnError: NOT_IMPLEMENTED: the server copies no parts.
+        """
+        ...
+
 
 @runtime_checkable
 class KeepsVersions(Protocol):

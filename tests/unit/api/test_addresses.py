@@ -235,6 +235,57 @@ async def test_parts_of_other_etags_are_not_completed(rest: Rest) -> None:
     assert (await rest.ask("GET", f"{REFS}?path=large")).status == 404
 
 
+def copy_of(upload: dict[str, Any], path: str, span: str = "") -> dict[str, Any]:
+    source = {"repository": "lake", "ref": "main", "path": path}
+    if span:
+        source["range"] = span
+    return {"physical_address": upload["physical_address"], "copy_source": source}
+
+
+async def copied_part(rest: Rest, upload: dict[str, Any], number: int, body: object) -> Answer:
+    where = place_of(upload, rest=f"/parts/{number}/copy")
+    return await rest.ask("PUT", where, body)
+
+
+async def test_parts_are_copied_inside_the_bucket(rest: Rest) -> None:
+    large = bytes(range(256)) * ((MIN_PART >> 8) + 1)
+    assert (await rest.ask("POST", f"{MAIN}/objects?path=source", large)).status == 201
+    upload = await begun(rest)
+    parts = []
+    for number, span in ((1, ""), (2, f"bytes=0-{len(large) - 1}"), (3, "bytes=3-9")):
+        made = await copied_part(rest, upload, number, copy_of(upload, "source", span))
+        assert (made.status, made.body) == (204, b"")
+        parts.append({"part_number": number, "etag": made.headers["etag"]})
+    done = {"physical_address": upload["physical_address"], "parts": parts}
+    made = await rest.ask("PUT", place_of(upload), done)
+    assert (made.status, made.json["size_bytes"]) == (200, 2 * len(large) + 7)
+    assert (await rest.ask("GET", f"{REFS}?path=large")).body == large + large + large[3:10]
+    late = await copied_part(rest, upload, 5, copy_of(upload, "source"))
+    assert (late.status, "no such upload" in late.message) == (404, True)
+
+
+async def test_what_a_bucket_does_not_copy_is_refused_before_it_is_asked(rest: Rest) -> None:
+    await rest.ask("POST", f"{MAIN}/objects?path=small", BODY)
+    upload = await begun(rest)
+    for span in ("bytes=0-1", "bytes=0-99", "bytes=2-1", "bytes=-2", "bytes=0-1,3-4", "bytes=1-"):
+        refused = await copied_part(rest, upload, 1, copy_of(upload, "small", span))
+        assert (refused.status, bool(refused.message)) == (400, True), span
+    for more, status in (
+        ({"path": "nothing"}, 404),
+        ({"ref": "nowhere"}, 404),
+        ({"repository": "nowhere"}, 404),
+    ):
+        body = copy_of(upload, "small")
+        body["copy_source"] |= more
+        assert (await copied_part(rest, upload, 1, body)).status == status, more
+    assert (await copied_part(rest, upload, 0, copy_of(upload, "small"))).status == 400
+    foreign = copy_of(upload, "small") | {"physical_address": "s3://tarn/x"}
+    assert (await copied_part(rest, upload, 1, foreign)).status == 400
+    rest.service.clock.advance(3600)
+    late = await copied_part(rest, upload, 1, copy_of(upload, "small"))
+    assert (late.status, "hour" in late.message) == (400, True)
+
+
 async def test_an_aborted_upload_is_not_completed(rest: Rest) -> None:
     upload = await begun(rest)
     address = {"physical_address": upload["physical_address"]}
@@ -258,6 +309,7 @@ async def test_uploads_are_only_for_whoever_may_write(rest: Rest) -> None:
         ("GET", f"{MAIN}/staging/backing?path=a&presign=true", None),
         ("POST", f"{MAIN}/staging/pmpu?path=a", None),
         ("PUT", place_of(upload, rest="/parts/2"), address),
+        ("PUT", place_of(upload, rest="/parts/2/copy"), copy_of(upload, "a")),
         ("PUT", place_of(upload), done),
         ("DELETE", place_of(upload), address),
         ("POST", f"{MAIN}/objects?path=a", {"x": 1}),
@@ -291,9 +343,11 @@ async def test_a_store_that_is_no_bucket_says_so(tmp_path: Path) -> None:
         for method, where in (
             ("GET", f"{MAIN}/staging/backing?path=a"),
             ("POST", f"{MAIN}/staging/pmpu?path=a"),
+            ("PUT", f"{MAIN}/staging/pmpu/u/parts/1/copy?path=a"),
             ("GET", f"{REFS}/stat?path=a&presign=true"),
             ("GET", f"{REFS}/ls?presign=true"),
         ):
-            answer = await rest.ask(method, where)
+            body = copy_of({"physical_address": "s3://a/b"}, "a") if method == "PUT" else None
+            answer = await rest.ask(method, where, body)
             assert (answer.status, bool(answer.message)) == (501, True), where
         assert (await rest.ask("GET", f"{REFS}?path=a&presign=true")).body == BODY

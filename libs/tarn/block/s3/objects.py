@@ -291,6 +291,32 @@ class Objects:
 
         return await self._run(f"write part {number} of {at}", attempt, body.size)
 
+    async def copy_part(
+        self,
+        source: ObjectKey,
+        at: ObjectKey,
+        upload_id: str,
+        number: int,
+        span: tuple[int, int] | None,
+    ) -> str:
+        """Copies bytes of an object to a part; returns its ETag, or an empty text if the object or the upload does not
+        exist. Safe to repeat."""
+
+        async def attempt() -> str:
+            try:
+                return await self._once(
+                    lambda: self._wire.copy_part(source, at, upload_id, number, span)
+                )
+            except CallError as fault:
+                if fault.failure in (Failure.NO_UPLOAD, Failure.ABSENT):
+                    return ""
+                if fault.failure is Failure.LACKING:
+                    text = f"the server of {at.bucket} copies no parts; write the bytes"
+                    raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text) from fault
+                raise
+
+        return await self._run(f"copy {source} to part {number} of {at}", attempt)
+
     async def complete(
         self,
         key: BlockKey,

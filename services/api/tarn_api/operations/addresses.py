@@ -9,9 +9,12 @@ address and the id of the upload. Both were told to one client only, and cannot 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
+
+from starlette.responses import Response
 
 from tarn.block.port import (
     BlockKey,
@@ -24,6 +27,9 @@ from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry import pack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import address_time_us, parse_path, physical_path
+from tarn.objects.bodies import LostBlockError, refuse_external
+from tarn.objects.copying import COPY_BYTES_MAX, find_source
+from tarn.objects.erased import told_if_erased
 from tarn.objects.headers import NOTHING, stored_headers, with_headers
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
@@ -40,11 +46,15 @@ __all__ = [
     "link_physical_address",
     "stage_object",
     "upload_part",
+    "upload_part_copy",
 ]
 
 _LINK: Final = "?link="
 _ADDRESS_S: Final = 3600
 """Life of an issued address: graveler's."""
+_RANGE: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})", re.ASCII)
+_RANGE_SOURCE_BYTES: Final = 5 * 1024**2
+"""S3 copies a range only of a larger source (API UploadPartCopy, `x-amz-copy-source-range`)."""
 
 
 class _Bucket(BlockStore, PresignsWrites, PresignsParts, Protocol):
@@ -121,15 +131,36 @@ async def upload_part(
     """Issues the URL of one more part."""
     bucket = _bucket(context)
     named = await _own(context, at, body.physical_address)
-    ends_us = address_time_us(named.address) + _ADDRESS_S * 1_000_000
-    seconds = (ends_us - context.backend.clock.now_us()) // 1_000_000
-    if seconds <= 0:
-        text = "the address was issued an hour ago and has ended; begin a new upload"
-        raise ApiError(400, text, reason="LINK_EXPIRED")
+    seconds = _seconds_left(context, named)
     (url,) = await bucket.presign_parts(
         named.key, at.upload_id, [at.part_number], min(seconds, _ADDRESS_S)
     )
     return schemas.UploadTo(presigned_url=url)
+
+
+async def upload_part_copy(
+    context: Context, at: op.UploadPartCopy, body: schemas.UploadPartCopyFrom
+) -> Response:
+    """Copies bytes of an object, which the caller may read, to a part, inside the bucket's server."""
+    bucket = _bucket(context)
+    named = await _own(context, at, body.physical_address)
+    _seconds_left(context, named)
+    objects, of = context.objects, body.copy_source
+    source = await find_source(
+        objects, objects.opening_call(context), of.repository, of.ref, of.path
+    )
+    refuse_external(source.entry)
+    span = _span(of.range, source.entry.size)
+    async with told_if_erased(objects, context, of.repository, of.ref, of.path):
+        try:
+            etag = await bucket.copy_part(
+                source.block, named.key, at.upload_id, at.part_number, span
+            )
+        except BlockNotFoundError as error:
+            if error.metadata["path"] == source.block.path:
+                raise LostBlockError(source.block) from error
+            raise _no_upload() from None
+    return Response(status_code=204, headers={"ETag": f'"{etag}"'})
 
 
 async def complete_presign_multipart_upload(
@@ -149,9 +180,7 @@ async def complete_presign_multipart_upload(
     try:
         info = await bucket.complete_parts(named.key, at.upload_id, parts)
     except BlockNotFoundError:
-        raise ApiError(
-            404, "there is no such upload; begin a new one", reason="NO_UPLOAD"
-        ) from None
+        raise _no_upload() from None
     return await _linked(context, at, named, (info.size, info.etag), template)
 
 
@@ -229,6 +258,49 @@ def _not_issued() -> ApiError:
         "them; to bring objects of a bucket in, write them"
     )
     return ApiError(400, text, reason=Reason.ADDRESS_NOT_ISSUED.value)
+
+
+def _no_upload() -> ApiError:
+    return ApiError(404, "there is no such upload; begin a new one", reason="NO_UPLOAD")
+
+
+def _seconds_left(context: Context, named: _Named) -> int:
+    """Returns the seconds until an address ends.
+
+    Raises:
+        ApiError: 400: it has ended.
+    """
+    ends_us = address_time_us(named.address) + _ADDRESS_S * 1_000_000
+    seconds = (ends_us - context.backend.clock.now_us()) // 1_000_000
+    if seconds <= 0:
+        text = "the address was issued an hour ago and has ended; begin a new upload"
+        raise ApiError(400, text, reason="LINK_EXPIRED")
+    return seconds
+
+
+def _span(asked: str | None, size: int) -> tuple[int, int] | None:
+    """Returns offset and length of the bytes that are copied; None: all of them.
+
+    Raises:
+        ApiError: 400: what no bucket copies.
+    """
+    start, last = 0, size - 1
+    if asked is not None:
+        found = _RANGE.fullmatch(asked)
+        start, last = map(int, found.groups()) if found else (1, 0)
+        if not start <= last < size:
+            text = f"range {asked[:80]!r}: bytes=FIRST-LAST, inside the {size} bytes of the source"
+            raise ApiError(400, text, reason="INVALID_ARGUMENT")
+    length = last - start + 1
+    if length > COPY_BYTES_MAX:
+        text = f"one part takes at most {COPY_BYTES_MAX} bytes; copy a range of the source"
+        raise ApiError(400, text, reason="INVALID_ARGUMENT")
+    if length == size:
+        return None
+    if size <= _RANGE_SOURCE_BYTES:
+        text = f"a bucket copies a range only of more than {_RANGE_SOURCE_BYTES} bytes; copy the source whole"
+        raise ApiError(400, text, reason="INVALID_ARGUMENT")
+    return start, length
 
 
 def _no_address() -> ApiError:

@@ -64,7 +64,6 @@ REFUSED: Final = {
     "dumpRefs": _DUMP,
     "restoreRefs": _DUMP,
     "createSymlinkFile": _SYMLINKS,
-    "uploadPartCopy": "copy the object whole (copyObject), or read the bytes and write them to the link of a part",
     "dumpSubmit": _DUMP,
     "dumpStatus": _DUMP,
     "restoreSubmit": _DUMP,
