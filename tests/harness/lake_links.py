@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from graveler_service import Service
 
 from tarn.block.mem import MemBlockStore
@@ -77,6 +78,7 @@ async def link(
     call: Call | None = None,
     condition: WriteCondition = UNCONDITIONAL,
     template: bytes = b"",
+    modify_time: Timestamp | None = None,
 ) -> bytes:
     return await service.graveler.link_physical_address(
         call or service.admin,
@@ -88,4 +90,5 @@ async def link(
         etag=etag,
         condition=condition,
         template=template,
+        modify_time=modify_time,
     )

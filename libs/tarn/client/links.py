@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from tarn.client.entries import condition_message
 from tarn.client.rpc_client import RpcClient
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
@@ -64,6 +66,7 @@ class LinkClient(RpcClient):
         etag: str,
         condition: WriteCondition = UNCONDITIONAL,
         template: bytes = b"",
+        modify_time: Timestamp | None = None,
     ) -> bytes:
         """Stages the object that was written to an issued address, once; returns the packed entry. May be repeated.
 
@@ -77,6 +80,7 @@ class LinkClient(RpcClient):
             etag: the bucket's ETag, without quotes.
             condition: must hold immediately before the write.
             template: takes the place of the template with which the address was issued; empty: it does not.
+            modify_time: when the object was made; None: now.
 
         Raises:
             TarnError: INVALID for a token of another caller or path; LINK_EXPIRED, LINK_USED, LINK_MISMATCH,
@@ -91,6 +95,7 @@ class LinkClient(RpcClient):
             etag=etag,
             condition=condition_message(condition),
             template=template,
+            modify_time=modify_time,
         )
         answer = await self._link_service.LinkPhysicalAddress(request, call)
         return answer.entry

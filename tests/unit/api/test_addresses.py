@@ -160,6 +160,25 @@ async def test_no_other_address_is_staged(rest: Rest) -> None:
     assert staged.status == 201, staged.body
 
 
+async def test_a_linked_object_has_the_time_that_its_client_names(rest: Rest) -> None:
+    place = await issued(rest)
+    await sent(str(place["presigned_url"]), BODY)
+    for wrong in (-1, 253_402_300_800, 2**62, 1.5, "1"):
+        assert (await linked(rest, place, mtime=wrong)).status == 400, wrong
+    assert (await linked(rest, place, mtime=1_700_000_000)).json["mtime"] == 1_700_000_000
+    assert (await rest.ask("GET", f"{REFS}/stat?path=a")).json["mtime"] == 1_700_000_000
+    place = await issued(rest)
+    await sent(str(place["presigned_url"]), BODY)
+    body = {
+        "physical_address": place["physical_address"],
+        "checksum": ETAG,
+        "size_bytes": len(BODY),
+        "mtime": 0,
+    }
+    staged = await rest.ask("PUT", f"{MAIN}/objects?path=a", body)
+    assert (staged.status, staged.json["mtime"]) == (201, 0)
+
+
 async def test_a_link_keeps_its_condition(rest: Rest) -> None:
     await rest.ask("POST", f"{MAIN}/objects?path=a", b"first")
     place = await issued(rest)

@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from graveler_service import Service, reason_of, running_service
 from lake_links import BODY, ETAG, PATH, Bucket, issue, link, written
 from lake_rules import WRITE, protect
 
 from tarn.core.condition import WriteCondition
-from tarn.core.entry import Entry, pack, unpack
+from tarn.core.entry import TIME_US_MAX, Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn_graveler.uploads.links import LINK_SECONDS, WrittenObject
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
@@ -69,6 +70,26 @@ async def test_the_link_may_name_the_type_and_metadata(service: Service) -> None
         entry = unpack(await link(service, issued.token, template=template))
         assert (entry.content_type, entry.metadata) == ("text/plain", (("b", "2"),))
         assert entry.size == len(BODY)
+
+
+async def test_the_link_may_name_the_time_of_the_object(service: Service) -> None:
+    issued = await issue(service)
+    await written(service, issued)
+    for wrong in (
+        Timestamp(seconds=-1),
+        Timestamp(nanos=-1),
+        Timestamp(seconds=TIME_US_MAX // 1_000_000 + 1),
+        Timestamp(seconds=1 << 62),
+    ):
+        with pytest.raises(TarnError, match="modify_time is not a time") as raised:
+            await link(service, issued.token, modify_time=wrong)
+        assert raised.value.metadata["field"] == "modify_time"
+    for time in (Timestamp(), Timestamp(seconds=7)):  # the second one gets the first answer
+        assert unpack(await link(service, issued.token, modify_time=time)).mtime_us == 0
+    other = await issue(service)
+    await written(service, other)
+    latest = Timestamp(seconds=TIME_US_MAX // 1_000_000, nanos=999_999_000)
+    assert unpack(await link(service, other.token, modify_time=latest)).mtime_us == TIME_US_MAX
 
 
 async def test_a_token_is_used_once_and_its_answer_is_repeated(service: Service) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from starlette.responses import Response
 
 from tarn.block.port import (
@@ -24,7 +25,7 @@ from tarn.block.port import (
     PresignsWrites,
 )
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
-from tarn.core.entry import pack
+from tarn.core.entry import TIME_US_MAX, pack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import address_time_us, parse_path, physical_path
 from tarn.objects.bodies import LostBlockError, refuse_external
@@ -91,6 +92,7 @@ async def link_physical_address(
         (body.size_bytes, body.checksum),
         (body.content_type, body.user_metadata),
         write_condition(at.if_none_match, at.if_match),
+        mtime_s=body.mtime,
     )
 
 
@@ -104,6 +106,7 @@ async def stage_object(
         _named(body.physical_address),
         (body.size_bytes, body.checksum),
         (body.content_type, body.metadata),
+        mtime_s=body.mtime,
     )
 
 
@@ -337,11 +340,21 @@ async def _link(
     claim: tuple[int, str],
     about: tuple[str | None, Mapping[str, str] | None],
     condition: WriteCondition = UNCONDITIONAL,
+    *,
+    mtime_s: int | None,
 ) -> schemas.ObjectStats:
-    """Stages an object of which the client says size and checksum, content type and metadata."""
+    """Stages an object of which the client says size and checksum, content type, metadata and time."""
     size, checksum = claim
+    time = None
+    if mtime_s is not None:
+        if not 0 <= mtime_s <= TIME_US_MAX // 1_000_000:
+            text = (
+                f"mtime: {mtime_s} is no time in seconds since the epoch of the years 1970 to 9999"
+            )
+            raise ApiError(400, text, reason="INVALID_ARGUMENT")
+        time = Timestamp(seconds=mtime_s)
     return await _linked(
-        context, at, named, (size, checksum.strip('"')), _template(*about), condition
+        context, at, named, (size, checksum.strip('"')), _template(*about), condition, time
     )
 
 
@@ -352,6 +365,7 @@ async def _linked(
     claim: tuple[int, str],
     template: bytes,
     condition: WriteCondition = UNCONDITIONAL,
+    time: Timestamp | None = None,
 ) -> schemas.ObjectStats:
     size, etag = claim
     try:
@@ -365,6 +379,7 @@ async def _linked(
             etag=etag,
             condition=condition,
             template=template,
+            modify_time=time,
         )
     except TarnError as error:
         if error.reason is Reason.BLOCK_NOT_FOUND:

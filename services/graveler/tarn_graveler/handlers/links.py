@@ -14,7 +14,12 @@ from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.records import Repository
 from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.requests import require_features, timestamp, write_condition
+from tarn_graveler.handlers.requests import (
+    microseconds,
+    require_features,
+    timestamp,
+    write_condition,
+)
 from tarn_graveler.handlers.uploads import admit_step, allow_step, life_to_note
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.refs.resolving import branch_to_write
@@ -92,7 +97,10 @@ class LinkHandler:
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="token")
         await self._uploads.require_life(repository, upload)
         await allow_step(self._settings, repository, upload, grant)
-        written = WrittenObject(request.size_bytes, request.etag)
+        mtime_us = None
+        if request.HasField("modify_time"):
+            mtime_us = microseconds("modify_time", request.modify_time)
+        written = WrittenObject(request.size_bytes, request.etag, mtime_us)
         if request.template:
             check_template(request.template)
             require_features(self._features, request.template)

@@ -17,7 +17,7 @@ import structlog
 from tarn.block.port import BlockKey, BlockNotFoundError, BlockStore, PresignedWrite, PresignsWrites
 from tarn.core.clock import Clock
 from tarn.core.condition import WriteCondition
-from tarn.core.entry import Entry, pack, unpack
+from tarn.core.entry import TIME_US_MAX, Entry, pack, unpack
 from tarn.core.entry_check import OBJECT_BYTES_MAX, check_template
 from tarn.core.entry_check import PARTS_MAX as OBJECT_PARTS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
@@ -60,10 +60,12 @@ class WrittenObject:
     Attributes:
         size: bytes.
         etag: the bucket's, without quotes: 32 hex digits, with `-N` appended for N parts.
+        mtime_us: when it was made, microseconds since the epoch; None: now.
     """
 
     size: int
     etag: str
+    mtime_us: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.size <= OBJECT_BYTES_MAX:
@@ -76,6 +78,8 @@ class WrittenObject:
                 f"{OBJECT_PARTS_MAX}"
             )
             raise _invalid("etag", text)
+        if self.mtime_us is not None and not 0 <= self.mtime_us <= TIME_US_MAX:
+            raise _invalid("modify_time", "modify_time is not a time of the years 1970 to 9999")
 
     @property
     def digest(self) -> bytes:
@@ -103,7 +107,7 @@ class WrittenObject:
         return replace(
             unpack(template or upload.record.template),
             size=self.size,
-            mtime_us=now_us,
+            mtime_us=now_us if self.mtime_us is None else self.mtime_us,
             address=upload.record.address,
             md5=bytes.fromhex(found[1]),
             etag_parts=int(found[2] or 0),
