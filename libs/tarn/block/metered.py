@@ -228,6 +228,16 @@ class MeteredFiles(MeteredBlocks):
 class MeteredBuckets(MeteredBlocks):
     """The same for a driver that is `PresignsWrites`; counts as `upload`."""
 
+    @property
+    def binds_writes(self) -> bool:
+        """See `PresignsWrites.binds_writes`."""
+        return cast("PresignsWrites", self._blocks).binds_writes
+
+    async def copy_written(self, source: BlockKey, target: BlockKey, size: int, etag: str) -> None:
+        """See `PresignsWrites.copy_written`."""
+        with self._calls.upload.call():
+            await cast("PresignsWrites", self._blocks).copy_written(source, target, size, etag)
+
     async def presign_write(
         self, key: BlockKey, seconds: int, part_count: int, *, once: bool = True
     ) -> PresignedWrite:

@@ -338,6 +338,11 @@ class PresignsReads(Protocol):
 class PresignsWrites(Protocol):
     """Offered by a driver, in addition to the port, if clients can write blocks without Tarn."""
 
+    @property
+    def binds_writes(self) -> bool:
+        """Whether the server has conditional writes, so that `once` holds for one PUT."""
+        ...
+
     async def presign_write(
         self, key: BlockKey, seconds: int, part_count: int, *, once: bool = True
     ) -> PresignedWrite:
@@ -349,6 +354,25 @@ class PresignsWrites(Protocol):
             part_count: number of parts; 0: one PUT.
             once: if the server has conditional writes, the signed headers let only one write of the block succeed. A
                 client that sends no headers of ours needs False, and may write again until its URL ends.
+        """
+        ...
+
+    async def copy_written(self, source: BlockKey, target: BlockKey, size: int, etag: str) -> None:
+        """Copies a block to which a client may still write to one for which no URL was signed, inside the server.
+
+        One caller at a time copies to a target. Idempotent: if the target is the copy of an object of this ETag,
+        nothing is done, and the source need not exist any more.
+
+        Args:
+            source: what the client wrote.
+            target: written once, in the same namespace.
+            size: bytes of the source.
+            etag: of the source, without quotes.
+
+        Raises:
+            BlockNotFoundError: nothing is at the source.
+            BlockExistsError: the target is something else.
+            TarnError: FAILED_PRECONDITION, LINK_MISMATCH: the source has another ETag by now; nothing is at the target.
         """
         ...
 

@@ -31,6 +31,7 @@ class LinkClient(RpcClient):
         *,
         template: bytes = b"",
         part_count: int = 0,
+        rewritable: bool = False,
     ) -> pb.GetPhysicalAddressResponse:
         """Returns an address in the bucket, with a token and presigned URLs. They are secrets.
 
@@ -41,6 +42,7 @@ class LinkClient(RpcClient):
             path: the path that the object will have.
             template: packed entry with content type and metadata; empty for none.
             part_count: number of parts, at most 1,000; 0: one PUT.
+            rewritable: the caller lets the client write without the signed headers, so it may write twice.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; NOT_IMPLEMENTED: the block store is no bucket.
@@ -51,6 +53,7 @@ class LinkClient(RpcClient):
             path=path,
             template=template,
             part_count=part_count,
+            rewritable=rewritable,
         )
         return await self._link_service.GetPhysicalAddress(request, call)
 

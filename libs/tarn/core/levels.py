@@ -64,6 +64,9 @@ class Feature(enum.Enum):
     RETENTION_EXCEPTIONS = (2, "retention rules with exceptions")
     """Release 0.9.0 knows no retention. A build that does not know exceptions takes the settings for damaged."""
 
+    COPIED_LINKS = (2, "addresses whose objects are copied when they are linked")
+    """Release 0.9.0 would link the address to which its client can still write, and its roots lack the copy."""
+
     def __init__(self, level: int, text: str) -> None:
         self.level = level
         self.text = text

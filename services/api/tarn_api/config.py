@@ -22,6 +22,7 @@ class ApiSettings:
         access_log: whether to log every request, not only server errors.
         requests_max: most requests at once.
         failed_sign_ins: of one address in a second.
+        presigned_links: whether clients get URLs of the bucket.
         processes: gateways and REST endpoints among which the rates of quotas are divided.
         namespace_prefix: begins the storage namespace of each repository.
         version: of Tarn.
@@ -35,6 +36,7 @@ class ApiSettings:
     access_log: bool = True
     requests_max: int = 256
     failed_sign_ins: int = 20
+    presigned_links: bool = True
     processes: int = 1
     namespace_prefix: str = "local://"
     version: str = ""
@@ -58,6 +60,7 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
         access_log=section.access_log,
         requests_max=section.requests,
         failed_sign_ins=section.failed_sign_ins,
+        presigned_links=section.presigned_links,
         processes=config.quotas.gateways,
         namespace_prefix=config.blockstore.namespace_prefix,
         version=version("tarn"),

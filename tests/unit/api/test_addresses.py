@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
@@ -31,8 +32,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture
-async def rest(server: S3Server, tmp_path: Path) -> AsyncIterator[Rest]:
+@asynccontextmanager
+async def over_a_bucket(
+    server: S3Server, tmp_path: Path, *, presigned_links: bool = True
+) -> AsyncIterator[Rest]:
     root = f"s3://tarn/{tmp_path.name}"
     async with (
         opened(server, root) as store,
@@ -40,6 +43,7 @@ async def rest(server: S3Server, tmp_path: Path) -> AsyncIterator[Rest]:
             tmp_path,
             store=lambda _: cast("MemBlockStore", store),
             namespace_prefix=f"{root}/",
+            presigned_links=presigned_links,
         ) as running,
     ):
         # URLs are signed with the time of the machine.
@@ -47,6 +51,12 @@ async def rest(server: S3Server, tmp_path: Path) -> AsyncIterator[Rest]:
             SystemClock().now_us() / 1_000_000 - running.service.clock.now_us() / 1_000_000
         )
         yield await relogged(running)
+
+
+@pytest.fixture
+async def rest(server: S3Server, tmp_path: Path) -> AsyncIterator[Rest]:
+    async with over_a_bucket(server, tmp_path) as rest:
+        yield rest
 
 
 async def relogged(rest: Rest) -> Rest:
@@ -117,6 +127,18 @@ async def test_an_object_is_written_to_the_bucket_and_linked(rest: Rest) -> None
     assert (await linked(rest, place, **about)).json == made.json
     assert (await linked(rest, place, size=5)).status == 400
     assert (await linked(rest, place, "b")).status == 400
+
+
+async def test_the_holder_of_a_url_changes_no_linked_object(rest: Rest) -> None:
+    """The URL takes another PUT until it ends, which then leads to bytes that nothing names."""
+    place = await issued(rest)
+    url = str(place["presigned_url"])
+    await sent(url, BODY)
+    assert (await linked(rest, place)).status == 200
+    await sent(url, b"overwritten by its hold")
+    assert (await rest.ask("GET", f"{REFS}?path=a")).body == BODY
+    assert (await linked(rest, place)).status == 200  # the first answer
+    assert (await rest.ask("GET", f"{REFS}?path=a")).body == BODY
 
 
 async def test_no_other_address_is_staged(rest: Rest) -> None:
@@ -351,6 +373,28 @@ async def test_the_links_of_an_upload_end_with_its_address(rest: Rest) -> None:
     address = {"physical_address": upload["physical_address"]}
     late = await rest.ask("PUT", place_of(upload, rest="/parts/2"), address)
     assert (late.status, "hour" in late.message) == (400, True)
+
+
+async def test_without_links_all_bytes_pass_the_endpoint(server: S3Server, tmp_path: Path) -> None:
+    """Addresses without URLs stay: whoever has keys of the bucket writes by them."""
+    async with over_a_bucket(server, tmp_path, presigned_links=False) as rest:
+        storage = (await rest.ask("GET", "/config")).json["storage_config"]
+        assert storage["blockstore_type"] == "s3"
+        assert storage["pre_sign_support"] is storage["pre_sign_multipart_upload"] is False
+        await rest.ask("POST", f"{MAIN}/objects?path=a", BODY)
+        for method, where, body in (
+            ("GET", f"{MAIN}/staging/backing?path=a&presign=true", None),
+            ("POST", f"{MAIN}/staging/pmpu?path=a", None),
+            ("PUT", f"{MAIN}/staging/pmpu/u/parts/1?path=a", {"physical_address": "s3://a/b"}),
+            ("GET", f"{REFS}/stat?path=a&presign=true", None),
+            ("GET", f"{REFS}/ls?presign=true", None),
+        ):
+            refused = await rest.ask(method, where, body)
+            told = (refused.status, "presigned links" in refused.message)
+            assert told == (501, True), where
+        assert (await rest.ask("GET", f"{REFS}?path=a&presign=true")).body == BODY
+        place = await rest.ask("GET", f"{MAIN}/staging/backing?path=a")
+        assert (place.status, "presigned_url" in place.json) == (200, False)
 
 
 async def test_a_store_that_is_no_bucket_says_so(tmp_path: Path) -> None:

@@ -12,18 +12,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GetPhysicalAddressRequest(_message.Message):
-    __slots__ = ("repository_id", "branch_id", "path", "template", "part_count")
+    __slots__ = ("repository_id", "branch_id", "path", "template", "part_count", "rewritable")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     TEMPLATE_FIELD_NUMBER: _ClassVar[int]
     PART_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REWRITABLE_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     branch_id: str
     path: str
     template: bytes
     part_count: int
-    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., template: _Optional[bytes] = ..., part_count: _Optional[int] = ...) -> None: ...
+    rewritable: bool
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., template: _Optional[bytes] = ..., part_count: _Optional[int] = ..., rewritable: _Optional[bool] = ...) -> None: ...
 
 class GetPhysicalAddressResponse(_message.Message):
     __slots__ = ("physical_address", "token", "expire_time", "put_url", "headers", "part_urls", "complete_url", "bucket_upload_id")

@@ -142,6 +142,20 @@ class S3BlockStore:
             raise BlockNotFoundError(key)
         return BlockInfo(key.path, found.size, found.mtime_us, found.etag)
 
+    @property
+    def binds_writes(self) -> bool:
+        """See `PresignsWrites`."""
+        return self._objects.binds_writes
+
+    async def copy_written(self, source: BlockKey, target: BlockKey, size: int, etag: str) -> None:
+        """See `PresignsWrites`; CopyObject, or UploadPartCopy of large blocks."""
+        of = object_key_of(namespace_of(source.namespace), source.path)
+        at = object_key_of(namespace_of(target.namespace), target.path)
+        with self._guard:
+            copied = await self._objects.copy(of, target, at, size, etag)
+        if not copied:
+            raise BlockNotFoundError(source)
+
     async def presign_write(
         self, key: BlockKey, seconds: int, part_count: int, *, once: bool = True
     ) -> PresignedWrite:

@@ -66,13 +66,13 @@ async def get_physical_address(
     context: Context, at: op.GetPhysicalAddress
 ) -> schemas.StagingLocation:
     """Issues an address for an object; with `presign`, with a URL for one PUT of all of it."""
-    bucket = _bucket(context)
+    bucket = _signer(context) if at.presign else _bucket(context)
     issued = await context.graveler.get_physical_address(
-        context.change(), at.repository, at.branch, at.path
+        context.change(), at.repository, at.branch, at.path, rewritable=bool(at.presign)
     )
     place = schemas.StagingLocation(physical_address=issued.physical_address + _LINK + issued.token)
     if at.presign:
-        # Clients of lakeFS send no signed headers, so this URL is not bound to be the first write.
+        # Clients of lakeFS send no signed headers, so this URL is not bound to be the first write: it is `rewritable`.
         key = _key(issued.physical_address)
         expiry = context.backend.clock.now_us() // 1_000_000 + shapes.LINK_S
         written = await bucket.presign_write(key, shapes.LINK_S, 0, once=False)
@@ -114,7 +114,7 @@ async def create_presign_multipart_upload(
     context: Context, at: op.CreatePresignMultipartUpload
 ) -> schemas.PresignMultipartUpload:
     """Issues an address whose object is written in parts, with URLs for the first of them."""
-    _bucket(context)
+    _signer(context)
     count = at.parts or 0
     if count < 0:
         raise ApiError(400, "parts: at least 0", reason="INVALID_ARGUMENT")
@@ -132,7 +132,7 @@ async def upload_part(
     context: Context, at: op.UploadPart, body: schemas.UploadPartFrom
 ) -> schemas.UploadTo:
     """Issues the URL of one more part."""
-    bucket = _bucket(context)
+    bucket = _signer(context)
     named = await _own(context, at, body.physical_address)
     seconds = _seconds_left(context, named)
     (url,) = await bucket.presign_parts(
@@ -230,6 +230,15 @@ def _bucket(context: Context) -> _Bucket:
         "the block store of this installation is no bucket to which clients can write; "
         "send the object with uploadObject"
     )
+    raise ApiError(501, text, reason="NOT_IMPLEMENTED")
+
+
+def _signer(context: Context) -> _Bucket:
+    """Returns the bucket if clients get URLs of it."""
+    bucket = _bucket(context)
+    if context.linking_blocks is not None:
+        return bucket
+    text = "this installation has no presigned links; send the object with uploadObject"
     raise ApiError(501, text, reason="NOT_IMPLEMENTED")
 
 
