@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from tarn.config import Config
+from tarn.rpc.client.addresses import host_and_port
 from tarn_api.bodies import BodyBounds
 from tarn_api.http import HttpBounds
 
@@ -52,10 +53,10 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
         reuse_port: whether several processes of this machine listen on one address.
     """
     section = config.api
-    host, _, port = section.listen_address.rpartition(":")
+    host, port = host_and_port(section.listen_address)
     return ApiSettings(
-        host=host.strip("[]"),
-        port=int(port),
+        host=host,
+        port=port,
         reuse_port=reuse_port,
         access_log=section.access_log,
         requests_max=section.requests,
