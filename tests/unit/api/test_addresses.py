@@ -327,6 +327,14 @@ async def test_what_a_bucket_does_not_copy_is_refused_before_it_is_asked(rest: R
     assert (late.status, "hour" in late.message) == (400, True)
 
 
+async def test_a_range_takes_no_time_that_its_sender_chooses(rest: Rest) -> None:
+    """The pattern of the document takes exponential time for this one: the handler checks the form."""
+    upload = await begun(rest)
+    await rest.ask("POST", f"{MAIN}/objects?path=small", BODY)
+    span = f"bytes={'-11' * 64}x"
+    assert (await copied_part(rest, upload, 1, copy_of(upload, "small", span))).status == 400
+
+
 async def test_an_aborted_upload_is_not_completed(rest: Rest) -> None:
     upload = await begun(rest)
     address = {"physical_address": upload["physical_address"]}
