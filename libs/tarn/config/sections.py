@@ -370,6 +370,11 @@ class Api:
         "a multiple; 0: no limit.",
         Number(0, 1_000_000),
     )
+    presigned_links: bool = setting(
+        "true",
+        "Give clients that ask for it URLs of the bucket, by which they read and write objects themselves; if false, "
+        "all bytes pass the endpoint. A local block store has no URLs.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from tarn.config import Config
+from tarn.rpc.client.addresses import host_and_port
 from tarn_api.bodies import BodyBounds
 from tarn_api.http import HttpBounds
 
@@ -22,6 +23,7 @@ class ApiSettings:
         access_log: whether to log every request, not only server errors.
         requests_max: most requests at once.
         failed_sign_ins: of one address in a second.
+        presigned_links: whether clients get URLs of the bucket.
         processes: gateways and REST endpoints among which the rates of quotas are divided.
         namespace_prefix: begins the storage namespace of each repository.
         version: of Tarn.
@@ -35,6 +37,7 @@ class ApiSettings:
     access_log: bool = True
     requests_max: int = 256
     failed_sign_ins: int = 20
+    presigned_links: bool = True
     processes: int = 1
     namespace_prefix: str = "local://"
     version: str = ""
@@ -50,14 +53,15 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
         reuse_port: whether several processes of this machine listen on one address.
     """
     section = config.api
-    host, _, port = section.listen_address.rpartition(":")
+    host, port = host_and_port(section.listen_address)
     return ApiSettings(
-        host=host.strip("[]"),
-        port=int(port),
+        host=host,
+        port=port,
         reuse_port=reuse_port,
         access_log=section.access_log,
         requests_max=section.requests,
         failed_sign_ins=section.failed_sign_ins,
+        presigned_links=section.presigned_links,
         processes=config.quotas.gateways,
         namespace_prefix=config.blockstore.namespace_prefix,
         version=version("tarn"),

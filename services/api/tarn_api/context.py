@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from tarn.block.port import BlockStore
+from tarn.block.port import BlockStore, PresignsReads
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.access.actions import Action, object_resource, ref_object_resource
@@ -40,6 +40,7 @@ class Backend:
         failures: how often an address may fail to sign in.
         objects: moves the bytes of objects.
         bodies: limits of the bodies of objects.
+        presigned_links: whether clients get URLs of the bucket.
     """
 
     graveler: GravelerClient
@@ -52,6 +53,7 @@ class Backend:
     failures: AddressRate
     objects: ObjectBackend
     bodies: BodyBounds = field(default_factory=BodyBounds)
+    presigned_links: bool = True
 
     def call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
         """Returns the context of a call that begins now."""
@@ -107,6 +109,14 @@ class Context:
     def blocks(self) -> BlockStore:
         """The bytes of objects."""
         return self.backend.objects.blocks
+
+    @property
+    def linking_blocks(self) -> PresignsReads | None:
+        """The bytes of objects, if clients get URLs to read them."""
+        blocks = self.blocks
+        if self.backend.presigned_links and isinstance(blocks, PresignsReads):
+            return blocks
+        return None
 
     @property
     def graveler(self) -> GravelerClient:

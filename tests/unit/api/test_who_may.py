@@ -135,6 +135,7 @@ OF_BUCKETS = {
     "stageObject",
     "createPresignMultipartUpload",
     "uploadPart",
+    "uploadPartCopy",
     "completePresignMultipartUpload",
     "abortPresignMultipartUpload",
 }

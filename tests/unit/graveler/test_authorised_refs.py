@@ -51,11 +51,11 @@ OTHERS = {
     "choices", "default_side", "squash", "fast_forward_only", "parent_number", "expected_commit_id", "force",
     "from_merge_base", "names_only", "is_background",
     "if_match", "rules_json", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
-    "restore_id", "lines",
+    "restore_id", "lines", "modify_time",
     "task_id", "all_users", "timeout_ms", "rows_max", "validate_only",
     "start_id", "after_sequence", "wait_ms", "after_repository_id", "after_branch_id",
     "run_id", "mark_run_id", "phase", "block_ids", "is_complete", "totals", "hold", "metarange_ids", "commits", "tags",
-    "part_count", "parts", "token", "size_bytes", "etag", "kind", "name", "limits", "is_copy_source",
+    "part_count", "rewritable", "parts", "token", "size_bytes", "etag", "kind", "name", "limits", "is_copy_source",
     "is_new_address", "with_data", "grace", "purged_count", "purged_bytes", "time_to_live",
     "bucket_id", "views_only", "public_read", "plan_id", "addresses", "address", "resume", "duration_s", *NESTED,
 }  # fmt: skip

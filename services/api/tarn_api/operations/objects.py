@@ -116,7 +116,7 @@ def _presigning(context: Context, presign: bool | None) -> PresignsReads | None:
     """
     if not presign:
         return None
-    if isinstance(context.blocks, PresignsReads):
-        return context.blocks
-    text = "the block store of this installation has no presigned links; ask with presign=false"
+    if (blocks := context.linking_blocks) is not None:
+        return blocks
+    text = "this installation has no presigned links; ask with presign=false"
     raise ApiError(501, text, reason="NOT_IMPLEMENTED")
