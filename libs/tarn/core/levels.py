@@ -61,6 +61,9 @@ class Feature(enum.Enum):
     OBJECT_TAGS = (2, "object tags")
     """Release 0.9.0 does not see them, and loses them when it copies an object."""
 
+    PULL_REQUESTS = (2, "pull requests and rules for them")
+    """Release 0.9.0 would report their partition as an orphan, and leave it in the store with a deleted repository."""
+
     def __init__(self, level: int, text: str) -> None:
         self.level = level
         self.text = text
