@@ -378,8 +378,8 @@ PROTECTED_ELSEWHERE = {
     "UploadService.AbortUpload": ChangeKind.ALWAYS,
     "ErasureService.DiscardErased": ChangeKind.ALWAYS,
 }
-"""Rpcs about a branch that no protection blocks: they make one, ask for its merge, give up an upload to it, change no content, or discard
-what no reader can read any more."""
+"""Rpcs about a branch that no protection blocks: they make one, ask for its merge, give up an upload to it, change no
+content, or discard what no reader can read any more."""
 
 
 def test_every_rpc_that_changes_a_repository_states_the_kind_of_change() -> None:
