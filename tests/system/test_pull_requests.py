@@ -20,7 +20,7 @@ def test_the_page_about_pull_requests_works_as_written(tarn: RunningTarn, tmp_pa
     repository = f"pulls-{tmp_path.name[-20:].replace('_', '-')}".rstrip("-")
     script = script.replace("$PWD/.venv/bin", str(BIN))
     script = re.sub(r"\blake\b", repository, script)
-    script = re.sub(r"\b(create|--user) ben\b", rf"\1 ben-of-{repository}", script)
+    script = re.sub(r"(create|--user) ben\b", rf"\1 ben-of-{repository}", script)
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=tmp_path,
@@ -35,7 +35,7 @@ def test_the_page_about_pull_requests_works_as_written(tarn: RunningTarn, tmp_pa
     for block in (block for kind, block in blocks if kind == "text"):
         for line in block.splitlines():
             pattern = re.escape(line).replace("…", "[^\n]+")
-            found = re.search(f"^{pattern}$", rest, re.MULTILINE)
+            found = re.search(f"^{pattern} *$", rest, re.MULTILINE)
             assert found, f"{line!r} is not in {rest}"
             rest = rest[found.end() :]
     assert not list(tmp_path.iterdir()), "the session cleans up"

@@ -91,7 +91,9 @@ def _review_text(rule: pb.ReviewRule) -> str:
     owners = "".join(
         f"; {each.prefix!r} is owned by {', '.join(each.user_ids)}" for each in rule.owners
     )
-    return f"pull requests  {rule.approval_count} approvals by {whose}, {stale} them{until}{owners}"
+    noun = "approval" if rule.approval_count == 1 else "approvals"
+    wanted = f"{rule.approval_count} {noun} by {whose}"
+    return f"pull requests  {wanted}; {stale} approvals{until}{owners}"
 
 
 def _text(settings: pb.GetSettingsResponse) -> list[str]:

@@ -67,7 +67,7 @@ TEXT_BYTES_MAX: Final = 256 * 1024
 REVIEWERS_MAX: Final = 100
 OPEN_MAX: Final = 1000
 """Open requests of a repository."""
-NUMBER_MAX: Final = 100_000
+NUMBER_MAX: Final = 1_000_000
 """Requests of a repository, whatever their states."""
 
 _ID_CHARS_MAX: Final = len(str(NUMBER_MAX))

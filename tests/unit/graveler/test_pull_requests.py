@@ -1,6 +1,7 @@
 """Pull requests, as callers of graveler's services see them."""
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from graveler_service import Service, reason_of
@@ -8,6 +9,7 @@ from lake import Running, reached
 from lake_rules import ALL, protect
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn.core.pull_request import EVENTS_MAX, PULL_REQUEST
 from tarn.kv.keys import RepositoryKeys
 from tarn.rpc.wire.call import Call
@@ -648,3 +650,15 @@ async def test_entries_of_requests_that_are_not_open_make_room(
     assert await reason_of(opened(service, "b3")) is Reason.QUOTA_EXCEEDED
     page = await pulls.page(repository, lambda _: True, 0, 10, open_only=True)
     assert [each.number for each in page.pulls] == [2]
+
+
+async def test_below_the_feature_level_nothing_is_written(service: Service) -> None:
+    await service.graveler.create_branch(service.admin, "lake", "dev", "main")
+    for endpoint in service.endpoints:
+        if endpoint.name.endswith(("PullRequestService", "SettingsService")):
+            cast("Any", endpoint.handler)._features = FeatureGate.at(LEVEL_FIRST)
+    made = service.graveler.create_pull_request(service.admin, "lake", "dev", "main", "t")
+    assert await reason_of(made) is Reason.FEATURE_LEVEL
+    assert await reason_of(with_rule(service, settings_pb.ReviewRule())) is Reason.FEATURE_LEVEL
+    page = await service.graveler.list_pull_requests(service.admin, "lake")
+    assert list(page.pull_requests) == []

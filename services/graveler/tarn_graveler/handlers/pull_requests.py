@@ -30,7 +30,7 @@ from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.commits import commit_message
 from tarn_graveler.handlers.requests import checked_metadata, paging, timestamp
 from tarn_graveler.records.branches import BranchName
-from tarn_graveler.versioning.pull_merges import Wish, moved
+from tarn_graveler.versioning.pull_merges import LOOK_MAX, Wish, moved
 from tarn_proto.graveler.v1 import pull_request_service_pb2 as pb
 
 __all__ = ["PullRequestHandler"]
@@ -111,7 +111,7 @@ class PullRequestHandler:
         record does not say so yet."""
         repository = permit.repository
         pull = await self._pulls.get(repository, parse_pull_id(request.pull_request_id))
-        if (commit_id := await self._merges.landed(repository, pull)) is not None:
+        if (commit_id := await self._merges.landed(repository, pull, LOOK_MAX)) is not None:
             pull = replace(pull, state=PullState.MERGED, merge_commit=commit_id)
         if pull.state is not PullState.OPEN:
             return pb.GetPullRequestResponse(pull_request=_message(pull))

@@ -44,11 +44,14 @@ from tarn_graveler.records.settings import RepositorySettings
 from tarn_graveler.versioning.merges import Destination, MergeRequest, Merges
 from tarn_graveler.views.diffing import Diffing, DiffSides
 
-__all__ = ["PullMerges", "Wish", "moved"]
+__all__ = ["LOOK_MAX", "PullMerges", "Wish", "moved"]
 
 _WALK_MAX = 10_000
 """Commits between the head and that of the first attempt, which are searched for a merge whose answer was lost. An
 older one is found as "nothing to merge"."""
+
+LOOK_MAX = 100
+"""The same for calls that only look: anybody who may read the repository makes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +164,11 @@ class PullMerges:
                 found.append(each.prefix)
         return found
 
-    async def landed(self, repository: Repository, pull: PullRequest) -> CommitId | None:
-        """Returns the commit of a merge that was made, but whose record does not say so; None: there is none."""
+    async def landed(
+        self, repository: Repository, pull: PullRequest, limit: int = _WALK_MAX
+    ) -> CommitId | None:
+        """Returns the commit of a merge that was made, but whose record does not say so; None: there is none among
+        the last `limit` commits of the destination."""
         if pull.state is PullState.MERGED or not pull.merge_id:
             return None
         name = BranchName(repository, pull.destination.branch_id)
@@ -174,17 +180,17 @@ class PullMerges:
             raise
         if branch.incarnation != pull.destination.incarnation:
             return None
-        return await self._find(repository, branch.commit_id, pull)
+        return await self._find(repository, branch.commit_id, pull, limit)
 
     async def _find(
-        self, repository: Repository, head: CommitId, pull: PullRequest
+        self, repository: Repository, head: CommitId, pull: PullRequest, limit: int = _WALK_MAX
     ) -> CommitId | None:
         """Returns the merge commit of a request in the history of its destination, along first parents."""
         assert pull.merge_from is not None, "it is written with the merge id"
         oldest = (await self._commits.get(repository, pull.merge_from)).generation
         wanted = (MERGE_ID, pull.merge_id.hex())
         commit_id = head
-        for _ in range(_WALK_MAX):
+        for _ in range(limit):
             commit = await self._commits.get(repository, commit_id)
             if wanted in commit.metadata:
                 return commit_id
