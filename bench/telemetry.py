@@ -29,9 +29,10 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from tarn.block.opening import open_blocks
+from tarn.block.port import BlockStore
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
-from tarn.config import load
+from tarn.config import Config, load
 from tarn.gate.access import Access
 from tarn.kv.opening import open_kv
 from tarn.rpc.client.inprocess import InProcessTransport
@@ -112,16 +113,7 @@ async def gateway(
     """Starts all services in this process; `settings` are further variables of the configuration."""
     clock = SystemClock()
     ids = SystemIds(clock)
-    variables = {
-        "TARN_DATA_DIR": str(folder),
-        "TARN_DURABILITY": "os",
-        "TARN_GATEWAYS_S3_LISTEN_ADDRESS": "127.0.0.1:0",
-        "TARN_API_LISTEN_ADDRESS": "127.0.0.1:0",
-        "TARN_INSTALLATION_SECRET": "5" * 64,
-        "HOME": str(folder),
-        **(settings or {}),
-    }
-    config = load(None, variables)
+    config = _config(folder, settings or {})
     meters, tracing = (Meters(), tracer()) if measured else (None, None)
     kv = await open_kv(config, clock, ids, meters)
     stack.push_async_callback(kv.close)
@@ -158,18 +150,7 @@ async def gateway(
         tracing=tracing,
     )
     await stack.enter_async_context(application)
-    rest = ApiApplication(
-        api_settings(config),
-        GravelerClient(calls),
-        client,
-        Rpcs(calls, auth_calls),
-        access,
-        blocks,
-        clock=clock,
-        ids=ids,
-        meters=meters,
-        rates=application.rates,
-    )
+    rest = rest_endpoint(config, calls, auth_calls, blocks, application, clock, ids, meters)
     await stack.enter_async_context(rest)
     anonymous = Call("bench", "", clock.monotonic() + 600)
     made = await client.set_up(anonymous, secrets.installation_secret, "root")
@@ -186,6 +167,45 @@ async def gateway(
     await found.client.create_repository(admin, "lake")
     await found.ask(put)
     return found
+
+
+def _config(folder: Path, settings: Mapping[str, str]) -> Config:
+    variables = {
+        "TARN_DATA_DIR": str(folder),
+        "TARN_DURABILITY": "os",
+        "TARN_GATEWAYS_S3_LISTEN_ADDRESS": "127.0.0.1:0",
+        "TARN_API_LISTEN_ADDRESS": "127.0.0.1:0",
+        "TARN_INSTALLATION_SECRET": "5" * 64,
+        "HOME": str(folder),
+        **settings,
+    }
+    return load(None, variables)
+
+
+def rest_endpoint(
+    config: Config,
+    graveler: InProcessTransport,
+    auth: InProcessTransport,
+    blocks: BlockStore,
+    gateway: GatewayApplication,
+    clock: SystemClock,
+    ids: SystemIds,
+    meters: Meters | None,
+) -> ApiApplication:
+    """Returns the REST endpoint beside a gateway, over the same services."""
+    client = AuthClient(auth)
+    return ApiApplication(
+        api_settings(config),
+        GravelerClient(graveler),
+        client,
+        Rpcs(graveler, auth),
+        Access(client, clock),
+        blocks,
+        clock=clock,
+        ids=ids,
+        meters=meters,
+        rates=gateway.rates,
+    )
 
 
 def tracer() -> Tracing:
