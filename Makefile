@@ -3,8 +3,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp spark-churn spark-modes lint format lock proto wheel images k8s-test clean \
-	bench bench-quick bench-parts compaction-soak \
-	sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
+	bench bench-quick bench-peer bench-parts compaction-soak \
+	pictures sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
 
 BIN := .venv/bin
@@ -149,6 +149,13 @@ bench-quick: setup  ## Measure the main figures in two minutes into .bench/ (CAS
 compaction-soak: setup  ## Write and delete for ten minutes without a commit, with the compactor (SECONDS=60)
 	@$(BIN)/python -m bench.load --cases compaction-soak \
 		$(if $(SECONDS),--scale $$(awk "BEGIN { print $(SECONDS) / 600 }")) $(ARGS)
+
+pictures:  ## Draw the pictures of the documentation (docs/pictures/*.puml)
+	@tools/setup java pictures
+	@tools/pictures
+
+bench-peer: setup  ## Measure Tarn beside lakeFS in one run (LAKEFS=path; S3LOAD=path: another S3 client)
+	@$(BIN)/python -m bench.peer --lakefs "$(LAKEFS)" $(if $(S3LOAD),--s3load "$(S3LOAD)") $(ARGS)
 
 bench-parts: setup  ## Measure the parts: KV, blocks, rpc, commits, merges
 	@$(BIN)/python -m bench $(ARGS)

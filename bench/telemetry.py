@@ -42,6 +42,9 @@ from tarn.rpc.wire.call import Call
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.spans import SpanSink
 from tarn.telemetry.tracing import Tracing
+from tarn_api.application import ApiApplication
+from tarn_api.config import settings_of as api_settings
+from tarn_api.rpcs import Rpcs
 from tarn_auth.application import AuthApplication
 from tarn_auth.config import AuthConfig
 from tarn_gateway.application import GatewayApplication
@@ -65,7 +68,11 @@ class Discard(SpanExporter):
 
 @dataclass
 class Gateway:
-    """A client's connection to a gateway, and the requests that it repeats."""
+    """A client's connection to a gateway, and the requests that it repeats.
+
+    Attributes:
+        rest_port: of the REST endpoint in the same process.
+    """
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -78,6 +85,7 @@ class Gateway:
     signer: Signer
     client: GravelerClient
     admin: Call
+    rest_port: int
 
     async def ask(self, request: bytes) -> None:
         self.writer.write(request)
@@ -108,6 +116,7 @@ async def gateway(
         "TARN_DATA_DIR": str(folder),
         "TARN_DURABILITY": "os",
         "TARN_GATEWAYS_S3_LISTEN_ADDRESS": "127.0.0.1:0",
+        "TARN_API_LISTEN_ADDRESS": "127.0.0.1:0",
         "TARN_INSTALLATION_SECRET": "5" * 64,
         "HOME": str(folder),
         **(settings or {}),
@@ -149,6 +158,19 @@ async def gateway(
         tracing=tracing,
     )
     await stack.enter_async_context(application)
+    rest = ApiApplication(
+        api_settings(config),
+        GravelerClient(calls),
+        client,
+        Rpcs(calls, auth_calls),
+        access,
+        blocks,
+        clock=clock,
+        ids=ids,
+        meters=meters,
+        rates=application.rates,
+    )
+    await stack.enter_async_context(rest)
     anonymous = Call("bench", "", clock.monotonic() + 600)
     made = await client.set_up(anonymous, secrets.installation_secret, "root")
     key = made.credential.access_key_id, made.secret_access_key
@@ -157,7 +179,7 @@ async def gateway(
     stack.callback(writer.close)
     session = await client.log_in(anonymous, *key, now_us=clock.now_us(), nonce=ids.nonce()[:16])
     admin = Call("bench", session.grant.caller_token, anonymous.deadline)
-    parts = application, graveler, kv, blocks, signer, GravelerClient(calls), admin
+    parts = application, graveler, kv, blocks, signer, GravelerClient(calls), admin, rest.port
     get = signer.request("GET", "/lake/main/a").head
     put = signer.request("PUT", "/lake/main/a", body=BODY).head
     found = Gateway(reader, writer, get, put, *parts)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -35,6 +36,8 @@ _UNSAFE = re.compile(
     "\ud800-\udfff"  # lone surrogates have no encoding
     "]"
 )
+_TOGETHER_MAX = 1000
+"""Lines of one write: a page of a listing."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -68,9 +71,12 @@ def write_line(text: str = "", *, err: bool = False, fg: str | None = None) -> N
 
 
 def write_lines(lines: Iterable[str], *, err: bool = False, first_fg: str | None = None) -> None:
-    """Writes lines, the first one in a colour."""
-    for number, line in enumerate(lines):
-        write_line(line, err=err, fg=None if number else first_fg)
+    """Writes lines as `write_line` does, the first one in a colour. Many are written together."""
+    rest = iter(lines)
+    for first in islice(rest, 1):
+        write_line(first, err=err, fg=first_fg)
+    while together := [printable(line) for line in islice(rest, _TOGETHER_MAX)]:
+        click.echo("\n".join(together), err=err)
 
 
 def confirm(question: str) -> None:

@@ -67,6 +67,9 @@ class Feature(enum.Enum):
     COPIED_LINKS = (2, "addresses whose objects are copied when they are linked")
     """Release 0.9.0 would link the address to which its client can still write, and its roots lack the copy."""
 
+    PULL_REQUESTS = (2, "pull requests and rules for them")
+    """Release 0.9.0 would report their partition as an orphan, and leave it in the store with a deleted repository."""
+
     def __init__(self, level: int, text: str) -> None:
         self.level = level
         self.text = text

@@ -13,6 +13,7 @@ from tarn.core.access.actions import Action, object_resource, ref_object_resourc
 from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.value import hot_value
 from tarn.gate.addresses import AddressRate
 from tarn.gate.sign_in import SignIn
 from tarn.objects.backend import ObjectBackend
@@ -59,7 +60,7 @@ class Backend:
         return Call(request_id, caller_token, self.clock.monotonic() + timeout_s)
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Context:
     """One request. It is the `Caller` of `tarn.objects`.
 

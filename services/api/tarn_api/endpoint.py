@@ -8,8 +8,7 @@ its token.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Final
 
@@ -36,6 +35,7 @@ from tarn_api.errors import ApiError, from_tarn_error, too_many
 from tarn_api.operations.table import PUBLIC, TABLE, TRANSFERS, Refusal
 from tarn_api.requests import (
     BODY_BYTES_MAX,
+    ApiRequest,
     BodyBudget,
     Routes,
     decode_body,
@@ -66,6 +66,12 @@ _PUBLIC_REQUESTS: Final = 200
 _FAILED_COOKIES: Final = 20
 _IN_REPOSITORIES: Final = (Action.READ_REPO, Action.WRITE_REPO)
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
+_OF_EVERY_ANSWER: Final = [
+    (name.lower().encode(), value.encode()) for name, value in ANSWER_HEADERS.items()
+]
+_NAMES_OF_EVERY_ANSWER: Final = frozenset(
+    {b"x-request-id", *(name for name, _ in _OF_EVERY_ANSWER)}
+)
 _log = structlog.get_logger()
 
 
@@ -135,10 +141,8 @@ class Endpoint:
         self._running += 1
         place = _Place(self._queue, receive, trace)
         try:
-            response = await self._answer(Request(scope, place.receive), trace, place)
-            response.headers["X-Request-Id"] = request_id
-            response.headers.update(ANSWER_HEADERS)
-            response.headers.setdefault("Cache-Control", "no-store")
+            response = await self._answer(ApiRequest(scope, place.receive), trace, place)
+            _add_headers(response, request_id)
             await self._send(response, scope, receive, counted, trace)
         finally:
             if trace.is_transfer:
@@ -167,8 +171,11 @@ class Endpoint:
         try:
             if self._running > self._requests_max:
                 raise _overloaded(f"{self._requests_max} requests run already")
-            async with place.held(request):
+            await place.take(request)
+            try:
                 response = await self._perform(request, trace)
+            finally:
+                place.give_back()
         except ApiError as refusal:
             shown = refusal
             error = refusal.__cause__ if isinstance(refusal.__cause__, TarnError) else None
@@ -220,17 +227,21 @@ class Endpoint:
         if operation.body is None:
             answer = await row(context, parameters)
         elif is_public:
-            with self._stranger():
+            self._begin_stranger()
+            try:
                 body = await self._body_of(operation, request, trace, _STRANGERS_BODY_MAX)
                 answer = await row(context, parameters, body)
+            finally:
+                self._strangers -= 1
         else:
             body = await self._body_of(operation, request, trace)
             answer = await row(context, parameters, body)
         response = _response(operation, answer)
-        response.headers.update(context.headers)
+        if context.headers:
+            response.headers.update(context.headers)
         return response
 
-    def _found(self, request: Request) -> tuple[Operation, dict[str, str]]:
+    def _found(self, request: Request) -> tuple[Operation, Mapping[str, str]]:
         path: bytes = request.scope["raw_path"]
         for base, routes in self._routes:
             if path.startswith(base):
@@ -300,9 +311,12 @@ class Endpoint:
         return Response(encoded(answer, content_type), media_type=content_type)
 
     async def _grant_of(self, request: Request, trace: Trace) -> Grant:
-        with self._stranger():
+        self._begin_stranger()
+        try:
             call = self._backend.call(trace.request_id, "", READ_S)
             grant = await self._authenticator.grant(request, call, trace)
+        finally:
+            self._strangers -= 1
         trace.user = _connection_of(request)["user"] = grant.user_id
         return grant
 
@@ -324,16 +338,15 @@ class Endpoint:
         if not self._transfers[user]:
             del self._transfers[user]
 
-    @contextmanager
-    def _stranger(self) -> Iterator[None]:
-        """Counts a request whose caller is not known yet."""
+    def _begin_stranger(self) -> None:
+        """Counts a request whose caller is not known yet.
+
+        Raises:
+            ApiError: 503.
+        """
         if self._strangers >= self._requests_max // 2:
             raise _overloaded(f"{self._strangers} requests wait for their sign-in")
         self._strangers += 1
-        try:
-            yield
-        finally:
-            self._strangers -= 1
 
     async def _body_of(
         self,
@@ -371,9 +384,8 @@ class _Place:
         self._trace = trace
         self._is_held = self._is_over = False
 
-    @asynccontextmanager
-    async def held(self, request: Request) -> AsyncIterator[None]:
-        """Waits for a place, and holds it until the block ends.
+    async def take(self, request: Request) -> None:
+        """Waits for a place.
 
         Raises:
             ApiError: 503: the request has waited too long.
@@ -381,12 +393,13 @@ class _Place:
         if not self._queue.enters():
             await self._queue.wait(_connection_of(request).get("user", ""))
         self._is_held = True
-        try:
-            yield
-        finally:
-            self._is_over = True
-            if self._is_held:
-                self._queue.leave()
+
+    def give_back(self) -> None:
+        """Gives the place back, if it is held."""
+        self._is_over = True
+        if self._is_held:
+            self._is_held = False
+            self._queue.leave()
 
     async def receive(self) -> Message:
         """Receives a piece of the body."""
@@ -439,6 +452,16 @@ def _response(operation: Operation, answer: object) -> Response:
     if isinstance(answer, str):  # of the one operation that answers so
         return Response(answer, operation.status, media_type="text/html")
     return Response(msgspec.json.encode(answer), operation.status, media_type=JSON)
+
+
+def _add_headers(response: Response, request_id: str) -> None:
+    """Adds the headers of every answer. Those of `ANSWER_HEADERS` replace an operation's own."""
+    headers = [each for each in response.raw_headers if each[0] not in _NAMES_OF_EVERY_ANSWER]
+    headers.append((b"x-request-id", request_id.encode()))
+    headers += _OF_EVERY_ANSWER
+    if b"cache-control" not in dict(headers):
+        headers.append((b"cache-control", b"no-store"))
+    response.raw_headers = headers
 
 
 def _error(error: ApiError) -> Response:

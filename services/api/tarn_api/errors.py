@@ -63,6 +63,8 @@ _REASONS: Final[Mapping[Reason, int]] = MappingProxyType(
         Reason.MERGE_CONFLICT: 409,
         Reason.NOT_FAST_FORWARD: 409,
         Reason.TOO_MANY_MERGE_BASES: 409,
+        Reason.PULL_REQUEST_NOT_OPEN: 412,
+        Reason.PULL_REQUEST_BLOCKED: 412,
         Reason.BRANCH_PROTECTED: 403,
         Reason.REPOSITORY_READ_ONLY: 403,
         Reason.QUOTA_EXCEEDED: 403,

@@ -377,3 +377,33 @@ def test_users(lake_server: RestServer, sdk: LakeFSClient) -> None:
     assert [each.id for each in listed.results] == [name]
     sdk.auth_api.delete_user(name)
     refused(404, sdk.auth_api.get_user, name)
+
+
+@pytest.mark.uses(
+    *("createPullRequest", "getPullRequest", "listPullRequests"),
+    *("updatePullRequest", "mergePullRequest"),
+)
+def test_a_pull_request(sdk: LakeFSClient, main: lakefs.Branch) -> None:
+    pulls, repository = sdk.pulls_api, main.repo_id
+    dev = lakefs.Branch(repository, "dev", main._client).create("main")
+    dev.object("pulled").upload("1", pre_sign=False)
+    dev.commit("m")
+    creation = models.PullRequestCreation(
+        title="Merge dev", source_branch="dev", destination_branch="main"
+    )
+    pull_id = pulls.create_pull_request(repository, creation).id
+    pulls.update_pull_request(
+        repository, pull_id, models.PullRequestBasic(title="Better", description="why")
+    )
+    found = pulls.get_pull_request(repository, pull_id)
+    assert (found.status, found.title, found.description) == ("open", "Better", "why")
+    assert (found.source_branch, found.destination_branch) == ("dev", "main")
+    assert abs(found.creation_date.timestamp() - now()) < 600
+    (listed,) = pulls.list_pull_requests(repository, status="open").results
+    assert listed.id == pull_id
+    made = pulls.merge_pull_request(repository, pull_id)
+    merged = pulls.get_pull_request(repository, pull_id)
+    assert (merged.status, merged.merged_commit_id) == ("merged", made.reference)
+    assert main.object("pulled").exists()
+    assert pulls.list_pull_requests(repository, status="open").results == []
+    refused(404, pulls.get_pull_request, repository, "nobody-knows-it")

@@ -80,6 +80,14 @@ def test_a_line_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert said.err == f"{SHOWN}\n{SHOWN}\n"
 
 
+def test_lines_that_are_written_together_stay_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [f"a\n{number}" for number in range(2_500)]
+
+    write_lines(paths)
+
+    assert capsys.readouterr().out.splitlines() == [printable(path) for path in paths]
+
+
 def test_records_and_tables_show_it_as_escapes(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(as_json=False)
     output.one({"path": HOSTILE, "metadata": {HOSTILE: HOSTILE}, "names": [HOSTILE]})

@@ -25,13 +25,13 @@ from tarn.block.port import (
     PresignsWrites,
 )
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
-from tarn.core.entry import TIME_US_MAX, pack
+from tarn.core.entry import TIME_US_MAX, pack, unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import address_time_us, parse_path, physical_path
 from tarn.objects.bodies import LostBlockError, refuse_external
 from tarn.objects.copying import COPY_BYTES_MAX, find_source
 from tarn.objects.erased import told_if_erased
-from tarn.objects.headers import NOTHING, stored_headers, with_headers
+from tarn.objects.headers import NOTHING, stored_headers, stored_metadata, with_headers
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.operations import shapes
@@ -338,7 +338,7 @@ async def _own(context: Context, at: _Place, physical_address: str) -> _Named:
 
 def _template(content_type: str | None, metadata: Mapping[str, str] | None) -> bytes:
     return pack(
-        with_headers(NOTHING, stored_headers(content_type or "", shapes.stored_metadata(metadata)))
+        with_headers(NOTHING, stored_headers(content_type or "", stored_metadata(metadata)))
     )
 
 
@@ -394,4 +394,4 @@ async def _linked(
         if error.reason is Reason.BLOCK_NOT_FOUND:
             raise ApiError(400, error.message, reason=error.reason.value) from error
         raise
-    return shapes.object_stats(at.path, packed, named.key.namespace, with_metadata=True)
+    return shapes.object_stats(at.path, unpack(packed), named.key.namespace, with_metadata=True)

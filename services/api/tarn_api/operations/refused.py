@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["NOT_YET", "REFUSED"]
+__all__ = ["REFUSED"]
 
 _FOR_GC: Final = "Tarn collects garbage by itself: `tarn gc run`, or the timer of `tarn up`"
 _DEPRECATED: Final = "lakeFS has replaced this operation"
@@ -85,13 +85,3 @@ REFUSED: Final = {
     "internalDeleteBranchProtectionRule": _DEPRECATED,
 }
 """Refused for a reason that stays until the part of Tarn exists which they are about."""
-
-NOT_YET: Final = (
-    # Pull requests.
-    "listPullRequests",
-    "createPullRequest",
-    "getPullRequest",
-    "updatePullRequest",
-    "mergePullRequest",
-)
-"""Will have a handler. Whoever writes it takes the name out of here and adds the row to `tarn_api.operations.table`."""

@@ -242,6 +242,12 @@ def _protections(present: Sequence[pb.Protection], patterns: list[str]) -> list[
     kept: dict[str, pb.Protection] = {}
     for each in present:
         if _is_shown(each) and each.pattern not in wanted:
+            if each.HasField("review"):
+                text = (
+                    f"the protection {each.pattern!r} asks for reviews of pull requests, which this interface cannot "
+                    "show; remove it with `tarn repo unprotect`"
+                )
+                raise ApiError(400, text, reason="INVALID_ARGUMENT")
             others = sorted(set(each.blocked) - set(_BLOCKED))  # not of this interface
             each = pb.Protection(  # noqa: PLW2901 - the same one, with fewer kinds
                 pattern=each.pattern,

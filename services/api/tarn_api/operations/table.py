@@ -19,6 +19,7 @@ from tarn_api.operations import (
     diffs,
     merges,
     objects,
+    pulls,
     reading,
     repositories,
     sessions,
@@ -27,7 +28,7 @@ from tarn_api.operations import (
     users,
     writing,
 )
-from tarn_api.operations.refused import NOT_YET, REFUSED
+from tarn_api.operations.refused import REFUSED
 
 __all__ = ["HANDLERS", "OWN_HANDLERS", "PUBLIC", "TABLE", "TRANSFERS", "Handler", "Refusal"]
 
@@ -99,6 +100,11 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "diffBranch": diffs.diff_branch,
         "mergeIntoBranch": merges.merge_into_branch,
         "findMergeBase": merges.find_merge_base,
+        "listPullRequests": pulls.list_pull_requests,
+        "createPullRequest": pulls.create_pull_request,
+        "getPullRequest": pulls.get_pull_request,
+        "updatePullRequest": pulls.update_pull_request,
+        "mergePullRequest": pulls.merge_pull_request,
         "statObject": objects.stat_object,
         "headObject": reading.head_object,
         "getObject": reading.get_object,
@@ -136,7 +142,6 @@ TABLE: Final[Mapping[str, Handler | Refusal]] = MappingProxyType(
         **HANDLERS,
         **OWN_HANDLERS,
         **{name: Refusal(f"{name} is not offered: {reason}") for name, reason in REFUSED.items()},
-        **{name: Refusal(f"{name} is not built yet") for name in NOT_YET},
     }
 )
 
