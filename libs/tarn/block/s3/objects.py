@@ -229,6 +229,8 @@ class Objects:
             except CallError as fault:
                 if fault.failure is Failure.ABSENT:
                     return False
+                if fault.failure is Failure.LACKING:
+                    raise _copies_nothing(at) from fault
                 if fault.failure is Failure.TAKEN:
                     raise _changed(source) from fault
                 raise
@@ -397,8 +399,7 @@ class Objects:
                 if fault.failure in (Failure.NO_UPLOAD, Failure.ABSENT):
                     return ""
                 if fault.failure is Failure.LACKING:
-                    text = f"the server of {at.bucket} copies no parts; write the bytes"
-                    raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text) from fault
+                    raise _copies_nothing(at) from fault
                 if fault.failure is Failure.TAKEN:
                     raise _changed(source) from fault
                 raise
@@ -530,6 +531,11 @@ class Objects:
             return await self._wire.presigned_read(at, seconds, content_type, content_disposition)
 
         return await self._run(f"sign a URL for {at}", attempt)
+
+
+def _copies_nothing(at: ObjectKey) -> TarnError:
+    text = f"the server of {at.bucket} copies no objects, or no parts; send the bytes through an endpoint of Tarn"
+    return TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
 
 
 def _changed(source: ObjectKey) -> TarnError:

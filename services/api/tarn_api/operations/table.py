@@ -149,6 +149,14 @@ PUBLIC: Final = frozenset({"healthCheck", "getSetupState", "getAuthCapabilities"
 """Operations without a caller; all others need one."""
 
 TRANSFERS: Final = frozenset(
-    {"getObject", "uploadObject", "copyObject", "uploadPartCopy", "updateObjectUserMetadata"}
+    {
+        "getObject",
+        "uploadObject",
+        "copyObject",
+        "uploadPartCopy",
+        "linkPhysicalAddress",
+        "stageObject",
+        "updateObjectUserMetadata",
+    }
 )
-"""Operations that move bytes. A client may take hours for them, so they have places of their own."""
+"""Operations that move bytes, or have the bucket move them. They may take long, so they have places of their own."""
