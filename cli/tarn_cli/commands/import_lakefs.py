@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from tarn.core.errors import TarnError
 from tarn.core.ids import parse_branch_id
+from tarn.core.moments import iso_time
 from tarn_cli.audited import audited
 from tarn_cli.collecting import interruptible
 from tarn_cli.commands.up import config_option, data_dir_option
@@ -143,26 +146,32 @@ def import_lakefs(
     folder = work or Path(f"{name}.lakefs-import")
     options = _Options(place, endpoint, profile, allowed, storage_namespace, expire_missing)
     progress = ImportProgress()
-    with ImportState(folder, f"{place} into {name}") as state:
-        peer = _peer(state, server, refs, default_branch)
+    scope = f"{place} into {name}"
+    if dry_run:
+        # A state of its own: the import that follows must not use the dump of the dry run, which is older.
+        parent = folder.absolute().parent
+        with (
+            TemporaryDirectory(prefix=f".{folder.name}-", dir=parent) as passing,
+            ImportState(Path(passing), scope) as state,
+        ):
+            peer = _peer(session, state, server, refs, default_branch)
+            asyncio.run(_count(session, _history(state, options, progress), peer))
+            behind = _uncommitted(state, server)
+        session.output.one({**_counted(name, progress), "uncommitted": behind})
+        return
+    with ImportState(folder, scope) as state:
+        peer = _peer(session, state, server, refs, default_branch)
+        config = store_config(session, config_file, data_dir, beside_server=True)
         history = _history(state, options, progress)
-        if dry_run:
-            asyncio.run(_count(session, history, peer))
-            record = _counted(name, progress)
-        else:
-            config = store_config(session, config_file, data_dir, beside_server=True)
-            with audited(config, SystemClock(), "repo import-lakefs", repository=name, place=place):
-                remark = "interrupted; the same command continues"
-                done = interruptible(
-                    session,
-                    lambda tarn: _bring(session, config, tarn, history, peer, name, options),
-                    remark,
-                )
-            record = _brought(name, done, progress)
+        with audited(config, SystemClock(), "repo import-lakefs", repository=name, place=place):
+            done = interruptible(
+                session,
+                lambda tarn: _bring(session, config, tarn, history, peer, name, options),
+                "interrupted; the same command continues",
+            )
         behind = _uncommitted(state, server)
-    session.output.one({**record, "uncommitted_left_behind": behind})
-    if not dry_run:
-        session.output.remark(f"{folder} is not needed any more")
+    session.output.one({**_brought(name, done, progress), "uncommitted_left_behind": behind})
+    session.output.remark(f"{folder} is not needed any more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,28 +204,39 @@ def _place(server: PeerServer | None) -> str:
 
 
 def _peer(
-    state: ImportState, server: PeerServer | None, refs: Path | None, default_branch: str
+    session: Session,
+    state: ImportState,
+    server: PeerServer | None,
+    refs: Path | None,
+    default_branch: str,
 ) -> _Peer:
     """Returns what to import: at the first run from the flags and the server, later from the state."""
     from tarn.rpc.process.system import SystemClock
 
+    clock = SystemClock()
     given = refs.read_text(errors="replace") if refs else ""
     if not state.get(_PEER):
         default, protected, text = default_branch or "main", [], given
         if server is not None:
             default = default_branch or server.place()[1]
             protected = server.protected()
-            text = asyncio.run(server.dump(SystemClock().sleep))
-        state.set(_PEER, json.dumps([text, str(parse_branch_id(default)), protected]))
-    text, default, protected = json.loads(state.get(_PEER))
+            text = asyncio.run(server.dump(clock.sleep))
+        about = [text, str(parse_branch_id(default)), protected, iso_time(clock.now_us())]
+        state.set(_PEER, json.dumps(about))
+    else:
+        session.output.remark(f"continues with the dump of {json.loads(state.get(_PEER))[3]}")
+    text, default, protected, _ = json.loads(state.get(_PEER))
     return _Peer(given or text, default_branch or default, protected)
 
 
 def _uncommitted(state: ImportState, server: PeerServer | None) -> list[str]:
-    """Returns the branches of the dump that have uncommitted changes now; `unknown` if no server was named."""
+    """Returns the branches of the dump that have uncommitted changes now; `unknown` if no server can be asked."""
     if server is None:
         return ["unknown"]
-    return [each.name for each in state.refs("branch") if server.has_uncommitted(each.name)]
+    try:
+        return [each.name for each in state.refs("branch") if server.has_uncommitted(each.name)]
+    except TarnError:  # the import is done all the same
+        return ["unknown"]
 
 
 def _history(state: ImportState, options: _Options, progress: ImportProgress) -> PeerHistory:
@@ -305,7 +325,6 @@ async def _shown(session: Session, progress: ImportProgress) -> AsyncIterator[No
     from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
     from tarn.aio.first_error import collapse_error_groups
-    from tarn.core.errors import TarnError
     from tarn.rpc.process.system import SystemClock
     from tarn_cli.bars import bar
 
