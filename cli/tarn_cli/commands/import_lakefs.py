@@ -133,40 +133,64 @@ def import_lakefs(
       tarn repo import-lakefs shop --server http://lakefs:8000 --dry-run
       tarn repo import-lakefs shop s3://acme/shop --refs refs.json
     """
-    from tarn.lakefs.history import ImportProgress
-    from tarn.lakefs.state import ImportState
-    from tarn.rpc.process.system import SystemClock
-
     name = parse_repository(repository)
     url = url or ("" if refs else session.environment.get(_ENDPOINT, ""))
     if bool(url) == bool(refs):
         raise click.UsageError("give --server, or --refs with the output of `lakectl refs-dump`")
     server = _server(session, url, peer_repository or name) if url else None
-    place = source or _place(server)
+    options = _Options(
+        name,
+        source or _place(server),
+        refs,
+        default_branch,
+        endpoint,
+        profile,
+        allowed,
+        storage_namespace,
+        expire_missing,
+    )
     folder = work or Path(f"{name}.lakefs-import")
-    options = _Options(place, endpoint, profile, allowed, storage_namespace, expire_missing)
-    progress = ImportProgress()
-    scope = f"{place} into {name}"
     if dry_run:
-        # A state of its own: the import that follows must not use the dump of the dry run, which is older.
-        parent = folder.absolute().parent
-        with (
-            TemporaryDirectory(prefix=f".{folder.name}-", dir=parent) as passing,
-            ImportState(Path(passing), scope) as state,
-        ):
-            peer = _peer(session, state, server, refs, default_branch)
-            asyncio.run(_count(session, _history(state, options, progress), peer))
-            behind = _uncommitted(state, server)
-        session.output.one({**_counted(name, progress), "uncommitted": behind})
-        return
-    with ImportState(folder, scope) as state:
-        peer = _peer(session, state, server, refs, default_branch)
+        _count_only(session, options, server, folder)
+    else:
         config = store_config(session, config_file, data_dir, beside_server=True)
+        _import(session, config, options, server, folder)
+
+
+def _count_only(
+    session: Session, options: _Options, server: PeerServer | None, folder: Path
+) -> None:
+    from tarn.lakefs.history import ImportProgress
+    from tarn.lakefs.state import ImportState
+
+    progress, parent = ImportProgress(), folder.absolute().parent
+    # A state of its own: the import that follows must not use the dump of the dry run, which is older.
+    with (
+        TemporaryDirectory(prefix=f".{folder.name}-", dir=parent) as passing,
+        ImportState(Path(passing), options.scope) as state,
+    ):
+        peer = _peer(session, state, server, options)
+        asyncio.run(_count(session, _history(state, options, progress), peer))
+        behind = _uncommitted(state, server)
+    session.output.one({**_counted(options.name, progress), "uncommitted": behind})
+
+
+def _import(
+    session: Session, config: Config, options: _Options, server: PeerServer | None, folder: Path
+) -> None:
+    from tarn.lakefs.history import ImportProgress
+    from tarn.lakefs.state import ImportState
+    from tarn.rpc.process.system import SystemClock
+
+    name, progress = options.name, ImportProgress()
+    with ImportState(folder, options.scope) as state:
+        peer = _peer(session, state, server, options)
         history = _history(state, options, progress)
-        with audited(config, SystemClock(), "repo import-lakefs", repository=name, place=place):
+        facts = {"repository": name, "place": options.place}
+        with audited(config, SystemClock(), "repo import-lakefs", **facts):
             done = interruptible(
                 session,
-                lambda tarn: _bring(session, config, tarn, history, peer, name, options),
+                lambda tarn: _bring(session, config, tarn, history, peer, options),
                 "interrupted; the same command continues",
             )
         behind = _uncommitted(state, server)
@@ -176,12 +200,21 @@ def import_lakefs(
 
 @dataclass(frozen=True, slots=True)
 class _Options:
+    """The options of the command; `name` is the new repository, and `place` its source."""
+
+    name: str
     place: str
+    refs: Path | None
+    default_branch: str
     endpoint: str
     profile: str
     allowed: tuple[str, ...]
     storage_namespace: str
     expire_missing: bool
+
+    @property
+    def scope(self) -> str:
+        return f"{self.place} into {self.name}"
 
 
 def _server(session: Session, url: str, repository: str) -> PeerServer:
@@ -207,14 +240,14 @@ def _peer(
     session: Session,
     state: ImportState,
     server: PeerServer | None,
-    refs: Path | None,
-    default_branch: str,
+    options: _Options,
 ) -> _Peer:
     """Returns what to import: at the first run from the flags and the server, later from the state."""
     from tarn.rpc.process.system import SystemClock
 
     clock = SystemClock()
-    given = refs.read_text(errors="replace") if refs else ""
+    given = options.refs.read_text(errors="replace") if options.refs else ""
+    default_branch = options.default_branch
     if not state.get(_PEER):
         default, protected, text = default_branch or "main", [], given
         if server is not None:
@@ -268,7 +301,6 @@ async def _bring(
     tarn: Connection,
     history: PeerHistory,
     peer: _Peer,
-    name: str,
     options: _Options,
 ) -> Restored:
     from tarn.block.committed import Committed
@@ -281,7 +313,7 @@ async def _bring(
     from tarn.lakefs.server import protections_of
     from tarn.rpc.process.system import SystemClock, SystemIds
 
-    clock, state = SystemClock(), history.state
+    clock, state, name = SystemClock(), history.state, options.name
     ids = SystemIds(clock)
     settings = Settings(Rules(protections_of(peer.protected)))
     namespace = state.get("namespace")
