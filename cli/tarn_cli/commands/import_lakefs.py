@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from tarn.core.errors import TarnError
 from tarn.core.ids import parse_branch_id
+from tarn.core.moments import iso_time
 from tarn_cli.audited import audited
 from tarn_cli.collecting import interruptible
 from tarn_cli.commands.up import config_option, data_dir_option
@@ -130,49 +133,88 @@ def import_lakefs(
       tarn repo import-lakefs shop --server http://lakefs:8000 --dry-run
       tarn repo import-lakefs shop s3://acme/shop --refs refs.json
     """
-    from tarn.lakefs.history import ImportProgress
-    from tarn.lakefs.state import ImportState
-    from tarn.rpc.process.system import SystemClock
-
     name = parse_repository(repository)
     url = url or ("" if refs else session.environment.get(_ENDPOINT, ""))
     if bool(url) == bool(refs):
         raise click.UsageError("give --server, or --refs with the output of `lakectl refs-dump`")
     server = _server(session, url, peer_repository or name) if url else None
-    place = source or _place(server)
+    options = _Options(
+        name,
+        source or _place(server),
+        refs,
+        default_branch,
+        endpoint,
+        profile,
+        allowed,
+        storage_namespace,
+        expire_missing,
+    )
     folder = work or Path(f"{name}.lakefs-import")
-    options = _Options(place, endpoint, profile, allowed, storage_namespace, expire_missing)
-    progress = ImportProgress()
-    with ImportState(folder, f"{place} into {name}") as state:
-        peer = _peer(state, server, refs, default_branch)
-        history = _history(state, options, progress)
-        if dry_run:
-            asyncio.run(_count(session, history, peer))
-            record = _counted(name, progress)
-        else:
-            config = store_config(session, config_file, data_dir, beside_server=True)
-            with audited(config, SystemClock(), "repo import-lakefs", repository=name, place=place):
-                remark = "interrupted; the same command continues"
-                done = interruptible(
-                    session,
-                    lambda tarn: _bring(session, config, tarn, history, peer, name, options),
-                    remark,
-                )
-            record = _brought(name, done, progress)
+    if dry_run:
+        _count_only(session, options, server, folder)
+    else:
+        config = store_config(session, config_file, data_dir, beside_server=True)
+        _import(session, config, options, server, folder)
+
+
+def _count_only(
+    session: Session, options: _Options, server: PeerServer | None, folder: Path
+) -> None:
+    from tarn.lakefs.history import ImportProgress
+    from tarn.lakefs.state import ImportState
+
+    progress, parent = ImportProgress(), folder.absolute().parent
+    # A state of its own: the import that follows must not use the dump of the dry run, which is older.
+    with (
+        TemporaryDirectory(prefix=f".{folder.name}-", dir=parent) as passing,
+        ImportState(Path(passing), options.scope) as state,
+    ):
+        peer = _peer(session, state, server, options)
+        asyncio.run(_count(session, _history(state, options, progress), peer))
         behind = _uncommitted(state, server)
-    session.output.one({**record, "uncommitted_left_behind": behind})
-    if not dry_run:
-        session.output.remark(f"{folder} is not needed any more")
+    session.output.one({**_counted(options.name, progress), "uncommitted": behind})
+
+
+def _import(
+    session: Session, config: Config, options: _Options, server: PeerServer | None, folder: Path
+) -> None:
+    from tarn.lakefs.history import ImportProgress
+    from tarn.lakefs.state import ImportState
+    from tarn.rpc.process.system import SystemClock
+
+    name, progress = options.name, ImportProgress()
+    with ImportState(folder, options.scope) as state:
+        peer = _peer(session, state, server, options)
+        history = _history(state, options, progress)
+        facts = {"repository": name, "place": options.place}
+        with audited(config, SystemClock(), "repo import-lakefs", **facts):
+            done = interruptible(
+                session,
+                lambda tarn: _bring(session, config, tarn, history, peer, options),
+                "interrupted; the same command continues",
+            )
+        behind = _uncommitted(state, server)
+    session.output.one({**_brought(name, done, progress), "uncommitted_left_behind": behind})
+    session.output.remark(f"{folder} is not needed any more")
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
+    """The options of the command; `name` is the new repository, and `place` its source."""
+
+    name: str
     place: str
+    refs: Path | None
+    default_branch: str
     endpoint: str
     profile: str
     allowed: tuple[str, ...]
     storage_namespace: str
     expire_missing: bool
+
+    @property
+    def scope(self) -> str:
+        return f"{self.place} into {self.name}"
 
 
 def _server(session: Session, url: str, repository: str) -> PeerServer:
@@ -195,28 +237,39 @@ def _place(server: PeerServer | None) -> str:
 
 
 def _peer(
-    state: ImportState, server: PeerServer | None, refs: Path | None, default_branch: str
+    session: Session,
+    state: ImportState,
+    server: PeerServer | None,
+    options: _Options,
 ) -> _Peer:
     """Returns what to import: at the first run from the flags and the server, later from the state."""
     from tarn.rpc.process.system import SystemClock
 
-    given = refs.read_text(errors="replace") if refs else ""
+    clock = SystemClock()
+    given = options.refs.read_text(errors="replace") if options.refs else ""
+    default_branch = options.default_branch
     if not state.get(_PEER):
         default, protected, text = default_branch or "main", [], given
         if server is not None:
             default = default_branch or server.place()[1]
             protected = server.protected()
-            text = asyncio.run(server.dump(SystemClock().sleep))
-        state.set(_PEER, json.dumps([text, str(parse_branch_id(default)), protected]))
-    text, default, protected = json.loads(state.get(_PEER))
+            text = asyncio.run(server.dump(clock.sleep))
+        about = [text, str(parse_branch_id(default)), protected, iso_time(clock.now_us())]
+        state.set(_PEER, json.dumps(about))
+    else:
+        session.output.remark(f"continues with the dump of {json.loads(state.get(_PEER))[3]}")
+    text, default, protected, _ = json.loads(state.get(_PEER))
     return _Peer(given or text, default_branch or default, protected)
 
 
 def _uncommitted(state: ImportState, server: PeerServer | None) -> list[str]:
-    """Returns the branches of the dump that have uncommitted changes now; `unknown` if no server was named."""
+    """Returns the branches of the dump that have uncommitted changes now; `unknown` if no server can be asked."""
     if server is None:
         return ["unknown"]
-    return [each.name for each in state.refs("branch") if server.has_uncommitted(each.name)]
+    try:
+        return [each.name for each in state.refs("branch") if server.has_uncommitted(each.name)]
+    except TarnError:  # the import is done all the same
+        return ["unknown"]
 
 
 def _history(state: ImportState, options: _Options, progress: ImportProgress) -> PeerHistory:
@@ -248,7 +301,6 @@ async def _bring(
     tarn: Connection,
     history: PeerHistory,
     peer: _Peer,
-    name: str,
     options: _Options,
 ) -> Restored:
     from tarn.block.committed import Committed
@@ -261,7 +313,7 @@ async def _bring(
     from tarn.lakefs.server import protections_of
     from tarn.rpc.process.system import SystemClock, SystemIds
 
-    clock, state = SystemClock(), history.state
+    clock, state, name = SystemClock(), history.state, options.name
     ids = SystemIds(clock)
     settings = Settings(Rules(protections_of(peer.protected)))
     namespace = state.get("namespace")
@@ -305,7 +357,6 @@ async def _shown(session: Session, progress: ImportProgress) -> AsyncIterator[No
     from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
     from tarn.aio.first_error import collapse_error_groups
-    from tarn.core.errors import TarnError
     from tarn.rpc.process.system import SystemClock
     from tarn_cli.bars import bar
 

@@ -125,7 +125,9 @@ class Transfer:
         done = Restored()
         default = default_branch_id or file.dumped.default_branch_id
         namespace = storage_namespace or file.dumped.storage_namespace
-        async with self._bare(done, repository_id, namespace, default, restore_id or file.digest) as write:
+        async with self._bare(
+            done, repository_id, namespace, default, restore_id or file.digest
+        ) as write:
             await write(file.lines("settings"))
             with file.open(MEMBERS["commit"]) as commits:
                 await self._write_commits(commits, write, done)

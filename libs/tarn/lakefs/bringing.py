@@ -84,6 +84,7 @@ class Bringing:
         """
         if (complete := await self._complete()) is not None:
             return Restored(repository=complete)
+        await self._history.require_empty()
         if self._state.get(_INSTANCE):
             await self._begin()
         async with aclosing(self._history.write()) as commits:

@@ -84,6 +84,19 @@ class HistoryImport:
         self._expires_missing = expires_missing
         self.progress = history.progress
 
+    async def require_empty(self) -> None:
+        """Checks before the first write that nothing is in the namespace; a repetition does nothing.
+
+        Raises:
+            TarnError: INVALID: something is there.
+        """
+        if self._state.get("is_empty"):
+            return
+        if await self._blocks.list_page(self._namespace, "", "", 1):
+            text = f"storage namespace {self._namespace} is not empty; name another one by --storage-namespace"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        self._state.set("is_empty", "yes")
+
     # ---- commits
 
     async def write(self) -> AsyncGenerator[None, None]:
@@ -190,8 +203,7 @@ class HistoryImport:
                 for each in missing.values():
                     group.create_task(copy(each))
         for each in entries:
-            if found[each.address].size != each.size:
-                raise _differs(each, f"has {found[each.address].size} bytes instead of {each.size}")
+            _compare(each, found[each.address])  # several entries may name one address
         return found
 
     async def _copy(self, entry: PeerEntry) -> CopiedBlock:
@@ -257,13 +269,7 @@ class HistoryImport:
                 else:
                     md5.update(chunk)
                 yield chunk
-        if size != entry.size:
-            raise _differs(entry, f"has {size} bytes instead of {entry.size}")
-        expected = checksum_of(entry.etag)
-        if expected is None or expected.parts:
-            self.progress.unverified += 1
-        elif expected.md5 != md5.digest():
-            raise _differs(entry, f"has the MD5 {md5.hexdigest()} instead of {entry.etag}")
+        self.progress.unverified += not _compare(entry, CopiedBlock(b"", size, md5.digest()))
 
     def _chunks(self, entry: PeerEntry) -> AsyncGenerator[bytes, None]:
         source = self._history.source
@@ -359,6 +365,22 @@ class _Gone:
 
 def _line(path: str, size: int, etag: str, entry: Entry) -> bytes:
     return repr((path, size, etag, entry.content_type, entry.metadata)).encode() + b"\n"
+
+
+def _compare(entry: PeerEntry, block: CopiedBlock) -> bool:
+    """Compares the bytes of an object with its entry; returns whether the entry has a checksum of them.
+
+    Raises:
+        TarnError: CORRUPT: they differ.
+    """
+    if block.size != entry.size:
+        raise _differs(entry, f"has {block.size} bytes instead of {entry.size}")
+    expected = checksum_of(entry.etag)
+    if expected is None or expected.parts or block.is_gone:
+        return False
+    if expected.md5 != block.md5:
+        raise _differs(entry, f"has the MD5 {block.md5.hex()} instead of {entry.etag}")
+    return True
 
 
 def _differs(entry: PeerEntry, why: str) -> TarnError:

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 _S3: Final = "s3://"
 _LOCAL: Final = "local://"
-_GONE: Final = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchBucket"})
+_GONE: Final = frozenset({"404", "NoSuchKey", "NotFound"})
 _FORBIDDEN: Final = 403
 _BEHIND_THE_END: Final = 416
 

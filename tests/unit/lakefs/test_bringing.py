@@ -131,6 +131,17 @@ async def test_a_name_that_is_taken_is_refused_before_an_object_is_copied(
     assert not await service.replicas.blocks.list_page(NAMESPACE, "data/", "", 10)
 
 
+async def test_a_namespace_with_other_data_is_refused(
+    service: Service, record: Recorded, tmp_path: Path
+) -> None:
+    lake = (await service.graveler.get_repository(service.admin, "lake")).storage_namespace
+    before = await service.replicas.blocks.list_page(lake, "", "", 1000)
+    async with opened(service, record, tmp_path / "work", namespace=lake) as (bringing, *_):
+        with pytest.raises(TarnError, match="is not empty"):
+            await bringing.run()
+    assert await service.replicas.blocks.list_page(lake, "", "", 1000) == before
+
+
 async def test_protected_branches_are_protected(
     service: Service, record: Recorded, tmp_path: Path
 ) -> None:

@@ -202,6 +202,13 @@ def _two_sizes(bucket: WrittenBucket, head: str) -> None:
     bucket.branches["dev"] = bucket.commit(listing, head)
 
 
+def _two_checksums(bucket: WrittenBucket, head: str) -> None:
+    """The second commit names an address that is copied already."""
+    first = bucket.commit(bucket.listing({b"a": bucket.object(b"12", "data/q")}), head)
+    other = bucket.object(b"12", "data/q", etag="ab" * 16)
+    bucket.branches["dev"] = bucket.commit(bucket.listing({b"a": other}), first)
+
+
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
@@ -215,6 +222,7 @@ def _two_sizes(bucket: WrittenBucket, head: str) -> None:
         (_huge_message, "message and metadata have"),
         (_bad_path, "is not UTF-8"),
         (_negative_size, "an object has -1 bytes"),
+        (_two_checksums, "has the MD5"),
         (_two_sizes, "has 2 bytes instead of 1|more than 1 bytes"),
     ],
 )
