@@ -96,6 +96,7 @@ class ApiApplication:
             AddressRate(clock, settings.failed_sign_ins),
             objects,
             settings.bodies,
+            settings.s3,
         )
         self._tasks = TaskSet()
         self._own_rates: RateLimits | None = None

@@ -21,7 +21,22 @@ from tarn_api.bodies import BodyBounds
 from tarn_api.rpcs import CHANGE_S, READ_S, Rpcs
 from tarn_api.traces import Trace
 
-__all__ = ["CHANGE_S", "READ_S", "Backend", "Context"]
+__all__ = ["CHANGE_S", "READ_S", "Backend", "Context", "S3Endpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class S3Endpoint:
+    """Where S3 clients reach this installation, for pages that tell it.
+
+    Attributes:
+        url: of the endpoint; empty: it has the host of the page.
+        port: of the endpoint, if there is no URL.
+        is_tls: whether it speaks TLS, if there is no URL.
+    """
+
+    url: str = ""
+    port: int = 8000
+    is_tls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +54,7 @@ class Backend:
         failures: how often an address may fail to sign in.
         objects: moves the bytes of objects.
         bodies: limits of the bodies of objects.
+        s3: where S3 clients reach the installation.
     """
 
     graveler: GravelerClient
@@ -51,6 +67,7 @@ class Backend:
     failures: AddressRate
     objects: ObjectBackend
     bodies: BodyBounds = field(default_factory=BodyBounds)
+    s3: S3Endpoint = field(default_factory=S3Endpoint)
 
     def call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
         """Returns the context of a call that begins now."""
