@@ -27,6 +27,7 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.signOut", "POST", "/sign-out", session.sign_out),
     ("web.asset", "GET", "/assets/{version}/{name}", session.asset),
     ("web.icon", "GET", "/favicon.ico", session.icon),
+    ("web.repositories", "GET", "/repositories", repositories.home),
     ("web.createRepository", "POST", "/repositories", repositories.create),
     ("web.repository", "GET", _OF, repositories.open_repository),
     ("web.connect", "GET", f"{_OF}/connect", repositories.connect),
