@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from lxml import html
 from rest_service import Answer, Rest
 
-__all__ = ["WebUser", "WebPage", "multipart"]
+__all__ = ["BOUNDARY", "WebUser", "WebPage", "multipart"]
 
 HERE = {"sec-fetch-site": "same-origin", "host": "tarn.example", "accept": "text/html"}
 BOUNDARY = "line-between"
@@ -91,42 +91,40 @@ class WebUser:
     cookie: str = ""
 
     async def send(
-        self, method: str, target: str, body: bytes | None = None, **headers: str
+        self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> Answer:
         """Sends a request as a page of this origin does; an empty header is left out."""
-        sent = {
-            **HERE,
-            "cookie": self.cookie,
-            **{k.replace("_", "-"): v for k, v in headers.items()},
-        }
+        sent = {**HERE, "cookie": self.cookie, **(headers or {})}
         sent = {name: value for name, value in sent.items() if value}
         return await self.rest.ask(method, target, body, caller=None, headers=sent, base="")
 
     async def get(self, target: str, **headers: str) -> Answer:
-        return await self.send("GET", target, **headers)
+        return await self.send("GET", target, headers=headers)
 
     async def page(self, target: str) -> WebPage:
         """Opens a page, whatever its status."""
         answer = await self.get(target)
         return WebPage(answer, html.document_fromstring(answer.body))
 
-    async def post(self, target: str, fields: Mapping[str, str], **headers: str) -> Answer:
+    async def post(
+        self, target: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None
+    ) -> Answer:
         """Sends a form."""
-        kind = "application/x-www-form-urlencoded"
+        kind = {"content-type": "application/x-www-form-urlencoded"}
         return await self.send(
-            "POST", target, urlencode(fields).encode(), content_type=kind, **headers
+            "POST", target, urlencode(fields).encode(), {**kind, **(headers or {})}
         )
 
     async def upload(self, target: str, filename: str, content: bytes, **fields: str) -> Answer:
         """Sends a form with a file."""
-        kind = f"multipart/form-data; boundary={BOUNDARY}"
-        return await self.send(
-            "POST", target, multipart(fields, filename, content), content_type=kind
-        )
+        kind = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
+        return await self.send("POST", target, multipart(fields, filename, content), kind)
 
-    async def sign_in(self, target: str = "/sign-in") -> Answer:
-        """Signs in as the administrator, and keeps the cookie."""
-        key, secret = self.rest.service.admin_key
+    async def sign_in(
+        self, target: str = "/sign-in", pair: tuple[str, str] | None = None
+    ) -> Answer:
+        """Signs in, as the administrator without a key pair, and keeps the cookie."""
+        key, secret = pair or self.rest.service.admin_key
         answer = await self.post(target, {"key": key, "secret": secret})
         if "set-cookie" in answer.headers:
             self.cookie = answer.headers["set-cookie"].partition(";")[0]

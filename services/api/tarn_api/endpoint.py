@@ -230,8 +230,9 @@ class Endpoint:
         if isinstance(row, Refusal):
             raise ApiError(501, row.reason, reason="NOT_IMPLEMENTED")
         parameters = decode_parameters(operation, in_path, request)
-        if named := getattr(parameters, "path", None):
-            trace.values = {**in_path, "path": named}
+        # Of pages, refs are parameters, too.
+        named = {each: getattr(parameters, each, None) or "" for each in ("ref", "branch", "path")}
+        trace.values = {**in_path, **{each: value for each, value in named.items() if value}}
         if operation.id in _TRANSFERS:
             self._begin_transfer(trace)
         context = Context(self._backend, request, trace.request_id, grant, trace)

@@ -36,7 +36,7 @@ class Browser:
         self, target: str, body: bytes | None = None, kind: str = "", *, status: int = 200
     ) -> None:
         method = "GET" if body is None else "POST"
-        for _ in range(5):
+        while True:
             url = urlsplit(urljoin(self.url, target))
             connection = http.client.HTTPConnection(url.netloc, timeout=60)
             sent = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin", "Cookie": self.cookie}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote
@@ -10,9 +11,12 @@ import pytest
 from rest_service import Rest, running_rest
 from web_pages import WebUser
 
+import tarn_api.web
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.printable import printable
 from tarn_api.web.links import to, to_repository
 from tarn_api.web.table import PAGES, PUBLIC_PAGES
+from tarn_rest.operations import Operation
 
 LAKE = "/repositories/lake"
 NONE = "\N{EN DASH}"
@@ -124,21 +128,21 @@ CHANGES = [page for page in PAGES if page.method == "POST"]
 @pytest.mark.parametrize(
     "site",
     [
-        {"sec_fetch_site": "cross-site"},
-        {"sec_fetch_site": "same-site"},
-        {"sec_fetch_site": "", "origin": "https://evil.example"},
-        {"sec_fetch_site": "", "origin": "null"},
-        {"sec_fetch_site": ""},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "", "origin": "https://evil.example"},
+        {"sec-fetch-site": "", "origin": "null"},
+        {"sec-fetch-site": ""},
     ],
     ids=lambda site: "-".join(site.values()) or "silent",
 )
 async def test_no_other_site_can_send_a_form(
-    user: WebUser, page: object, site: dict[str, str]
+    user: WebUser, page: Operation, site: dict[str, str]
 ) -> None:
-    target = page.path.replace("{repository}", "lake")  # type: ignore[attr-defined]
+    target = page.path.replace("{repository}", "lake")
     key, secret = user.rest.service.admin_key
     every = {"key": key, "secret": secret, "name": "stolen", "source": "main", "branch": "main"}
-    answer = await user.post(f"{target}?branch=main", every, **site)
+    answer = await user.post(f"{target}?branch=main", every, site)
     assert answer.status == 403
     assert "set-cookie" not in answer.headers
     assert b"Nothing was changed" in answer.body
@@ -146,16 +150,16 @@ async def test_no_other_site_can_send_a_form(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.id)
-async def test_pages_need_a_caller_unless_they_lead_to_one(rest: Rest, page: object) -> None:
-    if page.id in PUBLIC_PAGES:  # type: ignore[attr-defined]
+async def test_pages_need_a_caller_unless_they_lead_to_one(rest: Rest, page: Operation) -> None:
+    if page.id in PUBLIC_PAGES:
         return
-    target = page.path.replace("{repository}", "lake").replace("{commit}", "main")  # type: ignore[attr-defined]
-    answer = await WebUser(rest).send(page.method, target, b"")  # type: ignore[attr-defined]
-    if page.method == "GET":  # type: ignore[attr-defined]
+    target = page.path.replace("{repository}", "lake").replace("{commit}", "main")
+    answer = await WebUser(rest).send(page.method, target)
+    if page.method == "GET":
         assert answer.headers["location"].startswith("/sign-in?next=")
     else:
         assert answer.status == 401
-        assert rest.audit.records[-1].operation == f"api:{page.id}"  # type: ignore[attr-defined]
+        assert rest.audit.records[-1].operation == f"api:{page.id}"
 
 
 def test_what_needs_no_caller_is_known() -> None:
@@ -183,6 +187,90 @@ async def test_pages_run_only_their_own_script_and_show_in_no_frame(user: WebUse
     }
     assert f"script-src 'nonce-{nonce}'" in policy
     assert f"style-src 'nonce-{nonce}'" in policy
+
+
+def test_templates_switch_no_guard_off() -> None:
+    folder = Path(tarn_api.web.__file__).parent
+    for file in sorted((folder / "templates").iterdir()):
+        text = file.read_text()
+        wrong = re.findall(r"\|\s*safe|autoescape|\sstyle=|\son\w+=|<style|javascript:", text)
+        assert wrong == [], file.name
+        assert len(re.findall("<script", text)) == len(re.findall("<script src=", text)), file.name
+        assert not re.findall(r"""(?:src|href)=["']?https?:""", text), file.name
+    script = (folder / "static" / "upload.js").read_bytes()
+    assert len(script) < 20 * 1024
+    assert b"innerHTML" not in script
+
+
+async def test_who_may_only_read_sees_pages_and_changes_nothing(rest: Rest) -> None:
+    service = rest.service
+    owner = WebUser(rest)
+    await owner.sign_in()
+    await put(owner, "a")
+    for user_id, roles in (("reads", ["Analyst"]), ("nobody", [])):
+        await service.auth.create_user(service.admin, user_id, roles)
+        made = await service.auth.create_credential(service.admin, user_id=user_id)
+        user = WebUser(rest)
+        await user.sign_in(pair=(made.credential.access_key_id, made.secret_access_key))
+        page = await user.page(f"{LAKE}/objects?ref=main")
+        assert page.status == (200 if roles else 403)
+        for page_of in CHANGES:
+            if page_of.id in PUBLIC_PAGES:
+                continue
+            target = page_of.path.replace("{repository}", "lake") + "?branch=main"
+            every = {"name": "other", "source": "main", "branch": "main", "path": "a"}
+            every |= {"message": "m", "destination": "main", "commit": "main"}
+            answer = await user.post(target, every)
+            assert answer.status == 403, (page_of.id, answer.body)
+            assert rest.audit.records[-1].operation == f"api:{page_of.id}"
+            assert rest.audit.records[-1].principal == user_id
+        answer = await user.upload(f"{LAKE}/upload?branch=main", "f", b"x" * 100, path="b")
+        assert (answer.status, answer.unread) == (403, 1), "no byte was received"
+        assert rest.audit.records[-1].resource == "repository/lake/branch/main"
+    assert (await owner.page(f"{LAKE}/objects?ref=main")).rows()[0][:2] == ["a", "added"]
+
+
+async def test_marks_are_hidden_from_who_may_not_see_them(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(user, "a")
+
+    async def denied(*_: object, **__: object) -> None:
+        raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "no")
+
+    monkeypatch.setattr(user.rest.service.graveler, "diff_uncommitted", denied)
+    page = await user.page(f"{LAKE}/objects?ref=main")
+    assert (page.status, page.rows()[0][:2]) == (200, ["a", ""])
+    assert "may not see which changes are uncommitted" in page.text
+
+
+async def test_a_change_whose_answer_was_lost_is_not_called_refused(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(*_: object, **__: object) -> None:
+        raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "the answer was lost")
+
+    monkeypatch.setattr(user.rest.service.graveler, "create_commit", lost)
+    answer = await user.post(f"{LAKE}/commit", {"branch": "main", "message": "m"})
+    assert answer.status == 500
+    assert b"it may have been done" in answer.body
+    assert b"Nothing was changed" not in answer.body
+
+
+async def test_many_changes_cost_a_bounded_number_of_calls(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changes of a folder are skipped, and a page that has too many says up to where it has marks."""
+    monkeypatch.setattr("tarn_api.web.marks._PATHS", 2)
+    for folder in range(3):
+        for number in range(7):
+            await put(user, f"{folder}/{number}")
+    page = await user.page(f"{LAKE}/objects?ref=main")
+    assert [row[:2] for row in page.rows()] == [[f"{n}/", "changes inside"] for n in range(3)]
+    monkeypatch.setattr("tarn_api.web.marks._CALLS_MAX", 2)
+    page = await user.page(f"{LAKE}/objects?ref=main")
+    assert [row[1] for row in page.rows()] == ["changes inside", "changes inside", ""]
+    assert "marks are shown up to 1/ only" in page.text
 
 
 async def test_files_of_pages_are_kept_by_their_content(rest: Rest) -> None:

@@ -35,7 +35,7 @@ _ADVICE: Final = MappingProxyType(
     {
         400: "Go back, correct it, and send it again. Nothing was changed.",
         401: "Sign in, and repeat what you did. Nothing was changed.",
-        403: "Ask an administrator for the permission that the text names. Nothing was changed.",
+        403: "If a permission or a rule is missing, ask an administrator. Nothing was changed.",
         404: "It may have been deleted or renamed meanwhile. Look for it from the first page.",
         409: "Look at the branch again, then decide anew.",
         412: "Look at what is there, then choose another name or allow that it is replaced.",

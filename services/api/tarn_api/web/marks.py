@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from tarn.core.errors import Kind, TarnError
 from tarn_api.context import Context
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
@@ -32,10 +33,12 @@ class Marks:
     Attributes:
         by_path: the mark of each path and folder that has changes.
         end: the path up to which they are known; None: of the whole page.
+        is_hidden: whether the caller may see the listing, but not what is uncommitted.
     """
 
     by_path: dict[str, str] = field(default_factory=dict)
     end: str | None = None
+    is_hidden: bool = False
 
 
 async def marks_of(
@@ -54,16 +57,21 @@ async def marks_of(
     marks, token = Marks(), ""
     place = after + _LAST if after.endswith("/") else after
     for _ in range(_CALLS_MAX):
-        page = await context.graveler.diff_uncommitted(
-            context.read(),
-            repository,
-            branch,
-            prefix=prefix,
-            after=place,
-            page_size=_PATHS,
-            page_token=token,
-            names_only=True,
-        )
+        try:
+            page = await context.graveler.diff_uncommitted(
+                context.read(),
+                repository,
+                branch,
+                prefix=prefix,
+                after=place,
+                page_size=_PATHS,
+                page_token=token,
+                names_only=True,
+            )
+        except TarnError as error:
+            if error.kind is not Kind.DENIED:
+                raise
+            return Marks(is_hidden=True)
         skipped = ""
         for path, kind in zip(page.paths, page.kinds, strict=True):
             if skipped and path.startswith(skipped):
@@ -82,5 +90,5 @@ async def marks_of(
             place = skipped + _LAST if skipped else page.paths[-1]
         if last and place > last:
             return marks
-    marks.end = place
+    marks.end = place.removesuffix(_LAST)
     return marks
