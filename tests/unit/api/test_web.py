@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,8 +13,11 @@ from rest_service import Rest, running_rest
 from web_pages import WebUser
 
 import tarn_api.web
+from tarn.config import load
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.printable import printable
+from tarn_api.config import settings_of
+from tarn_api.context import S3Endpoint
 from tarn_api.web.links import to, to_repository
 from tarn_api.web.table import PAGES, PUBLIC_PAGES
 from tarn_rest.operations import Operation
@@ -332,6 +336,22 @@ async def test_a_host_that_is_none_is_not_shown(user: WebUser) -> None:
         b'endpoint_url="http://localhost:8000"' in answer.body
     )
     assert b"import os" not in answer.body
+
+
+def test_the_s3_endpoint_of_pages_is_that_of_the_configuration() -> None:
+    given = {"TARN_API_S3_URL": "https://s3.example/", "TARN_GATEWAYS_S3_LISTEN_ADDRESS": "[::]:90"}
+    s3 = settings_of(load(None, {"HOME": "/home/ann", **given})).s3
+    assert s3 == S3Endpoint("https://s3.example", 90, is_tls=False)
+
+
+async def test_a_configured_s3_url_is_shown(user: WebUser, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = user.rest.endpoint
+    for s3, shown in (
+        (S3Endpoint("https://s3.example"), "https://s3.example"),
+        (S3Endpoint(port=90, is_tls=True), "https://tarn.example:90"),
+    ):
+        monkeypatch.setattr(endpoint, "_backend", replace(endpoint._backend, s3=s3))
+        assert f'endpoint_url="{shown}"' in (await user.page(f"{LAKE}/connect")).text
 
 
 @pytest.mark.parametrize("name", NAMES)
