@@ -221,7 +221,7 @@ async def test_who_may_only_read_sees_pages_and_changes_nothing(rest: Rest) -> N
         for page_of in CHANGES:
             if page_of.id in PUBLIC_PAGES:
                 continue
-            target = page_of.path.replace("{repository}", "lake") + "?branch=main"
+            target = page_of.path.replace("{repository}", "lake") + "?branch=main&path=a"
             every = {"name": "other", "source": "main", "branch": "main", "path": "a"}
             every |= {"message": "m", "destination": "main", "commit": "main"}
             answer = await user.post(target, every)
@@ -385,6 +385,9 @@ async def test_names_of_users_are_text_everywhere(user: WebUser, name: str) -> N
         assert not set("\u202e\u200b") & set(page.text)
     [download] = [each for each in pages[2].links if "/download?" in each]
     assert (await user.get(download)).body == b"x"
+    [delete] = [each.action for each in pages[2].root.forms if "/delete" in each.action]
+    assert (await user.post(delete, {})).status == 303
+    assert (await user.get(download)).status == 404
     assert printable(name).replace("\\", "") in pages[3].text.replace("\\", "")
 
 
@@ -420,7 +423,7 @@ async def test_pages_of_a_folder_have_their_marks(user: WebUser) -> None:
     await user.post(f"{LAKE}/commit", {"branch": "main", "message": "all"})
     await put(user, "n/050", b"other", replace="1")
     await put(user, "n/120/deep")
-    await user.post(f"{LAKE}/objects/delete", {"branch": "main", "path": "n/129"})
+    await user.post(f"{LAKE}/objects/delete?branch=main&path=n%2F129", {})
     page = await user.page(f"{LAKE}/objects?ref=main&prefix=n%2F")
     rows = page.rows()
     assert [row[0] for row in rows[:3]] == ["000", "000/", "001"]

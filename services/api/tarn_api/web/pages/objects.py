@@ -18,10 +18,19 @@ from tarn_api.operations.paging import filled
 from tarn_api.web import links
 from tarn_api.web.marks import Marks, marks_of
 from tarn_api.web.page import Crumb, Page, redirect, render
-from tarn_api.web.place import PAGE_SIZE, RepositoryAt, endpoint_of, find_branch, folders_of, way_to
+from tarn_api.web.place import PAGE_SIZE, endpoint_of, find_branch, folders_of, way_to
 from tarn_api.web.previews import PREVIEW_BYTES_MAX, Preview, preview_of
 
-__all__ = ["FolderAt", "ObjectAt", "Row", "delete", "folder", "read_begin", "show"]
+__all__ = [
+    "BranchObjectAt",
+    "FolderAt",
+    "ObjectAt",
+    "Row",
+    "delete",
+    "folder",
+    "read_begin",
+    "show",
+]
 
 
 class FolderAt(Struct, kw_only=True):
@@ -45,6 +54,14 @@ class ObjectAt(Struct, kw_only=True):
 
     repository: str
     ref: str
+    path: str
+
+
+class BranchObjectAt(Struct, kw_only=True):
+    """An object of a branch, to be changed. Its path is no field of a form: browsers change line breaks in these."""
+
+    repository: str
+    branch: str
     path: str
 
 
@@ -168,10 +185,9 @@ async def read_begin(
     return body
 
 
-async def delete(context: Context, at: RepositoryAt, form: Form) -> Response:
+async def delete(context: Context, at: BranchObjectAt, form: Form) -> Response:
     """Deletes an object of a branch, and goes to its folder."""
-    branch, path = form.need("branch", "the branch"), form.get("path", "")
-    context.trace.values = {"repository": at.repository, "branch": branch, "path": path}
-    await context.graveler.unstage(context.change(), at.repository, branch, path)
-    parent = path[: path.rfind("/", 0, -1) + 1]
-    return redirect(links.to_repository(at.repository, "objects", ref=branch, prefix=parent))
+    del form
+    await context.graveler.unstage(context.change(), at.repository, at.branch, at.path)
+    parent = at.path[: at.path.rfind("/", 0, -1) + 1]
+    return redirect(links.to_repository(at.repository, "objects", ref=at.branch, prefix=parent))
