@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp spark-churn spark-modes lint format lock proto wheel images k8s-test clean \
+.PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp browser spark-churn spark-modes lint format lock proto wheel images k8s-test clean \
 	bench bench-quick bench-peer bench-parts compaction-soak \
 	pictures sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
@@ -79,6 +79,10 @@ dashboards: setup  ## Have a real Prometheus evaluate the dashboard and the aler
 otlp: setup  ## Have a real OpenTelemetry Collector receive the traces and metrics of a running Tarn
 	@tools/setup otelcol
 	@$(MAKE) --no-print-directory pytest ARGS="tests/system/test_otel_collector.py --long $(ARGS)"
+
+browser: setup  ## Play a story of the web interface in Chromium, and check its accessibility
+	@tools/setup browser
+	@$(MAKE) --no-print-directory pytest ARGS="tests/system/rest/test_web_in_browser.py --long $(ARGS)"
 
 spark-churn: setup  ## Run a Spark job of many tasks with the classic committer beside the compactor (TASKS=10000)
 	@SPARK_TASKS=$(or $(TASKS),10000) $(BIN)/python -m pytest -q \

@@ -98,6 +98,7 @@ class ApiApplication:
             objects,
             settings.bodies,
             settings.presigned_links,
+            settings.s3,
         )
         self._tasks = TaskSet()
         self._own_rates: RateLimits | None = None

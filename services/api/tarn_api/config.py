@@ -8,6 +8,7 @@ from importlib.metadata import version
 from tarn.config import Config
 from tarn.rpc.client.addresses import host_and_port
 from tarn_api.bodies import BodyBounds
+from tarn_api.context import S3Endpoint
 from tarn_api.http import HttpBounds
 
 __all__ = ["ApiSettings", "settings_of"]
@@ -29,6 +30,7 @@ class ApiSettings:
         version: of Tarn.
         bounds: limits of the HTTP server.
         bodies: limits of the bodies of objects.
+        s3: where S3 clients reach the installation.
     """
 
     host: str = "127.0.0.1"
@@ -43,6 +45,7 @@ class ApiSettings:
     version: str = ""
     bounds: HttpBounds = field(default_factory=HttpBounds)
     bodies: BodyBounds = field(default_factory=BodyBounds)
+    s3: S3Endpoint = field(default_factory=S3Endpoint)
 
 
 def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
@@ -52,7 +55,7 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
         config: the installation's configuration.
         reuse_port: whether several processes of this machine listen on one address.
     """
-    section = config.api
+    section, s3 = config.api, config.gateways.s3
     host, port = host_and_port(section.listen_address)
     return ApiSettings(
         host=host,
@@ -68,5 +71,10 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
         bounds=HttpBounds(connections_max=config.limits.connections),
         bodies=BodyBounds(
             bytes_max=config.limits.body_size_bytes, rate_min_bytes=config.limits.body_rate_bytes
+        ),
+        s3=S3Endpoint(
+            section.s3_url.rstrip("/"),
+            int(s3.listen_address.rpartition(":")[2]),
+            s3.tls.cert is not None,
         ),
     )

@@ -22,7 +22,22 @@ from tarn_api.bodies import BodyBounds
 from tarn_api.rpcs import CHANGE_S, READ_S, Rpcs
 from tarn_api.traces import Trace
 
-__all__ = ["CHANGE_S", "READ_S", "Backend", "Context"]
+__all__ = ["CHANGE_S", "READ_S", "Backend", "Context", "S3Endpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class S3Endpoint:
+    """Where S3 clients reach this installation, for pages that tell it.
+
+    Attributes:
+        url: of the endpoint; empty: it has the host of the page.
+        port: of the endpoint, if there is no URL.
+        is_tls: whether it speaks TLS, if there is no URL.
+    """
+
+    url: str = ""
+    port: int = 8000
+    is_tls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +56,7 @@ class Backend:
         objects: moves the bytes of objects.
         bodies: limits of the bodies of objects.
         presigned_links: whether clients get URLs of the bucket.
+        s3: where S3 clients reach the installation.
     """
 
     graveler: GravelerClient
@@ -54,6 +70,7 @@ class Backend:
     objects: ObjectBackend
     bodies: BodyBounds = field(default_factory=BodyBounds)
     presigned_links: bool = True
+    s3: S3Endpoint = field(default_factory=S3Endpoint)
 
     def call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
         """Returns the context of a call that begins now."""

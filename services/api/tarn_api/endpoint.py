@@ -32,6 +32,7 @@ from tarn.telemetry.meters import Meters
 from tarn_api.browsers import ANSWER_HEADERS
 from tarn_api.context import READ_S, Backend, Context
 from tarn_api.errors import ApiError, from_tarn_error, too_many
+from tarn_api.forms import FORM_BYTES_MAX, Form
 from tarn_api.operations.table import PUBLIC, TABLE, TRANSFERS, Refusal
 from tarn_api.requests import (
     BODY_BYTES_MAX,
@@ -47,6 +48,9 @@ from tarn_api.rpcs import BODY_BYTES_MAX as RPC_BYTES_MAX
 from tarn_api.rpcs import JSON, RPCS, connect_error, encoded, values_of
 from tarn_api.signing_in import Authenticator, challenge
 from tarn_api.traces import Trace, Traces
+from tarn_api.web.failures import failure, wants_page
+from tarn_api.web.page import Page
+from tarn_api.web.table import PAGE_HANDLERS, PAGE_TRANSFERS, PAGES, PUBLIC_PAGES
 from tarn_rest.operations import OPERATIONS, OWN_OPERATIONS, Operation
 
 __all__ = ["BASE", "OWN_BASE", "Endpoint"]
@@ -60,15 +64,23 @@ _OWN_PREFIX: Final = f"{OWN_BASE}/".encode()
 
 _STRANGERS_BODY_MAX: Final = 16 * 1024
 _BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
+_INTERFACES: Final = b"/api/"
+_TABLE: Final = {**TABLE, **PAGE_HANDLERS}
+_PUBLIC: Final = PUBLIC | PUBLIC_PAGES
+_TRANSFERS: Final = TRANSFERS | PAGE_TRANSFERS
 _DOCUMENT_PATH: Final = b"/openapi.json"
 _PUBLIC_REQUESTS: Final = 200
 """Of one address in a second, without credentials."""
 _FAILED_COOKIES: Final = 20
 _IN_REPOSITORIES: Final = (Action.READ_REPO, Action.WRITE_REPO)
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
-_OF_EVERY_ANSWER: Final = [
-    (name.lower().encode(), value.encode()) for name, value in ANSWER_HEADERS.items()
-]
+
+
+def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+
+_OF_EVERY_ANSWER: Final = _encoded(ANSWER_HEADERS)
 _NAMES_OF_EVERY_ANSWER: Final = frozenset(
     {b"x-request-id", *(name for name, _ in _OF_EVERY_ANSWER)}
 )
@@ -114,6 +126,7 @@ class Endpoint:
         self._routes = (
             (_PREFIX, Routes(OPERATIONS)),
             (_OWN_PREFIX, Routes(OWN_OPERATIONS)),
+            (b"/", Routes(PAGES)),
         )
         self._bodies = BodyBudget(_BODIES_BYTES_MAX)
         self._requests_max = requests_max
@@ -190,7 +203,7 @@ class Endpoint:
             self._log_failure(trace, defect)
             shown = ApiError(500, "an error of the server; its log has it", reason="INTERNAL")
             trace.reason = shown.reason
-            return _error(shown)
+            return self._error(request, shown, trace)
         else:
             trace.outcome = Outcome.OK
             return response
@@ -198,7 +211,14 @@ class Endpoint:
             shown.headers.update(challenge(request))
         trace.reason = shown.reason
         trace.outcome = Outcome.FAILED if error is None else outcome_of(error)
-        return _error(shown)
+        return self._error(request, shown, trace)
+
+    def _error(self, request: Request, error: ApiError, trace: Trace) -> Response:
+        """Returns an error as JSON, or as a page for a person who asked for one."""
+        if request.scope["raw_path"].startswith(_INTERFACES) or not wants_page(request):
+            return _error(error)
+        nonce = self._ids.nonce().hex()
+        return failure(request, error, request_id=trace.request_id, nonce=nonce, user=trace.user)
 
     async def _perform(self, request: Request, trace: Trace) -> Response:
         if request.scope["raw_path"] == _DOCUMENT_PATH:
@@ -207,8 +227,8 @@ class Endpoint:
             return await self._make_rpc(request, trace, rpc)
         operation, in_path = self._found(request)
         trace.operation, trace.values = operation.id, in_path
-        row = TABLE[operation.id]
-        is_public = operation.id in PUBLIC
+        row = _TABLE[operation.id]
+        is_public = operation.id in _PUBLIC
         if is_public:
             grant = None
             if operation.id != "healthCheck":  # it costs nothing
@@ -219,9 +239,10 @@ class Endpoint:
         if isinstance(row, Refusal):
             raise ApiError(501, row.reason, reason="NOT_IMPLEMENTED")
         parameters = decode_parameters(operation, in_path, request)
-        if named := getattr(parameters, "path", None):
-            trace.values = {**in_path, "path": named}
-        if operation.id in TRANSFERS:
+        # Of pages, refs are parameters, too.
+        named = {each: getattr(parameters, each, None) or "" for each in ("ref", "branch", "path")}
+        trace.values = {**in_path, **{each: value for each, value in named.items() if value}}
+        if operation.id in _TRANSFERS:
             self._begin_transfer(trace)
         context = Context(self._backend, request, trace.request_id, grant, trace)
         if operation.body is None:
@@ -246,7 +267,7 @@ class Endpoint:
         for base, routes in self._routes:
             if path.startswith(base):
                 return routes.find(request.method, path[len(base) :])
-        raise ApiError(404, f"the interface is below {BASE}/", reason="NO_SUCH_PATH")
+        raise ApiError(404, "there is no such path", reason="NO_SUCH_PATH")
 
     def _document_for(self, request: Request, trace: Trace, document: bytes) -> Response:
         """Returns an interface that is offered; it needs no caller."""
@@ -355,6 +376,9 @@ class Endpoint:
         trace: Trace,
         bytes_max: int = BODY_BYTES_MAX,
     ) -> object:
+        if operation.body is Form:
+            size = min(bytes_max, FORM_BYTES_MAX)
+            return Form.parse(await read_body(request, self._bodies, size))
         decoded = decode_body(operation, await read_body(request, self._bodies, bytes_max))
         trace.note_body(decoded)
         return decoded
@@ -455,10 +479,10 @@ def _response(operation: Operation, answer: object) -> Response:
 
 
 def _add_headers(response: Response, request_id: str) -> None:
-    """Adds the headers of every answer. Those of `ANSWER_HEADERS` replace an operation's own."""
+    """Adds the headers of every answer; pages have guards of their own. They replace an operation's."""
     headers = [each for each in response.raw_headers if each[0] not in _NAMES_OF_EVERY_ANSWER]
     headers.append((b"x-request-id", request_id.encode()))
-    headers += _OF_EVERY_ANSWER
+    headers += _encoded(response.guards) if isinstance(response, Page) else _OF_EVERY_ANSWER
     if b"cache-control" not in dict(headers):
         headers.append((b"cache-control", b"no-store"))
     response.raw_headers = headers

@@ -60,18 +60,6 @@ def test_no_command_writes_past_the_terminal_module() -> None:
     assert {name: used for name, used in found.items() if used} == ELSEWHERE
 
 
-def test_every_dangerous_character_is_shown_as_an_escape() -> None:
-    assert printable(HOSTILE) == SHOWN
-    for code in (*range(0x20), *range(0x7F, 0xA0), 0x061C, *range(0x202A, 0x202F), 0xDC80, 0xFEFF):
-        assert printable(chr(code)).isascii(), hex(code)
-        assert printable(chr(code)).isprintable(), hex(code)
-
-
-@pytest.mark.parametrize("text", ["raw/2026/ä.csv", "日本語", "a b", "👩\u200d🚀", "C:\\x", "%2e"])
-def test_other_text_stays_as_it_is(text: str) -> None:
-    assert printable(text) == text
-
-
 def test_a_line_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     write_line(HOSTILE)
     write_lines([HOSTILE, HOSTILE], err=True, first_fg="red")

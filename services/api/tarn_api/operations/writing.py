@@ -148,8 +148,8 @@ async def _body(context: Context) -> tuple[StoredHeaders, StreamedBody]:
     pieces = received(request, bounds)
     if is_form(kind):
         stored_headers(metadata=metadata)  # refuses before the body is read
-        kind, pieces = await file_of_form(kind, pieces)
-        about = stored_headers(kind, metadata)
+        file = await file_of_form(kind, pieces)
+        about, pieces = stored_headers(file.content_type, metadata), file.pieces
         size = None
     else:
         about = stored_headers(kind, metadata)
