@@ -105,7 +105,7 @@ class Process:
 
     def until_it_logs(self, event: str) -> None:
         for _ in range(500):
-            if self._log.exists() and f'"event": "{event}"' in self._log.read_text():
+            if self._log.exists() and f'"event":"{event}"' in self._log.read_text():
                 return
             time.sleep(0.01)
         raise AssertionError(f"{event!r} is not in the log")
