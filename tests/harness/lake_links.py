@@ -13,7 +13,7 @@ from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import link_service_pb2 as pb
 
-__all__ = ["BODY", "ETAG", "PATH", "Bucket", "issue", "link", "written"]
+__all__ = ["BODY", "ETAG", "PATH", "Bucket", "address_of", "issue", "link", "written"]
 
 BODY = b"written by the client"
 ETAG = hashlib.md5(BODY, usedforsecurity=False).hexdigest()
@@ -66,10 +66,16 @@ async def written(
     await service.replicas.blocks.put(BlockKey(namespace, f"data/{path}"), body)
 
 
+def address_of(issued: pb.GetPhysicalAddressResponse) -> bytes:
+    """Returns the 16 bytes of an issued address."""
+    return bytes.fromhex(issued.physical_address.rpartition("/")[2])
+
+
 async def link(
     service: Service,
-    token: str,
+    token: str = "",
     *,
+    address: bytes = b"",
     path: str = PATH,
     branch: str = "main",
     size: int = len(BODY),
@@ -84,6 +90,7 @@ async def link(
         branch,
         path,
         token=token,
+        address=address,
         size_bytes=size,
         etag=etag,
         condition=condition,

@@ -59,7 +59,8 @@ class LinkClient(RpcClient):
         branch_id: str,
         path: str,
         *,
-        token: str,
+        token: str = "",
+        address: bytes = b"",
         size_bytes: int,
         etag: str,
         condition: WriteCondition = UNCONDITIONAL,
@@ -72,21 +73,23 @@ class LinkClient(RpcClient):
             repository_id: as in `get_physical_address`.
             branch_id: likewise.
             path: likewise.
-            token: its token.
+            token: its token; empty with `address`.
+            address: its 16 bytes, in the place of the token; empty with one.
             size_bytes: size of the object.
             etag: the bucket's ETag, without quotes.
             condition: must hold immediately before the write.
             template: takes the place of the template with which the address was issued; empty: it does not.
 
         Raises:
-            TarnError: INVALID for a token of another caller or path; LINK_EXPIRED, LINK_USED, LINK_MISMATCH,
-                BLOCK_NOT_FOUND, PRECONDITION_FAILED: nothing was staged; UPLOAD_BUSY; OUTCOME_UNKNOWN.
+            TarnError: INVALID for a token or an address of another caller or path; LINK_EXPIRED, LINK_USED,
+                LINK_MISMATCH, BLOCK_NOT_FOUND, PRECONDITION_FAILED: nothing was staged; UPLOAD_BUSY; OUTCOME_UNKNOWN.
         """
         request = pb.LinkPhysicalAddressRequest(
             repository_id=repository_id,
             branch_id=branch_id,
             path=path,
             token=token,
+            address=address,
             size_bytes=size_bytes,
             etag=etag,
             condition=condition_message(condition),

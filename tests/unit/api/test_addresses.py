@@ -15,6 +15,7 @@ from rest_service import Answer, Rest, basic, running_rest
 from s3_stores import opened
 
 from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockKey
 from tarn.rpc.process.system import SystemClock
 from tarn.testing.servers.s3_server import S3Server
 
@@ -124,15 +125,17 @@ async def test_no_other_address_is_staged(rest: Rest) -> None:
     place = await issued(rest)
     await sent(str(place["presigned_url"]), BODY)
     address = str(place["physical_address"])
-    bare = address.partition("?")[0]
+    await rest.ask("POST", f"{MAIN}/objects?path=b", BODY)
+    written = (await rest.ask("GET", f"{REFS}/stat?path=b")).json["physical_address"]
     for other in (
         "",
         "s3://of-others/secret",
-        bare,
         f"{address}x",
-        f"{bare}?link=",
-        f"{bare}/../x?link=y",
-        "s3://tarn/data/2026010100/00?link=x",
+        f"{address}?link=x",
+        f"{address}/../x",
+        f"{address[:-2]}{'00' if address[-2:] != '00' else '11'}",
+        written,
+        "s3://tarn/data/2026010100/00",
     ):
         for refused in (
             await linked(rest, {"physical_address": other}),
@@ -158,6 +161,21 @@ async def test_no_other_address_is_staged(rest: Rest) -> None:
         {"physical_address": address, "checksum": ETAG, "size_bytes": len(BODY)},
     )
     assert staged.status == 201, staged.body
+
+
+async def test_an_address_is_the_place_of_the_block(rest: Rest) -> None:
+    """hadoop-lakefs (access mode simple) writes to it by S3A, with keys of its own, and asks for no URL."""
+    answer = await rest.ask("GET", f"{MAIN}/staging/backing?path=a")
+    place = answer.json
+    assert (answer.status, place.get("presigned_url")) == (200, None)
+    assert (await linked(rest, place)).status == 400, "nothing is written yet"
+    blocks = rest.service.replicas.blocks
+    namespace, hour, name = str(place["physical_address"]).rsplit("/", 2)
+    await blocks.put(BlockKey(namespace.removesuffix("/data"), f"data/{hour}/{name}"), BODY)
+    made = await linked(rest, place)
+    assert made.status == 200, made.body
+    assert made.json["physical_address"] == place["physical_address"]
+    assert (await rest.ask("GET", f"{REFS}?path=a")).body == BODY
 
 
 async def test_a_link_keeps_its_condition(rest: Rest) -> None:

@@ -1,7 +1,8 @@
 """Objects that clients write to the bucket themselves (docs/design/links.md).
 
-Clients of lakeFS send back the address alone, so it carries the token of graveler that proves that it was issued to
-them, for this path: `s3://bucket/…/data/<hour>/<id>?link=<token>`. Graveler stages no other address.
+Clients of lakeFS send back the address alone. hadoop-lakefs also writes to it with credentials of its own, so it is
+the plain place of the block. Graveler stages it for the caller to whom it was issued, at the path for which it was
+issued, and stages no other address.
 
 Parts are completed and aborted in the bucket before graveler is asked, by whoever may write the path, and knows the
 address and the id of the upload. Both were told to one client only, and cannot be guessed.
@@ -42,7 +43,6 @@ __all__ = [
     "upload_part",
 ]
 
-_LINK: Final = "?link="
 _ADDRESS_S: Final = 3600
 """Life of an issued address: graveler's."""
 
@@ -59,7 +59,7 @@ async def get_physical_address(
     issued = await context.graveler.get_physical_address(
         context.change(), at.repository, at.branch, at.path
     )
-    place = schemas.StagingLocation(physical_address=issued.physical_address + _LINK + issued.token)
+    place = schemas.StagingLocation(physical_address=issued.physical_address)
     if at.presign:
         # Clients of lakeFS send no signed headers, so this URL is not bound to be the first write.
         key = _key(issued.physical_address)
@@ -110,7 +110,7 @@ async def create_presign_multipart_upload(
     )
     return schemas.PresignMultipartUpload(
         upload_id=issued.bucket_upload_id,
-        physical_address=issued.physical_address + _LINK + issued.token,
+        physical_address=issued.physical_address,
         presigned_urls=list(issued.part_urls[:count]) or None,
     )
 
@@ -182,12 +182,10 @@ class _Named:
     Attributes:
         key: of the block.
         address: 16 bytes.
-        token: of graveler.
     """
 
     key: BlockKey
     address: bytes
-    token: str
 
 
 def _bucket(context: Context) -> _Bucket:
@@ -212,15 +210,14 @@ def _named(physical_address: str) -> _Named:
     Raises:
         ApiError: 400: Tarn issued no such address.
     """
-    place, _, token = physical_address.partition(_LINK)
     try:
-        key = _key(place)
+        key = _key(physical_address)
         address = bytes.fromhex(key.path.rpartition("/")[2])
     except ValueError:
         raise _not_issued() from None
-    if not token or len(address) != 16 or physical_path(address) != key.path:
+    if len(address) != 16 or physical_path(address) != key.path:
         raise _not_issued()
-    return _Named(key, address, token)
+    return _Named(key, address)
 
 
 def _not_issued() -> ApiError:
@@ -288,7 +285,7 @@ async def _linked(
             at.repository,
             at.branch,
             at.path,
-            token=named.token,
+            address=named.address,
             size_bytes=size,
             etag=etag,
             condition=condition,
