@@ -185,6 +185,7 @@ def work_with_tables(
     some.where("id >= 4").write.mode("overwrite").partitionBy("part").parquet(where)
     told["overwritten"] = rows(spark, where)
     told["by_tag"] = rows(spark, f"{scheme}://{repository}/day-1/table")
+    told["to_tag"] = refusal(Files(spark, f"{scheme}://{repository}/day-1").write, "x", b"x")
     told["left"] = sorted(
         each.path
         for each in sdk.objects_api.list_objects(repository, "main", prefix="table").results

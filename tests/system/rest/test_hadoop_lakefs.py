@@ -132,6 +132,7 @@ def test_tables_of_spark(told: dict[str, Any], scheme: str) -> None:
         "appended": {"0": [0, 0, 2, 4], "1": [1, 1, 3, 5]},
         "overwritten": {"0": [4], "1": [5]},
         "by_tag": {"0": [0, 0, 2, 4], "1": [1, 1, 3, 5]},
+        "to_tag": "IOException",
         "left": ["table/_SUCCESS"],
     }
 
