@@ -135,8 +135,8 @@ class LinkHandler:
                 raise
             return None
         record = upload.record
-        issued = (record.address, record.user_id, record.branch_id, record.path)
-        asked = (request.address, grant.user_id, request.branch_id, request.path)
+        issued = (record.user_id, record.branch_id, record.path)
+        asked = (grant.user_id, request.branch_id, request.path)
         return upload if is_link(upload) and issued == asked else None
 
     async def _tokens(
