@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from tarn.core.change_kind import ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.gate.rates import retry_after_s
 
@@ -108,6 +109,14 @@ _WORDS: Final[Mapping[Reason, str]] = MappingProxyType(
 )
 """lakeFS's own words, which scripts compare; the request names what it is about."""
 
+_PROTECTED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        ChangeKind.WRITE.value: "cannot write to protected branch",
+        ChangeKind.COMMIT.value: "cannot commit to protected branch",
+    }
+)
+"""lakeFS's words before Tarn's, by the kind of change."""
+
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 
 
@@ -134,4 +143,7 @@ def from_tarn_error(error: TarnError, *, write: bool) -> ApiError:
         message = _WORDS[error.reason]
     elif error.reason is Reason.NOTHING_TO_MERGE:
         message = f"no changes: {error.message}"  # clients look for these words
+    elif error.reason is Reason.BRANCH_PROTECTED:
+        words = _PROTECTED.get(error.metadata.get("change", ""))
+        message = f"{words}: {error.message}" if words else error.message
     return ApiError(status, message, reason=error.reason.value)

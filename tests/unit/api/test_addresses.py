@@ -243,6 +243,19 @@ async def test_parts_are_written_to_the_bucket_and_completed(rest: Rest) -> None
     assert (await rest.ask("GET", f"{REFS}?path=large")).body == b"".join(bodies)
 
 
+async def test_an_upload_may_have_as_many_parts_as_a_bucket_takes(rest: Rest) -> None:
+    """lakectl asks for all URLs at once, of parts of 5 MiB; more than 1,000 are not asked of graveler."""
+    upload = await begun(rest, count=1002)
+    urls = upload["presigned_urls"]
+    numbers = [f"partNumber={number}&" in f"{url}&" for number, url in enumerate(urls, 1)]
+    assert (len(urls), all(numbers)) == (1002, True)
+    assert (await sent(str(urls[-1]), BODY))[1] == ETAG
+    address = {"physical_address": upload["physical_address"]}
+    parts = [{"part_number": number, "etag": f'"{ETAG}"'} for number in range(1, 10_001)]
+    refused = await rest.ask("PUT", place_of(upload), {**address, "parts": parts})
+    assert refused.status == 400, "the body is taken, and parts are missing"
+
+
 async def test_parts_of_other_etags_are_not_completed(rest: Rest) -> None:
     upload = await begun(rest)
     address = {"physical_address": upload["physical_address"]}
@@ -287,7 +300,7 @@ async def test_uploads_are_only_for_whoever_may_write(rest: Rest) -> None:
     nowhere = place_of(upload).replace("/lake/", "/nowhere/")
     assert (await rest.ask("DELETE", nowhere, {"physical_address": "x"})).status == 404
     assert "presigned_urls" not in await begun(rest, count=0)
-    for count, status in ((-1, 400), (1001, 400), (0, 201)):
+    for count, status in ((-1, 400), (10_001, 400), (0, 201)):
         where = f"{MAIN}/staging/pmpu?path=a&parts={count}"
         assert (await rest.ask("POST", where)).status == status
 

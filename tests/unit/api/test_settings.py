@@ -102,13 +102,19 @@ async def test_protected_branches(rest: Rest) -> None:
         assert (refused.status, refused.message) == (412, "Precondition failed")
     commit = {"message": "m", "allow_empty": True}
     main = f"{LAKE}/branches/main"
-    for method, path, body in (
-        ("POST", f"{main}/commits", commit),
-        ("DELETE", f"{main}/objects?path=a", None),
-        ("PUT", main, {"type": "reset"}),
-        ("PUT", f"{main}/hard_reset?ref=main", None),
+    for method, path, body, words in (
+        ("POST", f"{main}/commits", commit, "cannot commit to protected branch: branch lake/main "),
+        (
+            "DELETE",
+            f"{main}/objects?path=a",
+            None,
+            "cannot write to protected branch: branch lake/",
+        ),
+        ("PUT", main, {"type": "reset"}, "branch lake/main is protected"),
+        ("PUT", f"{main}/hard_reset?ref=main", None, "branch lake/main is protected"),
     ):
-        assert (await rest.ask(method, path, body)).status == 403, path
+        refused = await rest.ask(method, path, body)
+        assert (refused.status, refused.message[: len(words)]) == (403, words), path
     await rest.ask("POST", f"{LAKE}/branches", {"name": "release-1", "source": "main"})
     assert (await rest.ask("POST", f"{LAKE}/refs/main/merge/release-1", {})).status == 400
     assert (await rest.ask("DELETE", f"{LAKE}/branches/release-1")).status == 204

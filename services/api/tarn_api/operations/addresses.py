@@ -23,6 +23,7 @@ from tarn.block.port import (
 )
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry import pack
+from tarn.core.entry_check import PARTS_MAX
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import address_time_us, parse_path, physical_path
 from tarn.objects.headers import NOTHING, stored_headers, with_headers
@@ -45,6 +46,8 @@ __all__ = [
 
 _ADDRESS_S: Final = 3600
 """Life of an issued address: graveler's."""
+_SIGNED_AT_ONCE: Final = 1000
+"""URLs that a thread of the block store signs for one call, a third of a second."""
 
 
 class _Bucket(BlockStore, PresignsWrites, PresignsParts, Protocol):
@@ -100,18 +103,26 @@ async def stage_object(
 async def create_presign_multipart_upload(
     context: Context, at: op.CreatePresignMultipartUpload
 ) -> schemas.PresignMultipartUpload:
-    """Issues an address whose object is written in parts, with URLs for the first of them."""
-    _bucket(context)
+    """Issues an address whose object is written in parts, with URLs for the first of them.
+
+    lakectl asks for the URLs of all parts at once. Graveler issues fewer, so they are signed here.
+    """
+    bucket = _bucket(context)
     count = at.parts or 0
-    if count < 0:
-        raise ApiError(400, "parts: at least 0", reason="INVALID_ARGUMENT")
+    if not 0 <= count <= PARTS_MAX:
+        text = f"parts: {count} is not 0 to {PARTS_MAX}"
+        raise ApiError(400, text, reason="INVALID_ARGUMENT")
     issued = await context.graveler.get_physical_address(
-        context.change(), at.repository, at.branch, at.path, part_count=max(1, count)
+        context.change(), at.repository, at.branch, at.path, part_count=1
     )
+    key, urls = _key(issued.physical_address), []
+    for first in range(1, count + 1, _SIGNED_AT_ONCE):
+        numbers = range(first, min(first + _SIGNED_AT_ONCE, count + 1))
+        urls += await bucket.presign_parts(key, issued.bucket_upload_id, numbers, _ADDRESS_S)
     return schemas.PresignMultipartUpload(
         upload_id=issued.bucket_upload_id,
         physical_address=issued.physical_address,
-        presigned_urls=list(issued.part_urls[:count]) or None,
+        presigned_urls=urls or None,
     )
 
 
