@@ -91,8 +91,9 @@ class Uploads:
 
     async def create(self, repository: Repository, new: NewUpload) -> OpenUpload:
         """Begins an upload; the address of its block is fixed from now on. An issued address is its own id."""
-        address = self._ids.uuid7()
-        upload_id = UploadId((address if new.link_until_us else self._ids.uuid7()).hex())
+        own_id = self._ids.uuid7()
+        address = own_id if new.link_until_us else self._ids.uuid7()
+        upload_id = UploadId(own_id.hex())
         record = pb.UploadRecord(
             path=new.path,
             branch_id=new.branch_id,
