@@ -115,7 +115,8 @@ async def create_presign_multipart_upload(
     issued = await context.graveler.get_physical_address(
         context.change(), at.repository, at.branch, at.path, part_count=1
     )
-    key, urls = _key(issued.physical_address), []
+    key = _key(issued.physical_address)
+    urls: list[str] = []
     for first in range(1, count + 1, _SIGNED_AT_ONCE):
         numbers = range(first, min(first + _SIGNED_AT_ONCE, count + 1))
         urls += await bucket.presign_parts(key, issued.bucket_upload_id, numbers, _ADDRESS_S)
