@@ -60,6 +60,10 @@ _COMMANDS = {
         "Show uncommitted changes, or the differences of two refs.",
     ),
     "merge": ("tarn_cli.commands.merge:merge", "Merge a ref into a branch, or preview the merge."),
+    "pr": (
+        "tarn_cli.commands.pr:pr",
+        "Pull requests: ask for a merge, review, merge what was reviewed.",
+    ),
     "tx": (
         "tarn_cli.commands.tx:tx",
         "Run a command whose writes appear together, or not at all.",

@@ -43,6 +43,7 @@ _HINTS = {
         "conflicts of a merge"
     ),
     Reason.NOTHING_TO_MERGE: "--allow-empty makes a merge commit all the same",
+    Reason.PULL_REQUEST_BLOCKED: "`tarn pr show` shows the reviews, `tarn repo rules` the rules",
     Reason.NOT_FAST_FORWARD: "without --ff-only, `tarn merge` makes a merge commit",
     Reason.CREDENTIAL_NOT_FOUND: "check the access key id, or run `tarn auth login`",
     Reason.ACCESS_DENIED: "`tarn auth whoami` shows your roles",

@@ -37,7 +37,7 @@ _MODULE = re.compile(
 )
 _NO_MODULE = re.compile(
     r"tarn\.\w+\.v1\b|tarn\.(?:db|json|yaml|log)$|tarn\.(?:kv|rpc|compaction|listing)\.(?:duration|failed|count|rows_\w+|sealed_tokens|tombstones)\b"
-    r"|tarn\.(?:revert_of|cherry_picked_from|task|author_time)$"
+    r"|tarn\.(?:revert_of|cherry_picked_from|pull_request|task|author_time)$"
 )
 """Packages of protos, files of an installation, metrics, names in the metadata of commits."""
 _HEADING_OF_PATH = re.compile(r"(?<![\w/.])((?:docs|services|bench)/[\w./-]+\.md), \"([^\"]+)\"")

@@ -14,6 +14,7 @@ import click
 from tarn.core.change_kind import PROTECTABLE, ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id
+from tarn.core.review_rule import APPROVALS_MAX, StaleApprovals
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.options import not_empty
@@ -35,6 +36,12 @@ _NUMBERS = {
     ChangeKind.DELETE: pb.CHANGE_KIND_DELETE,
     ChangeKind.FORCE: pb.CHANGE_KIND_FORCE,
 }
+_STALE_NUMBERS = {
+    StaleApprovals.KEEP: pb.STALE_APPROVALS_KEEP,
+    StaleApprovals.IGNORE: pb.STALE_APPROVALS_IGNORE,
+    StaleApprovals.DISMISS: pb.STALE_APPROVALS_DISMISS,
+}
+_STALE_NAMES = {number: stale.value for stale, number in _STALE_NUMBERS.items()}
 _NAMES = {number: kind.value for kind, number in _NUMBERS.items()}
 _DEFAULT_BLOCKED = tuple(kind for kind in PROTECTABLE if kind is not ChangeKind.MERGE)
 
@@ -58,12 +65,35 @@ def _shown(settings: pb.GetSettingsResponse) -> Record:
                 "blocks": [_NAMES.get(kind, str(kind)) for kind in each.blocked],
                 "exempt_users": list(each.exempt_user_ids),
                 "exempt_roles": list(each.exempt_roles),
+                **({"review": _review_record(each.review)} if each.HasField("review") else {}),
             }
             for each in settings.protections
         ],
         "metadata": dict(settings.metadata),
         "etag": settings.etag,
     }
+
+
+def _review_record(rule: pb.ReviewRule) -> Record:
+    return {
+        "approvals": rule.approval_count,
+        "author_may_approve": rule.author_counts,
+        "stale_approvals": _STALE_NAMES.get(rule.stale, str(rule.stale)),
+        "covers_destination": rule.covers_destination,
+        "owners": {each.prefix: list(each.user_ids) for each in rule.owners},
+    }
+
+
+def _review_text(rule: pb.ReviewRule) -> str:
+    stale = _STALE_NAMES.get(rule.stale, str(rule.stale))
+    whose = "anybody" if rule.author_counts else "others than the author"
+    until = " when either branch moves" if rule.covers_destination else " when the source moves"
+    owners = "".join(
+        f"; {each.prefix!r} is owned by {', '.join(each.user_ids)}" for each in rule.owners
+    )
+    noun = "approval" if rule.approval_count == 1 else "approvals"
+    wanted = f"{rule.approval_count} {noun} by {whose}"
+    return f"pull requests  {wanted}; {stale} approvals{until}{owners}"
 
 
 def _text(settings: pb.GetSettingsResponse) -> list[str]:
@@ -77,6 +107,8 @@ def _text(settings: pb.GetSettingsResponse) -> list[str]:
         free = [*each.exempt_user_ids, *(f"role {role}" for role in each.exempt_roles)]
         suffix = f", except for {', '.join(free)}" if free else ""
         lines.append(f"protected       {each.pattern}  blocks {blocks}{suffix}")
+        if each.HasField("review"):
+            lines.append(f"                {_review_text(each.review)}")
     lines += [
         f"metadata        {name}={value}" for name, value in sorted(settings.metadata.items())
     ]
@@ -143,6 +175,31 @@ def rules(session: Session, repository: str) -> None:
 @click.option(
     "--exempt-role", "roles", multiple=True, metavar="ROLE", help="A role that may; repeatable."
 )
+@click.option(
+    "--approvals",
+    type=click.IntRange(0, APPROVALS_MAX),
+    help="Block everything but pull requests with so many approvals.",
+)
+@click.option(
+    "--owner",
+    "owners",
+    multiple=True,
+    metavar="PREFIX=USER",
+    help="Changes below PREFIX need the approval of USER, or of another owner of it; repeatable.",
+)
+@click.option(
+    "--author-may-approve", is_flag=True, help="The approval of a request's author counts."
+)
+@click.option(
+    "--stale",
+    type=click.Choice([each.value for each in StaleApprovals]),
+    default=StaleApprovals.IGNORE.value,
+    show_default=True,
+    help="What happens to approvals when the source moves on.",
+)
+@click.option(
+    "--stale-destination", is_flag=True, help="The same happens when the destination moves on."
+)
 @_if_match
 @pass_session
 def protect(
@@ -152,6 +209,11 @@ def protect(
     blocked: tuple[str, ...],
     users: tuple[str, ...],
     roles: tuple[str, ...],
+    approvals: int | None,
+    owners: tuple[str, ...],
+    author_may_approve: bool,
+    stale: str,
+    stale_destination: bool,
     if_match: str,
 ) -> None:
     """Protect the branches that match PATTERN; replaces an earlier protection of the same pattern.
@@ -168,14 +230,33 @@ def protect(
       tarn repo protect lake main                          main takes only merges
       tarn repo protect lake 'release-*' --exempt-user ci  only ci changes releases directly
       tarn repo protect lake main --block write --block force
+      tarn repo protect lake main --approvals 2 --owner raw/=ann
     """
     name = parse_repository(repository)
-    kinds = [ChangeKind(each) for each in blocked] or _DEFAULT_BLOCKED
+    review = None
+    if approvals is not None:
+        review = pb.ReviewRule(
+            approval_count=approvals,
+            author_counts=author_may_approve,
+            stale=_STALE_NUMBERS[StaleApprovals(stale)],
+            covers_destination=stale_destination,
+            owners=_owners(owners),
+        )
+        if blocked:
+            text = "--approvals blocks all kinds of changes, so it excludes --block"
+            raise CliError(Exit.USAGE, text)
+    elif owners or author_may_approve or stale_destination:
+        text = "--owner, --author-may-approve and --stale-destination are about pull requests; add --approvals"
+        raise CliError(Exit.USAGE, text)
+    kinds = [ChangeKind(each) for each in blocked] or (
+        _DEFAULT_BLOCKED if review is None else PROTECTABLE
+    )
     new = pb.Protection(
         pattern=pattern,
         blocked=sorted({_NUMBERS[kind] for kind in kinds}),
         exempt_user_ids=list(dict.fromkeys(users)),
         exempt_roles=sorted(set(roles)),
+        review=review,
     )
 
     def change(now: pb.GetSettingsResponse) -> pb.SetRulesRequest:
@@ -186,6 +267,16 @@ def protect(
         return _wanted([*others[:place], new, *others[place:]], now.hidden_patterns)
 
     _show(session, session.run(lambda tarn: _edit(tarn, name, if_match, change)))
+
+
+def _owners(values: tuple[str, ...]) -> list[pb.OwnerRule]:
+    owners: dict[str, list[str]] = {}
+    for value in values:
+        prefix, separator, user = value.rpartition("=")
+        if not separator or not user:
+            raise CliError(Exit.USAGE, f"--owner {value!r} is not PREFIX=USER")
+        owners.setdefault(prefix, []).append(user)
+    return [pb.OwnerRule(prefix=prefix, user_ids=users) for prefix, users in owners.items()]
 
 
 def _wanted(protections: Iterable[pb.Protection], hidden: Iterable[str]) -> pb.SetRulesRequest:

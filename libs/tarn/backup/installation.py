@@ -31,7 +31,7 @@ _PAGE: Final = 1000
 _REPOSITORIES: Final = InstallationKeys.repository("")
 _NAMESPACES: Final = InstallationKeys.namespace("")
 _OF_REPOSITORY: Final = re.compile(
-    r"[^/]+-[0-9a-f]+(/(commits|changed|reflog|tasks/\d+|uploads/\d+|.+:[^:/]+))?", re.DOTALL
+    r"[^/]+-[0-9a-f]+(/(commits|changed|reflog|pulls|tasks/\d+|uploads/\d+|.+:[^:/]+))?", re.DOTALL
 )
 """Names of a repository's partitions, without the installation."""
 

@@ -26,12 +26,13 @@ class Step(enum.IntEnum):
     UPLOADS = 3
     BRANCHES = 4
     REFS = 5
-    REFLOGS = 6
-    CHANGED = 7
-    COMMITS = 8
-    CLOSING = 9
-    SHARED = 10
-    LOOKS = 11
+    PULLS = 6
+    REFLOGS = 7
+    CHANGED = 8
+    COMMITS = 9
+    CLOSING = 10
+    SHARED = 11
+    LOOKS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +208,14 @@ _REPOSITORY: Final = (
     Record("RepositoryKeys.EXPIRED", Step.COMMITS),
     Record("RepositoryKeys.erased", Step.COMMITS),
     Record("RepositoryKeys.ERASED", Step.COMMITS),
+    Record(
+        "RepositoryKeys.pull",
+        Step.PULLS,
+        guard="it names branches and commits that may be gone; an event without its request is shown to nobody",
+    ),
+    Record("RepositoryKeys.PULLS", Step.PULLS),
+    Record("RepositoryKeys.pull_event", Step.PULLS),
+    Record("RepositoryKeys.PULL_INDEX", Step.PULLS, guard="made from the saved requests"),
     Record("RepositoryKeys.task", None, guard="belongs to the running installation"),
     Record("RepositoryKeys.task_body", None, guard="belongs to its task"),
     Record("RepositoryKeys.task_quota", None, guard="belongs to its day of tasks"),

@@ -3,7 +3,7 @@ places are read in that order, and nothing that was acknowledged before is misse
 
     1. uploads: an upload that is complete in the backup has its row in a token or a commit that is read later
     2. branches, each with its tokens
-    3. tags, and all other rows of the refs
+    3. tags, and all other rows of the refs; pull requests
     4. reflogs, changed paths and commits
     5. the record of the repository once more: one that is being deleted is left out
 
@@ -21,6 +21,7 @@ from tarn.backup.branches import SavedBranch, save_branches
 from tarn.backup.history import save_commits, save_reflog
 from tarn.backup.looks import Looks, looks_of
 from tarn.backup.manifest import SavedRepository
+from tarn.backup.pulls import save_pulls
 from tarn.backup.writing import ChunkWriter, Lines
 from tarn.core.collection import NEVER, Collection, Phase
 from tarn.core.errors import Kind, Reason, TarnError
@@ -130,6 +131,7 @@ class _Saving:
             self.lines += saved.lines
         await self._save_tags()
         await self._save_other_refs()
+        self.lines += await save_pulls(self.writer, self.keys)
         records = {branch_id: saved.branch for branch_id, saved in self.branches.items()}
         reflogs, self.with_reflog = await save_reflog(self.writer, self.keys, records)
         self.lines += reflogs

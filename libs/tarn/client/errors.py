@@ -70,6 +70,10 @@ __all__ = [
     "MergeConflictError",
     "NotFastForwardError",
     "TooManyMergeBasesError",
+    "PullRequestNotFoundError",
+    "PullRequestExistsError",
+    "PullRequestNotOpenError",
+    "PullRequestBlockedError",
     "EntryNotFoundError",
     "UploadNotFoundError",
     "UploadPartInvalidError",
@@ -258,6 +262,30 @@ class TooManyMergeBasesError(FailedPreconditionError):
     """The two histories have merged more than 32 commits independently of each other; merge an older commit first."""
 
     REASON = Reason.TOO_MANY_MERGE_BASES
+
+
+class PullRequestNotFoundError(NotFoundError):
+    """The pull request does not exist."""
+
+    REASON = Reason.PULL_REQUEST_NOT_FOUND
+
+
+class PullRequestExistsError(AlreadyExistsError):
+    """An open pull request has the same source and destination; `pull_request` in the details is its id."""
+
+    REASON = Reason.PULL_REQUEST_EXISTS
+
+
+class PullRequestNotOpenError(FailedPreconditionError):
+    """The pull request is closed or merged."""
+
+    REASON = Reason.PULL_REQUEST_NOT_OPEN
+
+
+class PullRequestBlockedError(FailedPreconditionError):
+    """The rules of the repository want more reviews before the pull request is merged."""
+
+    REASON = Reason.PULL_REQUEST_BLOCKED
 
 
 class EntryNotFoundError(NotFoundError):

@@ -14,6 +14,7 @@ from tarn.client.dumps import DumpClient
 from tarn.client.entries import EntryClient, ListingPage, Located
 from tarn.client.links import LinkClient
 from tarn.client.merges import MergeClient
+from tarn.client.pull_requests import PullRequestClient
 from tarn.client.quotas import QuotaClient
 from tarn.client.reflogs import ReflogClient
 from tarn.client.refs import RefClient
@@ -37,6 +38,7 @@ class GravelerClient(
     CompactionClient,
     DiffClient,
     MergeClient,
+    PullRequestClient,
     TaskClient,
     EntryClient,
     UploadClient,

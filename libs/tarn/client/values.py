@@ -18,6 +18,7 @@ from tarn.client.errors import TarnCallError
 from tarn.client.raising import call_error
 from tarn.core.change_kind import ChangeKind
 from tarn.core.entry import shown_time_us, unpack
+from tarn.core.review_rule import StaleApprovals
 from tarn.rpc.client.transport import garbled
 from tarn.rpc.wire.errors import error_from_operation
 from tarn_proto.auth.v1 import user_pb2
@@ -56,6 +57,8 @@ __all__ = [
     "ObjectVersion",
     "PathChange",
     "Protection",
+    "ReviewRule",
+    "StaleApprovals",
     "Repository",
     "RepositorySettings",
     "RevertedRange",
@@ -794,7 +797,70 @@ _CHANGE_KINDS = {
 }
 
 
+_STALE = {
+    settings_service_pb2.STALE_APPROVALS_UNSPECIFIED: StaleApprovals.IGNORE,
+    settings_service_pb2.STALE_APPROVALS_KEEP: StaleApprovals.KEEP,
+    settings_service_pb2.STALE_APPROVALS_IGNORE: StaleApprovals.IGNORE,
+    settings_service_pb2.STALE_APPROVALS_DISMISS: StaleApprovals.DISMISS,
+}
+_STALE_NUMBERS = {stale: number for number, stale in _STALE.items()}
 _CHANGE_NUMBERS = {kind: number for number, kind in _CHANGE_KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewRule:
+    """What a pull request needs before it is merged into the branches of a protection.
+
+    Attributes:
+        approval_count: how many users have to approve it, 0 to 10.
+        author_counts: whether the approval of its author counts.
+        stale: what happens to approvals when the source moves.
+        covers_destination: whether the same happens when the destination moves.
+        owners: users by prefix. Each prefix below which the merge changes something needs the approval of one of them.
+    """
+
+    approval_count: int = 1
+    author_counts: bool = False
+    stale: StaleApprovals = StaleApprovals.IGNORE
+    covers_destination: bool = False
+    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(sent: settings_service_pb2.ReviewRule) -> ReviewRule:
+        """The value of a message.
+
+        Raises:
+            TarnError: INTERNAL: it treats stale approvals in a way that this client does not know.
+        """
+        stale = _STALE.get(sent.stale)
+        if stale is None:
+            raise garbled(f"the way {sent.stale} to treat stale approvals; update this client")
+        return ReviewRule(
+            sent.approval_count,
+            sent.author_counts,
+            stale,
+            sent.covers_destination,
+            {each.prefix: tuple(each.user_ids) for each in sent.owners},
+        )
+
+    def message(self) -> settings_service_pb2.ReviewRule:
+        """The message of this value.
+
+        Raises:
+            TypeError: the owners of a prefix are one text.
+        """
+        return settings_service_pb2.ReviewRule(
+            approval_count=self.approval_count,
+            author_counts=self.author_counts,
+            stale=_STALE_NUMBERS[self.stale],
+            covers_destination=self.covers_destination,
+            owners=[
+                settings_service_pb2.OwnerRule(
+                    prefix=prefix, user_ids=several(user_ids, "owners of one prefix")
+                )
+                for prefix, user_ids in self.owners.items()
+            ],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -806,12 +872,14 @@ class Protection:
         blocked: the blocked kinds, at least one: WRITE, COMMIT, MERGE, DELETE, FORCE.
         exempt_user_ids: users whom it does not bind. They must exist when they are named first.
         exempt_roles: roles whose users it does not bind.
+        review: what pull requests need before they are merged, although it blocks merges; None: what other merges need.
     """
 
     pattern: str
     blocked: frozenset[ChangeKind]
     exempt_user_ids: tuple[str, ...] = ()
     exempt_roles: tuple[str, ...] = ()
+    review: ReviewRule | None = None
 
     @staticmethod
     def of(sent: settings_service_pb2.Protection) -> Protection:
@@ -831,6 +899,7 @@ class Protection:
             frozenset(_CHANGE_KINDS[each] for each in sent.blocked),
             tuple(sent.exempt_user_ids),
             tuple(sent.exempt_roles),
+            ReviewRule.of(sent.review) if sent.HasField("review") else None,
         )
 
     def message(self) -> settings_service_pb2.Protection:
@@ -848,6 +917,7 @@ class Protection:
             blocked=sorted(_CHANGE_NUMBERS[each] for each in self.blocked),
             exempt_user_ids=several(self.exempt_user_ids, "exempt_user_ids"),
             exempt_roles=several(self.exempt_roles, "exempt_roles"),
+            review=None if self.review is None else self.review.message(),
         )
 
 

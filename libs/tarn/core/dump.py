@@ -7,6 +7,7 @@ nothing: a dump is a file that a client sends.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,7 +26,8 @@ from tarn.core.ids import (
     parse_user_id,
 )
 from tarn.core.retention import parse_retention, retention_to_json
-from tarn.core.rules import ExemptUser, Protection, Rules, Settings, check_metadata, check_rules
+from tarn.core.review_rule import ExemptUser, OwnerRule, ReviewRule, StaleApprovals
+from tarn.core.rules import Protection, Rules, Settings, check_metadata, check_rules
 
 __all__ = [
     "LINE_BYTES_MAX",
@@ -203,11 +205,9 @@ def _settings_to(settings: Settings) -> dict[str, object]:
         {
             "pattern": each.pattern,
             "blocked": sorted(each.blocked),
-            "exempt_users": [
-                {"user_id": user.user_id, "user_uid": user.user_uid.hex()}
-                for user in each.exempt_users
-            ],
+            "exempt_users": _users_to(each.exempt_users),
             "exempt_roles": sorted(each.exempt_roles),
+            **({} if each.review is None else {"review": _review_to(each.review)}),
         }
         for each in rules.protections
     ]
@@ -226,16 +226,13 @@ def _settings_from(fields: dict[str, object]) -> Settings:
     protections = []
     for item in _of(list, fields["protections"]):
         each = _of(dict, item)
-        users = [_of(dict, user) for user in _of(list, each["exempt_users"])]
         protections.append(
             Protection(
                 _text(each, "pattern"),
                 frozenset(_KINDS[kind] for kind in _texts(each, "blocked")),
-                tuple(
-                    ExemptUser(parse_user_id(_text(user, "user_id")), _hex(user, "user_uid"))
-                    for user in users
-                ),
+                _users_from(each["exempt_users"]),
                 frozenset(_texts(each, "exempt_roles")),
+                _review_from(_of(dict, each["review"])) if "review" in each else None,
             )
         )
     hidden, is_read_only = tuple(_texts(fields, "hidden")), _of(bool, fields["is_read_only"])
@@ -244,6 +241,40 @@ def _settings_from(fields: dict[str, object]) -> Settings:
     metadata = {name: _of(str, text) for name, text in _of(dict, fields["metadata"]).items()}
     retention = parse_retention(_text(fields, "retention") if "retention" in fields else "")
     return Settings(rules, check_metadata(metadata), retention=retention)
+
+
+def _users_to(users: Sequence[ExemptUser]) -> list[dict[str, str]]:
+    return [{"user_id": each.user_id, "user_uid": each.user_uid.hex()} for each in users]
+
+
+def _users_from(value: object) -> tuple[ExemptUser, ...]:
+    users = [_of(dict, each) for each in _of(list, value)]
+    return tuple(
+        ExemptUser(parse_user_id(_text(each, "user_id")), _hex(each, "user_uid")) for each in users
+    )
+
+
+def _review_to(rule: ReviewRule) -> dict[str, object]:
+    return {
+        "approval_count": rule.approval_count,
+        "author_counts": rule.author_counts,
+        "stale": rule.stale.value,
+        "covers_destination": rule.covers_destination,
+        "owners": [
+            {"prefix": each.prefix, "users": _users_to(each.owners)} for each in rule.owners
+        ],
+    }
+
+
+def _review_from(fields: dict[str, object]) -> ReviewRule:
+    owners = [_of(dict, each) for each in _of(list, fields["owners"])]
+    return ReviewRule(
+        _number(fields, "approval_count"),
+        _of(bool, fields["author_counts"]),
+        StaleApprovals(_text(fields, "stale")),
+        _of(bool, fields["covers_destination"]),
+        tuple(OwnerRule(_text(each, "prefix"), _users_from(each["users"])) for each in owners),
+    )
 
 
 def _entry_to(line: ReflogLine) -> dict[str, object]:

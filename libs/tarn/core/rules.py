@@ -22,6 +22,7 @@ from tarn.core.change_kind import PROTECTABLE, ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.glob import check_glob, match_glob
 from tarn.core.retention import KEEP_EVERYTHING, Retention
+from tarn.core.review_rule import ExemptUser, ReviewRule
 
 __all__ = [
     "NO_RULES",
@@ -46,6 +47,9 @@ SETTINGS_BYTES_MAX = 64 * 1024
 
 _JUDGED_MAX = 1024
 
+_REVIEWED = frozenset(PROTECTABLE) - {ChangeKind.DELETE}
+"""What a protection with a review rule blocks at least: every way around a pull request."""
+
 _WORDS: Mapping[ChangeKind, tuple[str, str]] = {
     ChangeKind.WRITE: ("direct writes", "write to another branch and merge it"),
     ChangeKind.COMMIT: ("direct commits", "commit to another branch and merge it"),
@@ -56,23 +60,12 @@ _WORDS: Mapping[ChangeKind, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ExemptUser:
-    """A user whom a protection does not bind; only this life of the user, not a later one of the same name.
-
-    Attributes:
-        unknown_fields: fields of the record that only newer replicas know (`tarn.kv.unknown_fields`).
-    """
-
-    user_id: str
-    user_uid: bytes
-    unknown_fields: bytes = field(default=b"", compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Protection:
     """Blocks kinds of changes of the branches that match `pattern` (`tarn.core.glob`).
 
     Attributes:
+        review: what pull requests need before they are merged, although the protection blocks merges; None: they need
+            what other merges need. Invariant: with it, all kinds of changes but perhaps the deletion are blocked.
         unknown_blocked: names of kinds of changes that only newer replicas know. They block nothing here.
         unknown_fields: fields of the record that only newer replicas know (`tarn.kv.unknown_fields`).
     """
@@ -81,6 +74,7 @@ class Protection:
     blocked: frozenset[ChangeKind]
     exempt_users: tuple[ExemptUser, ...] = ()
     exempt_roles: frozenset[str] = frozenset()
+    review: ReviewRule | None = None
     unknown_blocked: frozenset[str] = frozenset()
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
@@ -123,6 +117,32 @@ class Rules:
         """
         if kind is ChangeKind.ALWAYS:
             return
+        self._require_writable(repository_id)
+        if not self.protections or kind is ChangeKind.OTHER:
+            return
+        for protection in self._matching(branch_id):
+            if protection.binds(kind, caller):
+                raise _protected(repository_id, branch_id, kind, protection, caller)
+
+    def require_pull_merge(
+        self, repository_id: str, branch_id: str, caller: Grant
+    ) -> list[tuple[str, ReviewRule]]:
+        """Returns what the merge of a pull request into a branch needs: patterns of protections and their rules.
+
+        Raises:
+            TarnError: DENIED, REPOSITORY_READ_ONLY; BRANCH_PROTECTED: a protection without a review rule blocks merges.
+        """
+        self._require_writable(repository_id)
+        wanted = []
+        for protection in self._matching(branch_id):
+            if not protection.binds(ChangeKind.MERGE, caller):
+                continue
+            if protection.review is None:
+                raise _protected(repository_id, branch_id, ChangeKind.MERGE, protection, caller)
+            wanted.append((protection.pattern, protection.review))
+        return wanted
+
+    def _require_writable(self, repository_id: str) -> None:
         if self.is_read_only:
             text = (
                 f"repository {repository_id} is read-only: nothing but its rules can be changed; ask one of its "
@@ -131,11 +151,6 @@ class Rules:
             raise TarnError(
                 Kind.DENIED, Reason.REPOSITORY_READ_ONLY, text, repository=repository_id
             )
-        if not self.protections or kind is ChangeKind.OTHER:
-            return
-        for protection in self._matching(branch_id):
-            if protection.binds(kind, caller):
-                raise _protected(repository_id, branch_id, kind, protection, caller)
 
     def _matching(self, branch_id: str) -> tuple[Protection, ...]:
         found = self._judged.get(branch_id)
@@ -184,6 +199,8 @@ def _protected(
     repository_id: str, branch_id: str, kind: ChangeKind, protection: Protection, caller: Grant
 ) -> TarnError:
     what, remedy = _WORDS[kind]
+    if protection.review is not None and kind is not ChangeKind.DELETE:
+        remedy = "open a pull request (`tarn pr create`)"
     text = (
         f"branch {repository_id}/{branch_id} is protected against {what} by the rule {protection.pattern!r}; "
         f"{remedy}, or ask an administrator to exempt {caller.user_id} or to change the rule"
@@ -241,6 +258,14 @@ def _check_protection(protection: Protection) -> None:
     if not protection.blocked or not protection.blocked.issubset(PROTECTABLE):
         text = f"the protection {protection.pattern!r} must block at least one of {', '.join(PROTECTABLE)}"
         raise _invalid(text, "blocked")
+    if (review := protection.review) is not None:
+        review.check()
+        if not _REVIEWED.issubset(protection.blocked):
+            text = (
+                f"the protection {protection.pattern!r} wants reviews, so it must block "
+                f"{', '.join(sorted(_REVIEWED))}: only pull requests are merged into its branches"
+            )
+            raise _invalid(text, "blocked")
     _check_count("exempt users of one protection", len(protection.exempt_users), EXEMPT_USERS_MAX)
     known = {role.value for role in Role}
     if unknown := sorted(protection.exempt_roles - known):

@@ -24,7 +24,7 @@ from tarn.fsck.reflog import check_reflog
 from tarn.fsck.session import FsckOptions, FsckSession, Lake
 from tarn.fsck.staged import gather_staged
 from tarn.fsck.state import State
-from tarn.fsck.uploads import check_refs_partition, check_uploads, gather_uploads
+from tarn.fsck.uploads import check_pulls, check_refs_partition, check_uploads, gather_uploads
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import ReadKv
 from tarn.kv.records import Repository
@@ -134,6 +134,7 @@ class _Check:
             await self._require_ref(lake)
         else:
             await self._once(f"refs {lake.uid}", lambda: check_refs_partition(lake))
+            await self._once(f"pulls {lake.uid}", lambda: check_pulls(lake))
             await self._once(f"names {lake.uid}", lambda: check_names(lake))
             await self._once(f"uploads {lake.uid}", lambda: check_uploads(lake))
             await self._once(f"reflog {lake.uid}", lambda: check_reflog(lake))

@@ -308,7 +308,7 @@ class Installation:
         }
         async for repository in self._records():
             keys = self._keys.of_repository(repository.repository_id, repository.instance_uid)
-            parts = (keys.refs, keys.commits, keys.changed, keys.reflog)
+            parts = (keys.refs, keys.commits, keys.changed, keys.reflog, keys.pulls)
             claimed |= {each.name for each in parts}
             claimed |= {each.name for each in await upload_partitions(self._reads, keys)}
             prefix = keys.branch("")

@@ -15,11 +15,18 @@ from tarn.fsck.session import Lake, or_corrupt, shown, uuid_time_us
 from tarn.kv.collection_records import decode_collection
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import Partition
+from tarn.kv.pull_records import decode_pull, decode_pull_event, decode_pull_index
 from tarn.kv.records import ENDED_UPLOAD, decode_branch, decode_ref_name, decode_tag, parse_record
 from tarn.kv.rules_records import decode_settings
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
-__all__ = ["check_refs_partition", "check_uploads", "gather_uploads", "upload_partitions"]
+__all__ = [
+    "check_pulls",
+    "check_refs_partition",
+    "check_uploads",
+    "gather_uploads",
+    "upload_partitions",
+]
 
 _MULTIPART = b"multipart/"
 _UNKNOWN = "unknown key layout"
@@ -31,6 +38,12 @@ Judge = Callable[[bytes, bytes], str | None]
 async def check_refs_partition(lake: Lake) -> None:
     """Checks that every row has a known key and can be read."""
     async for _ in _sound_keys(lake, lake.keys.refs, _wrong_ref):
+        pass
+
+
+async def check_pulls(lake: Lake) -> None:
+    """Checks that every row of pull requests has a known key and can be read."""
+    async for _ in _sound_keys(lake, lake.keys.pulls, _wrong_of_pull):
         pass
 
 
@@ -123,13 +136,30 @@ def _wrong_ref(key: bytes, value: bytes) -> str | None:
     return None
 
 
+def _wrong_of_pull(key: bytes, value: bytes) -> str | None:
+    """The `Judge` of the partition of pull requests."""
+    match key.decode().partition("/")[0]:
+        case "pull":
+            number = decode_pull(value).number
+            return None if RepositoryKeys.pull(number) == key else f"it is number {number}"
+        case "event":
+            RepositoryKeys.pull_event_sequence(key)
+            decode_pull_event(value)
+        case "index":
+            decode_pull_index(value)
+        case _:
+            return _UNKNOWN
+    return None
+
+
 def _wrong_of_upload(key: bytes, value: bytes) -> str | None:
     """The `Judge` of a day of uploads."""
     kind, _, name = key.decode().partition("/")
     match kind:
         case "multipart":
             upload = parse_record(pb.UploadRecord(), value)
-            if len(upload.address) != 16 or not upload.state:
+            is_linked = len(upload.linked_address) in (0, 16)
+            if len(upload.address) != 16 or not is_linked or not upload.state:
                 return f"the upload has state {upload.state} and an address of {len(upload.address)} bytes"
         case "parts":
             part = parse_record(pb.UploadPartRecord(), value)
@@ -164,11 +194,12 @@ async def gather_uploads(lake: Lake, references: References) -> None:
     for partition in await upload_partitions(lake.session.reads, lake.keys):
         async for _, value in lake.session.reads.rows(partition, _MULTIPART, end):
             try:
-                address = parse_record(pb.UploadRecord(), value).address
+                upload = parse_record(pb.UploadRecord(), value)
             except TarnError as error:
                 or_corrupt(error)
                 continue
-            if len(address) == 16:
-                records["address"] = address
-                references.add(records.copy())
+            for address in (upload.address, upload.linked_address):
+                if len(address) == 16:
+                    records["address"] = address
+                    references.add(records.copy())
     references.flush()

@@ -48,6 +48,7 @@ _REGISTER_BUCKETS = 8
 _CHANGED_BUCKETS = 16
 _SEQUENCE_MAX = (1 << 63) - 1
 _DAY_MS = 86_400_000
+_PULL_NUMBER_END = 9_999_999_999
 _UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 STAGED_UPLOADS = b"upload/"
 """Prefix of the notes of completed uploads in a staging token."""
@@ -202,6 +203,12 @@ class RepositoryKeys:
     ERASED: ClassVar[bytes] = b"erased/"
     """Prefix of the rows of erased addresses, in the partition of the commits."""
 
+    PULL_INDEX: ClassVar[bytes] = b"index"
+    """The row of the pull requests' partition with their numbers, and those that are open."""
+
+    PULLS: ClassVar[bytes] = b"pull/"
+    """Prefix of the records of pull requests, newest first."""
+
     __slots__ = ("refs", "root")
 
     def __init__(self, root: str) -> None:
@@ -242,6 +249,26 @@ class RepositoryKeys:
     def task_look(self, task_id: TaskId) -> Partition:
         """A name without rows, under which a look at a task is registered in the drop list."""
         return Partition(f"{self.root}/task/{task_id}", PartitionKind.PLAIN)
+
+    @property
+    def pulls(self) -> Partition:
+        """Pull requests and what happened to them."""
+        return Partition(f"{self.root}/pulls", PartitionKind.REGISTER, _REGISTER_BUCKETS)
+
+    @classmethod
+    def pull(cls, number: int) -> bytes:
+        """`pull/<greatest number less this one>`: sorted from the newest to the oldest."""
+        return cls.PULLS + b"%010d" % (_PULL_NUMBER_END - number)
+
+    @staticmethod
+    def pull_event(number: int, sequence: int) -> bytes:
+        """`event/<number>/<sequence>`: sorted by time."""
+        return b"event/%010d/%06d" % (number, sequence)
+
+    @staticmethod
+    def pull_event_sequence(key: bytes) -> int:
+        """The sequence in the key of an event."""
+        return int(key.rpartition(b"/")[2])
 
     @staticmethod
     def task(task_id: TaskId | str) -> bytes:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from tarn.core.change_kind import PROTECTABLE
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.retention import Retention, parse_retention, retention_to_json
-from tarn.core.rules import ExemptUser, Protection, Rules, Settings
+from tarn.core.review_rule import ExemptUser, OwnerRule, ReviewRule, StaleApprovals
+from tarn.core.rules import Protection, Rules, Settings
 from tarn.kv.records import parse_record
 from tarn.kv.unknown_fields import unknown_of, with_unknown
 from tarn_proto.store.v1 import rules_pb2 as pb
 
 __all__ = ["decode_settings", "encode_settings"]
 
+_STALE = {stale.value: stale for stale in StaleApprovals}
 _KINDS = {kind.value: kind for kind in PROTECTABLE}
 
 
@@ -65,7 +67,46 @@ def _protection_to(protection: Protection) -> pb.ProtectionRecord:
         exempt_users=[_exempt_to(each) for each in protection.exempt_users],
         exempt_roles=sorted(protection.exempt_roles),
     )
+    if protection.review is not None:
+        record.review.CopyFrom(_review_to(protection.review))
     return with_unknown(record, protection.unknown_fields)
+
+
+def _review_to(rule: ReviewRule) -> pb.ReviewRuleRecord:
+    record = pb.ReviewRuleRecord(
+        approval_count=rule.approval_count,
+        author_counts=rule.author_counts,
+        stale=rule.unknown_stale or rule.stale.value,
+        covers_destination=rule.covers_destination,
+        owners=map(_owner_to, rule.owners),
+    )
+    return with_unknown(record, rule.unknown_fields)
+
+
+def _owner_to(rule: OwnerRule) -> pb.OwnerRuleRecord:
+    record = pb.OwnerRuleRecord(prefix=rule.prefix, users=map(_exempt_to, rule.owners))
+    return with_unknown(record, rule.unknown_fields)
+
+
+def _review_from(record: pb.ReviewRuleRecord) -> ReviewRule:
+    stale = _STALE.get(record.stale)
+    owners = tuple(
+        OwnerRule(each.prefix, tuple(map(_exempt_from, each.users)), unknown_of(each))
+        for each in record.owners
+    )
+    return ReviewRule(
+        record.approval_count,
+        record.author_counts,
+        stale or StaleApprovals.DISMISS,
+        record.covers_destination,
+        owners,
+        "" if stale else record.stale,
+        unknown_of(record),
+    )
+
+
+def _exempt_from(record: pb.ExemptUserRecord) -> ExemptUser:
+    return ExemptUser(record.user_id, record.user_uid, unknown_of(record))
 
 
 def _exempt_to(user: ExemptUser) -> pb.ExemptUserRecord:
@@ -77,11 +118,9 @@ def _protection_from(record: pb.ProtectionRecord) -> Protection:
     return Protection(
         record.pattern,
         frozenset(_KINDS[name] for name in record.blocked if name in _KINDS),
-        tuple(
-            ExemptUser(each.user_id, each.user_uid, unknown_of(each))
-            for each in record.exempt_users
-        ),
+        tuple(map(_exempt_from, record.exempt_users)),
         frozenset(record.exempt_roles),
+        _review_from(record.review) if record.HasField("review") else None,
         frozenset(record.blocked).difference(_KINDS),
         unknown_of(record),
     )

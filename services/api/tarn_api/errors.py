@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from tarn.core.change_kind import ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.gate.rates import retry_after_s
 
@@ -64,6 +63,8 @@ _REASONS: Final[Mapping[Reason, int]] = MappingProxyType(
         Reason.MERGE_CONFLICT: 409,
         Reason.NOT_FAST_FORWARD: 409,
         Reason.TOO_MANY_MERGE_BASES: 409,
+        Reason.PULL_REQUEST_NOT_OPEN: 412,
+        Reason.PULL_REQUEST_BLOCKED: 412,
         Reason.BRANCH_PROTECTED: 403,
         Reason.REPOSITORY_READ_ONLY: 403,
         Reason.QUOTA_EXCEEDED: 403,
@@ -109,13 +110,8 @@ _WORDS: Final[Mapping[Reason, str]] = MappingProxyType(
 )
 """lakeFS's own words, which scripts compare; the request names what it is about."""
 
-_PROTECTED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        ChangeKind.WRITE.value: "cannot write to protected branch",
-        ChangeKind.COMMIT.value: "cannot commit to protected branch",
-    }
-)
-"""lakeFS's words before Tarn's, by the kind of change."""
+_PROTECTED: Final = frozenset({"write", "commit"})
+"""Changes of a protected branch that lakeFS has words for."""
 
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 
@@ -143,7 +139,9 @@ def from_tarn_error(error: TarnError, *, write: bool) -> ApiError:
         message = _WORDS[error.reason]
     elif error.reason is Reason.NOTHING_TO_MERGE:
         message = f"no changes: {error.message}"  # clients look for these words
-    elif error.reason is Reason.BRANCH_PROTECTED:
-        words = _PROTECTED.get(error.metadata.get("change", ""))
-        message = f"{words}: {error.message}" if words else error.message
+    elif (
+        error.reason is Reason.BRANCH_PROTECTED
+        and (change := error.metadata.get("change")) in _PROTECTED
+    ):
+        message = f"cannot {change} to protected branch: {error.message}"  # and for these
     return ApiError(status, message, reason=error.reason.value)

@@ -70,6 +70,7 @@ _OFFERED: Final = frozenset(
         "tarn.graveler.v1.CompactionService",
         "tarn.graveler.v1.DiffService",
         "tarn.graveler.v1.MergeService",
+        "tarn.graveler.v1.PullRequestService",
         "tarn.graveler.v1.QuotaService",
         "tarn.graveler.v1.ReflogService",
         "tarn.graveler.v1.RepositoryService",

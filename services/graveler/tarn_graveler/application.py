@@ -34,6 +34,7 @@ from tarn_graveler.handlers.entries import EntryHandler
 from tarn_graveler.handlers.erasures import ErasureHandler
 from tarn_graveler.handlers.links import LinkHandler
 from tarn_graveler.handlers.merges import MergeHandler
+from tarn_graveler.handlers.pull_requests import PullRequestHandler
 from tarn_graveler.handlers.quotas import QuotaHandler
 from tarn_graveler.handlers.reflogs import ReflogHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler
@@ -56,6 +57,7 @@ from tarn_proto.graveler.v1.entry_service_rpc import entry_service
 from tarn_proto.graveler.v1.erasure_service_rpc import erasure_service
 from tarn_proto.graveler.v1.link_service_rpc import link_service
 from tarn_proto.graveler.v1.merge_service_rpc import merge_service
+from tarn_proto.graveler.v1.pull_request_service_rpc import pull_request_service
 from tarn_proto.graveler.v1.quota_service_rpc import quota_service
 from tarn_proto.graveler.v1.reflog_service_rpc import reflog_service
 from tarn_proto.graveler.v1.repository_service_rpc import repository_service
@@ -82,6 +84,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         commit_service(CommitHandler(graveler), gate),
         diff_service(DiffHandler(graveler), gate),
         merge_service(MergeHandler(graveler), gate),
+        pull_request_service(PullRequestHandler(graveler), gate),
         reflog_service(ReflogHandler(graveler), gate),
         task_service(TaskHandler(graveler), gate),
         compaction_service(CompactionHandler(graveler), gate),

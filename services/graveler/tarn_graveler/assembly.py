@@ -59,6 +59,7 @@ from tarn_graveler.records.expired import ExpiredCommits
 from tarn_graveler.records.fresh_reads import FreshReads
 from tarn_graveler.records.page_keys import PageKeys
 from tarn_graveler.records.path_records import PathRecords
+from tarn_graveler.records.pull_requests import PullRequests
 from tarn_graveler.records.purges import Purges
 from tarn_graveler.records.quotas import QuotaDefaults, QuotaRecords
 from tarn_graveler.records.ref_names import RefNames
@@ -84,6 +85,7 @@ from tarn_graveler.usage.admission import Admission
 from tarn_graveler.usage.usage import UsageCounter
 from tarn_graveler.versioning.merge_branches import MergeBranches
 from tarn_graveler.versioning.merges import Merges
+from tarn_graveler.versioning.pull_merges import PullMerges
 from tarn_graveler.versioning.range_reverts import RangeReverts
 from tarn_graveler.views.annotating import Annotating
 from tarn_graveler.views.diffing import Diffing
@@ -177,6 +179,7 @@ class Graveler:
     collections: CollectionRecords
     purges: Purges
     page_keys: PageKeys
+    pulls: PullRequests
     reads: ReadObjects
     # --- graph and refs
     history: History
@@ -209,6 +212,7 @@ class Graveler:
     merges: Merges
     merge_branches: MergeBranches
     range_reverts: RangeReverts
+    pull_merges: PullMerges
     # --- the life of repositories and branches, and collection
     dumping: Dumping
     restoring: Restoring
@@ -262,7 +266,10 @@ def assemble(
     commits = Commits(kv, blocks, repositories)
     tags = Tags(kv, repositories, clock, names, expired)
     collections = CollectionRecords(kv, repositories)
-    paths = PathRecords(kv, repositories, tasks)
+    paths, pulls = (
+        PathRecords(kv, repositories, tasks),
+        PullRequests(kv, repositories, clock, ids),
+    )
     reads = ReadObjects(kv, blocks, clock, keys)
     # --- graph
     bases = MergeBases(commits)
@@ -311,6 +318,7 @@ def assemble(
     usage = UsageCounter(kv, iterators, layers, committed, daily)
     # --- versioning
     merges = Merges(commits, committed, moves, clock, paths, bases, fences)
+    diffing = Diffing(bases, layers, reading, committed, changes)
     # --- the life of repositories and branches, and collection
     expiring = BranchExpiring(
         repositories, branches, names, repository_settings, drops, drop_list, clock
@@ -340,6 +348,7 @@ def assemble(
         collections=collections,
         purges=Purges(kv, keys, clock, limits),
         page_keys=PageKeys(kv, keys, ids),
+        pulls=pulls,
         reads=reads,
         history=History(commits, path_changes),
         reflog=reflog,
@@ -358,7 +367,7 @@ def assemble(
         staging_statistics=StagingStatistics(kv, branches, layers, committed),
         iterators=iterators,
         staged_branches=StagedBranches(iterators, layers),
-        diffing=Diffing(bases, layers, reading, committed, changes),
+        diffing=diffing,
         annotating=Annotating(commits, committed, path_changes),
         daily_uploads=daily,
         uploads=uploads,
@@ -370,6 +379,9 @@ def assemble(
         merges=merges,
         merge_branches=MergeBranches(merges, branches, publications),
         range_reverts=RangeReverts(commits, merges, moves),
+        pull_merges=PullMerges(
+            pulls, repository_settings, branches, commits, merges, moves, diffing, clock, ids
+        ),
         dumping=Dumping(kv, repositories, repository_settings),
         restoring=Restoring(
             repositories,

@@ -64,7 +64,7 @@ def told(
         "spark.hadoop.fs.lakefs.endpoint": f"{lake_server.url}/api/v1",
         "spark.hadoop.fs.lakefs.access.key": lake_server.access_key_id,
         "spark.hadoop.fs.lakefs.secret.key": lake_server.secret_access_key,
-        "spark.hadoop.fs.s3a.endpoint": lake_server.store_url,
+        "spark.hadoop.fs.s3a.endpoint": lake_server.bucket_endpoint,
         "spark.hadoop.fs.s3a.access.key": s3_server.ACCESS_KEY_ID,
         "spark.hadoop.fs.s3a.secret.key": s3_server.SECRET_ACCESS_KEY,
     }
@@ -73,7 +73,7 @@ def told(
     (program,) = blocks(PAGE, "python")
     plan = {
         "settings": {**settings, **given, "spark.hadoop.fs.s3a.multipart.size": "5M"},
-        "store": lake_server.store_url,
+        "store": lake_server.bucket_endpoint,
         "jars": str(jars_of()),
         "further_jars": [str(JAR), *map(str, jars_of("hadoop-lakefs").glob("*/*.jar"))],
         "server": {

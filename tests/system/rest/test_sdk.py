@@ -180,7 +180,6 @@ def test_an_address_is_staged_by_its_owner(sdk: LakeFSClient, main: lakefs.Branc
 
 
 @pytest.mark.uses("getPhysicalAddress", "linkPhysicalAddress")
-@pytest.mark.lacks("the time of a linked object")
 def test_a_linked_object_keeps_its_time(sdk: LakeFSClient, main: lakefs.Branch) -> None:
     place = sdk.staging_api.get_physical_address(main.repo_id, "main", "old", presign=True)
     request = urllib.request.Request(place.presigned_url, b"1", method="PUT")
@@ -300,12 +299,13 @@ def test_a_protected_branch_takes_no_changes(sdk: LakeFSClient, repo: lakefs.Rep
 def test_garbage_collection_rules(sdk: LakeFSClient, repo: lakefs.Repository) -> None:
     repositories = sdk.repositories_api
     refused(404, repositories.get_gc_rules, repo.id)
-    rules = models.GarbageCollectionRules(
-        default_retention_days=21,
-        branches=[models.GarbageCollectionRule(branch_id="main", retention_days=28)],
-    )
-    repositories.set_gc_rules(repo.id, rules)
-    assert repositories.get_gc_rules(repo.id) == rules
+    for days in (28, 7):
+        rules = models.GarbageCollectionRules(
+            default_retention_days=21,
+            branches=[models.GarbageCollectionRule(branch_id="main", retention_days=days)],
+        )
+        repositories.set_gc_rules(repo.id, rules)
+        assert repositories.get_gc_rules(repo.id) == rules
     repositories.delete_gc_rules(repo.id)
     refused(404, repositories.get_gc_rules, repo.id)
 
@@ -377,3 +377,33 @@ def test_users(lake_server: RestServer, sdk: LakeFSClient) -> None:
     assert [each.id for each in listed.results] == [name]
     sdk.auth_api.delete_user(name)
     refused(404, sdk.auth_api.get_user, name)
+
+
+@pytest.mark.uses(
+    *("createPullRequest", "getPullRequest", "listPullRequests"),
+    *("updatePullRequest", "mergePullRequest"),
+)
+def test_a_pull_request(sdk: LakeFSClient, main: lakefs.Branch) -> None:
+    pulls, repository = sdk.pulls_api, main.repo_id
+    dev = lakefs.Branch(repository, "dev", main._client).create("main")
+    dev.object("pulled").upload("1", pre_sign=False)
+    dev.commit("m")
+    creation = models.PullRequestCreation(
+        title="Merge dev", source_branch="dev", destination_branch="main"
+    )
+    pull_id = pulls.create_pull_request(repository, creation).id
+    pulls.update_pull_request(
+        repository, pull_id, models.PullRequestBasic(title="Better", description="why")
+    )
+    found = pulls.get_pull_request(repository, pull_id)
+    assert (found.status, found.title, found.description) == ("open", "Better", "why")
+    assert (found.source_branch, found.destination_branch) == ("dev", "main")
+    assert abs(found.creation_date.timestamp() - now()) < 600
+    (listed,) = pulls.list_pull_requests(repository, status="open").results
+    assert listed.id == pull_id
+    made = pulls.merge_pull_request(repository, pull_id)
+    merged = pulls.get_pull_request(repository, pull_id)
+    assert (merged.status, merged.merged_commit_id) == ("merged", made.reference)
+    assert main.object("pulled").exists()
+    assert pulls.list_pull_requests(repository, status="open").results == []
+    refused(404, pulls.get_pull_request, repository, "nobody-knows-it")

@@ -12,7 +12,7 @@ from rest_service import running_rest
 from starlette.responses import Response
 
 from tarn_api.endpoint import BASE, OWN_BASE
-from tarn_api.operations.refused import NOT_YET, REFUSED
+from tarn_api.operations.refused import REFUSED
 from tarn_api.operations.table import HANDLERS, OWN_HANDLERS, PUBLIC, TABLE, Refusal
 from tarn_api.requests import Routes
 from tarn_rest.operations import OPERATIONS, OWN_OPERATIONS, Operation
@@ -42,7 +42,7 @@ def test_every_operation_is_in_the_table_and_every_row_in_the_document() -> None
     assert {each.id: (each.method, each.path) for each in OPERATIONS} == found
     assert {each.id: (each.method, each.path) for each in OWN_OPERATIONS} == own
     # One list has each.
-    assert len(HANDLERS) + len(REFUSED) + len(NOT_YET) == len(found)
+    assert len(HANDLERS) + len(REFUSED) == len(found)
 
 
 def test_the_document_holds_no_sentence() -> None:

@@ -51,6 +51,7 @@ IN_PATHS = {
     "rightRef": "main",
     "commitId": "main",
     "userId": "victim",
+    "pull_request": "1",
 }
 OBJECT = {"path": "nothing"}
 TO_LAKE = {"destinationBranch": "main"}
@@ -113,6 +114,14 @@ WALK = {
     "diffBranch": Ask("DiffUncommitted"),
     "mergeIntoBranch": Ask("Merge", {}),
     "findMergeBase": Ask("DiffRefs GetCommit", path=TO_LAKE),
+    "listPullRequests": Ask("ListPullRequests"),
+    "createPullRequest": Ask(
+        "CreatePullRequest",
+        {"title": "t", "source_branch": "nowhere", "destination_branch": "main"},
+    ),
+    "getPullRequest": Ask("GetPullRequest"),
+    "updatePullRequest": Ask("UpdatePullRequest", {"title": "t"}),
+    "mergePullRequest": Ask("MergePullRequest"),
     "statObject": Ask("lookup", query=OBJECT),
     "headObject": Ask("lookup", query=OBJECT),
     "listObjects": Ask("ListEntries"),
@@ -135,6 +144,7 @@ OF_BUCKETS = {
     "stageObject",
     "createPresignMultipartUpload",
     "uploadPart",
+    "uploadPartCopy",
     "completePresignMultipartUpload",
     "abortPresignMultipartUpload",
 }

@@ -40,6 +40,8 @@ NO_RECORDS = {
     "RepositoryKeys.changed",
     "RepositoryKeys.reflog",
     "RepositoryKeys.uploads",
+    "RepositoryKeys.pulls",
+    "RepositoryKeys.pull_event_sequence",
     "RepositoryKeys.tasks",
     "RepositoryKeys.token",
 }
@@ -96,6 +98,7 @@ def step_of(partition: Partition, start: bytes, keys: RepositoryKeys) -> Step | 
     return {
         shared.cleanup: Step.CHECKPOINT,
         AuthKeys(INSTALLATION).partition: Step.USERS,
+        keys.pulls: Step.PULLS,
         keys.reflog: Step.REFLOGS,
         keys.changed: Step.CHANGED,
         keys.commits: Step.COMMITS,

@@ -35,7 +35,7 @@ from tarn_proto.graveler.v1.merge_service_pb2 import PreviewMergeRequest
 
 REFS = {
     "ref", "left_ref", "right_ref", "source_ref", "destination_ref", "target_ref", "branch_id", "tag_id",
-    "since_ref", "exclude_ref",
+    "since_ref", "exclude_ref", "source_branch_id", "destination_branch_id",
 }  # fmt: skip
 """Fields that name a branch, a tag, a commit or an expression of them."""
 
@@ -51,13 +51,15 @@ OTHERS = {
     "choices", "default_side", "squash", "fast_forward_only", "parent_number", "expected_commit_id", "force",
     "from_merge_base", "names_only", "is_background",
     "if_match", "rules_json", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
-    "restore_id", "lines",
+    "restore_id", "lines", "modify_time",
     "task_id", "all_users", "timeout_ms", "rows_max", "validate_only",
     "start_id", "after_sequence", "wait_ms", "after_repository_id", "after_branch_id",
     "run_id", "mark_run_id", "phase", "block_ids", "is_complete", "totals", "hold", "metarange_ids", "commits", "tags",
-    "part_count", "parts", "token", "size_bytes", "etag", "kind", "name", "limits", "is_copy_source",
+    "part_count", "rewritable", "parts", "token", "size_bytes", "etag", "kind", "name", "limits", "is_copy_source",
     "is_new_address", "with_data", "grace", "purged_count", "purged_bytes", "time_to_live",
-    "bucket_id", "views_only", "public_read", "plan_id", "addresses", "address", "resume", "duration_s", *NESTED,
+    "bucket_id", "views_only", "public_read", "plan_id", "addresses", "address", "resume", "duration_s",
+    "pull_request_id", "title", "description", "states", "author", "from_branch", "into_branch", "body", "verdict",
+    "expected_source_commit_id", "expected_destination_commit_id", "reviewer", *NESTED,
 }  # fmt: skip
 """Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""
 
@@ -204,7 +206,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
             await service.graveler.set_default_branch(service.admin, "lake", MAIN)
-    assert len(walked) == 61, sorted(walked)
+    assert len(walked) == 63, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
@@ -343,6 +345,10 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         )
         await service.graveler.create_branch(service.admin, "lake", f"gone-{name}", MAIN)
         await service.graveler.delete_branch(service.admin, "lake", f"gone-{name}")
+        await service.graveler.create_pull_request(
+            service.admin, "lake", f"b{name}", MAIN, f"merge b{name}"
+        )
+        await service.graveler.comment_pull_request(service.admin, "lake", "1", name)
     walked = []
     for of, method in methods(service):
         fields = method.input_type.fields_by_name
@@ -354,6 +360,8 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
             method.input_type, "", {name: ref for name, ref in refs.items() if name in fields}
         )
         request.page_size = 1
+        if method.name == "ListPullRequestEvents":
+            request.pull_request_id = "1"
         if method.name == "ListCommits":
             request.ClearField("paths")
         if method.name == "DiffRefs":
@@ -391,7 +399,7 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         )
         await service.transport.unary(of, method.name, request, caller)
         walked.append(method.name)
-    assert len(walked) == 21, walked
+    assert len(walked) == 23, walked
 
 
 async def begin_restore(service: Service, name: str, restore_id: str) -> None:

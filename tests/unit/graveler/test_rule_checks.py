@@ -30,6 +30,7 @@ from tarn_proto.graveler.v1 import (
     erasure_service_pb2,
     link_service_pb2,
     merge_service_pb2,
+    pull_request_service_pb2,
     quota_service_pb2,
     reflog_service_pb2,
     repository_service_pb2,
@@ -56,6 +57,7 @@ SERVICES: list[ServiceDescriptor] = [
         diff_service_pb2,
         dump_service_pb2,
         merge_service_pb2,
+        pull_request_service_pb2,
         reflog_service_pb2,
         task_service_pb2,
         entry_service_pb2,
@@ -79,6 +81,9 @@ VALUES: dict[str, Any] = {
     "exclude_ref": "v1~0~0",
     "target_ref": "v1@",
     "destination_ref": "main~0@",
+    "source_branch_id": "pulled",
+    "destination_branch_id": "main",
+    "pull_request_id": "1",
     "path": "dir/a",
     "paths": ["dir/a"],
     "prefix": "dir/",
@@ -108,6 +113,8 @@ RECORDS = {
     "view.ref": "main",
     "holder.repository_id": "lake",
     "shown.repository_id": "lake",
+    "source.branch_id": "pulled",
+    "destination.branch_id": "main",
     "merge.repository_id": "lake",
     "merge.branch_id": "main",
     "merge.source_ref": "v1~0",
@@ -191,6 +198,11 @@ async def test_a_call_without_what_its_rule_says_is_refused(
     more: dict[str, Any] = {"upload_id": upload.upload_id, "claim": begun.claim}
     if of.name == "TaskService" and "task_id" in of.methods_by_name[name].input_type.fields_by_name:
         more["task_id"] = await _task_of_another(service) if not name.startswith("Start") else ""
+    if of.name == "PullRequestService":
+        await graveler.create_branch(admin, "lake", "pulled", "main")
+        await graveler.create_pull_request(
+            await service.as_user("ann", "Developer"), "lake", "pulled", "main", "t"
+        )
     denied = (rule.require_action(), resource_of(rule))
     checks: list[tuple[Action, str]] = []
 

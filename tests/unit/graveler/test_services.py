@@ -27,6 +27,9 @@ PLAUSIBLE = {
     "left_ref": "main",
     "right_ref": "main",
     "source_ref": "main",
+    "source_branch_id": "main",
+    "destination_branch_id": "main",
+    "pull_request_id": "1",
     "destination_ref": "main",
     "target_ref": "main",
     "paths": ["a"],
@@ -56,7 +59,7 @@ async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> Non
                 )
             assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 102
+    assert seen == 113
 
 
 async def test_an_empty_request_without_a_valid_token_is_refused_by_every_rpc(
@@ -88,7 +91,7 @@ async def test_an_empty_request_without_a_valid_token_is_refused_by_every_rpc(
                         )
                     assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 102 + 15
+    assert seen == 113 + 15
     for transport in transports.values():
         await transport.close()
 

@@ -15,6 +15,7 @@ from tarn.kv import (
     collection_records,
     drop_records,
     namespace_records,
+    pull_records,
     records,
     rules_records,
     task_records,
@@ -25,12 +26,16 @@ from tarn_proto.store.v1 import (
     collection_pb2,
     compaction_pb2,
     graveler_pb2,
+    pulls_pb2,
     quotas_pb2,
     rules_pb2,
     tasks_pb2,
 )
 
-FILES = (auth_pb2, collection_pb2, compaction_pb2, graveler_pb2, quotas_pb2, rules_pb2, tasks_pb2)
+FILES = (
+    *(auth_pb2, collection_pb2, compaction_pb2, graveler_pb2, pulls_pb2, quotas_pb2, rules_pb2),
+    tasks_pb2,
+)
 NEW_NUMBER = 1999
 NEW_TEXT = "a field of the next release"
 
@@ -63,6 +68,13 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
     "CleanupRecord": lambda value: drop_records.encode_drop(drop_records.decode_drop(value)),
     "SettingsRecord": lambda value: rules_records.encode_settings(
         rules_records.decode_settings(value)
+    ),
+    "PullRequestRecord": lambda value: pull_records.encode_pull(pull_records.decode_pull(value)),
+    "PullEventRecord": lambda value: pull_records.encode_pull_event(
+        pull_records.decode_pull_event(value)
+    ),
+    "PullIndexRecord": lambda value: pull_records.encode_pull_index(
+        pull_records.decode_pull_index(value)
     ),
     "TaskRecord": lambda value: task_records.encode_task(task_records.decode_task(value)),
     "TaskQuotaRecord": lambda value: task_records.encode_quota(task_records.decode_quota(value)),
@@ -100,6 +112,8 @@ TEXTS = {"CollectionRecord.phase": "idle", "TaskRecord.state": "failed"}
 TEXTS |= {"SettingsRecord.retention": RETENTION}
 TEXTS |= {"TaskErrorRecord.kind": "conflict", "TaskErrorRecord.reason": "MERGE_CONFLICT"}
 BYTES = {"CollectionRecord.batch": b"b" * 16, "TaskQuotaRecord.open_task_ids": b"q" * 16}
+TEXTS |= {"PullRequestRecord.state": "closed", "PullReviewRecord.verdict": "approve"}
+TEXTS |= {"PullEventRecord.kind": "merge"}
 NUMBERS = {"RefNameRecord.kind": 1}
 
 

@@ -137,33 +137,37 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         "SessionKeyService.ListSessionKeys",  # one action for all that is about sessions
         "SessionService.ListWebSessions",
     ]
-    assert {rule.name for rule in RULES if not rule.read_only and rule.action not in writing} == {
-        "AuthorizationService.Operate.begin_web_session",
-        "AuthorizationService.Operate.end_web_session",
-        "SessionService.SetUp",
-        "SessionService.LogIn",
-        "TaskService.StartPreview",  # writes a task, and nothing that belongs to the repository
-        "TaskService.CancelTask",  # of the caller's own task
-        "CollectionService.BeginCollection",  # these write the collection record, and no content
-        "CollectionService.RenewCollection",
-        "CollectionService.ExpireCommits",
-        "CollectionService.ExpireTags",
-        "CollectionService.BeginBatch",
-        "CollectionService.EndBatch",
-        "CollectionService.EndCollection",
-        "CollectionService.HoldCollection",
-        "ErasureService.BeginPurge",  # these write the row of a namespace that no repository has
-        "ErasureService.EndPurge",
-        "ErasureService.SpareNamespace",
-        "ErasureService.EraseAddresses",
-        "ErasureService.DiscardErased",  # changes content that no reader can read
-        "SettingsService.SetRetention",
-        "CompactionService.SetCompactionPause",
-        "CompactorService.PauseCompactor",
-        "CompactorService.ResumeCompactor",
-        "UserService.CreateCredential",
-        "UserService.DeleteCredential",
-    }
+    assert (
+        {rule.name for rule in RULES if not rule.read_only and rule.action not in writing}
+        == {
+            "AuthorizationService.Operate.begin_web_session",
+            "AuthorizationService.Operate.end_web_session",
+            "SessionService.SetUp",
+            "SessionService.LogIn",
+            "PullRequestService.MergePullRequest",  # asks for WriteRepo on the branch, which its record names
+            "TaskService.StartPreview",  # writes a task, and nothing that belongs to the repository
+            "TaskService.CancelTask",  # of the caller's own task
+            "CollectionService.BeginCollection",  # these write the collection record, and no content
+            "CollectionService.RenewCollection",
+            "CollectionService.ExpireCommits",
+            "CollectionService.ExpireTags",
+            "CollectionService.BeginBatch",
+            "CollectionService.EndBatch",
+            "CollectionService.EndCollection",
+            "CollectionService.HoldCollection",
+            "ErasureService.BeginPurge",  # these write the row of a namespace that no repository has
+            "ErasureService.EndPurge",
+            "ErasureService.SpareNamespace",
+            "ErasureService.EraseAddresses",
+            "ErasureService.DiscardErased",  # changes content that no reader can read
+            "SettingsService.SetRetention",
+            "CompactionService.SetCompactionPause",
+            "CompactorService.PauseCompactor",
+            "CompactorService.ResumeCompactor",
+            "UserService.CreateCredential",
+            "UserService.DeleteCredential",
+        }
+    )
 
 
 def test_names_of_rules_are_those_of_rpcs() -> None:
@@ -369,12 +373,13 @@ PROTECTED_ELSEWHERE = {
     "BranchService.CreateBranch": ChangeKind.OTHER,
     "MergeService.CreateMergeBranch": ChangeKind.OTHER,
     "ReflogService.RestoreBranch": ChangeKind.OTHER,
+    "PullRequestService.CreatePullRequest": ChangeKind.OTHER,
     "UploadService.ReopenUpload": ChangeKind.ALWAYS,
     "UploadService.AbortUpload": ChangeKind.ALWAYS,
     "ErasureService.DiscardErased": ChangeKind.ALWAYS,
 }
-"""Rpcs about a branch that no protection blocks: they make one, give up an upload to it, change no content, or discard
-what no reader can read any more."""
+"""Rpcs about a branch that no protection blocks: they make one, ask for its merge, give up an upload to it, change no
+content, or discard what no reader can read any more."""
 
 
 def test_every_rpc_that_changes_a_repository_states_the_kind_of_change() -> None:
@@ -388,9 +393,8 @@ def test_every_rpc_that_changes_a_repository_states_the_kind_of_change() -> None
             expected = PROTECTED_ELSEWHERE.get(rule.name)
             assert rule.change in ((expected,) if expected else PROTECTABLE), rule.name
             names = set(rule.resource.names)
-            assert names & {"branch_id", "upload.branch_id", "merge.branch_id"}, (
-                f"{rule.name} names no branch"
-            )
+            known = {"branch_id", "upload.branch_id", "merge.branch_id", "source_branch_id"}
+            assert names & known, f"{rule.name} names no branch"
         else:
             assert rule.change not in PROTECTABLE, rule.name
 

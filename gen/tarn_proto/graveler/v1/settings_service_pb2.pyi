@@ -17,24 +17,59 @@ class ChangeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CHANGE_KIND_MERGE: _ClassVar[ChangeKind]
     CHANGE_KIND_DELETE: _ClassVar[ChangeKind]
     CHANGE_KIND_FORCE: _ClassVar[ChangeKind]
+
+class StaleApprovals(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STALE_APPROVALS_UNSPECIFIED: _ClassVar[StaleApprovals]
+    STALE_APPROVALS_KEEP: _ClassVar[StaleApprovals]
+    STALE_APPROVALS_IGNORE: _ClassVar[StaleApprovals]
+    STALE_APPROVALS_DISMISS: _ClassVar[StaleApprovals]
 CHANGE_KIND_UNSPECIFIED: ChangeKind
 CHANGE_KIND_WRITE: ChangeKind
 CHANGE_KIND_COMMIT: ChangeKind
 CHANGE_KIND_MERGE: ChangeKind
 CHANGE_KIND_DELETE: ChangeKind
 CHANGE_KIND_FORCE: ChangeKind
+STALE_APPROVALS_UNSPECIFIED: StaleApprovals
+STALE_APPROVALS_KEEP: StaleApprovals
+STALE_APPROVALS_IGNORE: StaleApprovals
+STALE_APPROVALS_DISMISS: StaleApprovals
 
 class Protection(_message.Message):
-    __slots__ = ("pattern", "blocked", "exempt_user_ids", "exempt_roles")
+    __slots__ = ("pattern", "blocked", "exempt_user_ids", "exempt_roles", "review")
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     BLOCKED_FIELD_NUMBER: _ClassVar[int]
     EXEMPT_USER_IDS_FIELD_NUMBER: _ClassVar[int]
     EXEMPT_ROLES_FIELD_NUMBER: _ClassVar[int]
+    REVIEW_FIELD_NUMBER: _ClassVar[int]
     pattern: str
     blocked: _containers.RepeatedScalarFieldContainer[ChangeKind]
     exempt_user_ids: _containers.RepeatedScalarFieldContainer[str]
     exempt_roles: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, pattern: _Optional[str] = ..., blocked: _Optional[_Iterable[_Union[ChangeKind, str]]] = ..., exempt_user_ids: _Optional[_Iterable[str]] = ..., exempt_roles: _Optional[_Iterable[str]] = ...) -> None: ...
+    review: ReviewRule
+    def __init__(self, pattern: _Optional[str] = ..., blocked: _Optional[_Iterable[_Union[ChangeKind, str]]] = ..., exempt_user_ids: _Optional[_Iterable[str]] = ..., exempt_roles: _Optional[_Iterable[str]] = ..., review: _Optional[_Union[ReviewRule, _Mapping]] = ...) -> None: ...
+
+class ReviewRule(_message.Message):
+    __slots__ = ("approval_count", "author_counts", "stale", "covers_destination", "owners")
+    APPROVAL_COUNT_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    COVERS_DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    approval_count: int
+    author_counts: bool
+    stale: StaleApprovals
+    covers_destination: bool
+    owners: _containers.RepeatedCompositeFieldContainer[OwnerRule]
+    def __init__(self, approval_count: _Optional[int] = ..., author_counts: _Optional[bool] = ..., stale: _Optional[_Union[StaleApprovals, str]] = ..., covers_destination: _Optional[bool] = ..., owners: _Optional[_Iterable[_Union[OwnerRule, _Mapping]]] = ...) -> None: ...
+
+class OwnerRule(_message.Message):
+    __slots__ = ("prefix", "user_ids")
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    USER_IDS_FIELD_NUMBER: _ClassVar[int]
+    prefix: str
+    user_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, prefix: _Optional[str] = ..., user_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetSettingsRequest(_message.Message):
     __slots__ = ("repository_id",)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftarn_proto/store/v1/rules.proto\x12\rtarn.store.v1\"\x9a\x02\n\x0eSettingsRecord\x12\x34\n\x0bprotections\x18\x01 \x03(\x0b\x32\x1f.tarn.store.v1.ProtectionRecord\x12\x0e\n\x06hidden\x18\x02 \x03(\t\x12\x14\n\x0cis_read_only\x18\x03 \x01(\x08\x12=\n\x08metadata\x18\x04 \x03(\x0b\x32+.tarn.store.v1.SettingsRecord.MetadataEntry\x12\x11\n\tchange_id\x18\x05 \x01(\x0c\x12\x16\n\x0e\x63hange_time_us\x18\x06 \x01(\x03\x12\x11\n\tretention\x18\x07 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x81\x01\n\x10ProtectionRecord\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x0f\n\x07\x62locked\x18\x02 \x03(\t\x12\x35\n\x0c\x65xempt_users\x18\x03 \x03(\x0b\x32\x1f.tarn.store.v1.ExemptUserRecord\x12\x14\n\x0c\x65xempt_roles\x18\x04 \x03(\t\"5\n\x10\x45xemptUserRecord\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x10\n\x08user_uid\x18\x02 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftarn_proto/store/v1/rules.proto\x12\rtarn.store.v1\"\x9a\x02\n\x0eSettingsRecord\x12\x34\n\x0bprotections\x18\x01 \x03(\x0b\x32\x1f.tarn.store.v1.ProtectionRecord\x12\x0e\n\x06hidden\x18\x02 \x03(\t\x12\x14\n\x0cis_read_only\x18\x03 \x01(\x08\x12=\n\x08metadata\x18\x04 \x03(\x0b\x32+.tarn.store.v1.SettingsRecord.MetadataEntry\x12\x11\n\tchange_id\x18\x05 \x01(\x0c\x12\x16\n\x0e\x63hange_time_us\x18\x06 \x01(\x03\x12\x11\n\tretention\x18\x07 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb2\x01\n\x10ProtectionRecord\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x0f\n\x07\x62locked\x18\x02 \x03(\t\x12\x35\n\x0c\x65xempt_users\x18\x03 \x03(\x0b\x32\x1f.tarn.store.v1.ExemptUserRecord\x12\x14\n\x0c\x65xempt_roles\x18\x04 \x03(\t\x12/\n\x06review\x18\x05 \x01(\x0b\x32\x1f.tarn.store.v1.ReviewRuleRecord\"\x9c\x01\n\x10ReviewRuleRecord\x12\x16\n\x0e\x61pproval_count\x18\x01 \x01(\x05\x12\x15\n\rauthor_counts\x18\x02 \x01(\x08\x12\r\n\x05stale\x18\x03 \x01(\t\x12\x1a\n\x12\x63overs_destination\x18\x04 \x01(\x08\x12.\n\x06owners\x18\x05 \x03(\x0b\x32\x1e.tarn.store.v1.OwnerRuleRecord\"Q\n\x0fOwnerRuleRecord\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12.\n\x05users\x18\x02 \x03(\x0b\x32\x1f.tarn.store.v1.ExemptUserRecord\"5\n\x10\x45xemptUserRecord\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x10\n\x08user_uid\x18\x02 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,7 +38,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETTINGSRECORD_METADATAENTRY']._serialized_start=286
   _globals['_SETTINGSRECORD_METADATAENTRY']._serialized_end=333
   _globals['_PROTECTIONRECORD']._serialized_start=336
-  _globals['_PROTECTIONRECORD']._serialized_end=465
-  _globals['_EXEMPTUSERRECORD']._serialized_start=467
-  _globals['_EXEMPTUSERRECORD']._serialized_end=520
+  _globals['_PROTECTIONRECORD']._serialized_end=514
+  _globals['_REVIEWRULERECORD']._serialized_start=517
+  _globals['_REVIEWRULERECORD']._serialized_end=673
+  _globals['_OWNERRULERECORD']._serialized_start=675
+  _globals['_OWNERRULERECORD']._serialized_end=756
+  _globals['_EXEMPTUSERRECORD']._serialized_start=758
+  _globals['_EXEMPTUSERRECORD']._serialized_end=811
 # @@protoc_insertion_point(module_scope)

@@ -104,6 +104,7 @@ async def _declared(
         yield repository.commits
         yield repository.changed
         yield repository.reflog
+        yield repository.pulls
         async for partition in _tokens(kv, repository):
             yield partition
         async for key, _ in _rows(kv, repository.refs, repository.UPLOAD_DAYS):

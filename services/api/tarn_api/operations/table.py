@@ -19,6 +19,7 @@ from tarn_api.operations import (
     diffs,
     merges,
     objects,
+    pulls,
     reading,
     repositories,
     sessions,
@@ -27,7 +28,7 @@ from tarn_api.operations import (
     users,
     writing,
 )
-from tarn_api.operations.refused import NOT_YET, REFUSED
+from tarn_api.operations.refused import REFUSED
 
 __all__ = ["HANDLERS", "OWN_HANDLERS", "PUBLIC", "TABLE", "TRANSFERS", "Handler", "Refusal"]
 
@@ -99,6 +100,11 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "diffBranch": diffs.diff_branch,
         "mergeIntoBranch": merges.merge_into_branch,
         "findMergeBase": merges.find_merge_base,
+        "listPullRequests": pulls.list_pull_requests,
+        "createPullRequest": pulls.create_pull_request,
+        "getPullRequest": pulls.get_pull_request,
+        "updatePullRequest": pulls.update_pull_request,
+        "mergePullRequest": pulls.merge_pull_request,
         "statObject": objects.stat_object,
         "headObject": reading.head_object,
         "getObject": reading.get_object,
@@ -114,6 +120,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "completePresignMultipartUpload": addresses.complete_presign_multipart_upload,
         "abortPresignMultipartUpload": addresses.abort_presign_multipart_upload,
         "uploadPart": addresses.upload_part,
+        "uploadPartCopy": addresses.upload_part_copy,
         "listObjects": objects.list_objects,
         "deleteObject": objects.delete_object,
         "deleteObjects": objects.delete_objects,
@@ -135,7 +142,6 @@ TABLE: Final[Mapping[str, Handler | Refusal]] = MappingProxyType(
         **HANDLERS,
         **OWN_HANDLERS,
         **{name: Refusal(f"{name} is not offered: {reason}") for name, reason in REFUSED.items()},
-        **{name: Refusal(f"{name} is not built yet") for name in NOT_YET},
     }
 )
 
@@ -143,6 +149,14 @@ PUBLIC: Final = frozenset({"healthCheck", "getSetupState", "getAuthCapabilities"
 """Operations without a caller; all others need one."""
 
 TRANSFERS: Final = frozenset(
-    {"getObject", "uploadObject", "copyObject", "updateObjectUserMetadata"}
+    {
+        "getObject",
+        "uploadObject",
+        "copyObject",
+        "uploadPartCopy",
+        "linkPhysicalAddress",
+        "stageObject",
+        "updateObjectUserMetadata",
+    }
 )
-"""Operations that move bytes. A client may take hours for them, so they have places of their own."""
+"""Operations that move bytes, or have the bucket move them. They may take long, so they have places of their own."""

@@ -110,7 +110,7 @@ class RepositoryHandler:
         if await self._repositories.abandon(reservation):
             keys = self._repositories.keys_of(reservation.repository)
             with suppress(TarnError):  # the caller gets the first failure
-                dead = [keys.refs, keys.commits, keys.changed, keys.reflog]
+                dead = [keys.refs, keys.commits, keys.changed, keys.reflog, keys.pulls]
                 await self._drops.register(dead)
 
     async def GetRepository(
@@ -191,7 +191,7 @@ class RepositoryHandler:
                 only it leads to them.
         """
         keys = self._repositories.keys_of(repository)
-        dead = [keys.refs, keys.commits, keys.changed, keys.reflog]
+        dead = [keys.refs, keys.commits, keys.changed, keys.reflog, keys.pulls]
         async for branch_id, _ in self._iterators.branch_records(repository):
             try:
                 branch = await self._branches.mark_deleted(BranchName(repository, branch_id))

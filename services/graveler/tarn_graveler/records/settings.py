@@ -18,6 +18,7 @@ from tarn.core.access.policy import Grant
 from tarn.core.change_kind import ChangeKind
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.review_rule import ReviewRule
 from tarn.core.rules import SETTINGS_BYTES_MAX, Rules, Settings
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Kv
@@ -79,6 +80,17 @@ class RepositorySettings:
         if rules is None:
             rules = (await self.read(repository)).rules
         rules.require(repository.repository_id, branch_id, kind, caller)
+
+    async def review_rules(
+        self, repository: Repository, branch_id: str, caller: Grant
+    ) -> list[tuple[str, ReviewRule]]:
+        """Returns what the merge of a pull request into a branch needs now; see `Rules.require_pull_merge`.
+
+        Raises:
+            TarnError: DENIED, BRANCH_PROTECTED or REPOSITORY_READ_ONLY.
+        """
+        rules = (await self.read(repository)).rules
+        return rules.require_pull_merge(repository.repository_id, branch_id, caller)
 
     async def read(self, repository: Repository) -> Settings:
         """Returns the settings, by a read that is sent now."""
