@@ -15,7 +15,17 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import link_service_pb2 as pb
 
-__all__ = ["BODY", "ETAG", "PATH", "Bucket", "issue", "link", "written", "written_again"]
+__all__ = [
+    "BODY",
+    "ETAG",
+    "PATH",
+    "Bucket",
+    "address_of",
+    "issue",
+    "link",
+    "written",
+    "written_again",
+]
 
 BODY = b"written by the client"
 ETAG = hashlib.md5(BODY, usedforsecurity=False).hexdigest()
@@ -90,10 +100,16 @@ async def written_again(
     await written(service, issued, body)
 
 
+def address_of(issued: pb.GetPhysicalAddressResponse) -> bytes:
+    """Returns the 16 bytes of an issued address."""
+    return bytes.fromhex(issued.physical_address.rpartition("/")[2])
+
+
 async def link(
     service: Service,
-    token: str,
+    token: str = "",
     *,
+    address: bytes = b"",
     path: str = PATH,
     branch: str = "main",
     size: int = len(BODY),
@@ -109,6 +125,7 @@ async def link(
         branch,
         path,
         token=token,
+        address=address,
         size_bytes=size,
         etag=etag,
         condition=condition,

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import lakefs_sdk
 from lakefs_sdk.client import LakeFSClient
 from rest_server import RestServer
 
 from tarn.rpc.process.system import SystemClock
 
-__all__ = ["now", "sdk_of"]
+__all__ = ["blocks", "now", "sdk_of"]
+
+_PAGES = Path(__file__).parents[2] / "docs" / "user"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Returns the blocks of a page in a language, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", (_PAGES / page).read_text(), re.DOTALL)
 
 
 def now() -> float:

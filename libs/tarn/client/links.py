@@ -64,7 +64,8 @@ class LinkClient(RpcClient):
         branch_id: str,
         path: str,
         *,
-        token: str,
+        token: str = "",
+        address: bytes = b"",
         size_bytes: int,
         etag: str,
         condition: WriteCondition = UNCONDITIONAL,
@@ -78,7 +79,8 @@ class LinkClient(RpcClient):
             repository_id: as in `get_physical_address`.
             branch_id: likewise.
             path: likewise.
-            token: its token.
+            token: its token; empty with `address`.
+            address: its 16 bytes, in the place of the token; empty with one.
             size_bytes: size of the object.
             etag: the bucket's ETag, without quotes.
             condition: must hold immediately before the write.
@@ -86,14 +88,15 @@ class LinkClient(RpcClient):
             modify_time: when the object was made; None: now.
 
         Raises:
-            TarnError: INVALID for a token of another caller or path; LINK_EXPIRED, LINK_USED, LINK_MISMATCH,
-                BLOCK_NOT_FOUND, PRECONDITION_FAILED: nothing was staged; UPLOAD_BUSY; OUTCOME_UNKNOWN.
+            TarnError: INVALID for a token or an address of another caller or path; LINK_EXPIRED, LINK_USED,
+                LINK_MISMATCH, BLOCK_NOT_FOUND, PRECONDITION_FAILED: nothing was staged; UPLOAD_BUSY; OUTCOME_UNKNOWN.
         """
         request = pb.LinkPhysicalAddressRequest(
             repository_id=repository_id,
             branch_id=branch_id,
             path=path,
             token=token,
+            address=address,
             size_bytes=size_bytes,
             etag=etag,
             condition=condition_message(condition),

@@ -83,7 +83,9 @@ def tarn_over_s3(folder: Path) -> Iterator[RestServer]:
             wait_until_up(tarn)
             set_up(tarn)
             url = tarn.state()["api"]
-            yield RestServer("tarn", url, tarn.access_key_id, tarn.secret_access_key)
+            yield RestServer(
+                "tarn", url, tarn.access_key_id, tarn.secret_access_key, store.endpoint
+            )
         finally:
             stop(tarn)
 

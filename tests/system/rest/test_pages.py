@@ -11,14 +11,8 @@ import lakefs
 import pytest
 from lakectl_command import Lakectl
 from lakefs.client import Client
+from rest_clients import blocks
 from rest_server import RestServer
-
-PAGES = Path(__file__).parents[3] / "docs" / "user"
-
-
-def blocks(page: str, language: str) -> list[str]:
-    """Returns the blocks of a page in a language, in order."""
-    return re.findall(rf"```{language}\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from rest_service import Answer, Rest, basic, running_rest
 from s3_stores import opened
 
 from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockKey
 from tarn.rpc.process.system import SystemClock
 from tarn.testing.servers.s3_server import S3Server
 
@@ -146,15 +147,17 @@ async def test_no_other_address_is_staged(rest: Rest) -> None:
     place = await issued(rest)
     await sent(str(place["presigned_url"]), BODY)
     address = str(place["physical_address"])
-    bare = address.partition("?")[0]
+    await rest.ask("POST", f"{MAIN}/objects?path=b", BODY)
+    written = (await rest.ask("GET", f"{REFS}/stat?path=b")).json["physical_address"]
     for other in (
         "",
         "s3://of-others/secret",
-        bare,
         f"{address}x",
-        f"{bare}?link=",
-        f"{bare}/../x?link=y",
-        "s3://tarn/data/2026010100/00?link=x",
+        f"{address}?link=x",
+        f"{address}/../x",
+        f"{address[:-2]}{'00' if address[-2:] != '00' else '11'}",
+        written,
+        "s3://tarn/data/2026010100/00",
     ):
         for refused in (
             await linked(rest, {"physical_address": other}),
@@ -199,6 +202,21 @@ async def test_a_linked_object_has_the_time_that_its_client_names(rest: Rest) ->
     }
     staged = await rest.ask("PUT", f"{MAIN}/objects?path=a", body)
     assert (staged.status, staged.json["mtime"]) == (201, 0)
+
+
+async def test_an_address_is_the_place_of_the_block(rest: Rest) -> None:
+    """hadoop-lakefs (access mode simple) writes to it by S3A, with keys of its own, and asks for no URL."""
+    answer = await rest.ask("GET", f"{MAIN}/staging/backing?path=a")
+    place = answer.json
+    assert (answer.status, place.get("presigned_url")) == (200, None)
+    assert (await linked(rest, place)).status == 400, "nothing is written yet"
+    blocks = rest.service.replicas.blocks
+    namespace, hour, name = str(place["physical_address"]).rsplit("/", 2)
+    await blocks.put(BlockKey(namespace.removesuffix("/data"), f"data/{hour}/{name}"), BODY)
+    made = await linked(rest, place)
+    assert made.status == 200, made.body
+    assert made.json["physical_address"] == place["physical_address"]
+    assert (await rest.ask("GET", f"{REFS}?path=a")).body == BODY
 
 
 async def test_a_link_keeps_its_condition(rest: Rest) -> None:
@@ -264,6 +282,19 @@ async def test_parts_are_written_to_the_bucket_and_completed(rest: Rest) -> None
         assert made.json["checksum"].endswith("-2")
         assert (made.json["content_type"], made.json["metadata"]) == ("a/b", {"k": "v"})
     assert (await rest.ask("GET", f"{REFS}?path=large")).body == b"".join(bodies)
+
+
+async def test_an_upload_may_have_as_many_parts_as_a_bucket_takes(rest: Rest) -> None:
+    """lakectl asks for all URLs at once, of parts of 5 MiB; more than 1,000 are not asked of graveler."""
+    upload = await begun(rest, count=1002)
+    urls = upload["presigned_urls"]
+    numbers = [f"partNumber={number}&" in f"{url}&" for number, url in enumerate(urls, 1)]
+    assert (len(urls), all(numbers)) == (1002, True)
+    assert (await sent(str(urls[-1]), BODY))[1] == ETAG
+    address = {"physical_address": upload["physical_address"]}
+    parts = [{"part_number": number, "etag": f'"{ETAG}"'} for number in range(1, 10_001)]
+    refused = await rest.ask("PUT", place_of(upload), {**address, "parts": parts})
+    assert refused.status == 400, "the body is taken, and parts are missing"
 
 
 async def test_parts_of_other_etags_are_not_completed(rest: Rest) -> None:
@@ -370,7 +401,7 @@ async def test_uploads_are_only_for_whoever_may_write(rest: Rest) -> None:
     nowhere = place_of(upload).replace("/lake/", "/nowhere/")
     assert (await rest.ask("DELETE", nowhere, {"physical_address": "x"})).status == 404
     assert "presigned_urls" not in await begun(rest, count=0)
-    for count, status in ((-1, 400), (1001, 400), (0, 201)):
+    for count, status in ((-1, 400), (10_001, 400), (0, 201)):
         where = f"{MAIN}/staging/pmpu?path=a&parts={count}"
         assert (await rest.ask("POST", where)).status == status
 

@@ -12,7 +12,17 @@ from typing import Any, cast
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from graveler_service import Service, reason_of, running_service
-from lake_links import BODY, ETAG, PATH, Bucket, issue, link, written, written_again
+from lake_links import (
+    BODY,
+    ETAG,
+    PATH,
+    Bucket,
+    address_of,
+    issue,
+    link,
+    written,
+    written_again,
+)
 from lake_rules import WRITE, protect
 
 from tarn.block.port import BlockInfo, BlockKey, BlockNotFoundError
@@ -134,6 +144,57 @@ async def test_a_token_is_bound_to_its_caller_and_path(service: Service, other: 
     assert raised.value.kind is Kind.INVALID
     assert raised.value.metadata["field"] == "token"
     await link(service, issued.token)  # the token itself is still good
+
+
+async def test_an_address_is_linked_without_its_token(service: Service) -> None:
+    """Clients of the REST interface send back the address alone."""
+    issued = await issue(service)
+    address = address_of(issued)
+    assert await reason_of(link(service, address=address)) is Reason.BLOCK_NOT_FOUND
+    await written(service, issued)
+    first = await link(service, address=address)
+    assert unpack(first).address == address
+    await service.put(PATH, 7)  # another client overwrites it
+    assert await link(service, address=address) == first == await link(service, issued.token)
+    assert await service.size("main", PATH) == 7, "the newer object stays"
+    assert await reason_of(link(service, address=address, size=1)) is Reason.LINK_USED
+
+
+@pytest.mark.parametrize(
+    "other", ["path", "branch", "caller", "block", "upload", "invented", "short", "both"]
+)
+async def test_an_address_is_bound_to_its_caller_and_path(service: Service, other: str) -> None:
+    issued = await issue(service)
+    await written(service, issued)
+    await service.graveler.create_branch(service.admin, "lake", "dev", "main")
+    address, token = address_of(issued), ""
+    options: dict[str, object] = {}
+    if other == "path":
+        options["path"] = "raw/b"
+    elif other == "branch":
+        options["branch"] = "dev"
+    elif other == "caller":
+        options["call"] = await service.as_user("bob", "Developer")
+    elif other == "block":
+        await service.put("raw/b", 7)
+        found = await service.graveler.lookup(service.admin, "lake", "main", "raw/b")
+        address, options["path"] = unpack(found.entry).address, "raw/b"
+    elif other == "upload":
+        upload = await service.graveler.create_upload(
+            service.admin, "lake", "main", PATH, template=pack(Entry(0, 0, bytes(16), bytes(16)))
+        )
+        address = bytes.fromhex(upload.upload_id)
+    elif other == "invented":
+        address = address[:-1] + bytes([address[-1] ^ 1])
+    elif other == "short":
+        address = address[:-1]
+    else:
+        token = issued.token
+    with pytest.raises(TarnError) as raised:
+        await link(service, token, address=address, **options)  # type: ignore[arg-type]
+    assert raised.value.kind is Kind.INVALID
+    assert raised.value.metadata["field"] == "address"
+    await link(service, address=address_of(issued))  # the address itself is still good
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class GetPhysicalAddressResponse(_message.Message):
     def __init__(self, physical_address: _Optional[str] = ..., token: _Optional[str] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., put_url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., part_urls: _Optional[_Iterable[str]] = ..., complete_url: _Optional[str] = ..., bucket_upload_id: _Optional[str] = ...) -> None: ...
 
 class LinkPhysicalAddressRequest(_message.Message):
-    __slots__ = ("repository_id", "branch_id", "path", "token", "size_bytes", "etag", "condition", "template", "modify_time")
+    __slots__ = ("repository_id", "branch_id", "path", "token", "size_bytes", "etag", "condition", "template", "modify_time", "address")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,7 @@ class LinkPhysicalAddressRequest(_message.Message):
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     TEMPLATE_FIELD_NUMBER: _ClassVar[int]
     MODIFY_TIME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     branch_id: str
     path: str
@@ -74,7 +75,8 @@ class LinkPhysicalAddressRequest(_message.Message):
     condition: _entry_service_pb2.WriteCondition
     template: bytes
     modify_time: _timestamp_pb2.Timestamp
-    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., token: _Optional[str] = ..., size_bytes: _Optional[int] = ..., etag: _Optional[str] = ..., condition: _Optional[_Union[_entry_service_pb2.WriteCondition, _Mapping]] = ..., template: _Optional[bytes] = ..., modify_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    address: bytes
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., token: _Optional[str] = ..., size_bytes: _Optional[int] = ..., etag: _Optional[str] = ..., condition: _Optional[_Union[_entry_service_pb2.WriteCondition, _Mapping]] = ..., template: _Optional[bytes] = ..., modify_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., address: _Optional[bytes] = ...) -> None: ...
 
 class LinkPhysicalAddressResponse(_message.Message):
     __slots__ = ("entry",)

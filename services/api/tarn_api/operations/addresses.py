@@ -1,7 +1,8 @@
 """Objects that clients write to the bucket themselves (docs/design/links.md).
 
-Clients of lakeFS send back the address alone, so it carries the token of graveler that proves that it was issued to
-them, for this path: `s3://bucket/…/data/<hour>/<id>?link=<token>`. Graveler stages no other address.
+Clients of lakeFS send back the address alone. hadoop-lakefs also writes to it with credentials of its own, so it is
+the plain place of the block. Graveler stages it for the caller to whom it was issued, at the path for which it was
+issued, and stages no other address.
 
 Parts are completed and aborted in the bucket before graveler is asked, by whoever may write the path, and knows the
 address and the id of the upload. Both were told to one client only, and cannot be guessed.
@@ -26,6 +27,7 @@ from tarn.block.port import (
 )
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry import TIME_US_MAX, pack, unpack
+from tarn.core.entry_check import PARTS_MAX
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import address_time_us, parse_path, physical_path
 from tarn.objects.bodies import LostBlockError, refuse_external
@@ -50,12 +52,13 @@ __all__ = [
     "upload_part_copy",
 ]
 
-_LINK: Final = "?link="
 _ADDRESS_S: Final = 3600
 """Life of an issued address: graveler's."""
 _RANGE: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})", re.ASCII)
 _RANGE_SOURCE_BYTES: Final = 5 * 1024**2
 """S3 copies a range only of a larger source (API UploadPartCopy, `x-amz-copy-source-range`)."""
+_SIGNED_AT_ONCE: Final = 1000
+"""URLs that a thread of the block store signs for one call, a third of a second."""
 
 
 class _Bucket(BlockStore, PresignsWrites, PresignsParts, Protocol):
@@ -70,7 +73,7 @@ async def get_physical_address(
     issued = await context.graveler.get_physical_address(
         context.change(), at.repository, at.branch, at.path, rewritable=bool(at.presign)
     )
-    place = schemas.StagingLocation(physical_address=issued.physical_address + _LINK + issued.token)
+    place = schemas.StagingLocation(physical_address=issued.physical_address)
     if at.presign:
         # Clients of lakeFS send no signed headers, so this URL is not bound to be the first write: it is `rewritable`.
         key = _key(issued.physical_address)
@@ -113,18 +116,27 @@ async def stage_object(
 async def create_presign_multipart_upload(
     context: Context, at: op.CreatePresignMultipartUpload
 ) -> schemas.PresignMultipartUpload:
-    """Issues an address whose object is written in parts, with URLs for the first of them."""
-    _signer(context)
+    """Issues an address whose object is written in parts, with URLs for the first of them.
+
+    lakectl asks for the URLs of all parts at once. Graveler issues fewer, so they are signed here.
+    """
+    bucket = _signer(context)
     count = at.parts or 0
-    if count < 0:
-        raise ApiError(400, "parts: at least 0", reason="INVALID_ARGUMENT")
+    if not 0 <= count <= PARTS_MAX:
+        text = f"parts: {count} is not 0 to {PARTS_MAX}"
+        raise ApiError(400, text, reason="INVALID_ARGUMENT")
     issued = await context.graveler.get_physical_address(
-        context.change(), at.repository, at.branch, at.path, part_count=max(1, count)
+        context.change(), at.repository, at.branch, at.path, part_count=1
     )
+    key = _key(issued.physical_address)
+    urls: list[str] = []
+    for first in range(1, count + 1, _SIGNED_AT_ONCE):
+        numbers = range(first, min(first + _SIGNED_AT_ONCE, count + 1))
+        urls += await bucket.presign_parts(key, issued.bucket_upload_id, numbers, _ADDRESS_S)
     return schemas.PresignMultipartUpload(
         upload_id=issued.bucket_upload_id,
-        physical_address=issued.physical_address + _LINK + issued.token,
-        presigned_urls=list(issued.part_urls[:count]) or None,
+        physical_address=issued.physical_address,
+        presigned_urls=urls or None,
     )
 
 
@@ -214,12 +226,10 @@ class _Named:
     Attributes:
         key: of the block.
         address: 16 bytes.
-        token: of graveler.
     """
 
     key: BlockKey
     address: bytes
-    token: str
 
 
 def _bucket(context: Context) -> _Bucket:
@@ -253,15 +263,14 @@ def _named(physical_address: str) -> _Named:
     Raises:
         ApiError: 400: Tarn issued no such address.
     """
-    place, _, token = physical_address.partition(_LINK)
     try:
-        key = _key(place)
+        key = _key(physical_address)
         address = bytes.fromhex(key.path.rpartition("/")[2])
     except ValueError:
         raise _not_issued() from None
-    if not token or len(address) != 16 or physical_path(address) != key.path:
+    if len(address) != 16 or physical_path(address) != key.path:
         raise _not_issued()
-    return _Named(key, address, token)
+    return _Named(key, address)
 
 
 def _not_issued() -> ApiError:
@@ -383,7 +392,7 @@ async def _linked(
             at.repository,
             at.branch,
             at.path,
-            token=named.token,
+            address=named.address,
             size_bytes=size,
             etag=etag,
             condition=condition,

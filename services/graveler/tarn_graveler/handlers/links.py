@@ -38,7 +38,7 @@ class LinkHandler:
     """Answers `tarn.graveler.v1.LinkService`.
 
     A token is signed like a page token: it names the upload, and is bound to the caller, the repository, the branch
-    and the path.
+    and the path. An address without a token is compared with its record, which names the same four.
     """
 
     def __init__(self, graveler: Graveler) -> None:
@@ -112,11 +112,12 @@ class LinkHandler:
         upload = await self._issued(repository, grant, request)
         if upload is None:
             await self._settings.require(repository, request.branch_id, ChangeKind.WRITE, grant)
+            field = "address" if request.address else "token"
             text = (
-                "the token was not issued to this caller for this repository, branch and path; "
+                f"the {field} was not issued to this caller for this repository, branch and path; "
                 "call GetPhysicalAddress for one"
             )
-            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="token")
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field=field)
         await self._uploads.require_life(repository, upload)
         await allow_step(self._settings, repository, upload, grant)
         mtime_us = None
@@ -135,11 +136,13 @@ class LinkHandler:
     async def _issued(
         self, repository: Repository, grant: Grant, request: pb.LinkPhysicalAddressRequest
     ) -> OpenUpload | None:
-        """Returns the upload of a token; None if the token is not for this caller and path.
+        """Returns the upload of a token or an address; None if it was not issued to this caller for this path.
 
         Raises:
-            TarnError: UPLOAD_NOT_FOUND: it is days old.
+            TarnError: UPLOAD_NOT_FOUND: the token is days old.
         """
+        if request.address:
+            return None if request.token else await self._issued_address(repository, grant, request)
         tokens = await self._tokens(grant, request)
         try:
             upload_id = tokens.decode(request.token)
@@ -151,6 +154,20 @@ class LinkHandler:
             upload = await self._uploads.get_any(repository, upload_id)
             return upload if is_link(upload) else None
         return None
+
+    async def _issued_address(
+        self, repository: Repository, grant: Grant, request: pb.LinkPhysicalAddressRequest
+    ) -> OpenUpload | None:
+        try:
+            upload = await self._uploads.get_any(repository, request.address.hex())
+        except TarnError as error:
+            if error.reason is not Reason.UPLOAD_NOT_FOUND:
+                raise
+            return None
+        record = upload.record
+        issued = (record.user_id, record.branch_id, record.path)
+        asked = (grant.user_id, request.branch_id, request.path)
+        return upload if is_link(upload) and issued == asked else None
 
     async def _tokens(
         self, grant: Grant, request: pb.GetPhysicalAddressRequest | pb.LinkPhysicalAddressRequest

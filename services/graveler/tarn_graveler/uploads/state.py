@@ -100,12 +100,14 @@ class Uploads:
         self.abandoned_count = 0
 
     async def create(self, repository: Repository, new: NewUpload) -> OpenUpload:
-        """Begins an upload; the address of its block is fixed from now on."""
-        upload_id = UploadId(self._ids.uuid7().hex())
+        """Begins an upload; the address of its block is fixed from now on. An issued address is its own id."""
+        own_id = self._ids.uuid7()
+        address = own_id if new.link_until_us else self._ids.uuid7()
+        upload_id = UploadId(own_id.hex())
         record = pb.UploadRecord(
             path=new.path,
             branch_id=new.branch_id,
-            address=self._ids.uuid7(),
+            address=address,
             template=new.template,
             create_time_us=self._clock.now_us(),
             user_id=new.user_id,
