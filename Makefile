@@ -2,9 +2,9 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp spark-churn spark-modes lint format lock proto wheel images k8s-test clean \
-	bench bench-quick bench-parts compaction-soak \
-	sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
+.PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp browser spark-churn spark-modes lint format lock proto wheel images k8s-test clean \
+	bench bench-quick bench-peer bench-parts compaction-soak \
+	pictures sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
 
 BIN := .venv/bin
@@ -80,6 +80,10 @@ otlp: setup  ## Have a real OpenTelemetry Collector receive the traces and metri
 	@tools/setup otelcol
 	@$(MAKE) --no-print-directory pytest ARGS="tests/system/test_otel_collector.py --long $(ARGS)"
 
+browser: setup  ## Play a story of the web interface in Chromium, and check its accessibility
+	@tools/setup browser
+	@$(MAKE) --no-print-directory pytest ARGS="tests/system/rest/test_web_in_browser.py --long $(ARGS)"
+
 spark-churn: setup  ## Run a Spark job of many tasks with the classic committer beside the compactor (TASKS=10000)
 	@SPARK_TASKS=$(or $(TASKS),10000) $(BIN)/python -m pytest -q \
 		-rP tests/system/test_spark.py -k many_tasks --long $(ARGS)
@@ -149,6 +153,13 @@ bench-quick: setup  ## Measure the main figures in two minutes into .bench/ (CAS
 compaction-soak: setup  ## Write and delete for ten minutes without a commit, with the compactor (SECONDS=60)
 	@$(BIN)/python -m bench.load --cases compaction-soak \
 		$(if $(SECONDS),--scale $$(awk "BEGIN { print $(SECONDS) / 600 }")) $(ARGS)
+
+pictures:  ## Draw the pictures of the documentation (docs/pictures/*.puml)
+	@tools/setup java pictures
+	@tools/pictures
+
+bench-peer: setup  ## Measure Tarn beside lakeFS in one run (LAKEFS=path; S3LOAD=path: another S3 client)
+	@$(BIN)/python -m bench.peer --lakefs "$(LAKEFS)" $(if $(S3LOAD),--s3load "$(S3LOAD)") $(ARGS)
 
 bench-parts: setup  ## Measure the parts: KV, blocks, rpc, commits, merges
 	@$(BIN)/python -m bench $(ARGS)

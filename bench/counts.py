@@ -2,10 +2,10 @@
 
     python -m bench.counts [--operation PUT] [--connections 32] [--rounds 20] [--top 60]
 
-One gateway has all services in its process, on the embedded store. A round sends one request of 1 KiB on each
-connection and waits for all answers. Counted are the bytecode instructions that the event loop's thread executes, by
-function, without those of the client; the calls of functions, of which each step of a coroutine is one; and the memory
-of Python's at the peak. C code and other threads do not count.
+One gateway and one REST endpoint have all services in their process, on the embedded store. A round sends one request
+on each connection and waits for all answers; bodies have 1 KiB. Counted are the bytecode instructions that the event
+loop's thread executes, by function, without those of the client; the calls of functions, of which each step of a
+coroutine is one; and the memory of Python's at the peak. C code and other threads do not count.
 
 Timers run by the clock, so a slow machine has more of their instructions in a round. `cheapest` leaves them out: it
 takes the least of several rounds. `tests/unit/bench/test_counts.py` has bounds for these numbers.
@@ -27,7 +27,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from bench.load.client import address_of
+from bench.rest import Server
 from bench.telemetry import BODY, Gateway, gateway
 
 from tarn.rpc.process.defects import new_loop
@@ -35,7 +35,19 @@ from tarn.rpc.process.log import LogConfig, logging_to
 
 __all__ = ["OPERATIONS", "Clients", "Counts", "cheapest", "counted", "served"]
 
-OPERATIONS = ("GET", "HEAD", "PUT", "LIST", "GET through a view")
+OPERATIONS = (
+    "GET",
+    "HEAD",
+    "PUT",
+    "LIST",
+    "GET through a view",
+    "REST stat",
+    "REST list of 1,000",
+    "REST get",
+    "REST upload",
+)
+_REST = "REST "
+_LISTED = 1000
 _WARM_UP = 32
 """Requests before the first counted one, which fill the caches."""
 _RECEIVE_BYTES = 1 << 16
@@ -58,23 +70,36 @@ class Clients:
     """Connections in the thread and the loop of the gateway, which send at once and wait for all."""
 
     def __init__(self, of: Gateway, connections: int) -> None:
-        self._signer = of.signer
+        self._signer = signer = of.signer
+        url = f"http://127.0.0.1:{of.rest_port}"
+        self._rest = Server("Tarn", url, signer.access_key_id, signer.secret)
         self._loop = asyncio.get_running_loop()
         self._left = 0
         self._done = self._loop.create_future()
         self._sent = 0
         self._answer = bytearray(_RECEIVE_BYTES)
-        address = address_of(f"http://{of.signer.host}")
-        self._sockets = [socket.create_connection(address) for _ in range(connections)]
-        for each in self._sockets:
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._loop.add_reader(each.fileno(), self._receive, each)
+        # Bytes of an answer that has begun.
+        self._unread: dict[socket.socket, int] = {}
+        self._has_bodies = True
+        self._to_gateway = [self._connected(of.application.port) for _ in range(connections)]
+        self._to_rest = [self._connected(of.rest_port) for _ in range(connections)]
+
+    def _connected(self, port: int) -> socket.socket:
+        made = socket.create_connection(("127.0.0.1", port))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._loop.add_reader(made.fileno(), self._receive, made)
+        return made
+
+    def _connections(self, operation: str) -> list[socket.socket]:
+        return self._to_rest if operation.startswith(_REST) else self._to_gateway
 
     def requests(self, operation: str) -> list[bytes]:
-        """Returns the requests of a round, each PUT with a key of its own."""
-        return [self._request(operation) for _ in self._sockets]
+        """Returns the requests of a round, each that writes with a path of its own."""
+        return [self._request(operation) for _ in self._connections(operation)]
 
     def _request(self, operation: str) -> bytes:
+        if operation.startswith(_REST):
+            return self._rest_request(operation)
         sign = self._signer.request
         if operation == "PUT":
             self._sent += 1
@@ -85,11 +110,30 @@ class Clients:
             return sign("GET", "/sales/a").head
         return sign(operation, "/lake/main/a").head
 
-    async def send(self, requests: Sequence[bytes]) -> None:
-        """Sends a request on each connection, and waits for the answers."""
+    def _rest_request(self, operation: str) -> bytes:
+        ref = "/repositories/rest/refs/main/objects"
+        match operation.removeprefix(_REST):
+            case "stat":
+                return self._rest.request("GET", f"{ref}/stat?path=data%2F00000").head
+            case "list of 1,000":
+                return self._rest.request("GET", f"{ref}/ls?prefix=data%2F&amount={_LISTED}").head
+            case "get":
+                return self._rest.request("GET", f"{ref}?path=data%2F00000").head
+            case _:
+                self._sent += 1
+                return self.upload(f"new%2F{self._sent:08d}")
+
+    def upload(self, path: str) -> bytes:
+        """Returns an upload by REST."""
+        place = f"/repositories/rest/branches/main/objects?path={path}"
+        return self._rest.request("POST", place, BODY).head
+
+    async def send(self, operation: str, requests: Sequence[bytes]) -> None:
+        """Sends requests, at most one on each connection, and waits for the answers."""
         self._left = len(requests)
+        self._has_bodies = operation != "HEAD"
         self._done = self._loop.create_future()
-        for each, request in zip(self._sockets, requests, strict=True):
+        for each, request in zip(self._connections(operation), requests, strict=False):
             each.sendall(request)
         await self._done
 
@@ -97,22 +141,32 @@ class Clients:
         """Counts one round."""
         requests = self.requests(operation)
         with counted(counts):
-            await self.send(requests)
+            await self.send(operation, requests)
 
     async def memory_bytes(self, operation: str) -> int:
         """Returns the memory of Python's that a round takes at its peak."""
         requests = self.requests(operation)
         tracemalloc.start()
         try:
-            await self.send(requests)
+            await self.send(operation, requests)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
 
     def _receive(self, each: socket.socket) -> None:
-        size = each.recv_into(self._answer)  # small answers come in one piece
-        if not self._answer.startswith(b"HTTP/1.1 200"):
-            self._done.set_exception(AssertionError(bytes(self._answer[:size])))
+        size = each.recv_into(self._answer)
+        left = self._unread.pop(each, None)
+        if left is None:
+            # A head comes in one piece.
+            end = self._answer.find(b"\r\n\r\n", 0, size) + 4
+            if not self._answer.startswith(b"HTTP/1.1 2") or end < 4:
+                self._done.set_exception(AssertionError(bytes(self._answer[:size])))
+                return
+            head = bytes(self._answer[:end]).lower()
+            length = int(head.partition(b"content-length: ")[2].partition(b"\r")[0])
+            left = end + length * self._has_bodies
+        if left > size:
+            self._unread[each] = left - size
             return
         self._left -= 1
         if not self._left:
@@ -120,7 +174,7 @@ class Clients:
 
     def close(self) -> None:
         """Closes the connections."""
-        for each in self._sockets:
+        for each in (*self._to_gateway, *self._to_rest):
             self._loop.remove_reader(each.fileno())
             each.close()
 
@@ -171,10 +225,24 @@ async def served(connections: int) -> AsyncIterator[Clients]:
             await found.client.create_bucket_view(found.admin, "sales", "lake")
             clients = Clients(found, connections)
             stack.callback(clients.close)
+            await _fill(found, clients, connections)
             for operation in OPERATIONS:
                 for _ in range(-(-_WARM_UP // connections)):
-                    await clients.send(clients.requests(operation))
+                    await clients.send(operation, clients.requests(operation))
             yield clients
+
+
+async def _fill(of: Gateway, clients: Clients, connections: int) -> None:
+    """Makes the objects of the list, half of them committed."""
+    await of.client.create_repository(of.admin, "rest")
+    halves = range(_LISTED // 2), range(_LISTED // 2, _LISTED)
+    for half in halves:
+        for at in range(0, len(half), connections):
+            numbers = half[at : at + connections]
+            uploads = [clients.upload(f"data%2F{number:05}") for number in numbers]
+            await clients.send("REST upload", uploads)
+        if half is halves[0]:
+            await of.client.create_commit(of.admin, "rest", "main", "half")
 
 
 async def _show(operation: str, connections: int, rounds: int, top: int) -> None:

@@ -23,14 +23,16 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.load.client import Load, address_of
 from bench.load.node import Form, Node, running
-from bench.load.signing import Request
+from bench.load.processes import Processes
+from bench.load.signing import Request, Signer
 
 from tarn.client import AsyncClient
+from tarn.rpc.process.system import SystemClock
 
 REPOSITORY = "rest"
 OBJECTS = 1000
@@ -47,14 +49,31 @@ class Server:
 
     Attributes:
         url: `http://host:port`.
-        credentials: the header `Authorization`.
+        access_key_id, secret: of a user who may do everything.
         namespace: begins the storage namespace of a new repository.
+        s3_url: of its S3 endpoint; empty: the same.
+        processes: that answer.
     """
 
     name: str
     url: str
-    credentials: str
-    namespace: str
+    access_key_id: str
+    secret: str = field(repr=False)
+    namespace: str = "local://"
+    s3_url: str = ""
+    processes: Processes = field(default_factory=lambda: Processes(()))
+
+    @property
+    def credentials(self) -> str:
+        """The header `Authorization`."""
+        pair = f"{self.access_key_id}:{self.secret}".encode()
+        return "Basic " + base64.b64encode(pair).decode()
+
+    @property
+    def signer(self) -> Signer:
+        """Signs S3 requests."""
+        host = (self.s3_url or self.url).removeprefix("http://")
+        return Signer(host, self.access_key_id, self.secret, SystemClock())
 
     def ask(self, method: str, path: str, body: object = None) -> bytes:
         """Sends one request and returns the body of its answer."""
@@ -66,9 +85,13 @@ class Server:
             method=method,
             headers={"Authorization": self.credentials, "Content-Type": kind},
         )
-        with urllib.request.urlopen(asked, timeout=60) as answer:
-            found: bytes = answer.read()
-            return found
+        try:
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                found: bytes = answer.read()
+                return found
+        except urllib.error.HTTPError as error:
+            text = f"{self.name}, {method} {path}: {error.code} {error.read().decode()}"
+            raise RuntimeError(text) from error
 
     def request(self, method: str, path: str, body: bytes = b"") -> Request:
         """Returns an encoded request."""
@@ -84,20 +107,29 @@ class Server:
         return Request(head + body) if len(body) <= _INLINE_MAX else Request(head, body)
 
 
-def basic(key: str, secret: str) -> str:
-    """Returns the header `Authorization` of a key pair."""
-    return "Basic " + base64.b64encode(f"{key}:{secret}".encode()).decode()
-
-
-def tarn_of(node: Node) -> Server:
+def tarn_of(node: Node, name: str = "Tarn") -> Server:
     """Returns the REST endpoint of a node."""
     url = json.loads((node.data / "tarn.json").read_text())["api"]
-    return Server("Tarn", url, basic(node.access_key_id, node.secret), "local://")
+    return Server(
+        name,
+        url,
+        node.access_key_id,
+        node.secret,
+        s3_url=node.endpoint,
+        processes=node.processes,
+    )
 
 
 @contextmanager
-def peer(binary: Path, folder: Path) -> Iterator[Server]:
-    """Runs lakeFS in a folder."""
+def peer(binary: Path, folder: Path, *, is_tuned: bool = True) -> Iterator[Server]:
+    """Runs lakeFS in a folder.
+
+    Args:
+        binary: `lakefs`.
+        folder: of its data.
+        is_tuned: whether it reads records at once. As it is shipped, it waits 3 ms to read those of concurrent requests
+            together: alone, it is ten times slower then.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -112,9 +144,9 @@ def peer(binary: Path, folder: Path) -> Iterator[Server]:
         "STATS_ENABLED": "false",
         "SECURITY_CHECK_LATEST_VERSION": "false",
         "USAGE_REPORT_ENABLED": "false",
-        # By default it waits 3 ms to read records of concurrent requests together: alone, it is ten times slower then.
-        "GRAVELER_MAX_BATCH_DELAY": "1ns",
     }
+    if is_tuned:
+        settings["GRAVELER_MAX_BATCH_DELAY"] = "1ns"
     environment = os.environ | {f"LAKEFS_{name}": value for name, value in settings.items()}
     environment["HOME"] = str(folder)
     setup = [str(binary), "setup", "--user-name=admin", "--no-check"]
@@ -125,7 +157,8 @@ def peer(binary: Path, folder: Path) -> Iterator[Server]:
     try:
         url = f"http://127.0.0.1:{port}"
         _wait(url)
-        yield Server("lakeFS", url, basic(_PEER_KEY, _PEER_SECRET), "local://")
+        name = "lakeFS" if is_tuned else "lakeFS as shipped"
+        yield Server(name, url, _PEER_KEY, _PEER_SECRET, processes=Processes([process.pid]))
     finally:
         process.terminate()
         process.wait(30)

@@ -29,9 +29,10 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from tarn.block.opening import open_blocks
+from tarn.block.port import BlockStore
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
-from tarn.config import load
+from tarn.config import Config, load
 from tarn.gate.access import Access
 from tarn.kv.opening import open_kv
 from tarn.rpc.client.inprocess import InProcessTransport
@@ -42,6 +43,9 @@ from tarn.rpc.wire.call import Call
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.spans import SpanSink
 from tarn.telemetry.tracing import Tracing
+from tarn_api.application import ApiApplication
+from tarn_api.config import settings_of as api_settings
+from tarn_api.rpcs import Rpcs
 from tarn_auth.application import AuthApplication
 from tarn_auth.config import AuthConfig
 from tarn_gateway.application import GatewayApplication
@@ -65,7 +69,11 @@ class Discard(SpanExporter):
 
 @dataclass
 class Gateway:
-    """A client's connection to a gateway, and the requests that it repeats."""
+    """A client's connection to a gateway, and the requests that it repeats.
+
+    Attributes:
+        rest_port: of the REST endpoint in the same process.
+    """
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -78,6 +86,7 @@ class Gateway:
     signer: Signer
     client: GravelerClient
     admin: Call
+    rest_port: int
 
     async def ask(self, request: bytes) -> None:
         self.writer.write(request)
@@ -104,15 +113,7 @@ async def gateway(
     """Starts all services in this process; `settings` are further variables of the configuration."""
     clock = SystemClock()
     ids = SystemIds(clock)
-    variables = {
-        "TARN_DATA_DIR": str(folder),
-        "TARN_DURABILITY": "os",
-        "TARN_GATEWAYS_S3_LISTEN_ADDRESS": "127.0.0.1:0",
-        "TARN_INSTALLATION_SECRET": "5" * 64,
-        "HOME": str(folder),
-        **(settings or {}),
-    }
-    config = load(None, variables)
+    config = _config(folder, settings or {})
     meters, tracing = (Meters(), tracer()) if measured else (None, None)
     kv = await open_kv(config, clock, ids, meters)
     stack.push_async_callback(kv.close)
@@ -149,6 +150,8 @@ async def gateway(
         tracing=tracing,
     )
     await stack.enter_async_context(application)
+    rest = rest_endpoint(config, calls, auth_calls, blocks, application, clock, ids, meters)
+    await stack.enter_async_context(rest)
     anonymous = Call("bench", "", clock.monotonic() + 600)
     made = await client.set_up(anonymous, secrets.installation_secret, "root")
     key = made.credential.access_key_id, made.secret_access_key
@@ -157,13 +160,52 @@ async def gateway(
     stack.callback(writer.close)
     session = await client.log_in(anonymous, *key, now_us=clock.now_us(), nonce=ids.nonce()[:16])
     admin = Call("bench", session.grant.caller_token, anonymous.deadline)
-    parts = application, graveler, kv, blocks, signer, GravelerClient(calls), admin
+    parts = application, graveler, kv, blocks, signer, GravelerClient(calls), admin, rest.port
     get = signer.request("GET", "/lake/main/a").head
     put = signer.request("PUT", "/lake/main/a", body=BODY).head
     found = Gateway(reader, writer, get, put, *parts)
     await found.client.create_repository(admin, "lake")
     await found.ask(put)
     return found
+
+
+def _config(folder: Path, settings: Mapping[str, str]) -> Config:
+    variables = {
+        "TARN_DATA_DIR": str(folder),
+        "TARN_DURABILITY": "os",
+        "TARN_GATEWAYS_S3_LISTEN_ADDRESS": "127.0.0.1:0",
+        "TARN_API_LISTEN_ADDRESS": "127.0.0.1:0",
+        "TARN_INSTALLATION_SECRET": "5" * 64,
+        "HOME": str(folder),
+        **settings,
+    }
+    return load(None, variables)
+
+
+def rest_endpoint(
+    config: Config,
+    graveler: InProcessTransport,
+    auth: InProcessTransport,
+    blocks: BlockStore,
+    gateway: GatewayApplication,
+    clock: SystemClock,
+    ids: SystemIds,
+    meters: Meters | None,
+) -> ApiApplication:
+    """Returns the REST endpoint beside a gateway, over the same services."""
+    client = AuthClient(auth)
+    return ApiApplication(
+        api_settings(config),
+        GravelerClient(graveler),
+        client,
+        Rpcs(graveler, auth),
+        Access(client, clock),
+        blocks,
+        clock=clock,
+        ids=ids,
+        meters=meters,
+        rates=gateway.rates,
+    )
 
 
 def tracer() -> Tracing:

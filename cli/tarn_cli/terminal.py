@@ -8,11 +8,13 @@ and an escape sequence would drive the reader's terminal. So every line that a c
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
+
+from tarn.core.printable import printable
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -27,27 +29,8 @@ __all__ = [
     "write_lines",
 ]
 
-_UNSAFE = re.compile(
-    "["
-    "\x00-\x1f\x7f-\x9f"  # control characters: C0, DEL and C1
-    "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"  # direction, invisible characters, line separators
-    "\ufff9-\ufffb\U000e0000-\U000e007f"  # annotations, tags
-    "\ud800-\udfff"  # lone surrogates have no encoding
-    "]"
-)
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def printable(text: str) -> str:
-    """The text on one line, with everything that drives a terminal shown as an escape."""
-    return _UNSAFE.sub(_escape, text)
-
-
-def _escape(found: re.Match[str]) -> str:
-    char = found[0]
-    code = ord(char)
-    wide = f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-    return _SHORT.get(char) or (f"\\x{code:02x}" if code <= 0xFF else wide)
+_TOGETHER_MAX = 1000
+"""Lines of one write: a page of a listing."""
 
 
 def write_json(document: object) -> None:
@@ -68,9 +51,12 @@ def write_line(text: str = "", *, err: bool = False, fg: str | None = None) -> N
 
 
 def write_lines(lines: Iterable[str], *, err: bool = False, first_fg: str | None = None) -> None:
-    """Writes lines, the first one in a colour."""
-    for number, line in enumerate(lines):
-        write_line(line, err=err, fg=None if number else first_fg)
+    """Writes lines as `write_line` does, the first one in a colour. Many are written together."""
+    rest = iter(lines)
+    for first in islice(rest, 1):
+        write_line(first, err=err, fg=first_fg)
+    while together := [printable(line) for line in islice(rest, _TOGETHER_MAX)]:
+        click.echo("\n".join(together), err=err)
 
 
 def confirm(question: str) -> None:

@@ -631,7 +631,7 @@ class CopyPartSource(Struct, kw_only=True, omit_defaults=True):
     repository: str
     ref: str
     path: str
-    range: Annotated[str, Meta(pattern='^bytes=((\\d*-\\d*,? ?)+)$')] | None = None
+    range: str | None = None
 
 
 class UploadPartCopyFrom(Struct, kw_only=True, omit_defaults=True):

@@ -26,7 +26,7 @@ from tarn.block.port import (
     PresignsReads,
     PresignsWrites,
 )
-from tarn.block.s3 import S3BlockStore
+from tarn.block.s3 import S3BlockStore, objects
 from tarn.core.errors import Reason, TarnError
 from tarn.rpc.process.system import SystemClock
 from tarn.telemetry.meters import Meters
@@ -115,6 +115,36 @@ class TestWithoutConditionalWrites:
         await store.put(key, sample(size))
         assert await store.read(key) == sample(size)
 
+    async def test_a_write_beside_a_copy_is_noticed(
+        self, store: S3BlockStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The server ignores the condition of the copy, too."""
+        source, target = BlockKey(self.root, data_path(1)), BlockKey(self.root, data_path(2))
+        url = (await store.presign_write(source, 60, 0)).put_url
+        await asyncio.to_thread(asked, url, sample(SMALL))
+        etag = (await store.stat(source)).etag
+        await asyncio.to_thread(asked, url, sample(SMALL, 1))
+        with pytest.raises(TarnError) as caught:
+            await store.copy_written(source, target, SMALL, etag)
+        assert caught.value.reason is Reason.LINK_MISMATCH
+        with pytest.raises(BlockNotFoundError):
+            await store.stat(target)
+        await asyncio.to_thread(asked, url, sample(SMALL))
+        await store.copy_written(source, target, SMALL, etag)
+        assert await store.read(target) == sample(SMALL)
+        assert not store.binds_writes
+
+    async def test_a_server_that_copies_no_parts_makes_no_empty_one(
+        self, store: S3BlockStore
+    ) -> None:
+        key, source = BlockKey(self.root, data_path(1)), BlockKey(self.root, data_path(2))
+        await store.put(source, sample(SMALL))
+        upload_id = (await store.presign_write(key, 60, 1)).upload_id
+        with pytest.raises(TarnError) as caught:
+            await store.copy_part(source, key, upload_id, 1)
+        assert caught.value.reason is Reason.NOT_IMPLEMENTED
+        assert await store.abort_writes(key) == 1
+
     async def test_metadata_may_be_put_again(self, store: S3BlockStore) -> None:
         key = BlockKey(self.root, "_tarn/ranges/ab")
         assert await outcomes([store.put(key, sample(LARGE)) for _ in range(4)]) == [None] * 4
@@ -136,6 +166,7 @@ class TestPresigned:
 
     @pytest.fixture
     async def store(self, server: S3Server) -> AsyncIterator[BlockStore]:
+        self.server = server
         self.root = f"s3://tarn/{random.randbytes(8).hex()}"
         async with opened(server, self.root) as store:
             yield metered(store, SystemClock(), Meters())
@@ -188,6 +219,59 @@ class TestPresigned:
         assert (info.size, info.etag[-2:]) == (size + SMALL, "-2")
         assert await store.read(key) == sample(size) + sample(SMALL, 1)
         assert await store.complete_parts(key, begun.upload_id, parts) == info
+
+    @pytest.mark.parametrize("most", [256 << 20, 5 << 20])
+    async def test_what_a_client_wrote_is_copied_once(
+        self, store: BlockStore, monkeypatch: pytest.MonkeyPatch, most: int
+    ) -> None:
+        """In one piece, and in parts."""
+        monkeypatch.setattr(objects, "_COPY_BYTES_MAX", most)
+        assert isinstance(store, PresignsWrites)
+        assert store.binds_writes
+        source, target, size = *(BlockKey(self.root, data_path(n)) for n in (1, 2)), (12 << 20) + 1
+        with pytest.raises(BlockNotFoundError, match=data_path(1)):
+            await store.copy_written(source, target, size, "0" * 32)
+        url = (await store.presign_write(source, 60, 0, once=False)).put_url
+        await asyncio.to_thread(asked, url, sample(size))
+        etag = (await store.stat(source)).etag
+        with pytest.raises(TarnError) as caught:
+            await store.copy_written(source, target, size, "0" * 32)
+        assert caught.value.reason is Reason.LINK_MISMATCH
+        with pytest.raises(BlockNotFoundError):
+            await store.stat(target)
+        await store.copy_written(source, target, size, etag)
+        await asyncio.to_thread(asked, url, sample(size, 1))
+        await store.copy_written(source, target, size, etag)  # it is there
+        for other in ((size, "0" * 32), (size - 1, etag)):
+            with pytest.raises(BlockExistsError):
+                await store.copy_written(source, target, *other)
+        await store.delete_many(self.root, [source.path])
+        await store.copy_written(source, target, size, etag)
+        assert await store.read(target) == sample(size)
+        assert unfinished(self.server, self.root.removeprefix("s3://tarn/")) == []
+
+    async def test_a_part_is_copied_inside_the_server(self, store: BlockStore) -> None:
+        assert isinstance(store, PresignsWrites)
+        assert isinstance(store, PresignsParts)
+        key, source, size = (
+            BlockKey(self.root, data_path(1)),
+            BlockKey(f"{self.root}/other", data_path(2)),
+            (5 << 20) + 9,
+        )
+        await store.put(source, sample(size))
+        upload_id = (await store.presign_write(key, 60, 1)).upload_id
+        parts = [
+            (1, await store.copy_part(source, key, upload_id, 1)),
+            (2, await store.copy_part(source, key, upload_id, 2, (3, 7))),
+        ]
+        with pytest.raises(BlockNotFoundError, match=data_path(3)):
+            await store.copy_part(BlockKey(self.root, data_path(3)), key, upload_id, 3)
+        assert (await store.complete_parts(key, upload_id, parts)).size == size + 7
+        assert await store.read(key) == sample(size) + sample(size)[3:10]
+        with pytest.raises(BlockNotFoundError, match=data_path(1)):
+            await store.copy_part(source, key, upload_id, 3)
+        with pytest.raises(TarnError):
+            await store.copy_part(source, key, upload_id, 0)
 
     async def test_a_part_of_another_etag_is_not_joined(self, store: BlockStore) -> None:
         assert isinstance(store, PresignsWrites)

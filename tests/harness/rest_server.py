@@ -21,12 +21,14 @@ class RestServer:
         url: its address, without `/api/v1`.
         access_key_id: key id of the admin.
         secret_access_key: secret of the admin.
+        bucket_endpoint: address of the S3 server with its blocks, if a test reads them.
     """
 
     name: str
     url: str
     access_key_id: str
     secret_access_key: str = field(repr=False)
+    bucket_endpoint: str = ""
 
     @staticmethod
     def new_name(what: str) -> str:

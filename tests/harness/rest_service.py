@@ -188,6 +188,7 @@ async def running_rest(
     store: Callable[[ManualClock], MemBlockStore] = MemBlockStore,
     namespace_prefix: str = "local://",
     bodies: BodyBounds | None = None,
+    presigned_links: bool = True,
 ) -> AsyncIterator[Rest]:
     """Yields the endpoint over one replica with a repository `lake`."""
     async with running_service(folder, store=store, namespace_prefix=namespace_prefix) as service:
@@ -215,6 +216,7 @@ async def running_rest(
             AddressRate(service.clock, FAILED_SIGN_INS),
             objects,
             bodies or BodyBounds(),
+            presigned_links,
         )
         traces = Traces(meters, audit, access_log=False)  # type: ignore[arg-type]
         calls = ServiceCalls(access, ServiceName.API, service.clock, ids)

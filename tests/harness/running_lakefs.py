@@ -91,7 +91,9 @@ def running_lakefs(folder: Path) -> Iterator[RestServer]:
         try:
             url = f"http://127.0.0.1:{port}"
             _wait(url, process)
-            yield RestServer("lakefs", url, _ACCESS_KEY_ID, _SECRET_ACCESS_KEY)
+            yield RestServer(
+                "lakefs", url, _ACCESS_KEY_ID, _SECRET_ACCESS_KEY, bucket_endpoint=store.endpoint
+            )
         finally:
             process.terminate()
             process.wait(_STOP_SECONDS)

@@ -287,6 +287,7 @@ class Kept:
             assert day is not None, name
             for _, row in await kv.scan(keys.uploads(day), b"multipart/", b"multipart0", _ALL):
                 record = parse_record(store_pb.UploadRecord(), row)
-                path = physical_path(record.address)
-                reserved.add(BlockKey(repository.storage_namespace, path))
+                for address in filter(None, (record.address, record.linked_address)):
+                    path = physical_path(address)
+                    reserved.add(BlockKey(repository.storage_namespace, path))
         return reserved

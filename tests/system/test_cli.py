@@ -229,6 +229,7 @@ def test_logging_in_saves_the_key(tarn: RunningTarn, tmp_path: Path) -> None:
 def test_status_and_a_second_start(tarn: RunningTarn) -> None:
     told = tarn.ok("--json", "status", "--data-dir", str(tarn.data)).json
     assert (told["endpoint"], told["pid"]) == (tarn.endpoint, tarn.state()["pid"])
+    assert told["web"] == f"{tarn.state()['api']}/"
     assert tarn.cli("up", "--data-dir", str(tarn.data), "--port", "0", "--rpc-port", "0").code == 5
     assert tarn.cli("up", "-d", "--data-dir", str(tarn.data)).code == 5
 

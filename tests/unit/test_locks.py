@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-NAMES = ("build", "clients", "clients-old", "dev", "jobs", "runtime", "spark-3.5", "uv")
+NAMES = ("browser", "build", "clients", "clients-old", "dev", "jobs", "runtime", "spark-3.5", "uv")
 STALE = "run tools/lock and commit locks/"
 
 
@@ -32,6 +32,7 @@ def listed(name: str) -> list[Requirement]:
 
 
 DECLARED = {
+    "browser": listed("browser.in"),
     "clients": listed("current.in"),
     "clients-old": listed("old.in"),
     "runtime": declared(*PROJECT["dependencies"]),
@@ -58,14 +59,14 @@ def test_a_lock_has_what_the_project_declares(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", ["runtime", "jobs", "build"])
+@pytest.mark.parametrize("name", ["browser", "runtime", "jobs", "build"])
 def test_locks_agree_about_version_and_files(name: str) -> None:
     every, some = locked("dev"), locked(name)
     common = {key: pin for key, pin in some.items() if key in every}
     assert {key: (pin.version, pin.hashes) for key, pin in common.items()} == {
         key: (every[key].version, every[key].hashes) for key in common
     }, STALE
-    if name != "build":
+    if name not in ("browser", "build"):
         assert set(some) == set(common)
 
 
@@ -111,7 +112,7 @@ def test_every_installation_of_the_project_checks_hashes() -> None:
     """It requires hashes, or takes files only that are there, or builds the checkout with what is installed."""
     calls = calls_of_pip()
     assert {name: len(found) for name, found in calls.items()} == {
-        "setup": 5,
+        "setup": 6,
         "lock": 1,
         "images": 4,
     }

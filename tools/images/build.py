@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from archive import Image, Layer, write_archive, write_layer
+from dockerfile import USER_LINE
 from materials import Component, debian_packages, document, jar_packages, python_packages
 from root_files import ARCHITECTURE, architecture_problem, base_layer
 
@@ -39,8 +40,6 @@ WHEEL = (*PIP, "wheel", "--no-deps", "--no-build-isolation")
 
 SPARK_LEFT_OUT = ("bin", "pyspark/jars/connect-repl", "pyspark/examples", "pyspark/data")
 """Folders of PySpark that no job uses: scripts for shells, 60 MB of a shell for Spark Connect, examples."""
-
-PASSWD = b"tarn:x:65532:65532:Tarn:/tmp:/usr/sbin/nologin\n"
 
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 
@@ -200,7 +199,9 @@ def spark_layer(base: Layer, work: Path) -> Layer:
     for each in (site, folder / "start", folder / "etc"):
         each.mkdir(parents=True)
     # Java finds the name and the home of its user only here, and Hadoop needs a name.
-    (folder / "etc" / "passwd").write_bytes(file_of(base.path, "etc/passwd") + PASSWD)
+    (folder / "etc" / "passwd").write_bytes(
+        file_of(base.path, "etc/passwd") + f"{USER_LINE}\n".encode()
+    )
     wheels = map(str, spark_wheels())
     run(*PIP, "install", "--no-compile", "--no-deps", "--no-index", f"--target={site}", *wheels)
     for name in SPARK_LEFT_OUT:

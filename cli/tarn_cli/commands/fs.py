@@ -18,7 +18,7 @@ from tarn_cli.objects.transfer import Tally, Transfer, bytes_bar, count_bar, run
 from tarn_cli.objects.uri import ObjectUri, parse_object, parse_prefix
 from tarn_cli.output import TIME_FORMAT, Record, shown_size
 from tarn_cli.session import Group, Session, pass_session
-from tarn_cli.terminal import write_line
+from tarn_cli.terminal import write_lines
 
 __all__ = ["fs"]
 
@@ -80,8 +80,7 @@ def ls(session: Session, uri: str, recursive: bool, limit: int) -> None:
     if session.as_json:
         session.output.many(map(_record, shown), ())
         return
-    for each in shown:
-        write_line(_line(each))
+    write_lines(map(_line, shown))
 
 
 @fs.command()

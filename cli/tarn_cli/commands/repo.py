@@ -8,6 +8,7 @@ import click
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn_cli.commands import dump as dumps
+from tarn_cli.commands.import_lakefs import import_lakefs
 from tarn_cli.commands.rules import COMMANDS
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import Record, shown_time
@@ -168,5 +169,5 @@ def _seconds(duration: str) -> int:
     return milliseconds // 1000
 
 
-for _command in (*COMMANDS, *dumps.COMMANDS):
+for _command in (*COMMANDS, *dumps.COMMANDS, import_lakefs):
     repo.add_command(_command)

@@ -192,6 +192,7 @@ def _record(where: DataDir, state: State) -> Record:
     return {
         "endpoint": state.endpoint,
         "api": state.api,
+        "web": f"{state.api}/" if state.api else "",  # a state of an earlier release has none
         "server": state.server,
         "auth_server": state.auth_server,
         "compactor_server": state.compactor_server,

@@ -228,6 +228,16 @@ class MeteredFiles(MeteredBlocks):
 class MeteredBuckets(MeteredBlocks):
     """The same for a driver that is `PresignsWrites`; counts as `upload`."""
 
+    @property
+    def binds_writes(self) -> bool:
+        """See `PresignsWrites.binds_writes`."""
+        return cast("PresignsWrites", self._blocks).binds_writes
+
+    async def copy_written(self, source: BlockKey, target: BlockKey, size: int, etag: str) -> None:
+        """See `PresignsWrites.copy_written`."""
+        with self._calls.upload.call():
+            await cast("PresignsWrites", self._blocks).copy_written(source, target, size, etag)
+
     async def presign_write(
         self, key: BlockKey, seconds: int, part_count: int, *, once: bool = True
     ) -> PresignedWrite:
@@ -274,3 +284,16 @@ class MeteredLinks(MeteredBuckets):
         """See `PresignsParts.complete_parts`."""
         with self._calls.upload.call():
             return await cast("PresignsParts", self._blocks).complete_parts(key, upload_id, parts)
+
+    async def copy_part(
+        self,
+        source: BlockKey,
+        key: BlockKey,
+        upload_id: str,
+        number: int,
+        span: tuple[int, int] | None = None,
+    ) -> str:
+        """See `PresignsParts.copy_part`."""
+        with self._calls.upload.call():
+            blocks = cast("PresignsParts", self._blocks)
+            return await blocks.copy_part(source, key, upload_id, number, span)

@@ -338,6 +338,11 @@ class PresignsReads(Protocol):
 class PresignsWrites(Protocol):
     """Offered by a driver, in addition to the port, if clients can write blocks without Tarn."""
 
+    @property
+    def binds_writes(self) -> bool:
+        """Whether the server has conditional writes, so that `once` holds for one PUT."""
+        ...
+
     async def presign_write(
         self, key: BlockKey, seconds: int, part_count: int, *, once: bool = True
     ) -> PresignedWrite:
@@ -349,6 +354,25 @@ class PresignsWrites(Protocol):
             part_count: number of parts; 0: one PUT.
             once: if the server has conditional writes, the signed headers let only one write of the block succeed. A
                 client that sends no headers of ours needs False, and may write again until its URL ends.
+        """
+        ...
+
+    async def copy_written(self, source: BlockKey, target: BlockKey, size: int, etag: str) -> None:
+        """Copies a block to which a client may still write to one for which no URL was signed, inside the server.
+
+        One caller at a time copies to a target. Idempotent: if the target is the copy of an object of this ETag,
+        nothing is done, and the source need not exist any more.
+
+        Args:
+            source: what the client wrote.
+            target: written once, in the same namespace.
+            size: bytes of the source.
+            etag: of the source, without quotes.
+
+        Raises:
+            BlockNotFoundError: nothing is at the source.
+            BlockExistsError: the target is something else.
+            TarnError: FAILED_PRECONDITION, LINK_MISMATCH: the source has another ETag by now; nothing is at the target.
         """
         ...
 
@@ -381,6 +405,30 @@ class PresignsParts(Protocol):
         Raises:
             BlockNotFoundError: the upload has ended, and there is no block.
             TarnError: UPLOAD_PART_INVALID: a part is missing or has another ETag, or no parts are given.
+        """
+        ...
+
+    async def copy_part(
+        self,
+        source: BlockKey,
+        key: BlockKey,
+        upload_id: str,
+        number: int,
+        span: tuple[int, int] | None = None,
+    ) -> str:
+        """Makes a part of an upload of bytes of a block, inside the server; returns the part's ETag, without quotes.
+
+        Args:
+            source: the block; it may be of another namespace.
+            key: the block of the upload.
+            upload_id: as in `presign_parts`.
+            number: 1 to 10,000. A later write of a part replaces an earlier one.
+            span: offset of the first byte, and the number of bytes; None: the whole block. Servers take a span only of
+                a block of more than 5 MiB.
+
+        Raises:
+            BlockNotFoundError: `source` does not exist, or, with the key of the upload, the upload has ended.
+            TarnError: NOT_IMPLEMENTED: the server copies no parts.
         """
         ...
 

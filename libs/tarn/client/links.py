@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from tarn.client.entries import condition_message
 from tarn.client.rpc_client import RpcClient
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
@@ -29,6 +31,7 @@ class LinkClient(RpcClient):
         *,
         template: bytes = b"",
         part_count: int = 0,
+        rewritable: bool = False,
     ) -> pb.GetPhysicalAddressResponse:
         """Returns an address in the bucket, with a token and presigned URLs. They are secrets.
 
@@ -39,6 +42,7 @@ class LinkClient(RpcClient):
             path: the path that the object will have.
             template: packed entry with content type and metadata; empty for none.
             part_count: number of parts, at most 1,000; 0: one PUT.
+            rewritable: the caller lets the client write without the signed headers, so it may write twice.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; NOT_IMPLEMENTED: the block store is no bucket.
@@ -49,6 +53,7 @@ class LinkClient(RpcClient):
             path=path,
             template=template,
             part_count=part_count,
+            rewritable=rewritable,
         )
         return await self._link_service.GetPhysicalAddress(request, call)
 
@@ -64,6 +69,7 @@ class LinkClient(RpcClient):
         etag: str,
         condition: WriteCondition = UNCONDITIONAL,
         template: bytes = b"",
+        modify_time: Timestamp | None = None,
     ) -> bytes:
         """Stages the object that was written to an issued address, once; returns the packed entry. May be repeated.
 
@@ -77,6 +83,7 @@ class LinkClient(RpcClient):
             etag: the bucket's ETag, without quotes.
             condition: must hold immediately before the write.
             template: takes the place of the template with which the address was issued; empty: it does not.
+            modify_time: when the object was made; None: now.
 
         Raises:
             TarnError: INVALID for a token of another caller or path; LINK_EXPIRED, LINK_USED, LINK_MISMATCH,
@@ -91,6 +98,7 @@ class LinkClient(RpcClient):
             etag=etag,
             condition=condition_message(condition),
             template=template,
+            modify_time=modify_time,
         )
         answer = await self._link_service.LinkPhysicalAddress(request, call)
         return answer.entry

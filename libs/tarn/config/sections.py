@@ -350,9 +350,19 @@ class Gateways:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """The REST endpoint."""
+    """The REST endpoint and the web interface."""
 
-    listen_address: str = setting("127.0.0.1:8001", "Address for REST clients.", Sort.ADDRESS)
+    listen_address: str = setting(
+        "127.0.0.1:8001", "Address for REST clients and browsers.", Sort.ADDRESS
+    )
+    s3_url: str = setting(
+        "",
+        "URL of the S3 endpoint that the web interface shows; empty: the host of the page, with the port of "
+        "`gateways.s3.listen_address`.",
+        Form(
+            r"(https?://[A-Za-z0-9.\-:\[\]]+/?)?", "an http or https URL without a path, or empty"
+        ),
+    )
     tls: EndpointTls
     access_log: bool = setting(
         "true", "Log a line for every request; if false, only for requests that failed with 5xx."
@@ -369,6 +379,11 @@ class Api:
         "key pairs that have signed in before are not. Behind a proxy, whose address is that of all clients, set it to "
         "a multiple; 0: no limit.",
         Number(0, 1_000_000),
+    )
+    presigned_links: bool = setting(
+        "true",
+        "Give clients that ask for it URLs of the bucket, by which they read and write objects themselves; if false, "
+        "all bytes pass the endpoint. A local block store has no URLs.",
     )
 
 

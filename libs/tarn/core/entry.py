@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Any
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
@@ -75,8 +76,8 @@ TIME_US_MAX = 253_402_214_399_999_999
 
 _HEAD = struct.Struct("<BBqq16s16s16s")
 _SIZE = struct.Struct("<q")
-_LISTED = struct.Struct("<Hqq16x16s")  # of the head; version and flags are read as one number
-_LISTED_MASK = FLAG_TOMBSTONE << 8 | 0xFF
+_LISTED = struct.Struct("<Hqq16s16s")  # of the head; version and flags are read as one number
+_LISTED_MASK = (FLAG_TOMBSTONE | FLAG_EXTERNAL) << 8 | 0xFF
 _FIELD = struct.Struct("<BH")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -423,36 +424,51 @@ def etag_of(packed: bytes) -> str:
     return unpack(packed).etag
 
 
-def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int]]:
-    """Size in bytes, ETag without quotes, and time in Unix microseconds of each entry, for listings.
+_BARE = Entry(0, 0, _ZERO, _ZERO)
+"""Is like all entries without a tail."""
 
-    A time that cannot be shown is replaced by the nearest one (`shown_time_us`).
+
+def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int, bytes, Entry]]:
+    """What listings show of each entry: size in bytes, ETag without quotes, time in Unix microseconds, address of 16
+    bytes, and an entry that has the same content type, user metadata and external address.
+
+    Entries that were written alike have one such entry together: it is unpacked once. A time that cannot be shown is
+    replaced by the nearest one (`shown_time_us`).
 
     Raises:
         EntryCorruptError: as `unpack`, for damage in the bytes that are read.
     """
     read_head, last_tag = _LISTED.unpack_from, TailTag.ETAG_PARTS
-    listed: list[tuple[int, str, int]] = []
+    listed: list[tuple[int, str, int, bytes, Entry]] = []
+    # By what their tails have before the first field that no listing shows, such as checksums.
+    alike: dict[bytes, Entry] = {}
+    # The last tail, and an entry like it; None after one whose bytes are elsewhere.
+    like = _BARE
+    last: bytes | None = b""
     for packed in entries:
         if len(packed) < HEAD_BYTES:
             unpack(packed)  # raises, as the calls below do
-        head, size, mtime_us, md5 = read_head(packed)
+        head, size, mtime_us, address, md5 = read_head(packed)
+        tail = packed[HEAD_BYTES:]
         if head & _LISTED_MASK != VERSION or size < 0:
-            unpack(packed)
+            like, last = unpack(packed), None  # its bytes are elsewhere, or it is damaged
+        elif tail != last:
+            at, end = 0, len(tail)
+            # One call per entry, or one struct per field, would take 1.5 times as long.
+            while at < end and tail[at] <= last_tag:
+                if at + 3 > end:
+                    unpack(packed)
+                at += 3 + (tail[at + 1] | tail[at + 2] << 8)
+            found = alike.get(tail[:at])
+            if found is None:
+                found = alike[tail[:at]] = unpack(packed)
+            like, last = found, tail
         if not 0 <= mtime_us <= TIME_US_MAX:
             mtime_us = shown_time_us(mtime_us)
-        etag, at, end = md5.hex(), HEAD_BYTES, len(packed)
-        # One call per entry, or one struct per field, would take 1.5 times as long.
-        while at < end:
-            if at + 3 > end:
-                unpack(packed)
-            tag, length = packed[at], packed[at + 1] | packed[at + 2] << 8
-            if tag >= last_tag:
-                if tag == last_tag and length == 4 and at + 7 <= end:
-                    etag = f"{etag}-{_U32.unpack_from(packed, at + 3)[0]}"
-                break
-            at += 3 + length
-        listed.append((size, etag, mtime_us))
+        etag = md5.hex()
+        if like.etag_parts:
+            etag = f"{etag}-{like.etag_parts}"
+        listed.append((size, etag, mtime_us, address, like))
     return listed
 
 
@@ -523,40 +539,61 @@ def unpack(packed: bytes) -> Entry:
         raise EntryCorruptError("a negative size", packed)
     if len(packed) == HEAD_BYTES:
         return Entry(size, mtime_us, address, md5)
-    fields = _read_tail(packed)
+    found: dict[str, Any] = {}
     try:
-        texts = {
-            _TEXT_NAMES[tag]: value.decode() for tag, value in fields.items() if tag in _TEXT_NAMES
-        }
-        pairs = packed_strings(fields.get(TailTag.METADATA, b""), packed)
-        tags = packed_strings(fields.get(TailTag.TAGS, b""), packed)
-        sums = packed_strings(fields.get(TailTag.CHECKSUMS, b""), packed)
+        for tag, value in _read_tail(packed).items():
+            if (name := _TEXT_NAMES.get(tag)) is not None:
+                found[name] = value.decode()
+            elif (kind := _OTHER_FIELDS.get(tag)) is not None:
+                found[kind[0]] = kind[1](value, packed)
     except UnicodeDecodeError as error:
         raise EntryCorruptError(f"not UTF-8: {error.reason}", packed) from error
-    if len(pairs) % 2 or len(tags) % 2 or len(sums) % 3:
+    return Entry(size, mtime_us, address, md5, **found)
+
+
+def _tuples_of(value: bytes, packed: bytes, of_each: int) -> Iterator[tuple[str, ...]]:
+    texts = packed_strings(value, packed)
+    if len(texts) % of_each:
         raise EntryCorruptError("a string list of the wrong length", packed)
-    parts = fields.get(TailTag.ETAG_PARTS, bytes(4))
-    if len(parts) != 4:
+    return zip(*[iter(texts)] * of_each, strict=True)
+
+
+def _read_pairs(value: bytes, packed: bytes) -> tuple[tuple[str, ...], ...]:
+    return tuple(_tuples_of(value, packed, 2))
+
+
+def _read_checksums(value: bytes, packed: bytes) -> tuple[Checksum, ...]:
+    rows = _tuples_of(value, packed, 3)
+    return tuple(Checksum(algorithm, text, kind == "C") for algorithm, text, kind in rows)
+
+
+def _read_etag_parts(value: bytes, packed: bytes) -> int:
+    if len(value) != 4:
         raise EntryCorruptError("a part count of the wrong size", packed)
-    judged = fields.get(TailTag.JUDGED_MOVE, bytes(8))
-    if len(judged) != 8:
+    number: int = _U32.unpack(value)[0]
+    return number
+
+
+def _read_judged_move(value: bytes, packed: bytes) -> int:
+    if len(value) != 8:
         raise EntryCorruptError(_JUDGED_SIZE, packed)
-    replaced = fields.get(TailTag.REPLACED, b"")
-    if len(replaced) not in {0, 16}:
+    time_us: int = _I64.unpack(value)[0]
+    return time_us
+
+
+def _read_replaced(value: bytes, packed: bytes) -> bytes:
+    if len(value) not in {0, 16}:
         raise EntryCorruptError(_REPLACED_SIZE, packed)
-    return Entry(
-        size,
-        mtime_us,
-        address,
-        md5,
-        judged_move_us=_I64.unpack(judged)[0],
-        replaced_address=replaced,
-        parts=fields.get(TailTag.PARTS, b""),
-        etag_parts=_U32.unpack(parts)[0],
-        metadata=tuple(zip(pairs[::2], pairs[1::2], strict=True)),
-        tags=tuple(zip(tags[::2], tags[1::2], strict=True)),
-        checksums=tuple(
-            Checksum(sums[i], sums[i + 1], sums[i + 2] == "C") for i in range(0, len(sums), 3)
-        ),
-        **texts,
-    )
+    return value
+
+
+_OTHER_FIELDS: dict[int, tuple[str, Callable[[bytes, bytes], object]]] = {
+    TailTag.METADATA: ("metadata", _read_pairs),
+    TailTag.ETAG_PARTS: ("etag_parts", _read_etag_parts),
+    TailTag.CHECKSUMS: ("checksums", _read_checksums),
+    TailTag.JUDGED_MOVE: ("judged_move_us", _read_judged_move),
+    TailTag.REPLACED: ("replaced_address", _read_replaced),
+    TailTag.PARTS: ("parts", lambda value, _: value),
+    TailTag.TAGS: ("tags", _read_pairs),
+}
+"""Fields that are no texts: their names, and what reads them; it is told the whole entry, for errors."""

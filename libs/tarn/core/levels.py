@@ -61,6 +61,12 @@ class Feature(enum.Enum):
     OBJECT_TAGS = (2, "object tags")
     """Release 0.9.0 does not see them, and loses them when it copies an object."""
 
+    RETENTION_EXCEPTIONS = (2, "retention rules with exceptions")
+    """Release 0.9.0 knows no retention. A build that does not know exceptions takes the settings for damaged."""
+
+    COPIED_LINKS = (2, "addresses whose objects are copied when they are linked")
+    """Release 0.9.0 would link the address to which its client can still write, and its roots lack the copy."""
+
     PULL_REQUESTS = (2, "pull requests and rules for them")
     """Release 0.9.0 would report their partition as an orphan, and leave it in the store with a deleted repository."""
 

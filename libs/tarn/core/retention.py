@@ -1,6 +1,7 @@
 """Retention rules of a repository: which commits keep their objects (docs/operate/retention.md).
 
-    {"branches": [{"match": "main", "keep_days": 365, "keep_commits": 100}, {"match": "exp-*", "keep_days": 7}],
+    {"branches": [{"match": "main", "keep_days": 365, "keep_commits": 100}, {"match": "exp-*", "keep_days": 7},
+                  {"match": "*", "except": ["main", "exp-*"], "keep_days": 30}],
      "tags": [{"match": "nightly-*", "keep_days": 90}],
      "detached": {"keep_days": 30},
      "objects": {"keep_listed_on": ["main"], "keep_written_days": 30, "keep_read_days": 90},
@@ -28,6 +29,7 @@ from tarn.core.ids import parse_branch_id
 __all__ = [
     "BRANCH_RULES_MAX",
     "DAYS_MAX",
+    "EXCEPTIONS_MAX",
     "LISTED_ON_MAX",
     "READ_DAYS_MAX",
     "KEEP_EVERYTHING",
@@ -42,6 +44,8 @@ __all__ = [
 ]
 
 BRANCH_RULES_MAX: Final = 100
+EXCEPTIONS_MAX: Final = 100
+"""Most patterns in the exceptions of all rules together."""
 TAG_RULES_MAX: Final = 100
 LISTED_ON_MAX: Final = 10
 DAYS_MAX: Final = 36_500
@@ -60,11 +64,20 @@ class BranchRule:
         match: pattern of branch names (`tarn.core.glob`).
         keep_days: keeps the commits that were the head of the branch in the last so many days; None: age keeps none.
         keep_commits: number of newest commits to keep; the head is always kept.
+        exceptions: patterns of branches for which the rule does not hold, although they match.
     """
 
     match: str
     keep_days: int | None = None
     keep_commits: int = 1
+    exceptions: tuple[str, ...] = ()
+
+    def holds_for(self, branch_id: str) -> bool:
+        """Whether the rule is one of those of a branch."""
+        name = pa.array([branch_id])
+        return bool(match_glob(name, self.match)[0]) and not any(
+            match_glob(name, each)[0] for each in self.exceptions
+        )
 
     def __str__(self) -> str:
         limits = [] if self.keep_days is None else [f"keep_days {self.keep_days}"]
@@ -122,7 +135,8 @@ class Retention:
     """The rules of a repository.
 
     Attributes:
-        branches: rules of branches. A commit that any rule of any branch keeps is kept.
+        branches: rules of branches. A commit that any rule of any branch keeps is kept. A branch for which no rule
+            holds keeps its whole history.
         detached_days: how long commits are kept that are in the history of no branch; None: for ever.
         tags: rules of tags. Of those that match a tag, the longest decides; without one it stays for ever.
         objects: rules of objects of expired commits.
@@ -144,10 +158,14 @@ class Retention:
         """Whether any commit may ever expire."""
         return bool(self.branches) or self.detached_days is not None
 
+    @property
+    def has_exceptions(self) -> bool:
+        """Whether a rule has a form that earlier releases refuse."""
+        return any(each.exceptions for each in self.branches)
+
     def rules_of(self, branch_id: str) -> tuple[BranchRule, ...]:
-        """Returns the rules whose pattern matches a branch; none: the branch keeps its whole history."""
-        name = pa.array([branch_id])
-        return tuple(each for each in self.branches if match_glob(name, each.match)[0])
+        """Returns the rules that hold for a branch; none: the branch keeps its whole history."""
+        return tuple(each for each in self.branches if each.holds_for(branch_id))
 
     def rules_of_tags(self, tag_ids: Sequence[str]) -> list[TagRule | None]:
         """Returns the rule of each tag; None: it stays for ever."""
@@ -181,6 +199,9 @@ def parse_retention(text: str) -> Retention:
     fields = _object(found, "", {"branches", "detached", "tags", "objects", "uploads"})
     branches = _list(fields, "branches", BRANCH_RULES_MAX)
     rules = tuple(_branch_rule(each, f"branches[{number}]") for number, each in enumerate(branches))
+    if sum(len(each.exceptions) for each in rules) > EXCEPTIONS_MAX:
+        text = f"the rules of branches have more than {EXCEPTIONS_MAX} exceptions in all"
+        raise _invalid(text, "branches")
     tags = _list(fields, "tags", TAG_RULES_MAX)
     tag_rules = tuple(_tag_rule(each, f"tags[{number}]") for number, each in enumerate(tags))
     days = _only_days(fields, "detached", "keep_days")
@@ -210,6 +231,8 @@ def retention_to_json(retention: Retention) -> str:
 
 def _rule_to(rule: BranchRule) -> dict[str, object]:
     fields: dict[str, object] = {"match": rule.match}
+    if rule.exceptions:
+        fields["except"] = list(rule.exceptions)
     if rule.keep_days is not None:
         fields["keep_days"] = rule.keep_days
     if rule.keep_commits > 1 or rule.keep_days is None:
@@ -252,31 +275,34 @@ def _object_rules(rules: Mapping[str, Any]) -> ObjectRules:
 
 
 def _branch_rule(value: object, where: str) -> BranchRule:
-    fields = _object(value, where, {"match", "keep_days", "keep_commits"})
-    match = _pattern(fields, where)
+    fields = _object(value, where, {"match", "except", "keep_days", "keep_commits"})
+    match = _pattern(fields.get("match"), f"{where}.match")
+    exceptions = fields.get("except", [])
+    if not isinstance(exceptions, list) or ("except" in fields and not exceptions):
+        text = f"{where}.except must be a list of patterns; leave it out for none"
+        raise _invalid(text, f"{where}.except")
+    excepted = tuple(_pattern(each, f"{where}.except") for each in exceptions)
     days = _number(fields, where, "keep_days", DAYS_MAX)
     commits = _number(fields, where, "keep_commits", COMMITS_MAX)
     if days is None and commits is None:
         raise _invalid(f"{where} needs keep_days or keep_commits", where)
-    return BranchRule(match, days, commits or 1)
+    return BranchRule(match, days, commits or 1, excepted)
 
 
 def _tag_rule(value: object, where: str) -> TagRule:
     fields = _object(value, where, {"match", "keep_days"})
-    match = _pattern(fields, where)
+    match = _pattern(fields.get("match"), f"{where}.match")
     days = _number(fields, where, "keep_days", DAYS_MAX)
     if days is None:
         raise _invalid(f"{where} needs keep_days", where)
     return TagRule(match, days)
 
 
-def _pattern(fields: Mapping[str, Any], where: str) -> str:
-    match = fields.get("match")
-    if not isinstance(match, str) or len(match.encode()) > _PATTERN_BYTES_MAX:
-        text = f"{where}.match must be a pattern of at most {_PATTERN_BYTES_MAX} bytes"
-        raise _invalid(text, f"{where}.match")
-    check_glob(match)
-    return match
+def _pattern(value: object, where: str) -> str:
+    if not isinstance(value, str) or len(value.encode()) > _PATTERN_BYTES_MAX:
+        raise _invalid(f"{where} must be a pattern of at most {_PATTERN_BYTES_MAX} bytes", where)
+    check_glob(value)
+    return value
 
 
 def _list(fields: Mapping[str, Any], name: str, most: int) -> list[object]:

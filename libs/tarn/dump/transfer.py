@@ -111,6 +111,7 @@ class Transfer:
         file: DumpFile,
         storage_namespace: str = "",
         default_branch_id: str = "",
+        restore_id: str = "",
     ) -> Restored:
         """Restores a dump; continues an interrupted restore of the same dump.
 
@@ -119,11 +120,14 @@ class Transfer:
             file: the dump.
             storage_namespace: the place of the blocks; empty: that of the dump.
             default_branch_id: empty: that of the dump.
+            restore_id: of a restore that the caller has begun; empty: the digest of the dump.
         """
         done = Restored()
         default = default_branch_id or file.dumped.default_branch_id
         namespace = storage_namespace or file.dumped.storage_namespace
-        async with self._bare(done, repository_id, namespace, default, file.digest) as write:
+        async with self._bare(
+            done, repository_id, namespace, default, restore_id or file.digest
+        ) as write:
             await write(file.lines("settings"))
             with file.open(MEMBERS["commit"]) as commits:
                 await self._write_commits(commits, write, done)

@@ -158,7 +158,8 @@ def _wrong_of_upload(key: bytes, value: bytes) -> str | None:
     match kind:
         case "multipart":
             upload = parse_record(pb.UploadRecord(), value)
-            if len(upload.address) != 16 or not upload.state:
+            is_linked = len(upload.linked_address) in (0, 16)
+            if len(upload.address) != 16 or not is_linked or not upload.state:
                 return f"the upload has state {upload.state} and an address of {len(upload.address)} bytes"
         case "parts":
             part = parse_record(pb.UploadPartRecord(), value)
@@ -193,11 +194,12 @@ async def gather_uploads(lake: Lake, references: References) -> None:
     for partition in await upload_partitions(lake.session.reads, lake.keys):
         async for _, value in lake.session.reads.rows(partition, _MULTIPART, end):
             try:
-                address = parse_record(pb.UploadRecord(), value).address
+                upload = parse_record(pb.UploadRecord(), value)
             except TarnError as error:
                 or_corrupt(error)
                 continue
-            if len(address) == 16:
-                records["address"] = address
-                references.add(records.copy())
+            for address in (upload.address, upload.linked_address):
+                if len(address) == 16:
+                    records["address"] = address
+                    references.add(records.copy())
     references.flush()

@@ -91,6 +91,11 @@ class SignIn:
         """Whether a token of a key pair is kept, so that a request with it is not a sign-in."""
         return self._tokens.has(self._digest(access_key_id, secret))
 
+    def known_pair(self, call: Call, access_key_id: str, secret: str) -> Grant | None:
+        """Returns the grant of a key pair if auth need not be asked."""
+        token = self._tokens.get(self._digest(access_key_id, secret))
+        return None if token is None else self.known_token(call, token)
+
     def known_token(self, call: Call, token: str) -> Grant | None:
         """Returns the grant of a caller token if auth need not be asked."""
         return self._access.grant_cached(Call(call.request_id, token, call.deadline))

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from tarn.core.entry import Entry, pack
 from tarn.core.entry_check import check_template
 from tarn.core.value import hot_value
 
-__all__ = ["NOTHING", "NO_HEADERS", "StoredHeaders", "stored_headers", "with_headers"]
+__all__ = [
+    "LAKECTL_SHOWN",
+    "LAKECTL_STORED",
+    "NOTHING",
+    "NO_HEADERS",
+    "StoredHeaders",
+    "stored_headers",
+    "stored_metadata",
+    "with_headers",
+]
+
+LAKECTL_STORED: Final = "x-lakefs-internal-"
+"""Begins the headers by which lakectl sends metadata of its own, such as the time of a local file; also the names by
+which they are stored, because S3 clients can be told only of names that a header can have."""
+LAKECTL_SHOWN: Final = "::lakefs::"
+"""Begins the same names in JSON, and in lakeFS."""
 
 NOTHING: Final = Entry(0, 0, bytes(16), bytes(16))
 """An entry that has no object yet: what templates of uploads are made of."""
@@ -34,6 +50,16 @@ class StoredHeaders:
 NO_HEADERS: Final = StoredHeaders()
 
 
+def stored_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """Returns user metadata, as lakeFS has them, with the names by which they are stored."""
+    return {
+        LAKECTL_STORED + name.removeprefix(LAKECTL_SHOWN)
+        if name.startswith(LAKECTL_SHOWN)
+        else name: value
+        for name, value in (metadata or {}).items()
+    }
+
+
 def stored_headers(
     content_type: str = "", metadata: Mapping[str, str] | None = None
 ) -> StoredHeaders:
@@ -43,8 +69,18 @@ def stored_headers(
         TarnError: METADATA_TOO_LARGE above 2 KiB of user metadata; INVALID_ARGUMENT for a content type above 8 KiB or
             with characters that no header can have, and for a name that is no token of RFC 9110, or has two values.
     """
-    pairs = sorted((name.lower(), value) for name, value in (metadata or {}).items())
-    headers = StoredHeaders(content_type, tuple(pairs))
+    if not metadata:
+        return _of_type(content_type)
+    pairs = sorted((name.lower(), value) for name, value in metadata.items())
+    return _checked(StoredHeaders(content_type, tuple(pairs)))
+
+
+@lru_cache(maxsize=64)  # most objects have one of a few types, and no metadata
+def _of_type(content_type: str) -> StoredHeaders:
+    return _checked(StoredHeaders(content_type))
+
+
+def _checked(headers: StoredHeaders) -> StoredHeaders:
     check_template(pack(with_headers(NOTHING, headers)))
     return headers
 

@@ -19,6 +19,7 @@ from tarn.gate.service_calls import ServiceCalls
 from tarn.gate.sign_in import SignIn
 from tarn.objects.backend import ObjectBackend
 from tarn.objects.repository_cache import RepositoryCache
+from tarn.rpc.client.addresses import address_of
 from tarn.rpc.wire.methods import Endpoint as RpcEndpoint
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
@@ -96,6 +97,8 @@ class ApiApplication:
             AddressRate(clock, settings.failed_sign_ins),
             objects,
             settings.bodies,
+            settings.presigned_links,
+            settings.s3,
         )
         self._tasks = TaskSet()
         self._own_rates: RateLimits | None = None
@@ -127,8 +130,7 @@ class ApiApplication:
         if self._own_rates is not None:
             self._tasks.spawn(self._own_rates.run())
         if self._listens is not None:
-            host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            self._listens("api", f"{host}:{self._port}")
+            self._listens("api", address_of(settings.host, self._port))
         return self
 
     async def __aexit__(self, *exc: object) -> None:

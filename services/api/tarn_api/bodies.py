@@ -20,7 +20,7 @@ from tarn.aio.first_error import collapse_error_groups
 from tarn.objects.forms import FormParser, boundary_of
 from tarn_api.errors import ApiError
 
-__all__ = ["BlockAnswer", "BodyBounds", "file_of_form", "received"]
+__all__ = ["BlockAnswer", "BodyBounds", "FormFile", "file_of_form", "received"]
 
 _WINDOW_S: Final = 30.0
 _FILE_FIELD: Final = "content"
@@ -76,13 +76,28 @@ def _too_slow(what: str) -> ApiError:
     return ApiError(408, f"{what}; nothing was stored, send it again", reason="TOO_SLOW")
 
 
-async def file_of_form(
-    content_type: str, pieces: AsyncIterator[bytes]
-) -> tuple[str, AsyncIterator[bytes]]:
-    """Returns the Content-Type of the field `content` of a form, and its bytes as they arrive.
+@dataclass(frozen=True, slots=True)
+class FormFile:
+    """The file of a form, before its bytes have come.
+
+    Attributes:
+        name: of the file, as the client has it; empty if it sent none.
+        content_type: of the file; empty if the client sent none.
+        fields: those before the file.
+        pieces: its bytes as they arrive. Iterating raises the errors of the body, and INVALID for a form that is none.
+    """
+
+    name: str
+    content_type: str
+    fields: Mapping[str, str]
+    pieces: AsyncIterator[bytes]
+
+
+async def file_of_form(content_type: str, pieces: AsyncIterator[bytes]) -> FormFile:
+    """Returns the field `content` of a form, which is a file; its bytes are still to come.
 
     Raises:
-        ApiError: 400: the Content-Type has no boundary. The iterator also raises the errors of `pieces`.
+        ApiError: 400: the Content-Type has no boundary. It also raises the errors of `pieces`.
         TarnError: INVALID: it is no form, or has no such file.
     """
     boundary = boundary_of(content_type)
@@ -106,7 +121,7 @@ async def file_of_form(
                 yield bytes(found)
         parser.finish()
 
-    return parser.file_type, rest()
+    return FormFile(parser.filename or "", parser.file_type, parser.fields, rest())
 
 
 class BlockAnswer(Response):

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from tarn.config import Config
+from tarn.rpc.client.addresses import host_and_port
 from tarn_api.bodies import BodyBounds
+from tarn_api.context import S3Endpoint
 from tarn_api.http import HttpBounds
 
 __all__ = ["ApiSettings", "settings_of"]
@@ -22,11 +24,13 @@ class ApiSettings:
         access_log: whether to log every request, not only server errors.
         requests_max: most requests at once.
         failed_sign_ins: of one address in a second.
+        presigned_links: whether clients get URLs of the bucket.
         processes: gateways and REST endpoints among which the rates of quotas are divided.
         namespace_prefix: begins the storage namespace of each repository.
         version: of Tarn.
         bounds: limits of the HTTP server.
         bodies: limits of the bodies of objects.
+        s3: where S3 clients reach the installation.
     """
 
     host: str = "127.0.0.1"
@@ -35,11 +39,13 @@ class ApiSettings:
     access_log: bool = True
     requests_max: int = 256
     failed_sign_ins: int = 20
+    presigned_links: bool = True
     processes: int = 1
     namespace_prefix: str = "local://"
     version: str = ""
     bounds: HttpBounds = field(default_factory=HttpBounds)
     bodies: BodyBounds = field(default_factory=BodyBounds)
+    s3: S3Endpoint = field(default_factory=S3Endpoint)
 
 
 def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
@@ -49,20 +55,26 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
         config: the installation's configuration.
         reuse_port: whether several processes of this machine listen on one address.
     """
-    section = config.api
-    host, _, port = section.listen_address.rpartition(":")
+    section, s3 = config.api, config.gateways.s3
+    host, port = host_and_port(section.listen_address)
     return ApiSettings(
-        host=host.strip("[]"),
-        port=int(port),
+        host=host,
+        port=port,
         reuse_port=reuse_port,
         access_log=section.access_log,
         requests_max=section.requests,
         failed_sign_ins=section.failed_sign_ins,
+        presigned_links=section.presigned_links,
         processes=config.quotas.gateways,
         namespace_prefix=config.blockstore.namespace_prefix,
         version=version("tarn"),
         bounds=HttpBounds(connections_max=config.limits.connections),
         bodies=BodyBounds(
             bytes_max=config.limits.body_size_bytes, rate_min_bytes=config.limits.body_rate_bytes
+        ),
+        s3=S3Endpoint(
+            section.s3_url.rstrip("/"),
+            int(s3.listen_address.rpartition(":")[2]),
+            s3.tls.cert is not None,
         ),
     )

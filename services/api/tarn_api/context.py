@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from tarn.block.port import BlockStore
+from tarn.block.port import BlockStore, PresignsReads
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.access.actions import Action, object_resource, ref_object_resource
 from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.value import hot_value
 from tarn.gate.addresses import AddressRate
 from tarn.gate.sign_in import SignIn
 from tarn.objects.backend import ObjectBackend
@@ -21,7 +22,22 @@ from tarn_api.bodies import BodyBounds
 from tarn_api.rpcs import CHANGE_S, READ_S, Rpcs
 from tarn_api.traces import Trace
 
-__all__ = ["CHANGE_S", "READ_S", "Backend", "Context"]
+__all__ = ["CHANGE_S", "READ_S", "Backend", "Context", "S3Endpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class S3Endpoint:
+    """Where S3 clients reach this installation, for pages that tell it.
+
+    Attributes:
+        url: of the endpoint; empty: it has the host of the page.
+        port: of the endpoint, if there is no URL.
+        is_tls: whether it speaks TLS, if there is no URL.
+    """
+
+    url: str = ""
+    port: int = 8000
+    is_tls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +55,8 @@ class Backend:
         failures: how often an address may fail to sign in.
         objects: moves the bytes of objects.
         bodies: limits of the bodies of objects.
+        presigned_links: whether clients get URLs of the bucket.
+        s3: where S3 clients reach the installation.
     """
 
     graveler: GravelerClient
@@ -51,13 +69,15 @@ class Backend:
     failures: AddressRate
     objects: ObjectBackend
     bodies: BodyBounds = field(default_factory=BodyBounds)
+    presigned_links: bool = True
+    s3: S3Endpoint = field(default_factory=S3Endpoint)
 
     def call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
         """Returns the context of a call that begins now."""
         return Call(request_id, caller_token, self.clock.monotonic() + timeout_s)
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Context:
     """One request. It is the `Caller` of `tarn.objects`.
 
@@ -106,6 +126,14 @@ class Context:
     def blocks(self) -> BlockStore:
         """The bytes of objects."""
         return self.backend.objects.blocks
+
+    @property
+    def linking_blocks(self) -> PresignsReads | None:
+        """The bytes of objects, if clients get URLs to read them."""
+        blocks = self.blocks
+        if self.backend.presigned_links and isinstance(blocks, PresignsReads):
+            return blocks
+        return None
 
     @property
     def graveler(self) -> GravelerClient:

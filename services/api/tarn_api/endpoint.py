@@ -8,8 +8,7 @@ its token.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Final
 
@@ -33,9 +32,11 @@ from tarn.telemetry.meters import Meters
 from tarn_api.browsers import ANSWER_HEADERS
 from tarn_api.context import READ_S, Backend, Context
 from tarn_api.errors import ApiError, from_tarn_error, too_many
+from tarn_api.forms import FORM_BYTES_MAX, Form
 from tarn_api.operations.table import PUBLIC, TABLE, TRANSFERS, Refusal
 from tarn_api.requests import (
     BODY_BYTES_MAX,
+    ApiRequest,
     BodyBudget,
     Routes,
     decode_body,
@@ -47,6 +48,9 @@ from tarn_api.rpcs import BODY_BYTES_MAX as RPC_BYTES_MAX
 from tarn_api.rpcs import JSON, RPCS, connect_error, encoded, values_of
 from tarn_api.signing_in import Authenticator, challenge
 from tarn_api.traces import Trace, Traces
+from tarn_api.web.failures import failure, wants_page
+from tarn_api.web.page import Page
+from tarn_api.web.table import PAGE_HANDLERS, PAGE_TRANSFERS, PAGES, PUBLIC_PAGES
 from tarn_rest.operations import OPERATIONS, OWN_OPERATIONS, Operation
 
 __all__ = ["BASE", "OWN_BASE", "Endpoint"]
@@ -60,12 +64,26 @@ _OWN_PREFIX: Final = f"{OWN_BASE}/".encode()
 
 _STRANGERS_BODY_MAX: Final = 16 * 1024
 _BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
+_INTERFACES: Final = b"/api/"
+_TABLE: Final = {**TABLE, **PAGE_HANDLERS}
+_PUBLIC: Final = PUBLIC | PUBLIC_PAGES
+_TRANSFERS: Final = TRANSFERS | PAGE_TRANSFERS
 _DOCUMENT_PATH: Final = b"/openapi.json"
 _PUBLIC_REQUESTS: Final = 200
 """Of one address in a second, without credentials."""
 _FAILED_COOKIES: Final = 20
 _IN_REPOSITORIES: Final = (Action.READ_REPO, Action.WRITE_REPO)
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
+
+
+def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+
+_OF_EVERY_ANSWER: Final = _encoded(ANSWER_HEADERS)
+_NAMES_OF_EVERY_ANSWER: Final = frozenset(
+    {b"x-request-id", *(name for name, _ in _OF_EVERY_ANSWER)}
+)
 _log = structlog.get_logger()
 
 
@@ -108,6 +126,7 @@ class Endpoint:
         self._routes = (
             (_PREFIX, Routes(OPERATIONS)),
             (_OWN_PREFIX, Routes(OWN_OPERATIONS)),
+            (b"/", Routes(PAGES)),
         )
         self._bodies = BodyBudget(_BODIES_BYTES_MAX)
         self._requests_max = requests_max
@@ -135,10 +154,8 @@ class Endpoint:
         self._running += 1
         place = _Place(self._queue, receive, trace)
         try:
-            response = await self._answer(Request(scope, place.receive), trace, place)
-            response.headers["X-Request-Id"] = request_id
-            response.headers.update(ANSWER_HEADERS)
-            response.headers.setdefault("Cache-Control", "no-store")
+            response = await self._answer(ApiRequest(scope, place.receive), trace, place)
+            _add_headers(response, request_id)
             await self._send(response, scope, receive, counted, trace)
         finally:
             if trace.is_transfer:
@@ -167,8 +184,11 @@ class Endpoint:
         try:
             if self._running > self._requests_max:
                 raise _overloaded(f"{self._requests_max} requests run already")
-            async with place.held(request):
+            await place.take(request)
+            try:
                 response = await self._perform(request, trace)
+            finally:
+                place.give_back()
         except ApiError as refusal:
             shown = refusal
             error = refusal.__cause__ if isinstance(refusal.__cause__, TarnError) else None
@@ -183,7 +203,7 @@ class Endpoint:
             self._log_failure(trace, defect)
             shown = ApiError(500, "an error of the server; its log has it", reason="INTERNAL")
             trace.reason = shown.reason
-            return _error(shown)
+            return self._error(request, shown, trace)
         else:
             trace.outcome = Outcome.OK
             return response
@@ -191,7 +211,14 @@ class Endpoint:
             shown.headers.update(challenge(request))
         trace.reason = shown.reason
         trace.outcome = Outcome.FAILED if error is None else outcome_of(error)
-        return _error(shown)
+        return self._error(request, shown, trace)
+
+    def _error(self, request: Request, error: ApiError, trace: Trace) -> Response:
+        """Returns an error as JSON, or as a page for a person who asked for one."""
+        if request.scope["raw_path"].startswith(_INTERFACES) or not wants_page(request):
+            return _error(error)
+        nonce = self._ids.nonce().hex()
+        return failure(request, error, request_id=trace.request_id, nonce=nonce, user=trace.user)
 
     async def _perform(self, request: Request, trace: Trace) -> Response:
         if request.scope["raw_path"] == _DOCUMENT_PATH:
@@ -200,8 +227,8 @@ class Endpoint:
             return await self._make_rpc(request, trace, rpc)
         operation, in_path = self._found(request)
         trace.operation, trace.values = operation.id, in_path
-        row = TABLE[operation.id]
-        is_public = operation.id in PUBLIC
+        row = _TABLE[operation.id]
+        is_public = operation.id in _PUBLIC
         if is_public:
             grant = None
             if operation.id != "healthCheck":  # it costs nothing
@@ -212,30 +239,35 @@ class Endpoint:
         if isinstance(row, Refusal):
             raise ApiError(501, row.reason, reason="NOT_IMPLEMENTED")
         parameters = decode_parameters(operation, in_path, request)
-        if named := getattr(parameters, "path", None):
-            trace.values = {**in_path, "path": named}
-        if operation.id in TRANSFERS:
+        # Of pages, refs are parameters, too.
+        named = {each: getattr(parameters, each, None) or "" for each in ("ref", "branch", "path")}
+        trace.values = {**in_path, **{each: value for each, value in named.items() if value}}
+        if operation.id in _TRANSFERS:
             self._begin_transfer(trace)
         context = Context(self._backend, request, trace.request_id, grant, trace)
         if operation.body is None:
             answer = await row(context, parameters)
         elif is_public:
-            with self._stranger():
+            self._begin_stranger()
+            try:
                 body = await self._body_of(operation, request, trace, _STRANGERS_BODY_MAX)
                 answer = await row(context, parameters, body)
+            finally:
+                self._strangers -= 1
         else:
             body = await self._body_of(operation, request, trace)
             answer = await row(context, parameters, body)
         response = _response(operation, answer)
-        response.headers.update(context.headers)
+        if context.headers:
+            response.headers.update(context.headers)
         return response
 
-    def _found(self, request: Request) -> tuple[Operation, dict[str, str]]:
+    def _found(self, request: Request) -> tuple[Operation, Mapping[str, str]]:
         path: bytes = request.scope["raw_path"]
         for base, routes in self._routes:
             if path.startswith(base):
                 return routes.find(request.method, path[len(base) :])
-        raise ApiError(404, f"the interface is below {BASE}/", reason="NO_SUCH_PATH")
+        raise ApiError(404, "there is no such path", reason="NO_SUCH_PATH")
 
     def _document_for(self, request: Request, trace: Trace, document: bytes) -> Response:
         """Returns an interface that is offered; it needs no caller."""
@@ -300,9 +332,12 @@ class Endpoint:
         return Response(encoded(answer, content_type), media_type=content_type)
 
     async def _grant_of(self, request: Request, trace: Trace) -> Grant:
-        with self._stranger():
+        self._begin_stranger()
+        try:
             call = self._backend.call(trace.request_id, "", READ_S)
             grant = await self._authenticator.grant(request, call, trace)
+        finally:
+            self._strangers -= 1
         trace.user = _connection_of(request)["user"] = grant.user_id
         return grant
 
@@ -324,16 +359,15 @@ class Endpoint:
         if not self._transfers[user]:
             del self._transfers[user]
 
-    @contextmanager
-    def _stranger(self) -> Iterator[None]:
-        """Counts a request whose caller is not known yet."""
+    def _begin_stranger(self) -> None:
+        """Counts a request whose caller is not known yet.
+
+        Raises:
+            ApiError: 503.
+        """
         if self._strangers >= self._requests_max // 2:
             raise _overloaded(f"{self._strangers} requests wait for their sign-in")
         self._strangers += 1
-        try:
-            yield
-        finally:
-            self._strangers -= 1
 
     async def _body_of(
         self,
@@ -342,6 +376,9 @@ class Endpoint:
         trace: Trace,
         bytes_max: int = BODY_BYTES_MAX,
     ) -> object:
+        if operation.body is Form:
+            size = min(bytes_max, FORM_BYTES_MAX)
+            return Form.parse(await read_body(request, self._bodies, size))
         decoded = decode_body(operation, await read_body(request, self._bodies, bytes_max))
         trace.note_body(decoded)
         return decoded
@@ -371,9 +408,8 @@ class _Place:
         self._trace = trace
         self._is_held = self._is_over = False
 
-    @asynccontextmanager
-    async def held(self, request: Request) -> AsyncIterator[None]:
-        """Waits for a place, and holds it until the block ends.
+    async def take(self, request: Request) -> None:
+        """Waits for a place.
 
         Raises:
             ApiError: 503: the request has waited too long.
@@ -381,12 +417,13 @@ class _Place:
         if not self._queue.enters():
             await self._queue.wait(_connection_of(request).get("user", ""))
         self._is_held = True
-        try:
-            yield
-        finally:
-            self._is_over = True
-            if self._is_held:
-                self._queue.leave()
+
+    def give_back(self) -> None:
+        """Gives the place back, if it is held."""
+        self._is_over = True
+        if self._is_held:
+            self._is_held = False
+            self._queue.leave()
 
     async def receive(self) -> Message:
         """Receives a piece of the body."""
@@ -439,6 +476,16 @@ def _response(operation: Operation, answer: object) -> Response:
     if isinstance(answer, str):  # of the one operation that answers so
         return Response(answer, operation.status, media_type="text/html")
     return Response(msgspec.json.encode(answer), operation.status, media_type=JSON)
+
+
+def _add_headers(response: Response, request_id: str) -> None:
+    """Adds the headers of every answer; pages have guards of their own. They replace an operation's."""
+    headers = [each for each in response.raw_headers if each[0] not in _NAMES_OF_EVERY_ANSWER]
+    headers.append((b"x-request-id", request_id.encode()))
+    headers += _encoded(response.guards) if isinstance(response, Page) else _OF_EVERY_ANSWER
+    if b"cache-control" not in dict(headers):
+        headers.append((b"cache-control", b"no-store"))
+    response.raw_headers = headers
 
 
 def _error(error: ApiError) -> Response:

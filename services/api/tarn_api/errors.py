@@ -110,6 +110,9 @@ _WORDS: Final[Mapping[Reason, str]] = MappingProxyType(
 )
 """lakeFS's own words, which scripts compare; the request names what it is about."""
 
+_PROTECTED: Final = frozenset({"write", "commit"})
+"""Changes of a protected branch that lakeFS has words for."""
+
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 
 
@@ -136,4 +139,9 @@ def from_tarn_error(error: TarnError, *, write: bool) -> ApiError:
         message = _WORDS[error.reason]
     elif error.reason is Reason.NOTHING_TO_MERGE:
         message = f"no changes: {error.message}"  # clients look for these words
+    elif (
+        error.reason is Reason.BRANCH_PROTECTED
+        and (change := error.metadata.get("change")) in _PROTECTED
+    ):
+        message = f"cannot {change} to protected branch: {error.message}"  # and for these
     return ApiError(status, message, reason=error.reason.value)

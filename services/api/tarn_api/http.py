@@ -14,17 +14,26 @@ import socket
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, Self
+from urllib.parse import unquote
 
 import httptools
+from starlette.types import Message
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_RE,
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
 from tarn.aio.task_set import TaskSet
 from tarn.aio.tls_listener import TlsListener
 
-__all__ = ["Asgi", "HttpBounds", "HttpServer"]
+__all__ = ["Asgi", "Exchange", "HttpBounds", "HttpServer"]
 
 Asgi = Any
 """An ASGI application."""
@@ -60,8 +69,72 @@ class HttpBounds:
     handshakes_max: int = 1024
 
 
+_FRAMING: Final = frozenset({b"connection", b"transfer-encoding"})
+_NO_BODY: Final = (204, 304)
+_JOINED_MAX: Final = 64 * 1024
+"""To copy a larger body costs more than another write."""
+
+
+class Exchange(RequestResponseCycle):
+    """One request and its answer. An answer of one piece is sent by one write; uvicorn sends all others.
+
+    Attributes:
+        start: the head of an answer, which waits for the first piece of its body.
+    """
+
+    start: Message | None = None
+
+    async def send(self, message: Message) -> None:  # type: ignore[override]
+        """Takes an event of ASGI."""
+        if self.start is None:
+            if self.response_started or message["type"] != "http.response.start":
+                await super().send(message)  # type: ignore[arg-type]
+            else:
+                self.start = message
+                # An application that fails now ends the connection, as one that fails in the body.
+                self.response_started = True
+            return
+        start, self.start = self.start, None
+        if message.get("more_body", False) or not self._send_whole(start, message):
+            self.response_started = False
+            await super().send(start)  # type: ignore[arg-type]
+            await super().send(message)  # type: ignore[arg-type]
+
+    def _send_whole(self, start: Message, message: Message) -> bool:
+        """Sends an answer whose body is one piece; returns False if there is more to decide than its length."""
+        if self.flow.write_paused or self.disconnected or not self.keep_alive:
+            return False
+        status, headers, body = start["status"], start["headers"], message.get("body", b"")
+        names, values = zip(*headers, strict=True) if headers else ((), ())
+        lengths, together = names.count(b"content-length"), b"".join(names)
+        if HEADER_RE.search(together) or HEADER_VALUE_RE.search(b"".join(values)):
+            return False
+        if together != together.lower() or lengths > 1 or not _FRAMING.isdisjoint(names):
+            return False
+        if self.scope["method"] == "HEAD":
+            body = b""
+        elif lengths:
+            if int(values[names.index(b"content-length")]) != len(body):
+                return False
+        elif body or status not in _NO_BODY:
+            return False
+        lines = (b"%b: %b\r\n" * len(names)) % tuple(chain.from_iterable(headers))
+        head = b"%b%b\r\n" % (STATUS_LINE[status], lines)
+        if len(body) <= _JOINED_MAX:
+            self.transport.write(head + body)
+        else:
+            self.transport.write(head)
+            self.transport.write(body)
+        self.response_complete = True
+        self.waiting_for_100_continue = False
+        self.message_event.set()
+        self.on_response()
+        return True
+
+
 class _Protocol(HttpToolsProtocol):
-    """One connection."""
+    """One connection. A head that arrives in one piece, as nearly all do, needs no timer; and one timer waits for the
+    next request, however many there were."""
 
     def __init__(self, server: HttpServer) -> None:
         # Each request has a copy of the outer dict; the inner one is the connection's.
@@ -72,6 +145,10 @@ class _Protocol(HttpToolsProtocol):
         self._refusal = (400, "the request is not HTTP/1.1")
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        # When the connection began to wait for a request; None: it does not.
+        self._idle_since: float | None = None
+        self._is_in_head = False
         self._is_body_whole = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -82,51 +159,99 @@ class _Protocol(HttpToolsProtocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timers()
+        self._stop_head_timer()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         self._unsent.forget(self)
         if self.transport is not None:
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            super().data_received(data)
+        if self.transport is None or self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self._is_in_head and self._head_timer is None:
+            self._await_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0
         self._is_body_whole = False
-        self._await_head()
+        self._is_in_head = True
+        self._idle_since = None
+        self._stop_head_timer()
 
     def on_url(self, url: bytes) -> None:
-        self._count(len(url))
-        super().on_url(url)
+        self._head_bytes += len(url)
+        if self._head_bytes > self._bounds.head_bytes_max:
+            self._refuse_head()
+        self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value))
-        if len(self.headers) >= self._bounds.header_count_max:
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > self._bounds.head_bytes_max:
+            self._refuse_head()
+        headers = self.headers
+        if len(headers) >= self._bounds.header_count_max:
             self._refuse(f"a request has at most {self._bounds.header_count_max} headers")
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self._stop_timers()
-        super().on_headers_complete()
+        self._is_in_head = False
+        self._stop_head_timer()
+        parser, scope = self.parser, self.scope
+        version = parser.get_http_version()
+        target = httptools.parse_url(self.url)
+        path = target.path.decode("ascii")
+        scope["method"] = parser.get_method().decode("ascii")
+        scope["http_version"] = version
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = target.path
+        scope["query_string"] = target.query or b""
+        before, self.cycle = (
+            self.cycle,
+            Exchange(
+                scope=scope,
+                transport=self.transport,
+                flow=self.flow,
+                logger=self.logger,
+                access_logger=self.access_logger,
+                access_log=False,
+                default_headers=[],
+                message_event=asyncio.Event(),
+                expect_100_continue=self.expect_100_continue,
+                keep_alive=version != "1.0" and parser.should_keep_alive(),
+                on_response=self.on_response_complete,
+            ),
+        )
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:  # a request that came before its predecessor was answered
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
 
     def on_message_complete(self) -> None:
         self._is_body_whole = True
         super().on_message_complete()
         if self.cycle is not None and self.cycle.response_complete:
             # The rest of a body that no handler wanted has come: the connection waits for a request again.
-            self._stop_timers()
-            self._unset_keepalive_if_required()
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            self._stop_head_timer()
+            self._await_request()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if not self._is_body_whole and not self.transport.is_closing():
-            self._unset_keepalive_if_required()
-            self._stop_timers()
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._is_body_whole:
+            self._await_request()
+        else:
+            self._stop_head_timer()
             timeout = self._bounds.unread_timeout_s
             self._head_timer = self.loop.call_later(timeout, self.transport.close)
 
@@ -145,7 +270,8 @@ class _Protocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's text
         """Answers what is no request, or one with too large a head, and ends the connection."""
-        self._stop_timers()
+        self._is_in_head = False
+        self._stop_head_timer()
         status, text = self._refusal
         body = json.dumps({"message": text}).encode()
         lines = [
@@ -157,24 +283,39 @@ class _Protocol(HttpToolsProtocol):
         self.transport.write(b"".join(lines))
         self.transport.close()
 
-    def _count(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > self._bounds.head_bytes_max:
-            self._refuse(f"the head of a request has at most {self._bounds.head_bytes_max} bytes")
+    def _refuse_head(self) -> None:
+        self._refuse(f"the head of a request has at most {self._bounds.head_bytes_max} bytes")
 
     def _refuse(self, text: str) -> None:
         self._refusal = (431, text)
         raise httptools.HttpParserError(text)
 
     def _await_head(self) -> None:
-        self._stop_timers()
         timeout = self._bounds.head_timeout_s
         self._head_timer = self.loop.call_later(timeout, self.transport.close)
 
-    def _stop_timers(self) -> None:
+    def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _await_request(self) -> None:
+        self._idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self._look_later(self._bounds.idle_timeout_s)
+
+    def _look_later(self, seconds: float) -> None:
+        self._idle_timer = self.loop.call_later(seconds, self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
+        self._idle_timer = None
+        if self._idle_since is None or self.transport.is_closing():
+            return
+        left = self._idle_since + self._bounds.idle_timeout_s - self.loop.time()
+        if left <= 0:
+            self.transport.close()
+        else:
+            self._look_later(left)
 
 
 class _Unsent:
@@ -231,7 +372,6 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=int(bounds.idle_timeout_s),
         )
         self.state = ServerState()
         self.unsent = _Unsent(bounds.unsent_bytes_max)

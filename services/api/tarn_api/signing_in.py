@@ -84,8 +84,8 @@ class Authenticator:
             ApiError: 401; 403: another site may have made a browser send it; 429.
             TarnError: auth refuses the caller, or gives no answer.
         """
-        if "authorization" in request.headers:
-            return await self._by_header(request, call, trace)
+        if (header := request.headers.get("authorization")) is not None:
+            return await self._by_header(request, header, call, trace)
         secret = secret_of(request)
         if secret is None:
             raise unauthenticated()
@@ -93,8 +93,8 @@ class Authenticator:
         with counted_failures(self._of_cookies, trace.remote):
             return await self._sign_in.grant_of_session(call, secret)
 
-    async def _by_header(self, request: Request, call: Call, trace: Trace) -> Grant:
-        scheme, _, value = request.headers["authorization"].partition(" ")
+    async def _by_header(self, request: Request, header: str, call: Call, trace: Trace) -> Grant:
+        scheme, _, value = header.partition(" ")
         match scheme.lower():
             case "basic":
                 # A browser that was asked for a key pair sends it for pages of other sites, too. No program tells a
@@ -103,6 +103,8 @@ class Authenticator:
                     refuse_other_sites(request)
                 key, secret = _pair(value)
                 trace.access_key_id = key[:128]
+                if (known := self._sign_in.known_pair(call, key, secret)) is not None:
+                    return known
                 if self._sign_in.knows_pair(key, secret):
                     return await self._sign_in.grant_of_pair(call, key, secret)
                 with counted_failures(self._failures, trace.remote):

@@ -113,6 +113,17 @@ class Trace:
         return f"{resource}/object/{values['path']}" if values.get("path") else resource
 
 
+class _OperationMeters:
+    """The metrics of one operation, found by one look-up for each request."""
+
+    __slots__ = ("duration", "requests")
+
+    def __init__(self, name: str, meters: Meters) -> None:
+        self.duration = meters.histogram("api.duration", operation=name)
+        # By status.
+        self.requests: dict[int, Counter] = {}
+
+
 class Traces:
     """Records requests that have ended.
 
@@ -129,23 +140,13 @@ class Traces:
         self._lines = LineLogger.bound()
         self._meters = meters
         self._audit = audit
-        self._requests: dict[tuple[str, int], Counter] = {}
+        self._by_operation: dict[str, _OperationMeters] = {}
         self._received = meters.counter("api.received")
         self._sent = meters.counter("api.sent")
 
     def end(self, trace: Trace, seconds: float) -> None:
         """Records a request that took so long."""
-        operation = trace.operation or "none"
-        counter = self._requests.get((operation, trace.status))
-        if counter is None:
-            counter = self._meters.counter(
-                "api.requests", operation=operation, status=str(trace.status)
-            )
-            self._requests[operation, trace.status] = counter
-        counter.add()
-        self._received.add(trace.bytes_in)
-        self._sent.add(trace.bytes_out)
-        self._meters.histogram("api.duration", operation=operation).record(seconds)
+        self._count(trace, seconds)
         if self._audit is not None:
             self._record(self._audit, trace)
         failed = trace.status >= 500 or not trace.status
@@ -167,6 +168,21 @@ class Traces:
             "remote": trace.remote,
         }
         self._lines.write("warning" if failed else "info", "api", values)
+
+    def _count(self, trace: Trace, seconds: float) -> None:
+        operation = trace.operation or "none"
+        found = self._by_operation.get(operation)
+        if found is None:
+            found = self._by_operation[operation] = _OperationMeters(operation, self._meters)
+        counter = found.requests.get(trace.status)
+        if counter is None:
+            counter = found.requests[trace.status] = self._meters.counter(
+                "api.requests", operation=operation, status=str(trace.status)
+            )
+        counter.value += 1
+        self._received.value += trace.bytes_in
+        self._sent.value += trace.bytes_out
+        found.duration.record(seconds)
 
     @staticmethod
     def _record(audit: AuditLog, trace: Trace) -> None:

@@ -15,6 +15,7 @@ from tarn.gate.access import Access
 from tarn.gate.rates import RateLimits
 from tarn.gate.service_calls import ServiceCalls
 from tarn.objects.repository_cache import RepositoryCache
+from tarn.rpc.client.addresses import address_of
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
@@ -154,8 +155,7 @@ class GatewayApplication:
         self._meters.sample("gateway.connections", lambda: self._server.connection_count)
         self._meters.sample("gateway.unsent_memory", lambda: self._server.unsent_bytes)
         if self._listens is not None:
-            host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            self._listens("s3", f"{host}:{self._port}")
+            self._listens("s3", address_of(settings.host, self._port))
         return self
 
     async def __aexit__(self, *exc: object) -> None:

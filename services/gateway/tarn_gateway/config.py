@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from tarn.config import Config
+from tarn.rpc.client.addresses import host_and_port
 from tarn_gateway.anonymous import AnonymousBounds
 from tarn_gateway.backend import Bounds, BucketMode
 from tarn_gateway.bodies.payload import PayloadPolicy
@@ -65,10 +66,10 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
         reuse_port: whether several processes of this machine listen on one address.
     """
     section = config.gateways.s3
-    host, _, port = section.listen_address.rpartition(":")
+    host, port = host_and_port(section.listen_address)
     return GatewaySettings(
-        host=host.strip("[]"),
-        port=int(port),
+        host=host,
+        port=port,
         reuse_port=reuse_port,
         region=section.region,
         sigv2=section.sigv2,

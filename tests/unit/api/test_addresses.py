@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
@@ -31,8 +32,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture
-async def rest(server: S3Server, tmp_path: Path) -> AsyncIterator[Rest]:
+@asynccontextmanager
+async def over_a_bucket(
+    server: S3Server, tmp_path: Path, *, presigned_links: bool = True
+) -> AsyncIterator[Rest]:
     root = f"s3://tarn/{tmp_path.name}"
     async with (
         opened(server, root) as store,
@@ -40,6 +43,7 @@ async def rest(server: S3Server, tmp_path: Path) -> AsyncIterator[Rest]:
             tmp_path,
             store=lambda _: cast("MemBlockStore", store),
             namespace_prefix=f"{root}/",
+            presigned_links=presigned_links,
         ) as running,
     ):
         # URLs are signed with the time of the machine.
@@ -47,6 +51,12 @@ async def rest(server: S3Server, tmp_path: Path) -> AsyncIterator[Rest]:
             SystemClock().now_us() / 1_000_000 - running.service.clock.now_us() / 1_000_000
         )
         yield await relogged(running)
+
+
+@pytest.fixture
+async def rest(server: S3Server, tmp_path: Path) -> AsyncIterator[Rest]:
+    async with over_a_bucket(server, tmp_path) as rest:
+        yield rest
 
 
 async def relogged(rest: Rest) -> Rest:
@@ -119,6 +129,18 @@ async def test_an_object_is_written_to_the_bucket_and_linked(rest: Rest) -> None
     assert (await linked(rest, place, "b")).status == 400
 
 
+async def test_the_holder_of_a_url_changes_no_linked_object(rest: Rest) -> None:
+    """The URL takes another PUT until it ends, which then leads to bytes that nothing names."""
+    place = await issued(rest)
+    url = str(place["presigned_url"])
+    await sent(url, BODY)
+    assert (await linked(rest, place)).status == 200
+    await sent(url, b"overwritten by its hold")
+    assert (await rest.ask("GET", f"{REFS}?path=a")).body == BODY
+    assert (await linked(rest, place)).status == 200  # the first answer
+    assert (await rest.ask("GET", f"{REFS}?path=a")).body == BODY
+
+
 async def test_no_other_address_is_staged(rest: Rest) -> None:
     """Of another bucket, invented, of another object, with another token, or of another caller."""
     place = await issued(rest)
@@ -158,6 +180,25 @@ async def test_no_other_address_is_staged(rest: Rest) -> None:
         {"physical_address": address, "checksum": ETAG, "size_bytes": len(BODY)},
     )
     assert staged.status == 201, staged.body
+
+
+async def test_a_linked_object_has_the_time_that_its_client_names(rest: Rest) -> None:
+    place = await issued(rest)
+    await sent(str(place["presigned_url"]), BODY)
+    for wrong in (-1, 253_402_300_800, 2**62, 1.5, "1"):
+        assert (await linked(rest, place, mtime=wrong)).status == 400, wrong
+    assert (await linked(rest, place, mtime=1_700_000_000)).json["mtime"] == 1_700_000_000
+    assert (await rest.ask("GET", f"{REFS}/stat?path=a")).json["mtime"] == 1_700_000_000
+    place = await issued(rest)
+    await sent(str(place["presigned_url"]), BODY)
+    body = {
+        "physical_address": place["physical_address"],
+        "checksum": ETAG,
+        "size_bytes": len(BODY),
+        "mtime": 0,
+    }
+    staged = await rest.ask("PUT", f"{MAIN}/objects?path=a", body)
+    assert (staged.status, staged.json["mtime"]) == (201, 0)
 
 
 async def test_a_link_keeps_its_condition(rest: Rest) -> None:
@@ -235,6 +276,65 @@ async def test_parts_of_other_etags_are_not_completed(rest: Rest) -> None:
     assert (await rest.ask("GET", f"{REFS}?path=large")).status == 404
 
 
+def copy_of(upload: dict[str, Any], path: str, span: str = "") -> dict[str, Any]:
+    source = {"repository": "lake", "ref": "main", "path": path}
+    if span:
+        source["range"] = span
+    return {"physical_address": upload["physical_address"], "copy_source": source}
+
+
+async def copied_part(rest: Rest, upload: dict[str, Any], number: int, body: object) -> Answer:
+    where = place_of(upload, rest=f"/parts/{number}/copy")
+    return await rest.ask("PUT", where, body)
+
+
+async def test_parts_are_copied_inside_the_bucket(rest: Rest) -> None:
+    large = bytes(range(256)) * ((MIN_PART >> 8) + 1)
+    assert (await rest.ask("POST", f"{MAIN}/objects?path=source", large)).status == 201
+    upload = await begun(rest)
+    parts = []
+    for number, span in ((1, ""), (2, f"bytes=0-{len(large) - 1}"), (3, "bytes=3-9")):
+        made = await copied_part(rest, upload, number, copy_of(upload, "source", span))
+        assert (made.status, made.body) == (204, b"")
+        parts.append({"part_number": number, "etag": made.headers["etag"]})
+    done = {"physical_address": upload["physical_address"], "parts": parts}
+    made = await rest.ask("PUT", place_of(upload), done)
+    assert (made.status, made.json["size_bytes"]) == (200, 2 * len(large) + 7)
+    assert (await rest.ask("GET", f"{REFS}?path=large")).body == large + large + large[3:10]
+    late = await copied_part(rest, upload, 5, copy_of(upload, "source"))
+    assert (late.status, "no such upload" in late.message) == (404, True)
+
+
+async def test_what_a_bucket_does_not_copy_is_refused_before_it_is_asked(rest: Rest) -> None:
+    await rest.ask("POST", f"{MAIN}/objects?path=small", BODY)
+    upload = await begun(rest)
+    for span in ("bytes=0-1", "bytes=0-99", "bytes=2-1", "bytes=-2", "bytes=0-1,3-4", "bytes=1-"):
+        refused = await copied_part(rest, upload, 1, copy_of(upload, "small", span))
+        assert (refused.status, bool(refused.message)) == (400, True), span
+    for more, status in (
+        ({"path": "nothing"}, 404),
+        ({"ref": "nowhere"}, 404),
+        ({"repository": "nowhere"}, 404),
+    ):
+        body = copy_of(upload, "small")
+        body["copy_source"] |= more
+        assert (await copied_part(rest, upload, 1, body)).status == status, more
+    assert (await copied_part(rest, upload, 0, copy_of(upload, "small"))).status == 400
+    foreign = copy_of(upload, "small") | {"physical_address": "s3://tarn/x"}
+    assert (await copied_part(rest, upload, 1, foreign)).status == 400
+    rest.service.clock.advance(3600)
+    late = await copied_part(rest, upload, 1, copy_of(upload, "small"))
+    assert (late.status, "hour" in late.message) == (400, True)
+
+
+async def test_a_range_takes_no_time_that_its_sender_chooses(rest: Rest) -> None:
+    """The pattern of the document takes exponential time for this one: the handler checks the form."""
+    upload = await begun(rest)
+    await rest.ask("POST", f"{MAIN}/objects?path=small", BODY)
+    span = f"bytes={'-11' * 64}x"
+    assert (await copied_part(rest, upload, 1, copy_of(upload, "small", span))).status == 400
+
+
 async def test_an_aborted_upload_is_not_completed(rest: Rest) -> None:
     upload = await begun(rest)
     address = {"physical_address": upload["physical_address"]}
@@ -258,6 +358,7 @@ async def test_uploads_are_only_for_whoever_may_write(rest: Rest) -> None:
         ("GET", f"{MAIN}/staging/backing?path=a&presign=true", None),
         ("POST", f"{MAIN}/staging/pmpu?path=a", None),
         ("PUT", place_of(upload, rest="/parts/2"), address),
+        ("PUT", place_of(upload, rest="/parts/2/copy"), copy_of(upload, "a")),
         ("PUT", place_of(upload), done),
         ("DELETE", place_of(upload), address),
         ("POST", f"{MAIN}/objects?path=a", {"x": 1}),
@@ -282,6 +383,28 @@ async def test_the_links_of_an_upload_end_with_its_address(rest: Rest) -> None:
     assert (late.status, "hour" in late.message) == (400, True)
 
 
+async def test_without_links_all_bytes_pass_the_endpoint(server: S3Server, tmp_path: Path) -> None:
+    """Addresses without URLs stay: whoever has keys of the bucket writes by them."""
+    async with over_a_bucket(server, tmp_path, presigned_links=False) as rest:
+        storage = (await rest.ask("GET", "/config")).json["storage_config"]
+        assert storage["blockstore_type"] == "s3"
+        assert storage["pre_sign_support"] is storage["pre_sign_multipart_upload"] is False
+        await rest.ask("POST", f"{MAIN}/objects?path=a", BODY)
+        for method, where, body in (
+            ("GET", f"{MAIN}/staging/backing?path=a&presign=true", None),
+            ("POST", f"{MAIN}/staging/pmpu?path=a", None),
+            ("PUT", f"{MAIN}/staging/pmpu/u/parts/1?path=a", {"physical_address": "s3://a/b"}),
+            ("GET", f"{REFS}/stat?path=a&presign=true", None),
+            ("GET", f"{REFS}/ls?presign=true", None),
+        ):
+            refused = await rest.ask(method, where, body)
+            told = (refused.status, "presigned links" in refused.message)
+            assert told == (501, True), where
+        assert (await rest.ask("GET", f"{REFS}?path=a&presign=true")).body == BODY
+        place = await rest.ask("GET", f"{MAIN}/staging/backing?path=a")
+        assert (place.status, "presigned_url" in place.json) == (200, False)
+
+
 async def test_a_store_that_is_no_bucket_says_so(tmp_path: Path) -> None:
     async with running_rest(tmp_path) as rest:
         storage = (await rest.ask("GET", "/config")).json["storage_config"]
@@ -291,9 +414,11 @@ async def test_a_store_that_is_no_bucket_says_so(tmp_path: Path) -> None:
         for method, where in (
             ("GET", f"{MAIN}/staging/backing?path=a"),
             ("POST", f"{MAIN}/staging/pmpu?path=a"),
+            ("PUT", f"{MAIN}/staging/pmpu/u/parts/1/copy?path=a"),
             ("GET", f"{REFS}/stat?path=a&presign=true"),
             ("GET", f"{REFS}/ls?presign=true"),
         ):
-            answer = await rest.ask(method, where)
+            body = copy_of({"physical_address": "s3://a/b"}, "a") if method == "PUT" else None
+            answer = await rest.ask(method, where, body)
             assert (answer.status, bool(answer.message)) == (501, True), where
         assert (await rest.ask("GET", f"{REFS}?path=a&presign=true")).body == BODY

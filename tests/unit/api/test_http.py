@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -12,13 +13,17 @@ from typing import Any
 import pytest
 from certificates import Authority, MountedSecret
 from cryptography import x509
+from hypothesis import given
+from hypothesis import strategies as st
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from tarn.config import SecretChanges, SecretFiles, load
 from tarn.rpc.process.endpoint_tls import endpoint_tls
 from tarn.rpc.process.secret_watch import SecretWatch
 from tarn.telemetry.meters import Meters
 from tarn.testing.clock import ManualClock
-from tarn_api.http import HttpBounds, HttpServer
+from tarn_api.http import Exchange, HttpBounds, HttpServer
 
 SHORT = 0.2
 
@@ -136,6 +141,31 @@ async def test_a_second_head_that_does_not_end_ends_the_connection() -> None:
         assert await client.status() == 200
         await client.send(GET[:-4])
         assert await client.is_ended()
+
+
+@pytest.mark.parametrize("more", [b"", b"\r\n", b"\r\n\r\n"])
+async def test_a_connection_without_requests_ends(more: bytes) -> None:
+    async with serving(idle_timeout_s=SHORT) as (_, port), connected(port) as client:
+        for _ in range(3):
+            await client.send(GET)
+            assert await client.status() == 200
+        await client.send(more)
+        assert await client.is_ended()
+
+
+async def test_a_connection_is_not_idle_while_a_request_runs_or_others_come() -> None:
+    async with serving(idle_timeout_s=SHORT) as (server, port), connected(port) as client:
+        await client.send(GET)
+        assert await client.status() == 200
+        await client.send(b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n12")
+        await asyncio.sleep(2 * SHORT)
+        await client.send(b"34")
+        assert await client.status() == 200
+        for _ in range(5):
+            await asyncio.sleep(SHORT / 2)
+            await client.send(GET)
+            assert await client.status() == 200
+        assert server.connection_count == 1
 
 
 async def test_connections_beyond_the_bound_are_closed() -> None:
@@ -277,3 +307,81 @@ async def test_handshakes_have_a_bound_and_the_oldest_gives_way(tmp_path: Path) 
         await client.send(GET)
         assert await client.status() == 200
         writer.close()
+
+
+class Socket:
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.is_closed = False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+
+HEADERS = [
+    (b"content-length", b"0"),
+    (b"content-length", b"2"),
+    (b"Content-Length", b"2"),
+    (b"content-type", b"text/plain"),
+    (b"X-Up", b"a"),
+    (b"connection", b"close"),
+    (b"connection", b"keep-alive"),
+    (b"transfer-encoding", b"chunked"),
+    (b"x-split", b"a\r\nb: c"),
+    (b"x split", b"a"),
+    (b"set-cookie", b"a=b"),
+]
+
+
+@given(
+    status=st.sampled_from([200, 201, 204, 304, 404, 503]),
+    headers=st.lists(st.sampled_from(HEADERS), max_size=4, unique=True),
+    pieces=st.lists(st.sampled_from([b"", b"ab", bytes(70_000)]), min_size=1, max_size=2),
+    method=st.sampled_from(["GET", "HEAD"]),
+    keep_alive=st.booleans(),
+)
+async def test_an_answer_in_one_write_is_the_one_that_uvicorn_sends(
+    status: int,
+    headers: list[tuple[bytes, bytes]],
+    pieces: list[bytes],
+    method: str,
+    keep_alive: bool,
+) -> None:
+    async def sent(kind: type[RequestResponseCycle]) -> tuple[object, ...]:
+        to, ended = Socket(), []
+        exchange = kind(
+            scope={"type": "http", "method": method},  # type: ignore[typeddict-item]
+            transport=to,  # type: ignore[arg-type]
+            flow=FlowControl(to),  # type: ignore[arg-type]
+            logger=logging.getLogger("uvicorn.error"),
+            access_logger=logging.getLogger("uvicorn.access"),
+            access_log=False,
+            default_headers=[],
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=keep_alive,
+            on_response=lambda: ended.append(True),
+        )
+        failure = ""
+        try:
+            start = {"type": "http.response.start", "status": status, "headers": headers}
+            await exchange.send(start)  # type: ignore[arg-type]
+            for number, piece in enumerate(pieces, 1):
+                more = number < len(pieces)
+                body = {"type": "http.response.body", "body": piece, "more_body": more}
+                await exchange.send(body)  # type: ignore[arg-type]
+        except RuntimeError as error:
+            failure = str(error)
+        if failure:  # the connection ends; how much of the head was sent makes no difference
+            return failure, exchange.response_complete, ended
+        return to.written, to.is_closed, exchange.response_complete, ended
+
+    assert await sent(Exchange) == await sent(RequestResponseCycle)

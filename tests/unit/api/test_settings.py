@@ -102,13 +102,14 @@ async def test_protected_branches(rest: Rest) -> None:
         assert (refused.status, refused.message) == (412, "Precondition failed")
     commit = {"message": "m", "allow_empty": True}
     main = f"{LAKE}/branches/main"
-    for method, path, body in (
-        ("POST", f"{main}/commits", commit),
-        ("DELETE", f"{main}/objects?path=a", None),
-        ("PUT", main, {"type": "reset"}),
-        ("PUT", f"{main}/hard_reset?ref=main", None),
+    for method, path, body, told in (
+        ("POST", f"{main}/commits", commit, "cannot commit to protected branch: branch lake/main"),
+        ("DELETE", f"{main}/objects?path=a", None, "cannot write to protected branch: branch"),
+        ("PUT", main, {"type": "reset"}, "branch lake/main is protected"),
+        ("PUT", f"{main}/hard_reset?ref=main", None, "branch lake/main is protected"),
     ):
-        assert (await rest.ask(method, path, body)).status == 403, path
+        refused = await rest.ask(method, path, body)
+        assert (refused.status, refused.message.startswith(told)) == (403, True), refused.message
     await rest.ask("POST", f"{LAKE}/branches", {"name": "release-1", "source": "main"})
     assert (await rest.ask("POST", f"{LAKE}/refs/main/merge/release-1", {})).status == 400
     assert (await rest.ask("DELETE", f"{LAKE}/branches/release-1")).status == 204
@@ -200,7 +201,7 @@ async def test_retention_of_commits(rest: Rest) -> None:
 @pytest.mark.parametrize(
     ("default", "branches", "part"),
     [
-        (21, [("dev", 7)], "fewer than default_retention_days"),
+        (21, [("dev", 0)], "1 to"),
         (0, [], "1 to"),
         (-1, [], "1 to"),
         (2**40, [], "2147483647"),
@@ -236,6 +237,24 @@ async def test_retention_that_tarn_cannot_express_is_refused(
             "branches": [{"match": "*", "keep_days": 7}, {"match": "m", "keep_days": 5}],
             "detached": {"keep_days": 7},
         },
+        {
+            "branches": [{"match": "*", "except": ["m"], "keep_days": 7}],
+            "detached": {"keep_days": 7},
+        },
+        {
+            "branches": [
+                {"match": "*", "except": ["m?"], "keep_days": 7},
+                {"match": "m?", "keep_days": 5},
+            ],
+            "detached": {"keep_days": 7},
+        },
+        {
+            "branches": [
+                {"match": "*", "keep_days": 7},
+                {"match": "m", "except": ["m"], "keep_days": 9},
+            ],
+            "detached": {"keep_days": 7},
+        },
     ],
 )
 async def test_retention_that_this_interface_cannot_show_is_not_shown_wrongly(
@@ -248,6 +267,25 @@ async def test_retention_that_this_interface_cannot_show_is_not_shown_wrongly(
     )
     refused = await rest.ask("GET", GC)
     assert (refused.status, "tarn retention show lake" in refused.message) == (501, True)
+
+
+async def test_a_branch_may_keep_its_commits_for_a_shorter_time_than_the_others(rest: Rest) -> None:
+    rules = {
+        "default_retention_days": 21,
+        "branches": [
+            {"branch_id": "tmp", "retention_days": 1},
+            {"branch_id": "main", "retention_days": 28},
+        ],
+    }
+    assert (await rest.ask("PUT", GC, rules)).status == 204
+    assert (await rest.ask("GET", GC)).json == rules
+    service = rest.service
+    stored = json.loads((await service.graveler.get_retention(service.admin, "lake")).rules_json)
+    assert stored["branches"] == [
+        {"match": "tmp", "keep_days": 1},
+        {"match": "main", "keep_days": 28},
+        {"match": "*", "except": ["tmp"], "keep_days": 21},
+    ]
 
 
 async def test_preflights_tell_what_the_caller_may_set(rest: Rest) -> None:

@@ -144,6 +144,7 @@ OF_BUCKETS = {
     "stageObject",
     "createPresignMultipartUpload",
     "uploadPart",
+    "uploadPartCopy",
     "completePresignMultipartUpload",
     "abortPresignMultipartUpload",
 }

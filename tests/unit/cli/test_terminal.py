@@ -60,24 +60,20 @@ def test_no_command_writes_past_the_terminal_module() -> None:
     assert {name: used for name, used in found.items() if used} == ELSEWHERE
 
 
-def test_every_dangerous_character_is_shown_as_an_escape() -> None:
-    assert printable(HOSTILE) == SHOWN
-    for code in (*range(0x20), *range(0x7F, 0xA0), 0x061C, *range(0x202A, 0x202F), 0xDC80, 0xFEFF):
-        assert printable(chr(code)).isascii(), hex(code)
-        assert printable(chr(code)).isprintable(), hex(code)
-
-
-@pytest.mark.parametrize("text", ["raw/2026/ä.csv", "日本語", "a b", "👩\u200d🚀", "C:\\x", "%2e"])
-def test_other_text_stays_as_it_is(text: str) -> None:
-    assert printable(text) == text
-
-
 def test_a_line_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     write_line(HOSTILE)
     write_lines([HOSTILE, HOSTILE], err=True, first_fg="red")
     said = capsys.readouterr()
     assert said.out == f"{SHOWN}\n"
     assert said.err == f"{SHOWN}\n{SHOWN}\n"
+
+
+def test_lines_that_are_written_together_stay_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [f"a\n{number}" for number in range(2_500)]
+
+    write_lines(paths)
+
+    assert capsys.readouterr().out.splitlines() == [printable(path) for path in paths]
 
 
 def test_records_and_tables_show_it_as_escapes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,6 +105,18 @@ def test_the_environment_beats_the_file_which_beats_the_default(tmp_path: Path) 
     )
 
 
+@pytest.mark.parametrize("url", ["", "https://s3.example.com", "http://[::1]:9000/"])
+def test_the_shown_s3_url_is_one(tmp_path: Path, url: str) -> None:
+    assert of(f"api: {{s3_url: '{url}'}}", tmp_path).api.s3_url == url
+
+
+@pytest.mark.parametrize(
+    "url", ["s3.example.com", "javascript:alert(1)", "https://x/a", 'http://"']
+)
+def test_another_shown_s3_url_is_refused(tmp_path: Path, url: str) -> None:
+    assert "api.s3_url" in problems(f"api: {{s3_url: '{url}'}}", tmp_path)[0]
+
+
 @pytest.mark.parametrize("text", ["", "---\n", "# nothing\n", "logging:\n", "logging: {level: }"])
 def test_an_empty_file_or_section_changes_nothing(tmp_path: Path, text: str) -> None:
     assert of(text, tmp_path) == load(None, HOME)

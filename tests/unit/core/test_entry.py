@@ -130,16 +130,44 @@ def test_an_entry_survives_packing(entry: Entry) -> None:
     assert etag_of(packed) == entry.etag
 
 
-@given(entries())
-def test_a_listing_shows_the_fields_of_the_entry(entry: Entry) -> None:
-    shown = (entry.size, entry.etag, shown_time_us(entry.mtime_us))
-    assert listed_of([pack(entry), pack(entry)]) == [shown, shown]
+def in_listings(entry: Entry) -> tuple[object, ...]:
+    """What a listing may show of an entry beside its path."""
+    where = entry.external_address or entry.address
+    about = (entry.content_type, entry.metadata)
+    return (entry.size, entry.etag, shown_time_us(entry.mtime_us), where, *about)
+
+
+@given(st.lists(entries(), min_size=1, max_size=4), st.data())
+def test_a_listing_shows_the_fields_of_each_entry(
+    different: list[Entry], data: st.DataObject
+) -> None:
+    """Also of entries whose tails have the same beginning, which are not unpacked each."""
+    picks = st.integers(0, len(different) - 1)
+    page = [
+        replace(
+            different[at], size=number, md5=bytes([number]) * 16, lineage=data.draw(st.text("ab"))
+        )
+        for number, at in enumerate(data.draw(st.lists(picks, max_size=8)))
+    ]
+    shown = [
+        (size, etag, time, like.external_address or address, like.content_type, like.metadata)
+        for size, etag, time, address, like in listed_of(map(pack, page))
+    ]
+    assert shown == [in_listings(entry) for entry in page]
+
+
+@pytest.mark.parametrize("more", [b"\1", b"\1\2", b"\1\1\0", b"\2\xff\xff", b"\x08\5\0ab"])
+def test_damage_behind_the_tail_of_an_entry_before_is_found(more: bytes) -> None:
+    good = pack(replace(PLAIN, content_type="text/csv"))
+    assert len(listed_of([good, good])) == 2
+    with pytest.raises(EntryCorruptError):
+        listed_of([good, good + more])
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_listed_or_refused_by_name(data: bytes) -> None:
     with suppress(EntryCorruptError):
-        ((size, _, _),) = listed_of([data])
+        ((size, *_),) = listed_of([data])
         assert size >= 0
 
 

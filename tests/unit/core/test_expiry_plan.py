@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from fnmatch import fnmatchcase as fnmatch
 
 import pytest
 from hypothesis import given, settings
@@ -55,6 +56,23 @@ def test_any_branch_that_keeps_a_commit_keeps_it() -> None:
     assert expired(history, BranchRule("*", keep_commits=1)) == {1}
     history.protected.add(commit_id(1))
     assert expired(history, BranchRule("*", keep_commits=1)) == set()
+
+
+def test_an_exception_keeps_for_a_shorter_time_and_never_what_another_branch_keeps() -> None:
+    """`tmp` forks from `main` at day 20; what both reach stays for the longer of their times."""
+    default = BranchRule("*", 30, exceptions=("tmp",))
+    commits = line([60, 50, 35, 20, 1])
+    commits |= {
+        commit_id(10): HistoryCommit((commit_id(3),), NOW_US - 15 * DAY_US, 4),
+        commit_id(11): HistoryCommit((commit_id(10),), NOW_US - 10 * DAY_US, 5),
+        commit_id(12): HistoryCommit((commit_id(11),), NOW_US - 9 * DAY_US, 6),
+    }
+    history = History(commits, {"main": commit_id(4), "tmp": commit_id(12)})
+    assert expired(history, BranchRule("*", 30), BranchRule("tmp", 3)) == {0, 1}
+    assert expired(history, default, BranchRule("tmp", 3)) == {0, 1, 10, 11}
+    assert expired(history, default) == set(), "tmp has no rule, so it keeps its whole history"
+    history.heads["late"] = commit_id(11)
+    assert expired(history, default, BranchRule("tmp", 3)) == {0, 1}, "late keeps for 30 days"
 
 
 def test_tags_go_when_their_time_is_over_and_protect_their_commits_in_that_plan() -> None:
@@ -125,7 +143,10 @@ def test_the_plan_is_that_of_the_oracle(seed: int) -> None:
     history = random_history(rng)
     rules = tuple(
         BranchRule(
-            rng.choice(["*", "b1", "b2", "b*", "zz"]), rng.choice([None, 3, 9]), rng.randint(1, 4)
+            rng.choice(["*", "b1", "b2", "b*", "zz"]),
+            rng.choice([None, 3, 9]),
+            rng.randint(1, 4),
+            tuple(rng.sample(["b0", "b1", "b?", "zz"], rng.choice([0, 0, 1, 2]))),
         )
         for _ in range(rng.randint(0, 3))
     )
@@ -178,7 +199,11 @@ def oracle(history: History, retention: Retention) -> set[CommitId]:
     kept = set(history.protected)
     ruled: set[CommitId] = set()
     for name, found in lines.items():
-        rules = retention.rules_of(name)
+        rules = [
+            each
+            for each in retention.branches
+            if fnmatch(name, each.match) and not any(fnmatch(name, one) for one in each.exceptions)
+        ]
         ruled |= set(found) if rules else set()
         for number, each in enumerate(found):
             replaced = NOW_US if not number else time_of[found[number - 1]]

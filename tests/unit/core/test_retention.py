@@ -28,6 +28,7 @@ rules = st.builds(
     patterns,
     st.none() | st.integers(1, DAYS_MAX),
     st.integers(1, 1_000_000),
+    st.lists(patterns, max_size=2).map(tuple),
 )
 retentions = st.builds(
     Retention,
@@ -83,6 +84,13 @@ BRANCH = {"match": "main", "keep_days": 7}
         ({"branches": [{"match": "a\\", "keep_days": 1}]}, "backslash"),
         ({"branches": [{"match": "x" * 257, "keep_days": 1}]}, "at most 256 bytes"),
         ({"branches": [BRANCH | {"keep": 1}]}, "unknown field 'keep'"),
+        ({"branches": [BRANCH | {"except": "a"}]}, "except must be a list"),
+        ({"branches": [BRANCH | {"except": []}]}, "leave it out"),
+        ({"branches": [BRANCH | {"except": None}]}, "except must be a list"),
+        ({"branches": [BRANCH | {"except": [1]}]}, "branches[0].except must be a pattern"),
+        ({"branches": [BRANCH | {"except": [""]}]}, "1 to"),
+        ({"branches": [BRANCH | {"except": ["a"] * 51}] * 2}, "more than 100 exceptions"),
+        ({"tags": [{"match": "a", "keep_days": 1, "except": ["b"]}]}, "unknown field 'except'"),
         ({"branches": [BRANCH | {"keep_days": 0}]}, "from 1 to"),
         ({"branches": [BRANCH | {"keep_days": True}]}, "whole number"),
         ({"branches": [BRANCH | {"keep_days": 1.5}]}, "whole number"),
@@ -141,3 +149,18 @@ def test_the_longest_rule_of_a_tag_decides() -> None:
         found = Retention(tags=order).rules_of_tags(["v1", "v1-rc", "x-rc", "w", "x"])
         assert found == [long, long, short, other, None]
     assert KEEP_EVERYTHING.rules_of_tags([]) == []
+
+
+def test_a_rule_does_not_hold_for_its_exceptions() -> None:
+    """A branch for which no rule holds keeps its whole history, also if it is an exception of the only rule."""
+    text = """{"branches": [{"match": "*", "except": ["tmp", "exp-*"], "keep_days": 30},
+                            {"match": "tmp", "keep_days": 1}]}"""
+    retention = parse_retention(text)
+    default, shorter = retention.branches
+    assert retention.has_exceptions
+    assert retention.rules_of("main") == (default,)
+    assert retention.rules_of("tmp") == (shorter,)
+    assert retention.rules_of("tmp2") == (default,)
+    assert retention.rules_of("exp-1") == ()
+    assert not Retention((BranchRule("*", 1),)).has_exceptions
+    assert Retention((BranchRule("main", 1), default)).has_exceptions

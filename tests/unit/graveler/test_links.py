@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from graveler_service import Service, reason_of, running_service
-from lake_links import BODY, ETAG, PATH, Bucket, issue, link, written
+from lake_links import BODY, ETAG, PATH, Bucket, issue, link, written, written_again
 from lake_rules import WRITE, protect
 
+from tarn.block.port import BlockInfo, BlockKey, BlockNotFoundError
 from tarn.core.condition import WriteCondition
-from tarn.core.entry import Entry, pack, unpack
+from tarn.core.entry import TIME_US_MAX, Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import physical_path
+from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn_graveler.uploads.links import LINK_SECONDS, WrittenObject
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
 
@@ -69,6 +75,26 @@ async def test_the_link_may_name_the_type_and_metadata(service: Service) -> None
         entry = unpack(await link(service, issued.token, template=template))
         assert (entry.content_type, entry.metadata) == ("text/plain", (("b", "2"),))
         assert entry.size == len(BODY)
+
+
+async def test_the_link_may_name_the_time_of_the_object(service: Service) -> None:
+    issued = await issue(service)
+    await written(service, issued)
+    for wrong in (
+        Timestamp(seconds=-1),
+        Timestamp(nanos=-1),
+        Timestamp(seconds=TIME_US_MAX // 1_000_000 + 1),
+        Timestamp(seconds=1 << 62),
+    ):
+        with pytest.raises(TarnError, match="modify_time is not a time") as raised:
+            await link(service, issued.token, modify_time=wrong)
+        assert raised.value.metadata["field"] == "modify_time"
+    for time in (Timestamp(), Timestamp(seconds=7)):  # the second one gets the first answer
+        assert unpack(await link(service, issued.token, modify_time=time)).mtime_us == 0
+    other = await issue(service)
+    await written(service, other)
+    latest = Timestamp(seconds=TIME_US_MAX // 1_000_000, nanos=999_999_000)
+    assert unpack(await link(service, other.token, modify_time=latest)).mtime_us == TIME_US_MAX
 
 
 async def test_a_token_is_used_once_and_its_answer_is_repeated(service: Service) -> None:
@@ -213,3 +239,157 @@ async def test_a_store_that_is_no_bucket_issues_nothing(tmp_path: Path) -> None:
 
 def test_the_etag_of_parts_is_kept() -> None:
     assert WrittenObject(5, f"{ETAG}-3").digest != WrittenObject(5, ETAG).digest
+
+
+# ---- addresses to which the client may write again
+
+
+def bucket_of(service: Service) -> Bucket:
+    assert isinstance(service.replicas.blocks, Bucket)
+    return service.replicas.blocks
+
+
+async def linked_block(service: Service, packed: bytes) -> BlockKey:
+    namespace = (await service.graveler.get_repository(service.admin, "lake")).storage_namespace
+    return BlockKey(namespace, physical_path(unpack(packed).address))
+
+
+async def test_what_a_client_writes_after_its_link_changes_no_object(service: Service) -> None:
+    issued = await issue(service, rewritable=True)
+    await written(service, issued)
+    first = await link(service, issued.token)
+    block = await linked_block(service, first)
+    assert not issued.physical_address.endswith(block.path), "its URL leads elsewhere"
+    with pytest.raises(BlockNotFoundError):  # nobody pays for it twice
+        await bucket_of(service).stat(bucket_of(service).asked[0][0])
+    await written(service, issued, b"other bytes")
+    assert await bucket_of(service).read(block) == BODY
+    assert await link(service, issued.token) == first
+    changed = link(service, issued.token, size=11, etag="0" * 32)
+    assert await reason_of(changed) is Reason.LINK_USED
+    assert await bucket_of(service).read(block) == BODY
+
+
+async def test_without_conditional_writes_every_single_put_is_copied(service: Service) -> None:
+    bucket_of(service).binds_writes = False
+    for parts, rewritable, is_copied in ((0, False, True), (0, True, True), (1, True, False)):
+        path = f"raw/{parts}-{rewritable}"
+        issued = await issue(service, path, part_count=parts, rewritable=rewritable)
+        await written(service, issued)
+        block = await linked_block(service, await link(service, issued.token, path=path))
+        assert issued.physical_address.endswith(block.path) is not is_copied
+
+
+async def test_a_write_during_the_link_is_refused_and_may_be_linked_by_its_own_etag(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the block and the copy of it. The claim is given up, because nothing was staged."""
+    issued = await issue(service, rewritable=True)
+    await written(service, issued)
+    copy = Bucket.copy_written
+
+    async def after_a_write(*args: Any) -> None:
+        monkeypatch.undo()
+        await written_again(service, issued)
+        await copy(*args)
+
+    monkeypatch.setattr(Bucket, "copy_written", after_a_write)
+    assert await reason_of(link(service, issued.token)) is Reason.LINK_MISMATCH
+    assert await reason_of(link(service, issued.token)) is Reason.LINK_MISMATCH
+    other = hashlib.md5(b"other bytes", usedforsecurity=False).hexdigest()
+    packed = await link(service, issued.token, size=11, etag=other)
+    assert await bucket_of(service).read(await linked_block(service, packed)) == b"other bytes"
+
+
+async def test_a_copy_is_made_once_whatever_is_written_before_the_link_succeeds(
+    service: Service,
+) -> None:
+    """A link whose condition fails has copied already. The next one is of the same bytes, or of a new address."""
+    await service.put(PATH, 7)
+    issued = await issue(service, rewritable=True)
+    await written(service, issued)
+    absent = WriteCondition(if_none_match=True)
+    failed = link(service, issued.token, condition=absent)
+    assert await reason_of(failed) is Reason.PRECONDITION_FAILED
+    await written_again(service, issued)
+    other = hashlib.md5(b"other bytes", usedforsecurity=False).hexdigest()
+    changed = link(service, issued.token, size=11, etag=other)
+    assert await reason_of(changed) is Reason.LINK_USED
+    await written_again(service, issued, BODY)
+    packed = await link(service, issued.token)
+    assert await bucket_of(service).read(await linked_block(service, packed)) == BODY
+
+
+async def test_a_link_beside_one_that_ends_gets_its_answer(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has removed what was copied, after this one has read the record."""
+    issued = await issue(service, rewritable=True)
+    await written(service, issued)
+    answers: list[bytes] = []
+    stat = Bucket.stat
+
+    async def after_the_other(self: Bucket, key: BlockKey) -> BlockInfo:
+        monkeypatch.undo()
+        answers.append(await link(service, issued.token))
+        return await stat(self, key)
+
+    monkeypatch.setattr(Bucket, "stat", after_the_other)
+    assert await link(service, issued.token) == answers[0]
+
+
+async def test_what_cannot_be_removed_is_left_to_a_collection(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(self: Bucket, namespace: str, paths: list[str]) -> None:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the bucket does not answer")
+
+    issued = await issue(service, rewritable=True)
+    await written(service, issued)
+    monkeypatch.setattr(Bucket, "delete_many", failing)
+    packed = await link(service, issued.token)
+    assert (await service.graveler.lookup(service.admin, "lake", "main", PATH)).entry == packed
+
+
+async def test_a_copy_that_failed_is_made_by_the_next_link(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(*_: object) -> None:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the bucket does not answer")
+
+    issued = await issue(service, rewritable=True)
+    await written(service, issued)
+    with monkeypatch.context() as patched:
+        patched.setattr(Bucket, "copy_written", failing)
+        assert await reason_of(link(service, issued.token)) is Reason.UNAVAILABLE
+    await link(service, issued.token)
+
+
+async def test_both_addresses_are_roots_from_the_start(service: Service) -> None:
+    """The copy may be made days later, by a link that is repeated; no collection takes it before it is staged."""
+    issued = await issue(service, rewritable=True)
+    await written(service, issued)
+    repository = await service.replica.repositories.get("lake")
+    found: set[bytes] = set()
+    cursor = ""
+    while True:
+        page = await service.replica.roots.page(repository, cursor, 3)
+        found.update(page.addresses)
+        cursor = page.cursor
+        if not cursor:
+            break
+    linked = unpack(await link(service, issued.token)).address
+    assert {linked, bytes.fromhex(issued.physical_address.rpartition("/")[2])} <= found
+
+
+async def test_an_address_that_is_copied_waits_for_the_level(service: Service) -> None:
+    """A replica of the first level would link the address itself, and its roots would not keep the copy."""
+    for endpoint in service.endpoints:
+        if hasattr(endpoint.handler, "LinkPhysicalAddress"):
+            cast("Any", endpoint.handler)._features = FeatureGate.at(LEVEL_FIRST)
+    assert await reason_of(issue(service, rewritable=True)) is Reason.FEATURE_LEVEL
+    bucket_of(service).binds_writes = False
+    issued = await issue(service)
+    await written(service, issued)
+    block = await linked_block(service, await link(service, issued.token))
+    assert issued.physical_address.endswith(block.path)

@@ -1,14 +1,20 @@
 """Changes of a repository's settings: versions, lost answers, limits, hidden branches and the default branch."""
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 from graveler_service import Service, reason_of
 from lake import Running, ended, reached
 from lake_rules import ALL, WRITE, protect, with_dev
 
+from tarn.core.dump import to_line
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.levels import ALL_FEATURES, LEVEL_FIRST, Feature, FeatureGate
+from tarn.core.retention import KEEP_EVERYTHING, parse_retention
+from tarn.core.rules import Settings
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
+from tarn_graveler.handlers.requests import require_retention
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
 
 # ---- a repository that is created again
@@ -295,3 +301,55 @@ async def test_a_branch_that_is_deleted_before_it_is_the_default_is_not(
     assert await reason_of(change) is Reason.BRANCH_NOT_FOUND
     found = await service.graveler.get_settings(service.admin, "lake")
     assert found.default_branch_id == "main"
+
+
+# ---- levels
+
+RETENTION = '{"branches": [{"match": "*", "except": ["tmp"], "keep_days": 7}]}'
+
+
+async def test_retention_waits_for_the_level_also_when_it_comes_with_a_dump(
+    service: Service,
+) -> None:
+    """A replica of the first level would drop the rules, and not see which commits have expired."""
+    graveler, admin = service.graveler, service.admin
+    place = (await graveler.create_repository(admin, "other")).storage_namespace
+    await graveler.delete_repository(admin, "other")
+    await graveler.begin_restore(admin, "other", place, default_branch_id="main", restore_id="1")
+    line = to_line(Settings(retention=parse_retention(RETENTION)))
+    etag = (await graveler.get_retention(admin, "lake")).etag
+
+    async def refused() -> set[Reason]:
+        restore = graveler.restore_records(admin, "other", "1", [line])
+        change = graveler.set_retention(admin, "lake", RETENTION, if_match=etag)
+        return {await reason_of(restore), await reason_of(change)}
+
+    at_level(service, FeatureGate.at(LEVEL_FIRST))
+    assert await refused() == {Reason.FEATURE_LEVEL}
+    at_level(service, ALL_FEATURES)
+    await graveler.restore_records(admin, "other", "1", [line])
+    await graveler.set_retention(admin, "lake", RETENTION, if_match=etag)
+    found = (await graveler.get_retention(admin, "lake")).rules_json
+    assert parse_retention(found) == parse_retention(RETENTION)
+
+
+def at_level(service: Service, features: FeatureGate) -> None:
+    for endpoint in service.endpoints:
+        if hasattr(endpoint.handler, "SetRetention") or hasattr(endpoint.handler, "RestoreRecords"):
+            cast("Any", endpoint.handler)._features = features
+
+
+def test_exceptions_of_rules_have_a_feature_of_their_own() -> None:
+    asked: list[Feature] = []
+
+    class Gate(FeatureGate):
+        def require(self, feature: Feature) -> None:
+            asked.append(feature)
+
+    gate = Gate(lambda: 0)
+    require_retention(gate, KEEP_EVERYTHING)
+    assert asked == []
+    require_retention(gate, parse_retention('{"detached": {"keep_days": 7}}'))
+    assert asked == [Feature.NEW_FIELDS]
+    require_retention(gate, parse_retention(RETENTION))
+    assert Feature.RETENTION_EXCEPTIONS in asked

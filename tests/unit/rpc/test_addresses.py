@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from tarn.rpc.client.addresses import host_of, is_literal, resolve
+from tarn.rpc.client.addresses import address_of, host_and_port, host_of, is_literal, resolve
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,15 @@ from tarn.rpc.client.addresses import host_of, is_literal, resolve
 def test_only_names_need_a_look_up(address: str, host: str, literal: bool) -> None:
     assert host_of(address) == host
     assert is_literal(address) is literal
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [("127.0.0.1:80", "127.0.0.1", 80), ("[::1]:0", "::1", 0), ("tarn.svc:7001", "tarn.svc", 7001)],
+)
+def test_an_address_has_parts_and_is_made_of_them(address: str, host: str, port: int) -> None:
+    assert host_and_port(address) == (host, port)
+    assert address_of(host, port) == address
 
 
 async def test_name_becomes_all_addresses_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:

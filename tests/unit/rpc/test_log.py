@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tarn.rpc.process.log import REQUEST_ID, LineLogger, LogConfig, logging_to
+from tarn.rpc.process.log import REQUEST_ID, LineLogger, LogConfig, _render_json, logging_to
 
 
 def lines_of(path: Path) -> list[dict[str, object]]:
@@ -141,3 +143,27 @@ def test_a_line_of_text_cannot_drive_the_terminal_of_its_reader(tmp_path: Path) 
     line = output.read_text().rstrip("\n")
     assert line.isprintable()
     assert line.endswith(r'path="a\nb\u001b[2J\u009b31m\u202e" name="ä"')
+
+
+VALUES = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+)
+
+
+@given(st.dictionaries(st.text(), VALUES | st.text()))
+def test_plain_values_are_written_as_all_others(event: dict[str, object]) -> None:
+    """Two encoders write lines: the fast one for plain values."""
+    plain = _render_json(None, "info", dict(event))
+    general = _render_json(None, "info", {**event, "of any type": [event]})
+
+    assert json.loads(plain) == event
+    assert json.loads(general) == {**event, "of any type": [event]}
+
+
+def test_the_name_of_a_file_that_is_no_text_is_logged(tmp_path: Path) -> None:
+    output = tmp_path / "log"
+    with logging_to(LogConfig(output=str(output))):
+        structlog.get_logger().info("read", path="a\udcffb")
+        structlog.get_logger().info("read", path="after")
+
+    assert [line["path"] for line in lines_of(output)] == ["a\udcffb", "after"]

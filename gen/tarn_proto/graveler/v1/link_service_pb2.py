@@ -27,7 +27,7 @@ from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_r
 from tarn_proto.graveler.v1 import entry_service_pb2 as tarn__proto_dot_graveler_dot_v1_dot_entry__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)tarn_proto/graveler/v1/link_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\x1a*tarn_proto/graveler/v1/entry_service.proto\"y\n\x19GetPhysicalAddressRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x10\n\x08template\x18\x04 \x01(\x0c\x12\x12\n\npart_count\x18\x05 \x01(\x05\"\xc6\x02\n\x1aGetPhysicalAddressResponse\x12\x18\n\x10physical_address\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07put_url\x18\x04 \x01(\t\x12J\n\x07headers\x18\x05 \x03(\x0b\x32\x39.tarn.graveler.v1.GetPhysicalAddressResponse.HeadersEntry\x12\x11\n\tpart_urls\x18\x06 \x03(\t\x12\x14\n\x0c\x63omplete_url\x18\x07 \x01(\t\x12\x18\n\x10\x62ucket_upload_id\x18\x08 \x01(\t\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xcc\x01\n\x1aLinkPhysicalAddressRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\t\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12\x0c\n\x04\x65tag\x18\x06 \x01(\t\x12\x33\n\tcondition\x18\x07 \x01(\x0b\x32 .tarn.graveler.v1.WriteCondition\x12\x10\n\x08template\x18\x08 \x01(\x0c\",\n\x1bLinkPhysicalAddressResponse\x12\r\n\x05\x65ntry\x18\x01 \x01(\x0c\x32\xf9\x03\n\x0bLinkService\x12\xc4\x01\n\x12GetPhysicalAddress\x12+.tarn.graveler.v1.GetPhysicalAddressRequest\x1a,.tarn.graveler.v1.GetPhysicalAddressResponse\"S\xa2\xbb\x18O\n\tWriteRepo\x12;repository/{repository_id}/branch/{branch_id}/object/{path}2\x05write\x12\xa2\x02\n\x13LinkPhysicalAddress\x12,.tarn.graveler.v1.LinkPhysicalAddressRequest\x1a-.tarn.graveler.v1.LinkPhysicalAddressResponse\"\xad\x01\xa2\xbb\x18\xa8\x01\n\tWriteRepo\x12;repository/{repository_id}/branch/{branch_id}/object/{path}\x1aU\n\x08if_match\x12\x08ReadRepo\x1a\x38repository/{repository_id}/ref/{branch_id}/object/{path}\"\x05\x61sked2\x05writeH\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)tarn_proto/graveler/v1/link_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\x1a*tarn_proto/graveler/v1/entry_service.proto\"\x8d\x01\n\x19GetPhysicalAddressRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x10\n\x08template\x18\x04 \x01(\x0c\x12\x12\n\npart_count\x18\x05 \x01(\x05\x12\x12\n\nrewritable\x18\x06 \x01(\x08\"\xc6\x02\n\x1aGetPhysicalAddressResponse\x12\x18\n\x10physical_address\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07put_url\x18\x04 \x01(\t\x12J\n\x07headers\x18\x05 \x03(\x0b\x32\x39.tarn.graveler.v1.GetPhysicalAddressResponse.HeadersEntry\x12\x11\n\tpart_urls\x18\x06 \x03(\t\x12\x14\n\x0c\x63omplete_url\x18\x07 \x01(\t\x12\x18\n\x10\x62ucket_upload_id\x18\x08 \x01(\t\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xfd\x01\n\x1aLinkPhysicalAddressRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\t\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12\x0c\n\x04\x65tag\x18\x06 \x01(\t\x12\x33\n\tcondition\x18\x07 \x01(\x0b\x32 .tarn.graveler.v1.WriteCondition\x12\x10\n\x08template\x18\x08 \x01(\x0c\x12/\n\x0bmodify_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\",\n\x1bLinkPhysicalAddressResponse\x12\r\n\x05\x65ntry\x18\x01 \x01(\x0c\x32\xf9\x03\n\x0bLinkService\x12\xc4\x01\n\x12GetPhysicalAddress\x12+.tarn.graveler.v1.GetPhysicalAddressRequest\x1a,.tarn.graveler.v1.GetPhysicalAddressResponse\"S\xa2\xbb\x18O\n\tWriteRepo\x12;repository/{repository_id}/branch/{branch_id}/object/{path}2\x05write\x12\xa2\x02\n\x13LinkPhysicalAddress\x12,.tarn.graveler.v1.LinkPhysicalAddressRequest\x1a-.tarn.graveler.v1.LinkPhysicalAddressResponse\"\xad\x01\xa2\xbb\x18\xa8\x01\n\tWriteRepo\x12;repository/{repository_id}/branch/{branch_id}/object/{path}\x1aU\n\x08if_match\x12\x08ReadRepo\x1a\x38repository/{repository_id}/ref/{branch_id}/object/{path}\"\x05\x61sked2\x05writeH\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,16 +40,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LINKSERVICE'].methods_by_name['GetPhysicalAddress']._serialized_options = b'\242\273\030O\n\tWriteRepo\022;repository/{repository_id}/branch/{branch_id}/object/{path}2\005write'
   _globals['_LINKSERVICE'].methods_by_name['LinkPhysicalAddress']._loaded_options = None
   _globals['_LINKSERVICE'].methods_by_name['LinkPhysicalAddress']._serialized_options = b'\242\273\030\250\001\n\tWriteRepo\022;repository/{repository_id}/branch/{branch_id}/object/{path}\032U\n\010if_match\022\010ReadRepo\0328repository/{repository_id}/ref/{branch_id}/object/{path}\"\005asked2\005writeH\001'
-  _globals['_GETPHYSICALADDRESSREQUEST']._serialized_start=173
-  _globals['_GETPHYSICALADDRESSREQUEST']._serialized_end=294
-  _globals['_GETPHYSICALADDRESSRESPONSE']._serialized_start=297
-  _globals['_GETPHYSICALADDRESSRESPONSE']._serialized_end=623
-  _globals['_GETPHYSICALADDRESSRESPONSE_HEADERSENTRY']._serialized_start=577
-  _globals['_GETPHYSICALADDRESSRESPONSE_HEADERSENTRY']._serialized_end=623
-  _globals['_LINKPHYSICALADDRESSREQUEST']._serialized_start=626
-  _globals['_LINKPHYSICALADDRESSREQUEST']._serialized_end=830
-  _globals['_LINKPHYSICALADDRESSRESPONSE']._serialized_start=832
-  _globals['_LINKPHYSICALADDRESSRESPONSE']._serialized_end=876
-  _globals['_LINKSERVICE']._serialized_start=879
-  _globals['_LINKSERVICE']._serialized_end=1384
+  _globals['_GETPHYSICALADDRESSREQUEST']._serialized_start=174
+  _globals['_GETPHYSICALADDRESSREQUEST']._serialized_end=315
+  _globals['_GETPHYSICALADDRESSRESPONSE']._serialized_start=318
+  _globals['_GETPHYSICALADDRESSRESPONSE']._serialized_end=644
+  _globals['_GETPHYSICALADDRESSRESPONSE_HEADERSENTRY']._serialized_start=598
+  _globals['_GETPHYSICALADDRESSRESPONSE_HEADERSENTRY']._serialized_end=644
+  _globals['_LINKPHYSICALADDRESSREQUEST']._serialized_start=647
+  _globals['_LINKPHYSICALADDRESSREQUEST']._serialized_end=900
+  _globals['_LINKPHYSICALADDRESSRESPONSE']._serialized_start=902
+  _globals['_LINKPHYSICALADDRESSRESPONSE']._serialized_end=946
+  _globals['_LINKSERVICE']._serialized_start=949
+  _globals['_LINKSERVICE']._serialized_end=1454
 # @@protoc_insertion_point(module_scope)

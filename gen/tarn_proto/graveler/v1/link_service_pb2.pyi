@@ -12,18 +12,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GetPhysicalAddressRequest(_message.Message):
-    __slots__ = ("repository_id", "branch_id", "path", "template", "part_count")
+    __slots__ = ("repository_id", "branch_id", "path", "template", "part_count", "rewritable")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     TEMPLATE_FIELD_NUMBER: _ClassVar[int]
     PART_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REWRITABLE_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     branch_id: str
     path: str
     template: bytes
     part_count: int
-    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., template: _Optional[bytes] = ..., part_count: _Optional[int] = ...) -> None: ...
+    rewritable: bool
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., template: _Optional[bytes] = ..., part_count: _Optional[int] = ..., rewritable: _Optional[bool] = ...) -> None: ...
 
 class GetPhysicalAddressResponse(_message.Message):
     __slots__ = ("physical_address", "token", "expire_time", "put_url", "headers", "part_urls", "complete_url", "bucket_upload_id")
@@ -53,7 +55,7 @@ class GetPhysicalAddressResponse(_message.Message):
     def __init__(self, physical_address: _Optional[str] = ..., token: _Optional[str] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., put_url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., part_urls: _Optional[_Iterable[str]] = ..., complete_url: _Optional[str] = ..., bucket_upload_id: _Optional[str] = ...) -> None: ...
 
 class LinkPhysicalAddressRequest(_message.Message):
-    __slots__ = ("repository_id", "branch_id", "path", "token", "size_bytes", "etag", "condition", "template")
+    __slots__ = ("repository_id", "branch_id", "path", "token", "size_bytes", "etag", "condition", "template", "modify_time")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +64,7 @@ class LinkPhysicalAddressRequest(_message.Message):
     ETAG_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    MODIFY_TIME_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     branch_id: str
     path: str
@@ -70,7 +73,8 @@ class LinkPhysicalAddressRequest(_message.Message):
     etag: str
     condition: _entry_service_pb2.WriteCondition
     template: bytes
-    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., token: _Optional[str] = ..., size_bytes: _Optional[int] = ..., etag: _Optional[str] = ..., condition: _Optional[_Union[_entry_service_pb2.WriteCondition, _Mapping]] = ..., template: _Optional[bytes] = ...) -> None: ...
+    modify_time: _timestamp_pb2.Timestamp
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., token: _Optional[str] = ..., size_bytes: _Optional[int] = ..., etag: _Optional[str] = ..., condition: _Optional[_Union[_entry_service_pb2.WriteCondition, _Mapping]] = ..., template: _Optional[bytes] = ..., modify_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class LinkPhysicalAddressResponse(_message.Message):
     __slots__ = ("entry",)

@@ -229,7 +229,7 @@ class CommitRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., parents: _Optional[_Iterable[str]] = ..., metarange_id: _Optional[str] = ..., committer: _Optional[str] = ..., message: _Optional[str] = ..., create_time_us: _Optional[int] = ..., generation: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class UploadRecord(_message.Message):
-    __slots__ = ("path", "branch_id", "address", "template", "create_time_us", "user_id", "state", "completing_op_id", "completing_time_us", "manifest_hash", "completed_entry", "checksum_algorithm", "is_full_object_checksum", "attempts", "link_until_us", "branch_incarnation")
+    __slots__ = ("path", "branch_id", "address", "template", "create_time_us", "user_id", "state", "completing_op_id", "completing_time_us", "manifest_hash", "completed_entry", "checksum_algorithm", "is_full_object_checksum", "attempts", "link_until_us", "branch_incarnation", "linked_address")
     PATH_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -246,6 +246,7 @@ class UploadRecord(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     LINK_UNTIL_US_FIELD_NUMBER: _ClassVar[int]
     BRANCH_INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    LINKED_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     path: str
     branch_id: str
     address: bytes
@@ -262,7 +263,8 @@ class UploadRecord(_message.Message):
     attempts: _containers.RepeatedCompositeFieldContainer[StagingAttempt]
     link_until_us: int
     branch_incarnation: bytes
-    def __init__(self, path: _Optional[str] = ..., branch_id: _Optional[str] = ..., address: _Optional[bytes] = ..., template: _Optional[bytes] = ..., create_time_us: _Optional[int] = ..., user_id: _Optional[str] = ..., state: _Optional[_Union[UploadState, str]] = ..., completing_op_id: _Optional[bytes] = ..., completing_time_us: _Optional[int] = ..., manifest_hash: _Optional[bytes] = ..., completed_entry: _Optional[bytes] = ..., checksum_algorithm: _Optional[str] = ..., is_full_object_checksum: _Optional[bool] = ..., attempts: _Optional[_Iterable[_Union[StagingAttempt, _Mapping]]] = ..., link_until_us: _Optional[int] = ..., branch_incarnation: _Optional[bytes] = ...) -> None: ...
+    linked_address: bytes
+    def __init__(self, path: _Optional[str] = ..., branch_id: _Optional[str] = ..., address: _Optional[bytes] = ..., template: _Optional[bytes] = ..., create_time_us: _Optional[int] = ..., user_id: _Optional[str] = ..., state: _Optional[_Union[UploadState, str]] = ..., completing_op_id: _Optional[bytes] = ..., completing_time_us: _Optional[int] = ..., manifest_hash: _Optional[bytes] = ..., completed_entry: _Optional[bytes] = ..., checksum_algorithm: _Optional[str] = ..., is_full_object_checksum: _Optional[bool] = ..., attempts: _Optional[_Iterable[_Union[StagingAttempt, _Mapping]]] = ..., link_until_us: _Optional[int] = ..., branch_incarnation: _Optional[bytes] = ..., linked_address: _Optional[bytes] = ...) -> None: ...
 
 class StagingAttempt(_message.Message):
     __slots__ = ("token", "is_comparison")

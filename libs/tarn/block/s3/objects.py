@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from tarn.aio.parallel import for_each
 from tarn.block.keys import METADATA_PREFIX
 from tarn.block.port import BlockExistsError, BlockKey, PresignedWrite
 from tarn.block.s3.faults import CallError, Failure, refused
@@ -39,6 +40,9 @@ _WINDOWS_BYTES: Final = 256 << 20
 
 
 _CONDITION: Final = (("If-None-Match", "*"),)
+_COPY_BYTES_MAX: Final = 256 << 20
+"""Larger objects are copied in parts, because one copy may take no longer than an attempt."""
+_COPIES_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,11 @@ class Objects:
         self._abilities = abilities
         self._chance = chance
         self._streams = 0
+
+    @property
+    def binds_writes(self) -> bool:
+        """Whether the server has conditional PUTs."""
+        return self._abilities.put_if_absent
 
     def stamp(self) -> str:
         """Returns a new unique stamp for one write."""
@@ -192,6 +201,80 @@ class Objects:
 
         await self._run(f"write {at}", attempt, len(body))
 
+    async def copy(
+        self, source: ObjectKey, key: BlockKey, at: ObjectKey, size: int, etag: str
+    ) -> bool:
+        """Copies an object to which a client may still write; returns False if it does not exist. Safe to repeat.
+
+        The stamp of the copy names the ETag of the source, because the copy may have another one: with keys of KMS, or
+        in parts.
+
+        Raises:
+            BlockExistsError: the target is something else.
+            TarnError: LINK_MISMATCH: the source has another ETag.
+        """
+        stamp, doing = f"copy-{etag}", f"copy {source} to {at}"
+
+        async def is_copied() -> bool:
+            found = await self._find(at)
+            if found is not None and (found.stamp, found.size) != (stamp, size):
+                raise BlockExistsError(key)
+            return found is not None
+
+        async def attempt() -> bool:
+            if await is_copied():
+                return True
+            try:
+                made = await self._once(lambda: self._wire.copy(source, at, stamp, etag), size)
+            except CallError as fault:
+                if fault.failure is Failure.ABSENT:
+                    return False
+                if fault.failure is Failure.LACKING:
+                    raise _copies_nothing(at) from fault
+                if fault.failure is Failure.TAKEN:
+                    raise _changed(source) from fault
+                raise
+            if made != etag:
+                await self._require_same(source, at, etag)
+            return True
+
+        if size <= _COPY_BYTES_MAX:
+            return await self._run(doing, attempt)
+        return await self._run(doing, is_copied) or await self._copy_in_parts(
+            source, at, stamp, size, etag
+        )
+
+    async def _copy_in_parts(
+        self, source: ObjectKey, at: ObjectKey, stamp: str, size: int, etag: str
+    ) -> bool:
+        parts: dict[int, str] = {}
+        upload_id = await self.begin(at, stamp)
+
+        async def one(number: int) -> None:
+            start = (number - 1) * _COPY_BYTES_MAX
+            span = (start, min(_COPY_BYTES_MAX, size - start))
+            parts[number] = await self.copy_part(source, at, upload_id, number, span, etag)
+
+        try:
+            await for_each(range(1, -(-size // _COPY_BYTES_MAX) + 1), one, _COPIES_AT_ONCE)
+            if not all(parts.values()):
+                await self.abort(at, upload_id)
+                return False
+            await self.join(at, upload_id, sorted(parts.items()))
+        except BaseException:
+            with suppress(TarnError):
+                await self.abort(at, upload_id)
+            raise
+        await self._require_same(source, at, etag)
+        return True
+
+    async def _require_same(self, source: ObjectKey, at: ObjectKey, etag: str) -> None:
+        """Removes a copy whose source has changed meanwhile, on a server that ignores the condition of copies."""
+        found = await self.find(source)
+        if found is None or found.etag != etag:
+            await self.delete(at.bucket, [at.key])
+            raise _changed(source)
+
     async def _is_done(
         self,
         key: BlockKey,
@@ -290,6 +373,38 @@ class Objects:
                 raise
 
         return await self._run(f"write part {number} of {at}", attempt, body.size)
+
+    async def copy_part(
+        self,
+        source: ObjectKey,
+        at: ObjectKey,
+        upload_id: str,
+        number: int,
+        span: tuple[int, int] | None,
+        source_etag: str = "",
+    ) -> str:
+        """Copies bytes of an object to a part; returns its ETag, or an empty text if the object or the upload does not
+        exist. Safe to repeat.
+
+        Raises:
+            TarnError: LINK_MISMATCH: the source has another ETag than this one.
+        """
+
+        async def attempt() -> str:
+            try:
+                return await self._once(
+                    lambda: self._wire.copy_part(source, at, upload_id, number, span, source_etag)
+                )
+            except CallError as fault:
+                if fault.failure in (Failure.NO_UPLOAD, Failure.ABSENT):
+                    return ""
+                if fault.failure is Failure.LACKING:
+                    raise _copies_nothing(at) from fault
+                if fault.failure is Failure.TAKEN:
+                    raise _changed(source) from fault
+                raise
+
+        return await self._run(f"copy {source} to part {number} of {at}", attempt)
 
     async def complete(
         self,
@@ -416,3 +531,13 @@ class Objects:
             return await self._wire.presigned_read(at, seconds, content_type, content_disposition)
 
         return await self._run(f"sign a URL for {at}", attempt)
+
+
+def _copies_nothing(at: ObjectKey) -> TarnError:
+    text = f"the server of {at.bucket} copies no objects, or no parts; send the bytes through an endpoint of Tarn"
+    return TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
+
+
+def _changed(source: ObjectKey) -> TarnError:
+    text = f"{source} was written again meanwhile, so nothing was copied of it"
+    return TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_MISMATCH, text)

@@ -142,6 +142,20 @@ class S3BlockStore:
             raise BlockNotFoundError(key)
         return BlockInfo(key.path, found.size, found.mtime_us, found.etag)
 
+    @property
+    def binds_writes(self) -> bool:
+        """See `PresignsWrites`."""
+        return self._objects.binds_writes
+
+    async def copy_written(self, source: BlockKey, target: BlockKey, size: int, etag: str) -> None:
+        """See `PresignsWrites`; CopyObject, or UploadPartCopy of large blocks."""
+        of = object_key_of(namespace_of(source.namespace), source.path)
+        at = object_key_of(namespace_of(target.namespace), target.path)
+        with self._guard:
+            copied = await self._objects.copy(of, target, at, size, etag)
+        if not copied:
+            raise BlockNotFoundError(source)
+
     async def presign_write(
         self, key: BlockKey, seconds: int, part_count: int, *, once: bool = True
     ) -> PresignedWrite:
@@ -184,6 +198,28 @@ class S3BlockStore:
         with self._guard:
             await self._objects.join(at, upload_id, parts)
         return await self.stat(key)
+
+    async def copy_part(
+        self,
+        source: BlockKey,
+        key: BlockKey,
+        upload_id: str,
+        number: int,
+        span: tuple[int, int] | None = None,
+    ) -> str:
+        """See `PresignsParts`; one request, UploadPartCopy."""
+        check_part(number, "copy")
+        if span is not None:
+            check_span(*span)
+        of = object_key_of(namespace_of(source.namespace), source.path)
+        at = object_key_of(namespace_of(key.namespace), key.path)
+        with self._guard:
+            found = await self._objects.copy_part(of, at, upload_id, number, span)
+            if not found and await self._objects.find(of) is None:
+                raise BlockNotFoundError(source)
+        if not found:
+            raise BlockNotFoundError(key)
+        return found
 
     async def abort_writes(self, key: BlockKey) -> int:
         """See `PresignsWrites`; needs the permissions `s3:ListBucketMultipartUploads`, `s3:AbortMultipartUpload`."""

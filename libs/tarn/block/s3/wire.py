@@ -168,6 +168,22 @@ class Wire:
 
         return await self._call(work)
 
+    async def copy(self, source: ObjectKey, at: ObjectKey, stamp: str, source_etag: str) -> str:
+        """CopyObject of a source with this ETag (otherwise TAKEN); returns the ETag of the copy, without quotes."""
+
+        def work() -> str:
+            done = self._boto.copy_object(
+                Bucket=at.bucket,
+                Key=at.key,
+                CopySource={"Bucket": source.bucket, "Key": source.key},
+                CopySourceIfMatch=f'"{source_etag}"',
+                MetadataDirective="REPLACE",
+                Metadata={STAMP: stamp},
+            )
+            return str(done["CopyObjectResult"]["ETag"]).strip('"')
+
+        return await self._call(work)
+
     # Multipart uploads
 
     async def begin(self, at: ObjectKey, stamp: str) -> str:
@@ -194,6 +210,39 @@ class Wire:
                     Body=source,
                 )
             return str(done["ETag"])
+
+        return await self._call(work)
+
+    async def copy_part(
+        self,
+        source: ObjectKey,
+        at: ObjectKey,
+        upload_id: str,
+        number: int,
+        span: tuple[int, int] | None,
+        source_etag: str = "",
+    ) -> str:
+        """UploadPartCopy; returns the ETag, without quotes. LACKING: the server took it for an UploadPart.
+
+        TAKEN: the source has another ETag than this one.
+        """
+        some = {"CopySourceRange": f"bytes={span[0]}-{sum(span) - 1}"} if span else {}
+        if source_etag:
+            some["CopySourceIfMatch"] = f'"{source_etag}"'
+
+        def work() -> str:
+            done = self._boto.upload_part_copy(
+                Bucket=at.bucket,
+                Key=at.key,
+                UploadId=upload_id,
+                PartNumber=number,
+                CopySource={"Bucket": source.bucket, "Key": source.key},
+                **some,
+            )
+            etag = str(done.get("CopyPartResult", {}).get("ETag", "")).strip('"')
+            if not etag:
+                raise CallError(Failure.LACKING, "UploadPartCopy")
+            return etag
 
         return await self._call(work)
 

@@ -1,4 +1,4 @@
-"""Resolves configured addresses to the addresses to connect to."""
+"""Addresses `host:port`: their parts, and the addresses to connect to behind configured ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ import ipaddress
 import socket
 from collections.abc import Iterable
 
-__all__ = ["host_of", "is_literal", "resolve"]
+__all__ = ["address_of", "host_and_port", "host_of", "is_literal", "resolve"]
+
+
+def address_of(host: str, port: int) -> str:
+    """Returns `host:port`; an IPv6 address gets its brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Returns the parts of `host:port` that was checked before (`Sort.ADDRESS`), the host without brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def host_of(address: str) -> str:
@@ -41,12 +52,11 @@ async def resolve(addresses: Iterable[str]) -> dict[str, str]:
         if is_literal(address):
             found[address] = host_of(address)
             continue
-        host, _, port = address.rpartition(":")
+        host, port = host_and_port(address)
         try:
-            infos = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+            infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError:
             continue
-        for family, _, _, _, peer in infos:
-            ip = f"[{peer[0]}]" if family == socket.AF_INET6 else peer[0]
-            found[f"{ip}:{port}"] = host
+        for _, _, _, _, peer in infos:
+            found[address_of(str(peer[0]), port)] = host
     return found

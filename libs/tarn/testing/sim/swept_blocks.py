@@ -78,6 +78,15 @@ class SweptBlockLink(BlockLink):
             what = f"delete {[key.path for key in held]}"
             await self._wire.send(what, lambda: self._delete_all(held, until))
 
+    @property
+    def binds_writes(self) -> bool:
+        """See `PresignsWrites`."""
+        return True
+
+    async def copy_written(self, source: BlockKey, target: BlockKey, size: int, etag: str) -> None:
+        """See `PresignsWrites`. Tests ask for no URL that lets a client write twice."""
+        raise AssertionError(f"{source} is copied to {target} ({size} bytes, {etag})")
+
     async def presign_write(
         self, key: BlockKey, seconds: int, part_count: int, *, once: bool = True
     ) -> PresignedWrite:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tarn.block.port import PresignsParts, PresignsReads, PresignsWrites
+from tarn.block.port import PresignsParts, PresignsWrites
 from tarn_api.context import Context
 from tarn_rest import operations as op
 from tarn_rest import schemas
@@ -97,10 +97,10 @@ def _version(context: Context) -> schemas.VersionConfig:
 
 def _storage(context: Context) -> schemas.StorageConfig:
     prefix = context.backend.namespace_prefix
-    reads = isinstance(context.blocks, PresignsReads)
     writes = isinstance(context.blocks, PresignsWrites) and isinstance(
         context.blocks, PresignsParts
     )
+    links = context.linking_blocks is not None and writes
     return schemas.StorageConfig(
         blockstore_description=f"blocks of Tarn {context.backend.version}",
         blockstore_type=prefix.partition("://")[0],
@@ -108,9 +108,9 @@ def _storage(context: Context) -> schemas.StorageConfig:
         # Of what clients may send, not of what Tarn makes: the place is Tarn's choice.
         blockstore_namespace_validity_regex="^(s3|gs|https?|mem|local|transient)://.*$",
         default_namespace_prefix=prefix,
-        pre_sign_support=reads and writes,
+        pre_sign_support=links,
         pre_sign_support_ui=False,
         import_support=False,
         import_validity_regex="^$",
-        pre_sign_multipart_upload=reads and writes,
+        pre_sign_multipart_upload=links,
     )

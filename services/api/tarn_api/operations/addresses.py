@@ -9,9 +9,13 @@ address and the id of the upload. Both were told to one client only, and cannot 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from starlette.responses import Response
 
 from tarn.block.port import (
     BlockKey,
@@ -21,10 +25,13 @@ from tarn.block.port import (
     PresignsWrites,
 )
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
-from tarn.core.entry import pack
+from tarn.core.entry import TIME_US_MAX, pack, unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import address_time_us, parse_path, physical_path
-from tarn.objects.headers import NOTHING, stored_headers, with_headers
+from tarn.objects.bodies import LostBlockError, refuse_external
+from tarn.objects.copying import COPY_BYTES_MAX, find_source
+from tarn.objects.erased import told_if_erased
+from tarn.objects.headers import NOTHING, stored_headers, stored_metadata, with_headers
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.operations import shapes
@@ -40,11 +47,15 @@ __all__ = [
     "link_physical_address",
     "stage_object",
     "upload_part",
+    "upload_part_copy",
 ]
 
 _LINK: Final = "?link="
 _ADDRESS_S: Final = 3600
 """Life of an issued address: graveler's."""
+_RANGE: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})", re.ASCII)
+_RANGE_SOURCE_BYTES: Final = 5 * 1024**2
+"""S3 copies a range only of a larger source (API UploadPartCopy, `x-amz-copy-source-range`)."""
 
 
 class _Bucket(BlockStore, PresignsWrites, PresignsParts, Protocol):
@@ -55,13 +66,13 @@ async def get_physical_address(
     context: Context, at: op.GetPhysicalAddress
 ) -> schemas.StagingLocation:
     """Issues an address for an object; with `presign`, with a URL for one PUT of all of it."""
-    bucket = _bucket(context)
+    bucket = _signer(context) if at.presign else _bucket(context)
     issued = await context.graveler.get_physical_address(
-        context.change(), at.repository, at.branch, at.path
+        context.change(), at.repository, at.branch, at.path, rewritable=bool(at.presign)
     )
     place = schemas.StagingLocation(physical_address=issued.physical_address + _LINK + issued.token)
     if at.presign:
-        # Clients of lakeFS send no signed headers, so this URL is not bound to be the first write.
+        # Clients of lakeFS send no signed headers, so this URL is not bound to be the first write: it is `rewritable`.
         key = _key(issued.physical_address)
         expiry = context.backend.clock.now_us() // 1_000_000 + shapes.LINK_S
         written = await bucket.presign_write(key, shapes.LINK_S, 0, once=False)
@@ -81,6 +92,7 @@ async def link_physical_address(
         (body.size_bytes, body.checksum),
         (body.content_type, body.user_metadata),
         write_condition(at.if_none_match, at.if_match),
+        mtime_s=body.mtime,
     )
 
 
@@ -94,6 +106,7 @@ async def stage_object(
         _named(body.physical_address),
         (body.size_bytes, body.checksum),
         (body.content_type, body.metadata),
+        mtime_s=body.mtime,
     )
 
 
@@ -101,7 +114,7 @@ async def create_presign_multipart_upload(
     context: Context, at: op.CreatePresignMultipartUpload
 ) -> schemas.PresignMultipartUpload:
     """Issues an address whose object is written in parts, with URLs for the first of them."""
-    _bucket(context)
+    _signer(context)
     count = at.parts or 0
     if count < 0:
         raise ApiError(400, "parts: at least 0", reason="INVALID_ARGUMENT")
@@ -119,17 +132,38 @@ async def upload_part(
     context: Context, at: op.UploadPart, body: schemas.UploadPartFrom
 ) -> schemas.UploadTo:
     """Issues the URL of one more part."""
-    bucket = _bucket(context)
+    bucket = _signer(context)
     named = await _own(context, at, body.physical_address)
-    ends_us = address_time_us(named.address) + _ADDRESS_S * 1_000_000
-    seconds = (ends_us - context.backend.clock.now_us()) // 1_000_000
-    if seconds <= 0:
-        text = "the address was issued an hour ago and has ended; begin a new upload"
-        raise ApiError(400, text, reason="LINK_EXPIRED")
+    seconds = _seconds_left(context, named)
     (url,) = await bucket.presign_parts(
         named.key, at.upload_id, [at.part_number], min(seconds, _ADDRESS_S)
     )
     return schemas.UploadTo(presigned_url=url)
+
+
+async def upload_part_copy(
+    context: Context, at: op.UploadPartCopy, body: schemas.UploadPartCopyFrom
+) -> Response:
+    """Copies bytes of an object, which the caller may read, to a part, inside the bucket's server."""
+    bucket = _bucket(context)
+    named = await _own(context, at, body.physical_address)
+    _seconds_left(context, named)
+    objects, of = context.objects, body.copy_source
+    source = await find_source(
+        objects, objects.opening_call(context), of.repository, of.ref, of.path
+    )
+    refuse_external(source.entry)
+    span = _span(of.range, source.entry.size)
+    async with told_if_erased(objects, context, of.repository, of.ref, of.path):
+        try:
+            etag = await bucket.copy_part(
+                source.block, named.key, at.upload_id, at.part_number, span
+            )
+        except BlockNotFoundError as error:
+            if error.metadata["path"] == source.block.path:
+                raise LostBlockError(source.block) from error
+            raise _no_upload() from None
+    return Response(status_code=204, headers={"ETag": f'"{etag}"'})
 
 
 async def complete_presign_multipart_upload(
@@ -149,9 +183,7 @@ async def complete_presign_multipart_upload(
     try:
         info = await bucket.complete_parts(named.key, at.upload_id, parts)
     except BlockNotFoundError:
-        raise ApiError(
-            404, "there is no such upload; begin a new one", reason="NO_UPLOAD"
-        ) from None
+        raise _no_upload() from None
     return await _linked(context, at, named, (info.size, info.etag), template)
 
 
@@ -201,6 +233,15 @@ def _bucket(context: Context) -> _Bucket:
     raise ApiError(501, text, reason="NOT_IMPLEMENTED")
 
 
+def _signer(context: Context) -> _Bucket:
+    """Returns the bucket if clients get URLs of it."""
+    bucket = _bucket(context)
+    if context.linking_blocks is not None:
+        return bucket
+    text = "this installation has no presigned links; send the object with uploadObject"
+    raise ApiError(501, text, reason="NOT_IMPLEMENTED")
+
+
 def _key(physical_address: str) -> BlockKey:
     namespace, hour, name = physical_address.rsplit("/", 2)
     return BlockKey(namespace.removesuffix("/data"), f"data/{hour}/{name}")
@@ -231,6 +272,49 @@ def _not_issued() -> ApiError:
     return ApiError(400, text, reason=Reason.ADDRESS_NOT_ISSUED.value)
 
 
+def _no_upload() -> ApiError:
+    return ApiError(404, "there is no such upload; begin a new one", reason="NO_UPLOAD")
+
+
+def _seconds_left(context: Context, named: _Named) -> int:
+    """Returns the seconds until an address ends.
+
+    Raises:
+        ApiError: 400: it has ended.
+    """
+    ends_us = address_time_us(named.address) + _ADDRESS_S * 1_000_000
+    seconds = (ends_us - context.backend.clock.now_us()) // 1_000_000
+    if seconds <= 0:
+        text = "the address was issued an hour ago and has ended; begin a new upload"
+        raise ApiError(400, text, reason="LINK_EXPIRED")
+    return seconds
+
+
+def _span(asked: str | None, size: int) -> tuple[int, int] | None:
+    """Returns offset and length of the bytes that are copied; None: all of them.
+
+    Raises:
+        ApiError: 400: what no bucket copies.
+    """
+    start, last = 0, size - 1
+    if asked is not None:
+        found = _RANGE.fullmatch(asked)
+        start, last = map(int, found.groups()) if found else (1, 0)
+        if not start <= last < size:
+            text = f"range {asked[:80]!r}: bytes=FIRST-LAST, inside the {size} bytes of the source"
+            raise ApiError(400, text, reason="INVALID_ARGUMENT")
+    length = last - start + 1
+    if length > COPY_BYTES_MAX:
+        text = f"one part takes at most {COPY_BYTES_MAX} bytes; copy a range of the source"
+        raise ApiError(400, text, reason="INVALID_ARGUMENT")
+    if length == size:
+        return None
+    if size <= _RANGE_SOURCE_BYTES:
+        text = f"a bucket copies a range only of more than {_RANGE_SOURCE_BYTES} bytes; copy the source whole"
+        raise ApiError(400, text, reason="INVALID_ARGUMENT")
+    return start, length
+
+
 def _no_address() -> ApiError:
     return ApiError(400, "the body is missing; it names the address", reason="INVALID_ARGUMENT")
 
@@ -254,7 +338,7 @@ async def _own(context: Context, at: _Place, physical_address: str) -> _Named:
 
 def _template(content_type: str | None, metadata: Mapping[str, str] | None) -> bytes:
     return pack(
-        with_headers(NOTHING, stored_headers(content_type or "", shapes.stored_metadata(metadata)))
+        with_headers(NOTHING, stored_headers(content_type or "", stored_metadata(metadata)))
     )
 
 
@@ -265,11 +349,21 @@ async def _link(
     claim: tuple[int, str],
     about: tuple[str | None, Mapping[str, str] | None],
     condition: WriteCondition = UNCONDITIONAL,
+    *,
+    mtime_s: int | None,
 ) -> schemas.ObjectStats:
-    """Stages an object of which the client says size and checksum, content type and metadata."""
+    """Stages an object of which the client says size and checksum, content type, metadata and time."""
     size, checksum = claim
+    time = None
+    if mtime_s is not None:
+        if not 0 <= mtime_s <= TIME_US_MAX // 1_000_000:
+            text = (
+                f"mtime: {mtime_s} is no time in seconds since the epoch of the years 1970 to 9999"
+            )
+            raise ApiError(400, text, reason="INVALID_ARGUMENT")
+        time = Timestamp(seconds=mtime_s)
     return await _linked(
-        context, at, named, (size, checksum.strip('"')), _template(*about), condition
+        context, at, named, (size, checksum.strip('"')), _template(*about), condition, time
     )
 
 
@@ -280,6 +374,7 @@ async def _linked(
     claim: tuple[int, str],
     template: bytes,
     condition: WriteCondition = UNCONDITIONAL,
+    time: Timestamp | None = None,
 ) -> schemas.ObjectStats:
     size, etag = claim
     try:
@@ -293,9 +388,10 @@ async def _linked(
             etag=etag,
             condition=condition,
             template=template,
+            modify_time=time,
         )
     except TarnError as error:
         if error.reason is Reason.BLOCK_NOT_FOUND:
             raise ApiError(400, error.message, reason=error.reason.value) from error
         raise
-    return shapes.object_stats(at.path, packed, named.key.namespace, with_metadata=True)
+    return shapes.object_stats(at.path, unpack(packed), named.key.namespace, with_metadata=True)

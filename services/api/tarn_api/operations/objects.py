@@ -29,9 +29,10 @@ async def stat_object(context: Context, at: op.StatObject) -> schemas.ObjectStat
     blocks = _presigning(context, at.presign)
     found = await context.graveler.lookup(context.read(), at.repository, at.ref, at.path)
     namespace = found.storage_namespace
-    stats = shapes.object_stats(at.path, found.entry, namespace, with_metadata=at.user_metadata)
+    entry = unpack(found.entry)
+    stats = shapes.object_stats(at.path, entry, namespace, with_metadata=at.user_metadata)
     if blocks is not None:
-        linked = await shapes.link(context, blocks, namespace, unpack(found.entry))
+        linked = await shapes.link(context, blocks, namespace, entry)
         stats.physical_address, stats.physical_address_expiry = linked
     return stats
 
@@ -66,21 +67,15 @@ async def list_objects(context: Context, at: op.ListObjects) -> schemas.ObjectSt
         return list(zip(page.paths, page.entries, strict=True)), page.next_page_token
 
     found, has_more = await filled(fetch, amount_of(at.amount), lambda each: each[0], at.after)
-    results = [
-        shapes.object_stats(path, packed, namespace, with_metadata=at.user_metadata)
-        if packed
-        else shapes.prefix_stats(path)
-        for path, packed in found
-    ]
+    paths, entries = zip(*found, strict=True) if found else ((), ())
+    results = shapes.stats_of_page(paths, entries, namespace, with_metadata=at.user_metadata)
     if blocks is not None:
-        for (path, packed), stats in zip(found, results, strict=True):
+        for path, packed, stats in zip(paths, entries, results, strict=True):
             # Whoever may list may not always read, and a link needs no permission any more.
             if packed and context.may_read(at.repository, at.ref, path):
                 linked = await shapes.link(context, blocks, namespace, unpack(packed))
                 stats.physical_address, stats.physical_address_expiry = linked
-    return schemas.ObjectStatsList(
-        pagination=pagination([path for path, _ in found], has_more=has_more), results=results
-    )
+    return schemas.ObjectStatsList(pagination=pagination(paths, has_more=has_more), results=results)
 
 
 async def delete_object(context: Context, at: op.DeleteObject) -> None:
@@ -121,7 +116,7 @@ def _presigning(context: Context, presign: bool | None) -> PresignsReads | None:
     """
     if not presign:
         return None
-    if isinstance(context.blocks, PresignsReads):
-        return context.blocks
-    text = "the block store of this installation has no presigned links; ask with presign=false"
+    if (blocks := context.linking_blocks) is not None:
+        return blocks
+    text = "this installation has no presigned links; ask with presign=false"
     raise ApiError(501, text, reason="NOT_IMPLEMENTED")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from tarn.core.errors import Kind, Reason, TarnError
@@ -48,7 +48,9 @@ async def filled(
     return found, bool(token)
 
 
-def pagination(names: list[str], *, has_more: bool, next_offset: str | None = None) -> Pagination:
+def pagination(
+    names: Sequence[str], *, has_more: bool, next_offset: str | None = None
+) -> Pagination:
     """Returns the part of an answer about its page.
 
     Args:

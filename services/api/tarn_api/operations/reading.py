@@ -11,7 +11,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from tarn.block.port import FileSlice, PresignsReads
+from tarn.block.port import FileSlice
 from tarn.core.entry import Entry, unpack
 from tarn.objects.bodies import block_key, open_body
 from tarn.objects.conditions import ReadAnswer, conditions_of, http_date, judge_read, quoted
@@ -40,13 +40,12 @@ async def get_object(context: Context, at: op.GetObject) -> Response:
     if told.status == 304:
         return Response(status_code=304, headers=_validators(entry))
     key = block_key(found.storage_namespace, entry)
-    blocks = context.blocks
-    if at.presign and isinstance(blocks, PresignsReads):
-        url, _ = await shapes.link(context, blocks, found.storage_namespace, entry)
+    if at.presign and (linking := context.linking_blocks) is not None:
+        url, _ = await shapes.link(context, linking, found.storage_namespace, entry)
         return Response(status_code=302, headers={"Location": url})
     small = context.objects.bounds.small_body_bytes
     async with told_if_erased(context.objects, context, at.repository, at.ref, at.path):
-        body = await open_body(blocks, key, told.start, told.length, small, as_file=False)
+        body = await open_body(context.blocks, key, told.start, told.length, small, as_file=False)
     headers = _headers(entry, told)
     assert not isinstance(body, FileSlice), "it was not asked for"
     if isinstance(body, bytes):

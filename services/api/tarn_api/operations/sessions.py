@@ -17,6 +17,7 @@ from tarn_rest import operations as op
 from tarn_rest import schemas
 
 __all__ = [
+    "begin_session",
     "end_web_session",
     "end_web_sessions",
     "get_current_user",
@@ -40,11 +41,11 @@ async def login(
             context.read(), body.access_key_id, body.secret_access_key
         )
     if is_from_here(context.request):
-        await _begin(context, token)
+        await begin_session(context, token)
     return schemas.AuthenticationToken(token=token, token_expiration=shapes.seconds(expire_time_us))
 
 
-async def _begin(context: Context, token: str) -> None:
+async def begin_session(context: Context, token: str) -> None:
     """Gives a browser the cookie of a new session, and ends the one that it had. Without room it has the token only."""
     sign_in = context.backend.sign_in
     if (old := secret_of(context.request)) is not None:

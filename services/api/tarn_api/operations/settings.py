@@ -40,6 +40,8 @@ __all__ = [
 
 _TRIES: Final = 5
 _EVERY_BRANCH: Final = "*"
+_WILD: Final = frozenset("*?\\")
+"""Characters that no name of a branch has in a pattern."""
 _SHOWN: Final = frozenset({pb.CHANGE_KIND_WRITE, pb.CHANGE_KIND_COMMIT})
 """What a protection blocks that this interface shows."""
 _BLOCKED: Final = (pb.CHANGE_KIND_WRITE, pb.CHANGE_KIND_COMMIT, pb.CHANGE_KIND_FORCE)
@@ -267,42 +269,44 @@ def _protections(present: Sequence[pb.Protection], patterns: list[str]) -> list[
 def _branch_rules(body: schemas.GarbageCollectionRules) -> tuple[BranchRule, ...]:
     """Returns the rules of branches that keep what lakeFS's rules keep.
 
+    A commit that any rule of a branch keeps is kept. So the default rule does not hold for the branches that keep their
+    commits for a shorter time.
+
     Raises:
-        ApiError: 400: Tarn cannot express them. A commit that any rule keeps is kept, so no branch can keep its commits
-            for a shorter time than all branches.
+        ApiError: 400.
     """
     default = body.default_retention_days
     days = {each.branch_id: each.retention_days for each in body.branches}
     if len(days) < len(body.branches):
         raise ApiError(400, "branches: a branch has two rules", reason="INVALID_ARGUMENT")
-    for branch_id, kept in days.items():
+    for branch_id in days:
         parse_branch_id(branch_id)  # no pattern
-        if kept < default:
-            text = (
-                f"branch {branch_id[:128]}: {kept} days are fewer than default_retention_days, {default}. "
-                "In Tarn a commit that any rule keeps is kept. Lower the default and name the branches "
-                "that keep more, or use patterns with `tarn retention set`"
-            )
-            raise ApiError(400, text, reason="INVALID_ARGUMENT")
-    wanted = {**days, _EVERY_BRANCH: default}
-    return tuple(BranchRule(match, kept) for match, kept in wanted.items())
+    shorter = tuple(branch_id for branch_id, kept in days.items() if kept < default)
+    named = (BranchRule(branch_id, kept) for branch_id, kept in days.items())
+    return *named, BranchRule(_EVERY_BRANCH, default, exceptions=shorter)
 
 
 def _gc_rules(retention: Retention) -> schemas.GarbageCollectionRules | None:
     """Returns the retention of commits in lakeFS's form; None if it has none."""
-    days = {each.match: each.keep_days for each in retention.branches}
-    default = days.pop(_EVERY_BRANCH, None)
+    named = {each.match: each for each in retention.branches}
+    default = named.pop(_EVERY_BRANCH, BranchRule(_EVERY_BRANCH))
+    branches = [
+        schemas.GarbageCollectionRule(branch_id=match, retention_days=rule.keep_days)
+        for match, rule in named.items()
+        if rule.keep_days is not None
+        and (match in default.exceptions or rule.keep_days >= (default.keep_days or 0))
+        and not rule.exceptions
+        and not set(match) & _WILD
+    ]
     is_simple = (
-        default is not None
-        and default == retention.detached_days
-        and len(days) + 1 == len(retention.branches)
+        default.keep_days is not None
+        and default.keep_days == retention.detached_days
+        and len(branches) + 1 == len(retention.branches)
+        and named.keys() >= set(default.exceptions)  # a branch without a rule keeps all
         and all(each.keep_commits == 1 for each in retention.branches)
     )
-    branches = [
-        schemas.GarbageCollectionRule(branch_id=match, retention_days=kept)
-        for match, kept in days.items()
-        if kept is not None and kept >= (default or 0) and not set(match) & set("*?\\")
-    ]
-    if not is_simple or default is None or len(branches) < len(days):
+    if not is_simple or default.keep_days is None:
         return None
-    return schemas.GarbageCollectionRules(default_retention_days=default, branches=branches)
+    return schemas.GarbageCollectionRules(
+        default_retention_days=default.keep_days, branches=branches
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
+from itertools import compress
 
 from tarn.block.port import PresignsReads
-from tarn.core.entry import Entry, shown_time_us, unpack
+from tarn.core.entry import Entry, listed_of, shown_time_us
 from tarn.core.ids import physical_path
 from tarn.objects.bodies import block_key
+from tarn.objects.headers import LAKECTL_SHOWN, LAKECTL_STORED
 from tarn_api.context import Context
 from tarn_proto.auth.v1 import user_pb2 as user_pb
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
@@ -16,7 +18,6 @@ from tarn_rest import schemas
 
 __all__ = [
     "DEFAULT_CONTENT_TYPE",
-    "INTERNAL",
     "LINK_S",
     "commit",
     "content_type",
@@ -27,7 +28,7 @@ __all__ = [
     "prefix_stats",
     "repository",
     "seconds",
-    "stored_metadata",
+    "stats_of_page",
     "user",
 ]
 
@@ -38,13 +39,6 @@ LINK_S = 900
 """Life of a presigned URL in seconds, as lakeFS has it. Until then it needs no permission."""
 
 _COMMIT_VERSION = 1
-
-INTERNAL = "x-lakefs-internal-"
-"""Begins the headers by which lakectl sends metadata of its own, such as the time of a local file; also the names by
-which they are stored, because S3 clients can be told only of names that a header can have."""
-
-_INTERNAL_SHOWN = "::lakefs::"
-"""Begins the same names in JSON."""
 
 
 def seconds(time_us: int) -> int:
@@ -95,48 +89,75 @@ def commit(found: commit_pb.Commit) -> schemas.Commit:
     )
 
 
-def address_of(entry: Entry, namespace: str) -> str:
-    """Returns where the bytes of an object are, as a URI."""
-    return entry.external_address or f"{namespace.rstrip('/')}/{physical_path(entry.address)}"
-
-
 def object_stats(
-    path: str, packed: bytes, namespace: str, *, with_metadata: bool
+    path: str, entry: Entry, namespace: str, *, with_metadata: bool
 ) -> schemas.ObjectStats:
-    """Returns an object.
+    """Returns an object; for the arguments see `stats_of_page`."""
+    row = (entry.size, entry.etag, shown_time_us(entry.mtime_us), entry.address, entry)
+    return _stats([path], [row], namespace, with_metadata=with_metadata)[0]
+
+
+def stats_of_page(
+    paths: Sequence[str], entries: Sequence[bytes], namespace: str, *, with_metadata: bool
+) -> list[schemas.ObjectStats]:
+    """Returns objects and common prefixes.
 
     Args:
-        path: of the object.
-        packed: its entry.
+        paths: of the objects and common prefixes.
+        entries: packed; empty for a common prefix.
         namespace: of the repository.
         with_metadata: whether user metadata are shown.
+
+    Raises:
+        EntryCorruptError: an entry is damaged.
     """
-    entry = unpack(packed)
-    return schemas.ObjectStats(
-        path=path,
-        path_type="object",
-        physical_address=address_of(entry, namespace),
-        checksum=entry.etag,
-        size_bytes=entry.size,
-        mtime=seconds(entry.mtime_us),
-        metadata=_shown_metadata(entry) if with_metadata else None,
-        content_type=content_type(entry),
-    )
+    rows = listed_of(filter(None, entries))
+    objects = _stats(compress(paths, entries), rows, namespace, with_metadata=with_metadata)
+    if len(objects) == len(entries):
+        return objects
+    rest = iter(objects)
+    return [
+        next(rest) if packed else prefix_stats(path)
+        for path, packed in zip(paths, entries, strict=True)
+    ]
 
 
-def stored_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """Returns user metadata of a request with the names by which they are stored."""
-    return {
-        INTERNAL + name.removeprefix(_INTERNAL_SHOWN)
-        if name.startswith(_INTERNAL_SHOWN)
-        else name: value
-        for name, value in (metadata or {}).items()
-    }
+def _stats(
+    paths: Iterable[str],
+    rows: Iterable[tuple[int, str, int, bytes, Entry]],
+    namespace: str,
+    *,
+    with_metadata: bool,
+) -> list[schemas.ObjectStats]:
+    """Returns objects; `rows` is what `tarn.core.entry.listed_of` returns."""
+    root = namespace.rstrip("/")
+    last: Entry | None = None
+    kind, metadata = "", None
+    stats = []
+    for path, (size, etag, mtime_us, address, like) in zip(paths, rows, strict=True):
+        if like is not last:
+            last, kind = like, content_type(like)
+            metadata = _shown_metadata(like) if with_metadata else None
+        stats.append(
+            schemas.ObjectStats(
+                path=path,
+                path_type="object",
+                physical_address=like.external_address or f"{root}/{physical_path(address)}",
+                checksum=etag,
+                size_bytes=size,
+                mtime=mtime_us // 1_000_000,
+                metadata=metadata,
+                content_type=kind,
+            )
+        )
+    return stats
 
 
 def _shown_metadata(entry: Entry) -> dict[str, str]:
     return {
-        _INTERNAL_SHOWN + name.removeprefix(INTERNAL) if name.startswith(INTERNAL) else name: value
+        LAKECTL_SHOWN + name.removeprefix(LAKECTL_STORED)
+        if name.startswith(LAKECTL_STORED)
+        else name: value
         for name, value in entry.metadata
     }
 

@@ -120,6 +120,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "completePresignMultipartUpload": addresses.complete_presign_multipart_upload,
         "abortPresignMultipartUpload": addresses.abort_presign_multipart_upload,
         "uploadPart": addresses.upload_part,
+        "uploadPartCopy": addresses.upload_part_copy,
         "listObjects": objects.list_objects,
         "deleteObject": objects.delete_object,
         "deleteObjects": objects.delete_objects,
@@ -148,6 +149,14 @@ PUBLIC: Final = frozenset({"healthCheck", "getSetupState", "getAuthCapabilities"
 """Operations without a caller; all others need one."""
 
 TRANSFERS: Final = frozenset(
-    {"getObject", "uploadObject", "copyObject", "updateObjectUserMetadata"}
+    {
+        "getObject",
+        "uploadObject",
+        "copyObject",
+        "uploadPartCopy",
+        "linkPhysicalAddress",
+        "stageObject",
+        "updateObjectUserMetadata",
+    }
 )
-"""Operations that move bytes. A client may take hours for them, so they have places of their own."""
+"""Operations that move bytes, or have the bucket move them. They may take long, so they have places of their own."""

@@ -6,13 +6,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
-from tarn.core.entry import pack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, parse_branch_id, parse_path
 from tarn.objects.checksums import parse_digest
 from tarn.objects.copying import copied, find_source
 from tarn.objects.forms import is_form
-from tarn.objects.headers import StoredHeaders, stored_headers
+from tarn.objects.headers import LAKECTL_STORED, StoredHeaders, stored_headers, stored_metadata
 from tarn.objects.incoming import BodyTooLargeError, StreamedBody
 from tarn.objects.rewriting import set_metadata
 from tarn.objects.writing import check_branch, stage, store_object
@@ -33,6 +32,8 @@ __all__ = [
 ]
 
 _METADATA = "x-lakefs-meta-"
+_STORED = _METADATA.encode(), LAKECTL_STORED.encode()
+"""Begin the headers whose values are stored as user metadata."""
 _MD5_BYTES = 16
 
 
@@ -62,7 +63,7 @@ async def upload_object(context: Context, at: op.UploadObject) -> schemas.Object
             raise
         text = f"{at.path} does not exist, so it has no such ETag"
         raise ApiError(412, text, reason="PRECONDITION_FAILED") from error
-    return shapes.object_stats(at.path, pack(entry), repository.namespace, with_metadata=True)
+    return shapes.object_stats(at.path, entry, repository.namespace, with_metadata=True)
 
 
 async def upload_object_preflight(context: Context, at: op.UploadObjectPreflight) -> None:
@@ -84,7 +85,7 @@ async def copy_object(
     )
     entry, block = await copied(objects, context, source, repository, branch)
     await stage(objects, context, repository, branch, at.dest_path, entry, block=block)
-    return shapes.object_stats(at.dest_path, pack(entry), repository.namespace, with_metadata=True)
+    return shapes.object_stats(at.dest_path, entry, repository.namespace, with_metadata=True)
 
 
 async def update_object_user_metadata(
@@ -92,7 +93,7 @@ async def update_object_user_metadata(
 ) -> Response:
     """Replaces the user metadata of an object; its bytes stay."""
     branch = _place(context, at.repository, at.branch, at.path)
-    metadata = shapes.stored_metadata(body.set)
+    metadata = stored_metadata(body.set)
     await set_metadata(context.objects, context, at.repository, branch, at.path, metadata)
     return Response(
         status_code=204
@@ -147,8 +148,8 @@ async def _body(context: Context) -> tuple[StoredHeaders, StreamedBody]:
     pieces = received(request, bounds)
     if is_form(kind):
         stored_headers(metadata=metadata)  # refuses before the body is read
-        kind, pieces = await file_of_form(kind, pieces)
-        about = stored_headers(kind, metadata)
+        file = await file_of_form(kind, pieces)
+        about, pieces = stored_headers(file.content_type, metadata), file.pieces
         size = None
     else:
         about = stored_headers(kind, metadata)
@@ -160,21 +161,16 @@ async def _body(context: Context) -> tuple[StoredHeaders, StreamedBody]:
 
 
 def _metadata(request: Request) -> dict[str, str]:
-    found = {}
-    for name, value in request.headers.items():
-        if name.startswith(_METADATA):
-            found[name.removeprefix(_METADATA)] = _text(value)
-        elif name.startswith(shapes.INTERNAL):
-            found[name] = _text(value)
-    return found
+    stored = [each for each in request.headers.raw if each[0].startswith(_STORED)]
+    return {name.decode("latin-1").removeprefix(_METADATA): _text(value) for name, value in stored}
 
 
-def _text(value: str) -> str:
+def _text(value: bytes) -> str:
     """Returns the value of a header, which clients send in UTF-8 or Latin-1."""
     try:
-        return value.encode("latin-1").decode()
+        return value.decode()
     except UnicodeDecodeError:
-        return value
+        return value.decode("latin-1")
 
 
 def _claimed_md5(request: Request) -> bytes | None:

@@ -86,7 +86,7 @@ class Listing:
     Attributes:
         bucket: its name.
         keys: object keys, in order.
-        shown: size, ETag without quotes and time in microseconds of each key's object.
+        shown: size, ETag without quotes and time in microseconds of each key's object, and what no document shows.
         common_prefixes: in order, each ending with the delimiter.
         prefix, delimiter, max_keys: from the request.
         truncated: whether more pages follow.
@@ -96,7 +96,7 @@ class Listing:
 
     bucket: str
     keys: Sequence[str]
-    shown: Sequence[tuple[int, str, int]]
+    shown: Sequence[tuple[int, str, int, *tuple[object, ...]]]
     common_prefixes: Sequence[str] = ()
     prefix: str = ""
     delimiter: str = ""
@@ -121,7 +121,9 @@ def _rows(listing: Listing, element: str, of_all: str) -> str:
         f"{head}{key}{middle}{_iso_minute(mtime_us // 60_000_000)}"
         f"{_SECONDS[mtime_us // 1_000_000 % 60]}</LastModified>"
         f"<ETag>&quot;{etag}&quot;</ETag><Size>{size}</Size>{tail}"
-        for key, (size, etag, mtime_us) in zip(encode_all(listing.keys), listing.shown, strict=True)
+        for key, (size, etag, mtime_us, *_) in zip(
+            encode_all(listing.keys), listing.shown, strict=True
+        )
     ]
     out += [
         f"<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>"

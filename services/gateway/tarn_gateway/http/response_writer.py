@@ -185,7 +185,7 @@ def render_head(
     """
     status = response.status
     lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}"]
-    lines += [f"{name}: {value}" for name, value in response.headers]
+    lines += map(": ".join, response.headers)
     lines.append(f"x-amz-request-id: {request_id}")
     lines.append(f"Server-Timing: {timing}")
     if framing.chunked:

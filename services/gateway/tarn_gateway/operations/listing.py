@@ -59,7 +59,7 @@ class _Page:
     """A page being filled."""
 
     keys: list[str] = field(default_factory=list)
-    shown: list[tuple[int, str, int]] = field(default_factory=list)
+    shown: list[tuple[int, str, int, *tuple[object, ...]]] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
     last: str = ""
     truncated: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from typing import Final
 
 from tarn.core.entry import METADATA_BYTES_MAX, Entry
@@ -91,13 +92,14 @@ SYSTEM: Final = (
     "content-language",
     "expires",
 )
-_RESPONSE: Final = (
-    ("Content-Encoding", "content_encoding"),
-    ("Cache-Control", "cache_control"),
-    ("Content-Disposition", "content_disposition"),
-    ("Content-Language", "content_language"),
-    ("Expires", "expires"),
+_OPTIONAL: Final = (
+    "Content-Encoding",
+    "Cache-Control",
+    "Content-Disposition",
+    "Content-Language",
+    "Expires",
 )
+_optional_of: Final = attrgetter(*(name.lower().replace("-", "_") for name in _OPTIONAL))
 
 
 def _sendable(value: str) -> str:
@@ -120,9 +122,9 @@ def response_headers(entry: Entry) -> list[tuple[str, str]]:
     What no header can have is left out; S3 counts such metadata in `x-amz-missing-meta`.
     """
     headers = [("Content-Type", _sendable(entry.content_type) or DEFAULT_CONTENT_TYPE)]
-    for name, field in _RESPONSE:
-        if (stored := getattr(entry, field)) and (value := _sendable(stored)):
-            headers.append((name, value))
+    if any(optional := _optional_of(entry)):
+        sent = zip(_OPTIONAL, map(_sendable, optional), strict=True)
+        headers += [(name, value) for name, value in sent if value]
     if entry.metadata:
         shown = [pair for pair in entry.metadata if NAME.fullmatch(pair[0])]
         headers += [(PREFIX + name, encode_words(value)) for name, value in shown]

@@ -144,10 +144,12 @@ class Roots:
         start = after + b"\0" if after else _MULTIPART
         rows = await self._kv.scan(keys.uploads(day), start, after_prefix(_MULTIPART), limit)
         for key, value in rows:
-            address = parse_record(pb.UploadRecord(), value).address
-            if len(address) != _ADDRESS_BYTES:
-                raise _corrupt(f"upload {key!r} has an address of {len(address)} bytes")
-            page.addresses.append(address)
+            record = parse_record(pb.UploadRecord(), value)
+            linked = [record.linked_address] if record.linked_address else []
+            for address in (record.address, *linked):
+                if len(address) != _ADDRESS_BYTES:
+                    raise _corrupt(f"upload {key!r} has an address of {len(address)} bytes")
+                page.addresses.append(address)
         last = rows[-1][0].decode() if len(rows) == limit else ""
         return [page.stage, day_key.decode(), last]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from tarn.core.dump import from_line
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id, parse_repository_id
+from tarn.core.rules import Settings
 from tarn.gate.permits import Permit, RepositoryPermit
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.repositories import repository_message
-from tarn_graveler.handlers.requests import paging
+from tarn_graveler.handlers.requests import paging, require_retention
 from tarn_proto.graveler.v1 import dump_service_pb2 as pb
 
 __all__ = ["LINES_MAX", "DumpHandler"]
@@ -25,6 +26,7 @@ class DumpHandler:
         self._restoring = graveler.restoring
         self._recovering = graveler.recovering
         self._page_keys = graveler.page_keys
+        self._features = graveler.features
 
     async def ReadDump(
         self, request: pb.ReadDumpRequest, permit: RepositoryPermit
@@ -83,6 +85,9 @@ class DumpHandler:
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="lines")
         repository = await self._restoring.bare(repository_id, request.restore_id)
         records = [from_line(line) for line in request.lines]
+        for each in records:
+            if isinstance(each, Settings):
+                require_retention(self._features, each.retention)
         await self._restoring.write(repository, records, permit.grant.user_id)
         return pb.RestoreRecordsResponse()
 

@@ -10,11 +10,17 @@ from tarn.core.entry import Entry, pack
 from tarn.core.entry_check import check_template
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
+from tarn.core.levels import Feature
 from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.records import Repository
 from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.handlers.requests import require_features, timestamp, write_condition
+from tarn_graveler.handlers.requests import (
+    microseconds,
+    require_features,
+    timestamp,
+    write_condition,
+)
 from tarn_graveler.handlers.uploads import admit_step, allow_step, life_to_note
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.refs.resolving import branch_to_write
@@ -54,11 +60,19 @@ class LinkHandler:
         check_template(template)
         require_features(self._features, template)
         branch_id, path = branch_to_write(request.branch_id), parse_path(request.path)
+        is_copied = self._is_copied(request)
         version = await self._branches.fresh(BranchName(repository, branch_id))
         life = life_to_note(self._features, version.branch)
         with await self._admission.upload(repository):
             issued = await self._links.issue(
-                repository, branch_id, path, template, grant.user_id, request.part_count, life
+                repository,
+                branch_id,
+                path,
+                template,
+                grant.user_id,
+                request.part_count,
+                life,
+                is_copied=is_copied,
             )
         tokens = await self._tokens(grant, request)
         return pb.GetPhysicalAddressResponse(
@@ -71,6 +85,19 @@ class LinkHandler:
             complete_url=issued.write.complete_url,
             bucket_upload_id=issued.write.upload_id,
         )
+
+    def _is_copied(self, request: pb.GetPhysicalAddressRequest) -> bool:
+        """Whether the client may write again after the link, so that the link copies the object.
+
+        Raises:
+            TarnError: FEATURE_LEVEL.
+        """
+        if request.part_count:
+            return False  # a completed upload takes no further part
+        if request.rewritable:
+            self._features.require(Feature.COPIED_LINKS)
+            return True
+        return not self._links.binds_writes and self._features.allows(Feature.COPIED_LINKS)
 
     async def LinkPhysicalAddress(
         self, request: pb.LinkPhysicalAddressRequest, permit: Caller
@@ -92,7 +119,10 @@ class LinkHandler:
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="token")
         await self._uploads.require_life(repository, upload)
         await allow_step(self._settings, repository, upload, grant)
-        written = WrittenObject(request.size_bytes, request.etag)
+        mtime_us = None
+        if request.HasField("modify_time"):
+            mtime_us = microseconds("modify_time", request.modify_time)
+        written = WrittenObject(request.size_bytes, request.etag, mtime_us)
         if request.template:
             check_template(request.template)
             require_features(self._features, request.template)

@@ -14,6 +14,7 @@ from tarn.core.condition import WriteCondition
 from tarn.core.entry import has_tags
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.levels import Feature, FeatureGate
+from tarn.core.retention import KEEP_EVERYTHING, Retention
 from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule
 from tarn.rpc.wire.pagination import PageTokens, page_size
@@ -34,6 +35,7 @@ __all__ = [
     "started_after",
     "paging",
     "require_features",
+    "require_retention",
     "timestamp",
     "write_condition",
 ]
@@ -192,6 +194,19 @@ def require_features(features: FeatureGate, packed: bytes) -> None:
     """
     if not features.allows(Feature.OBJECT_TAGS) and has_tags(packed):
         features.require(Feature.OBJECT_TAGS)
+
+
+def require_retention(features: FeatureGate, retention: Retention) -> None:
+    """Refuses retention rules with which replicas of the last release could lose data.
+
+    Raises:
+        TarnError: FEATURE_LEVEL.
+    """
+    if retention != KEEP_EVERYTHING:
+        # It would drop the rules, and would not see which commits have expired.
+        features.require(Feature.NEW_FIELDS)
+    if retention.has_exceptions:
+        features.require(Feature.RETENTION_EXCEPTIONS)
 
 
 def write_condition(message: pb.WriteCondition) -> WriteCondition:

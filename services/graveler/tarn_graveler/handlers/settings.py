@@ -9,7 +9,7 @@ from tarn.core.change_kind import ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id
 from tarn.core.levels import Feature
-from tarn.core.retention import KEEP_EVERYTHING, parse_retention, retention_to_json
+from tarn.core.retention import parse_retention, retention_to_json
 from tarn.core.review_rule import ExemptUser, OwnerRule, ReviewRule, StaleApprovals
 from tarn.core.rules import Protection, Rules, Settings, check_metadata, check_rules
 from tarn.gate.access import Access
@@ -17,6 +17,7 @@ from tarn.gate.permits import RepositoryPermit
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.default_branch import DefaultBranch
+from tarn_graveler.handlers.requests import require_retention
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.settings import etag_of
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
@@ -140,8 +141,7 @@ class SettingsHandler:
         repository = permit.repository
         _require_etag(request.if_match)
         retention = parse_retention(request.rules_json)
-        if retention != KEEP_EVERYTHING:
-            self._features.require(Feature.NEW_FIELDS)
+        require_retention(self._features, retention)
         etag = await self._settings.change(
             repository, request.if_match, lambda now: replace(now, retention=retention)
         )

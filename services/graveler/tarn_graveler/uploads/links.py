@@ -14,16 +14,23 @@ from typing import Final
 
 import structlog
 
-from tarn.block.port import BlockKey, BlockNotFoundError, BlockStore, PresignedWrite, PresignsWrites
+from tarn.block.port import (
+    BlockExistsError,
+    BlockKey,
+    BlockNotFoundError,
+    BlockStore,
+    PresignedWrite,
+    PresignsWrites,
+)
 from tarn.core.clock import Clock
 from tarn.core.condition import WriteCondition
-from tarn.core.entry import Entry, pack, unpack
+from tarn.core.entry import TIME_US_MAX, Entry, pack, unpack
 from tarn.core.entry_check import OBJECT_BYTES_MAX, check_template
 from tarn.core.entry_check import PARTS_MAX as OBJECT_PARTS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UserId, physical_path
 from tarn.kv.records import Repository
-from tarn_graveler.uploads.state import NewUpload, OpenUpload, Uploads
+from tarn_graveler.uploads.state import Claim, NewUpload, OpenUpload, Uploads
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = ["LINK_SECONDS", "PARTS_MAX", "IssuedAddress", "Links", "WrittenObject", "is_link"]
@@ -60,10 +67,12 @@ class WrittenObject:
     Attributes:
         size: bytes.
         etag: the bucket's, without quotes: 32 hex digits, with `-N` appended for N parts.
+        mtime_us: when it was made, microseconds since the epoch; None: now.
     """
 
     size: int
     etag: str
+    mtime_us: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.size <= OBJECT_BYTES_MAX:
@@ -76,6 +85,8 @@ class WrittenObject:
                 f"{OBJECT_PARTS_MAX}"
             )
             raise _invalid("etag", text)
+        if self.mtime_us is not None and not 0 <= self.mtime_us <= TIME_US_MAX:
+            raise _invalid("modify_time", "modify_time is not a time of the years 1970 to 9999")
 
     @property
     def digest(self) -> bytes:
@@ -103,8 +114,8 @@ class WrittenObject:
         return replace(
             unpack(template or upload.record.template),
             size=self.size,
-            mtime_us=now_us,
-            address=upload.record.address,
+            mtime_us=now_us if self.mtime_us is None else self.mtime_us,
+            address=upload.record.linked_address or upload.record.address,
             md5=bytes.fromhex(found[1]),
             etag_parts=int(found[2] or 0),
             operation_id=upload.upload_id,
@@ -124,6 +135,11 @@ class Links:
         self._blocks = blocks
         self._clock = clock
 
+    @property
+    def binds_writes(self) -> bool:
+        """Whether a client can write only once by the URL for one PUT that is issued here."""
+        return isinstance(self._blocks, PresignsWrites) and self._blocks.binds_writes
+
     async def issue(
         self,
         repository: Repository,
@@ -133,6 +149,8 @@ class Links:
         user_id: UserId,
         part_count: int,
         branch_incarnation: bytes = b"",
+        *,
+        is_copied: bool = False,
     ) -> IssuedAddress:
         """Issues an address for an object.
 
@@ -144,6 +162,7 @@ class Links:
             user_id: the caller.
             part_count: number of parts, at most `PARTS_MAX`; 0: one PUT.
             branch_incarnation: the life of the branch to which the address belongs; empty: any.
+            is_copied: whether the link copies the object, because the client may write to this address again.
 
         Raises:
             TarnError: NOT_IMPLEMENTED: the block store is no bucket; INVALID; UNAVAILABLE.
@@ -165,6 +184,7 @@ class Links:
             user_id,
             link_until_us=until_us,
             branch_incarnation=branch_incarnation,
+            is_copied=is_copied,
         )
         upload = await self._uploads.create(repository, new)
         key = _block_of(repository, upload)
@@ -199,7 +219,12 @@ class Links:
             )  # a replica of an older release may have issued the address
         if record.state != pb.UPLOAD_STATE_COMPLETED:
             self._check_time(record)
-            await self._check_block(repository, upload, written)
+            try:
+                await self._check_block(repository, upload, written)
+            except TarnError:
+                # Another request with the token may have linked the copy, and removed what was copied.
+                if not record.linked_address or not await self._is_linked(repository, upload_id):
+                    raise
         elif record.manifest_hash != written.digest:
             text = "the address is linked already, as an object of another size or ETag; ask for a new one"
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_USED, text)
@@ -207,8 +232,45 @@ class Links:
         if claim.completed_entry:
             return claim.completed_entry
         packed = pack(written.entry(upload, self._clock.now_us(), template))
+        if record.linked_address:
+            await self._copy(repository, upload, written, claim)
         await self._finish(repository, upload_id, claim.op_id, packed, condition)
+        if record.linked_address:
+            await self._remove(_block_of(repository, upload))
         return packed
+
+    async def _is_linked(self, repository: Repository, upload_id: str) -> bool:
+        now = await self._uploads.get_any(repository, upload_id)
+        return now.record.state == pb.UPLOAD_STATE_COMPLETED
+
+    async def _copy(
+        self, repository: Repository, upload: OpenUpload, written: WrittenObject, claim: Claim
+    ) -> None:
+        """Copies the object to the address at which it stays. Under the claim, so nobody else does.
+
+        A claim under which nothing can have been staged is given up if that fails.
+        """
+        assert isinstance(self._blocks, PresignsWrites), "it signed the URL"
+        source = _block_of(repository, upload)
+        target = BlockKey(source.namespace, physical_path(upload.record.linked_address))
+        try:
+            await self._blocks.copy_written(source, target, written.size, written.etag)
+        except TarnError as error:
+            if not claim.may_be_staged:
+                await self._reopen(repository, upload.upload_id, claim.op_id)
+            if isinstance(error, BlockNotFoundError):
+                raise _nothing_written(source) from error
+            if isinstance(error, BlockExistsError):
+                text = "the address was begun to be linked as another object; ask for a new one"
+                raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_USED, text) from error
+            raise
+
+    async def _remove(self, key: BlockKey) -> None:
+        try:
+            await self._blocks.delete_many(key.namespace, [key.path])
+        except TarnError as error:
+            # It is garbage, which a collection takes. The object is linked.
+            _log.info("written object not removed", path=key.path, error=error.message)
 
     def _check_time(self, record: pb.UploadRecord) -> None:
         # A completion that has begun may go on: it may be staged already.
@@ -225,8 +287,7 @@ class Links:
         try:
             info = await self._blocks.stat(key)
         except BlockNotFoundError as error:
-            text = f"nothing was written to {key.namespace}/{key.path}; nothing was linked"
-            raise TarnError(Kind.NOT_FOUND, Reason.BLOCK_NOT_FOUND, text) from error
+            raise _nothing_written(key) from error
         written.check(info.size, info.etag)
 
     async def _finish(
@@ -262,6 +323,11 @@ class Links:
 
 def _block_of(repository: Repository, upload: OpenUpload) -> BlockKey:
     return BlockKey(repository.storage_namespace, physical_path(upload.record.address))
+
+
+def _nothing_written(key: BlockKey) -> TarnError:
+    text = f"nothing was written to {key.namespace}/{key.path}; nothing was linked"
+    return TarnError(Kind.NOT_FOUND, Reason.BLOCK_NOT_FOUND, text)
 
 
 def _invalid(field: str, text: str) -> TarnError:

@@ -36,7 +36,11 @@ _CLAIM_US = 300_000_000
 
 @dataclass(frozen=True, slots=True)
 class NewUpload:
-    """The initial state of an upload; see `UploadRecord` of the store's proto."""
+    """The initial state of an upload; see `UploadRecord` of the store's proto.
+
+    Attributes:
+        is_copied: whether it gets a `linked_address`.
+    """
 
     branch_id: BranchId
     path: str
@@ -46,6 +50,7 @@ class NewUpload:
     is_full_object_checksum: bool = False
     link_until_us: int = 0
     branch_incarnation: bytes = b""
+    is_copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +63,15 @@ class OpenUpload:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to complete an upload (`op_id`), or the answer of an earlier completion."""
+    """The right to complete an upload (`op_id`), or the answer of an earlier completion.
+
+    Attributes:
+        may_be_staged: whether an earlier completion began to stage the object.
+    """
 
     op_id: bytes
     completed_entry: bytes
+    may_be_staged: bool = False
 
 
 class Uploads:
@@ -104,6 +114,7 @@ class Uploads:
             is_full_object_checksum=new.is_full_object_checksum,
             link_until_us=new.link_until_us,
             branch_incarnation=new.branch_incarnation,
+            linked_address=self._ids.uuid7() if new.is_copied else b"",
         )
         day = await self._days.begin(repository, upload_id)
         value = record.SerializeToString()
@@ -248,7 +259,7 @@ class Uploads:
         record = await self._records.change(repository, upload_id, claim, is_claimed)
         if record.state == pb.UPLOAD_STATE_COMPLETED:
             return Claim(b"", record.completed_entry)
-        return Claim(op_id, b"")
+        return Claim(op_id, b"", bool(record.attempts))
 
     async def finish_complete(
         self,

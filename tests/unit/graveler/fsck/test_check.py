@@ -14,6 +14,7 @@ from fsck_damages import (
     files_are_orphans,
     fill,
     foreign_files_exist,
+    pack_nothing,
 )
 from fsck_lab import DAYS_LATER, Lab
 from lake import MAIN
@@ -29,6 +30,7 @@ from tarn.fsck.session import FsckOptions
 from tarn.kv.compaction_records import encode_pause
 from tarn.kv.keys import copied_note, path_key, staged_upload
 from tarn.kv.namespace_records import Namespace, encode_namespace
+from tarn_graveler.uploads.state import NewUpload
 
 
 async def test_a_lake_in_use_is_clean(lab: Lab) -> None:
@@ -142,6 +144,15 @@ async def test_blocks_that_only_a_compacted_listing_refers_to_are_in_use(lab: La
     )
     await lab.remove_block(folded)
     assert ("block-missing", folded) in await lab.check(state="three")
+
+
+async def test_the_copy_of_a_link_is_in_use_before_it_is_staged(lab: Lab) -> None:
+    new = NewUpload(MAIN, "big", pack_nothing(), "ann", link_until_us=1, is_copied=True)
+    upload = await lab.lake.graveler.uploads.create(lab.lake.repository, new)
+    assert await lab.check(state="before") == [], "neither needs to be there"
+    for address in (upload.record.address, upload.record.linked_address):
+        await lab.blocks.put(BlockKey(lab.namespace, physical_path(address)), b"x")
+    assert await lab.check(state="both") == []
 
 
 async def test_a_check_of_one_ref_looks_at_nothing_else(lab: Lab) -> None:

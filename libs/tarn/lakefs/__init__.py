@@ -1,0 +1,1 @@
+"""Brings repositories over from lakeFS, with their history (docs/design/history-from-lakefs.md)."""

@@ -1,0 +1,131 @@
+"""Branches and tags: lists, creation, deletion."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from tarn_api.context import Context
+from tarn_api.forms import Form
+from tarn_api.operations.paging import filled
+from tarn_api.web import links
+from tarn_api.web.page import Crumb, Page, redirect, render
+from tarn_api.web.place import PAGE_SIZE, RepositoryAt, way_to
+from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
+from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
+
+__all__ = [
+    "RefsAt",
+    "branches",
+    "create_branch",
+    "create_tag",
+    "delete_branch",
+    "delete_tag",
+    "tags",
+]
+
+
+class RefsAt(Struct, kw_only=True):
+    """A page of refs.
+
+    Attributes:
+        repository: the repository.
+        prefix: begins the names.
+        after: the last name of the page before.
+    """
+
+    repository: str
+    prefix: str = ""
+    after: str = ""
+
+
+async def branches(context: Context, at: RefsAt) -> Page:
+    """The branches of a repository."""
+    call = context.read()
+    repository = await context.graveler.get_repository(call, at.repository)
+
+    async def fetch(size: int, token: str) -> tuple[list[branch_pb.Branch], str]:
+        page = await context.graveler.list_branches(
+            call,
+            at.repository,
+            prefix=at.prefix,
+            page_size=size,
+            page_token=token,
+            after=at.after,
+        )
+        return list(page.branches), page.next_page_token
+
+    found, has_more = await filled(fetch, PAGE_SIZE, lambda each: each.branch_id, at.after)
+    return render(
+        context,
+        "branches.html",
+        title="Branches",
+        crumbs=[*way_to(at.repository), Crumb("Branches")],
+        repository=at.repository,
+        default=repository.default_branch_id,
+        at=at,
+        found=found,
+        more=found[-1].branch_id if has_more else "",
+    )
+
+
+async def tags(context: Context, at: RefsAt) -> Page:
+    """The tags of a repository."""
+    call = context.read()
+    repository = await context.graveler.get_repository(call, at.repository)
+
+    async def fetch(size: int, token: str) -> tuple[list[tag_pb.Tag], str]:
+        page = await context.graveler.list_tags(
+            call,
+            at.repository,
+            prefix=at.prefix,
+            page_size=size,
+            page_token=token,
+            after=at.after,
+        )
+        return list(page.tags), page.next_page_token
+
+    found, has_more = await filled(fetch, PAGE_SIZE, lambda each: each.tag_id, at.after)
+    return render(
+        context,
+        "tags.html",
+        title="Tags",
+        crumbs=[*way_to(at.repository), Crumb("Tags")],
+        repository=at.repository,
+        default=repository.default_branch_id,
+        at=at,
+        found=found,
+        more=found[-1].tag_id if has_more else "",
+    )
+
+
+async def create_branch(context: Context, at: RepositoryAt, form: Form) -> Response:
+    """Creates a branch, and goes to its objects."""
+    name, source = form.need("name", "the name of the branch"), form.need("source", "the source")
+    context.trace.values = {"repository": at.repository, "branch": name}
+    await context.graveler.create_branch(context.change(), at.repository, name, source)
+    return redirect(links.to_repository(at.repository, "objects", ref=name))
+
+
+async def delete_branch(context: Context, at: RepositoryAt, form: Form) -> Response:
+    """Deletes a branch with its uncommitted changes."""
+    name = form.need("name", "the name of the branch")
+    context.trace.values = {"repository": at.repository, "branch": name}
+    await context.graveler.delete_branch(context.change(), at.repository, name)
+    return redirect(links.to_repository(at.repository, "branches"))
+
+
+async def create_tag(context: Context, at: RepositoryAt, form: Form) -> Response:
+    """Creates a tag."""
+    name, source = form.need("name", "the name of the tag"), form.need("source", "the source")
+    context.trace.values = {"repository": at.repository, "tag": name}
+    await context.graveler.create_tag(context.change(), at.repository, name, source)
+    return redirect(links.to_repository(at.repository, "tags"))
+
+
+async def delete_tag(context: Context, at: RepositoryAt, form: Form) -> Response:
+    """Deletes a tag; its commit stays."""
+    name = form.need("name", "the name of the tag")
+    context.trace.values = {"repository": at.repository, "tag": name}
+    await context.graveler.delete_tag(context.change(), at.repository, name)
+    return redirect(links.to_repository(at.repository, "tags"))

@@ -1,0 +1,85 @@
+"""The one table of pages: method and path → handler. Paths carry names only; refs and paths of objects are parameters.
+
+Pages are operations as those of REST, so that they are bounded, counted, audited and refused in the same way.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from tarn_api.forms import Form
+from tarn_api.web.pages import comparing, content, history, objects, refs, repositories, session
+from tarn_rest.operations import Operation
+
+__all__ = ["PAGES", "PUBLIC_PAGES", "PAGE_HANDLERS", "PAGE_TRANSFERS"]
+
+Handler = Callable[..., Awaitable[object]]
+
+_OF: Final = "/repositories/{repository}"
+_ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
+    ("web.home", "GET", "/", repositories.home),
+    ("web.signInForm", "GET", "/sign-in", session.sign_in_form),
+    ("web.signIn", "POST", "/sign-in", session.sign_in),
+    ("web.signedIn", "GET", "/signed-in", session.signed_in),
+    ("web.signOut", "POST", "/sign-out", session.sign_out),
+    ("web.asset", "GET", "/assets/{version}/{name}", session.asset),
+    ("web.icon", "GET", "/favicon.ico", session.icon),
+    ("web.repositories", "GET", "/repositories", repositories.home),
+    ("web.createRepository", "POST", "/repositories", repositories.create),
+    ("web.repository", "GET", _OF, repositories.open_repository),
+    ("web.connect", "GET", f"{_OF}/connect", repositories.connect),
+    ("web.branches", "GET", f"{_OF}/branches", refs.branches),
+    ("web.createBranch", "POST", f"{_OF}/branches", refs.create_branch),
+    ("web.deleteBranch", "POST", f"{_OF}/branches/delete", refs.delete_branch),
+    ("web.tags", "GET", f"{_OF}/tags", refs.tags),
+    ("web.createTag", "POST", f"{_OF}/tags", refs.create_tag),
+    ("web.deleteTag", "POST", f"{_OF}/tags/delete", refs.delete_tag),
+    ("web.objects", "GET", f"{_OF}/objects", objects.folder),
+    ("web.object", "GET", f"{_OF}/object", objects.show),
+    ("web.deleteObject", "POST", f"{_OF}/objects/delete", objects.delete),
+    ("web.download", "GET", f"{_OF}/download", content.download),
+    ("web.picture", "GET", f"{_OF}/picture", content.picture),
+    ("web.upload", "POST", f"{_OF}/upload", content.upload),
+    ("web.uncommitted", "GET", f"{_OF}/commit", history.uncommitted),
+    ("web.commit", "POST", f"{_OF}/commit", history.commit),
+    ("web.log", "GET", f"{_OF}/commits", history.log),
+    ("web.showCommit", "GET", _OF + "/commits/{commit}", history.show),
+    ("web.compare", "GET", f"{_OF}/compare", comparing.compare),
+    ("web.mergePreview", "GET", f"{_OF}/merge", comparing.preview),
+    ("web.merge", "POST", f"{_OF}/merge", comparing.merge),
+)
+
+PAGE_HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
+    {name: handler for name, _, _, handler in _ROWS}
+)
+PUBLIC_PAGES: Final = frozenset(
+    {"web.signInForm", "web.signIn", "web.signedIn", "web.signOut", "web.asset", "web.icon"}
+)
+"""Pages without a caller: what leads to a session, and ends one."""
+PAGE_TRANSFERS: Final = frozenset({"web.download", "web.picture", "web.upload"})
+"""Pages that move bytes of objects."""
+
+
+def _operation(name: str, method: str, path: str, handler: Handler) -> Operation:
+    """Returns the row of a page: its parameters and its form are those of the handler."""
+    hints = typing.get_type_hints(handler)
+    return Operation(
+        id=name,
+        method=method,
+        path=path,
+        status=200,
+        parameters=hints["at"],
+        headers=frozenset(),
+        lists=frozenset(),
+        body=hints.get("form"),
+        is_body_required="form" in hints,
+        is_raw=hints.get("form") is not Form and method == "POST",
+        answer=str,
+        is_public=name in PUBLIC_PAGES,
+    )
+
+
+PAGES: Final = tuple(_operation(*row) for row in _ROWS)

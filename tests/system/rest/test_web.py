@@ -1,0 +1,146 @@
+"""The web interface of a running Tarn without scripts: from the sign-in to a merge, by links and forms alone."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlencode, urljoin, urlsplit
+
+import pytest
+from lxml import html
+from rest_server import RestServer
+from web_pages import BOUNDARY, multipart
+
+pytestmark = pytest.mark.beyond_the_peer
+
+
+@dataclass
+class Browser:
+    """A browser without scripts: it follows redirects, and keeps the cookie.
+
+    Attributes:
+        url: of the page that is open.
+        root: its document.
+        body: its bytes.
+    """
+
+    url: str
+    cookie: str = ""
+    root: html.HtmlElement = field(default_factory=lambda: html.fromstring("<p>"))
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def go(
+        self, target: str, body: bytes | None = None, kind: str = "", *, status: int = 200
+    ) -> None:
+        method = "GET" if body is None else "POST"
+        while True:
+            url = urlsplit(urljoin(self.url, target))
+            connection = http.client.HTTPConnection(url.netloc, timeout=60)
+            sent = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin", "Cookie": self.cookie}
+            if body is not None:
+                sent["Content-Type"] = kind or "application/x-www-form-urlencoded"
+            full = url.path + (f"?{url.query}" if url.query else "")
+            connection.request(method, full, body, {k: v for k, v in sent.items() if v})
+            answer = connection.getresponse()
+            self.body, self.headers = answer.read(), dict(answer.getheaders())
+            connection.close()
+            if cookie := answer.getheader("set-cookie"):
+                self.cookie = cookie.partition(";")[0]
+            self.url = url.geturl()
+            if answer.status != 303:
+                break
+            method, body, target = "GET", None, answer.getheader("location") or ""
+        assert answer.status == status, (self.url, answer.status, self.body[-900:])
+        if (answer.getheader("content-type") or "").startswith("text/html"):
+            self.root = html.document_fromstring(self.body, base_url=self.url)
+
+    def follow(self, text: str) -> None:
+        """Follows the first link with this text."""
+        target = self.root.xpath(
+            "(//main//a | //nav//a)[normalize-space(.)=$text]/@href", text=text
+        )
+        assert target, (text, self.url)
+        self.go(target[0])
+
+    def send(self, button: str, *, status: int = 200, **fields: str) -> None:
+        """Fills the form of a button in, and sends it."""
+        [form] = [
+            each
+            for each in self.root.forms
+            if any(b.text_content().strip() == button for b in each.xpath(".//button"))
+        ]
+        values = {name: str(value) for name, value in form.fields.items() if value is not None}
+        encoded = urlencode({**values, **fields}).encode()
+        if form.method == "GET":
+            self.go(f"{form.action or urlsplit(self.url).path}?{encoded.decode()}", status=status)
+        else:
+            self.go(form.action, encoded, status=status)
+
+    def upload(self, name: str, content: bytes, **fields: str) -> None:
+        [form] = [each for each in self.root.forms if each.get("enctype")]
+        kind = f"multipart/form-data; boundary={BOUNDARY}"
+        self.go(form.action, multipart(fields, name, content), kind)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.root.text_content().split())
+
+
+def test_a_day_in_the_web_interface(lake_server: RestServer) -> None:
+    name = lake_server.new_name("web")
+    browser = Browser(f"{lake_server.url}/")
+    browser.go("/")
+    assert browser.text.startswith("Sign in")
+    browser.send("Sign in", status=401, key=lake_server.access_key_id, secret="wrong")
+    browser.send("Sign in", key=lake_server.access_key_id, secret=lake_server.secret_access_key)
+    assert re.match("(__Host-)?tarn=", browser.cookie)
+
+    # A repository, an object of more than one piece, a commit.
+    browser.send("Create the repository", name=name)
+    assert "has no objects yet" in browser.text
+    assert 'endpoint_url="http://127.0.0.1:' in browser.text
+    large = bytes(range(256)) * 30_000
+    browser.upload("big.bin", large)
+    browser.upload("lakes.csv", b"name,area\nBaikal,31722\n", path="data/lakes.csv")
+    browser.follow("lakes.csv")
+    assert browser.root.xpath("//table//th/text() | //table//th/bdi/text()") == ["name", "area"]
+    browser.go(f"/repositories/{name}/download?ref=main&path=big.bin")
+    assert browser.body == large
+    browser.go(f"/repositories/{name}")
+    browser.follow("Commit…")
+    browser.send("Commit all changes of main", message="first data")
+    assert "data/lakes.csv" in browser.text
+
+    # A branch, a change there, and its merge.
+    browser.follow("Branches")
+    browser.send("Create the branch", name="dev", source="main")
+    browser.upload("lakes.csv", b"name,area\nVictoria,68870\n", path="data/lakes.csv", replace="1")
+    browser.follow("Commit…")
+    browser.send("Commit all changes of dev", message="another lake")
+    browser.follow("Compare")
+    browser.send("Compare", left="main", right="dev")
+    browser.follow("Preview a merge of dev into main")
+    browser.send("Merge into main")
+    assert "Merge 'dev' into 'main'" in browser.text
+    browser.go(f"/repositories/{name}/download?ref=main&path=data%2Flakes.csv")
+    assert b"Victoria" in browser.body
+
+    # The past stays.
+    browser.go(f"/repositories/{name}/commits?ref=main")
+    browser.follow("Tags")
+    browser.send("Create the tag", name="v1", source="main~1")
+    browser.go(f"/repositories/{name}/download?ref=v1&path=data%2Flakes.csv")
+    assert b"Baikal" in browser.body
+    browser.go(f"/repositories/{name}/object?ref=main&path=big.bin")
+    browser.send("Delete the object")
+    assert "deleted" in browser.text
+    browser.go(f"/repositories/{name}/object?ref=main&path=big.bin", status=404)
+    assert "Not found" in browser.text
+
+    browser.go("/")
+    browser.send("Sign out")
+    browser.go("/")
+    assert browser.text.startswith("Sign in")
