@@ -59,6 +59,7 @@ def sample_installation(staged: int = 40) -> Installation:
         },
         of_lake.uploads(9): {b"multipart/u": b"upload"},
         of_lake.commits: {of_lake.commit("c" * 64): b"commit"},
+        of_lake.pulls: {of_lake.PULL_INDEX: b"index"},
         of_lake.changed: {of_lake.changed_paths(CommitId("c" * 64)): b"paths"},
         of_lake.token(_MAIN, staging): {
             path_key(f"raw/{n:05d}"): b"%d" % n * 9 for n in range(staged)

@@ -225,7 +225,7 @@ async def test_comments_are_on_the_request_or_on_a_path(service: Service) -> Non
 
 async def test_the_number_and_the_size_of_comments_are_bounded(service: Service) -> None:
     pull_id = await opened(service)
-    repository = await service.replica.repositories.get("lake")  # type: ignore[arg-type]
+    repository = await service.replica.repositories.get("lake")
     pulls = service.replica.pulls
     await pulls.change(repository, 1, lambda now: replace(now, event_count=EVENTS_MAX - 1))
     comment = service.graveler.comment_pull_request
@@ -636,7 +636,7 @@ async def test_entries_of_requests_that_are_not_open_make_room(
 ) -> None:
     """A closing whose last step was lost leaves an entry."""
     await opened(service, "b1")
-    repository = await service.replica.repositories.get("lake")  # type: ignore[arg-type]
+    repository = await service.replica.repositories.get("lake")
     pulls = service.replica.pulls
 
     async def lost(*_: object) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from lake import Lake, Replicas, Running, entry
 from permits import permit_for
+from pull_records import new_pull
 
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import pack, unpack
@@ -56,7 +57,8 @@ async def test_a_deleted_repository_leaves_no_row(replicas: Replicas, lake: Lake
     await lake.put("c", 1, DEV)
     new = NewUpload(DEV, "d", entry(0), "ann", "", is_full_object_checksum=False)
     await lake.graveler.uploads.create(lake.repository, new)
-    assert len(await kept(replicas, lake)) >= 5
+    await lake.graveler.pulls.create(lake.repository, new_pull("dev"))
+    assert len(await kept(replicas, lake)) >= 6
     await delete_repository(lake)
     await lake.drop_everything_removed()
     assert await kept(replicas, lake) == []
