@@ -163,8 +163,8 @@ LIFECYCLE: Final[Sequence[Written]] = (
         "link-without-its-block",
         _LINKS,
         "An address is linked without a look at the bucket.",
-        "            await self._check_block(repository, upload, written)\n",
-        "",
+        "                await self._check_block(repository, upload, written)\n",
+        "                pass\n",
     ),
     # --- merges
     Written(

@@ -408,6 +408,8 @@ NEVER_RIGHT = {
     "NAMESPACE_NOT_DOOMED": "purges are not simulated",
     "NOT_FAST_FORWARD": "fast-forwards are not simulated",
     "NOT_IMPLEMENTED": "clients are of this release",
+    "PULL_REQUEST_BLOCKED": "pull requests are not simulated",
+    "PULL_REQUEST_EXISTS": "pull requests are not simulated",
     "QUOTA_EXCEEDED": "no repository has quotas",
     "REF_AMBIGUOUS": "clients name whole commits",
     "REF_NOT_WRITABLE": "clients write to branches",
