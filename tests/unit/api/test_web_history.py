@@ -95,7 +95,7 @@ async def test_the_log_has_its_lines_and_filters(user: WebUser) -> None:
         found = await user.page(to_repository("lake", "commits", ref="main", **filters))
         assert found.status == 200, found.text
         assert not found.root.xpath("//main//svg"), "what is filtered is not connected"
-        return [row[1] for row in found.rows()]
+        return [row[1] if len(row) > 1 else row[0] for row in found.rows()]
 
     assert await found_by(text="NEEDLE") == ["Another SUBJECT"]
     assert sorted(await found_by(path="raw/a")) == ["base", "on dev", "on main"]
@@ -116,7 +116,7 @@ async def test_a_day_of_the_log_is_included(user: WebUser) -> None:
     page = await user.page(
         to_repository("lake", "commits", ref="main", until=f"{day}T00:00:00.000Z")
     )
-    assert "now" not in [row[1] for row in page.rows()]
+    assert page.rows() == [["No commit fits the filters."]]
 
 
 async def commit_of(user: WebUser, message: str) -> str:
