@@ -373,7 +373,8 @@ async def test_names_of_users_are_text_everywhere(user: WebUser, name: str) -> N
     ]
     assert [page.status for page in pages] == [200] * 6
     assert pages[3].rows() == pages[4].rows("Changes")
-    assert [len(page.rows()) for page in pages[1:]] == [1, 0, 2, 2, 1]
+    assert [len(page.rows()) for page in pages[1:4]] == [1, 0, 2]
+    assert len(pages[5].rows()) == 1
     # Where there is no such name.
     pages += [
         await user.page(to_repository("lake", "objects", ref=name)),
