@@ -1,13 +1,11 @@
-"""Draws history as text: a column for each line of history, `*` for a commit, as `git log --graph` does.
-
-Commits come in an order in which none precedes one of its descendants. Each column waits for one commit. Several
-columns that wait for the same commit join above it.
-"""
+"""Draws history as text: a column for each line of history, `*` for a commit, as `git log --graph` does."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+from tarn.core.lanes import lanes
 
 __all__ = ["Node", "drawn"]
 
@@ -28,34 +26,25 @@ class Node:
 
 
 def drawn(nodes: Iterable[Node]) -> Iterator[str]:
-    """Yields the lines of the drawing, from the first node to the last."""
-    columns: list[str] = []  # The commit that each column waits for, from left to right.
-    for node in nodes:
-        if node.commit_id not in columns:
-            columns.append(node.commit_id)
-        at = columns.index(node.commit_id)
-        while (other := _last(columns, node.commit_id)) > at:
-            yield _leftwards(len(columns), at, other)
-            del columns[other]
-        bars = ["*" if place == at else "|" for place in range(len(columns))]
+    """Yields the lines of the drawing, from the first node to the last: no node precedes one of its descendants."""
+    known = list(nodes)
+    for node, around in zip(
+        known, lanes((each.commit_id, each.parent_ids) for each in known), strict=True
+    ):
+        count, at = around.count, around.at
+        for other in around.joining:
+            yield _leftwards(count, at, other)
+            count -= 1
+        bars = ["*" if place == at else "|" for place in range(count)]
         yield f"{' '.join(bars)} {node.text[0]}".rstrip()
-        after = [*columns[:at], *node.parent_ids[:1], *columns[at + 1 :]]
-        rest = " ".join(
-            "|" if place != at or node.parent_ids else " " for place in range(len(columns))
-        )
+        rest = " ".join("|" if place != at or around.parents else " " for place in range(count))
         for line in node.text[1:]:
             yield f"{rest} {line}".rstrip()
-        if not node.parent_ids and at < len(after):
-            line = _leftwards(len(columns), at, at + 1)
+        if not around.parents and at < count - 1:
+            line = _leftwards(count, at, at + 1)
             yield f"{line[: 2 * at]} {line[2 * at + 1 :]}"
-        columns = after
-        for parent in node.parent_ids[:0:-1]:
-            yield _rightwards(len(columns), at)
-            columns.insert(at + 1, parent)
-
-
-def _last(columns: Sequence[str], commit_id: str) -> int:
-    return len(columns) - 1 - columns[::-1].index(commit_id)
+        for place in range(1, around.parents):
+            yield _rightwards(count + place - 1, at)
 
 
 def _leftwards(count: int, to: int, place: int) -> str:

@@ -70,12 +70,23 @@ class WebPage:
         targets = [*self.links, *(each.action or "" for each in self.root.forms)]
         return wrong + [each for each in targets if each and not re.match("/(?!/)", each)]
 
-    def rows(self) -> list[list[str]]:
-        """The rows of the first table, without its head."""
+    def rows(self, label: str = "") -> list[list[str]]:
+        """The rows of the first table, or of the one with a label, without its head."""
+        where = "(//*[@aria-label=$label]//table)[1]" if label else "(//table)[1]"
         return [
             [" ".join(cell.text_content().split()) for cell in row.xpath("td")]
-            for row in self.root.xpath("(//table)[1]/tbody/tr")
+            for row in self.root.xpath(f"{where}/tbody/tr", label=label)
         ]
+
+    def form_of(self, button: str) -> dict[str, str]:
+        """The fields of the form that has a button with this text, and its address as `action`."""
+        [form] = [
+            each
+            for each in self.root.forms
+            if button in (found.text_content().strip() for found in each.xpath(".//button"))
+        ]
+        fields = {name: str(value or "") for name, value in form.fields.items()}
+        return {"action": form.action, **fields}
 
 
 @dataclass

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from tarn.core.errors import Kind, Reason, TarnError
 
-__all__ = ["GLOB_BYTES_MAX", "check_glob", "match_glob"]
+__all__ = ["GLOB_BYTES_MAX", "check_glob", "glob_of", "match_glob"]
 
 GLOB_BYTES_MAX = 1024
 """Greatest size of a pattern in UTF-8: that of the longest path."""
@@ -45,6 +45,11 @@ def check_glob(glob: str) -> None:
         raise _invalid(glob, f"it must have 1 to {GLOB_BYTES_MAX} bytes")
     if "".join(found.group() for found in _TOKEN.finditer(glob)) != glob:
         raise _invalid(glob, r"it ends with a backslash; write \\ for the character itself")
+
+
+def glob_of(path: str) -> str:
+    """Returns the pattern that matches this path only."""
+    return re.sub(r"[\\*?]", r"\\\g<0>", path)
 
 
 def match_glob(paths: pa.StringArray, glob: str) -> npt.NDArray[np.bool_]:

@@ -144,3 +144,56 @@ def test_a_day_in_the_web_interface(lake_server: RestServer) -> None:
     browser.send("Sign out")
     browser.go("/")
     assert browser.text.startswith("Sign in")
+
+
+def test_the_past_is_seen_and_brought_back(lake_server: RestServer) -> None:
+    name = lake_server.new_name("past")
+    browser = Browser(f"{lake_server.url}/")
+    browser.go("/")
+    browser.send("Sign in", key=lake_server.access_key_id, secret=lake_server.secret_access_key)
+    browser.go("/")
+    browser.send("Create the repository", name=name)
+
+    def write(branch: str, content: bytes) -> None:
+        browser.go(f"/repositories/{name}/objects?ref={branch}")
+        browser.upload("a", content, path="data/a", replace="1")
+        browser.follow("Commit…")
+        browser.send(f"Commit all changes of {branch}", message=content.decode())
+
+    def read() -> bytes:
+        browser.go(f"/repositories/{name}/download?ref=main&path=data%2Fa")
+        return browser.body
+
+    write("main", b"first")
+    browser.go(f"/repositories/{name}/branches")
+    browser.send("Create the branch", name="dev", source="main")
+    write("dev", b"of dev")
+    write("main", b"of main")
+
+    # A conflict is looked at and decided; the log draws both lines.
+    browser.go(f"/repositories/{name}/merge?source=dev&destination=main")
+    browser.follow("Show that of data/a")
+    assert "- of main + of dev" in browser.text
+    browser.go(f"/repositories/{name}/merge?source=dev&destination=main")
+    browser.send("Merge into main", **{"winner:data%2Fa": "source"})
+    assert read() == b"of dev"
+    browser.go(f"/repositories/{name}/commits?ref=main")
+    assert {each.get("width") for each in browser.root.xpath("//svg[@class='lines']")} == {"28"}
+    browser.send("Show", text="FIRST")
+    assert len(browser.root.xpath("//main//tbody/tr")) == 1
+
+    # The merge is undone, the branch moved back, and a deleted branch restored.
+    browser.go(f"/repositories/{name}/commits/main")
+    browser.send("Revert")
+    assert read() == b"of main"
+    browser.go(f"/repositories/{name}/branches")
+    browser.follow("Reflog of main")
+    [target] = browser.root.xpath("//tr[td[2]='merge']//a[contains(., 'Go back')]/@href")
+    browser.go(target)
+    [button] = browser.root.xpath("//button[starts-with(., 'Move main')]")
+    browser.send(button.text_content())
+    assert read() == b"of dev"
+    browser.go(f"/repositories/{name}/branches/delete", b"name=dev")
+    browser.follow("Deleted branches")
+    browser.send("Restore dev")
+    assert browser.url.endswith("objects?ref=dev")

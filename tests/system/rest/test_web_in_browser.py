@@ -155,6 +155,10 @@ def test_each_page_is_accessible_and_fits_a_phone(
         "compare": f"{place}/compare?left=main~1&right=main",
         "merge": f"{place}/merge?source=main&destination=main~1",
         "connect": f"{place}/connect",
+        "reflog": f"{place}/reflog?branch=main",
+        "move": f"{place}/move?branch=main&ref=main~1",
+        "deleted-branches": f"{place}/branches/deleted",
+        "difference": f"{place}/difference?left=main~1&right=main&path=README.md",
     }
     problems: list[str] = []
     context = chromium.new_context(

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tarn.core.errors import Reason, TarnError
-from tarn.core.glob import GLOB_BYTES_MAX, check_glob, match_glob
+from tarn.core.glob import GLOB_BYTES_MAX, check_glob, glob_of, match_glob
 
 
 def matches(path: str, glob: str) -> bool:
@@ -104,3 +104,13 @@ def test_the_longest_globs_are_matched() -> None:
 
 def test_no_paths_match_nothing() -> None:
     assert match_glob(pa.array([], pa.string()), "*").tolist() == []
+
+
+@given(st.text("a*?\\/", min_size=1, max_size=6), st.text("ab*?\\/", min_size=1, max_size=6))
+@example("a*", "ab")
+@example("a?", "ab")
+@example("\\", "\\\\")
+def test_the_pattern_of_a_path_matches_that_path_only(path: str, other: str) -> None:
+    check_glob(glob_of(path))
+    found = match_glob(pa.array([path, other]), glob_of(path))
+    assert found.tolist() == [True, path == other]

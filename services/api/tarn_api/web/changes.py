@@ -1,16 +1,21 @@
-"""Pages of changes: what is uncommitted, what a commit did, what differs between two refs."""
+"""Pages of changes: what is uncommitted, what a commit did, what differs between two refs, and counts by folder."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 from tarn.client.commits import ChangesPage
+from tarn.client.diffs import DiffSummary
 from tarn.core.entry import size_of
+from tarn_api.context import Context
 from tarn_api.operations.paging import filled
 from tarn_api.web.place import PAGE_SIZE
 
-__all__ = ["Change", "changes_of"]
+__all__ = ["Change", "Comparison", "changes_of", "comparison_of", "counts_of"]
+
+_CALLS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,26 @@ class Change:
     kind: str
     before: int | None
     after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A page of what differs between two refs.
+
+    Attributes:
+        changes: by path.
+        more: the last path if more follow, otherwise empty.
+        counts: by folder; of the first page only.
+    """
+
+    changes: list[Change]
+    more: str
+    counts: DiffSummary
+
+    @property
+    def has_folders(self) -> bool:
+        """Whether a folder has changes, so that its line tells more than those of the paths."""
+        return any(each.is_prefix for each in self.counts.folders)
 
 
 async def changes_of(
@@ -56,3 +81,69 @@ async def changes_of(
 def _change(path: str, left: bytes, right: bytes) -> Change:
     kind = "added" if not left else "changed" if right else "deleted"
     return Change(path, kind, size_of(left) if left else None, size_of(right) if right else None)
+
+
+async def comparison_of(
+    context: Context, repository: str, left: str, right: str, prefix: str, after: str
+) -> Comparison:
+    """Returns a page of what differs from the left ref to the right one, below a prefix.
+
+    Args:
+        context: of the request.
+        repository: the repository.
+        left: the ref before the changes.
+        right: the ref after them.
+        prefix: begins the paths.
+        after: the last path of the page before; empty: this is the first page, which has counts.
+    """
+    call = context.read()
+
+    async def fetch(size: int, token: str) -> ChangesPage:
+        return await context.graveler.diff_refs(
+            call,
+            repository,
+            left,
+            right,
+            prefix=prefix,
+            after=after,
+            page_size=size,
+            page_token=token,
+        )
+
+    changes, more = await changes_of(fetch, after)
+    counts = DiffSummary()
+    if not after:
+        counts = await counts_of(context, repository, left, right, prefix)
+    return Comparison(changes, more, counts)
+
+
+async def counts_of(
+    context: Context, repository: str, left: str, right: str, prefix: str = ""
+) -> DiffSummary:
+    """Returns counts by folder. They end after some folders or calls, however many changes there are (`has_more`).
+
+    Args:
+        context: of the request.
+        repository: the repository.
+        left: the ref before the changes.
+        right: the ref after them.
+        prefix: begins the paths; folders end with the first slash behind it.
+    """
+    call, token, found = context.read(), "", DiffSummary()
+    for _ in range(_CALLS_MAX):
+        page = await context.graveler.summarize_diff(
+            call,
+            repository,
+            left,
+            right,
+            prefix=prefix,
+            delimiter="/",
+            page_size=PAGE_SIZE,
+            page_token=token,
+        )
+        found.add(page)
+        token = page.next_page_token
+        if not token or len(found.folders) >= PAGE_SIZE:
+            break
+    found.has_more = bool(token)
+    return found

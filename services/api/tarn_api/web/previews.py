@@ -16,7 +16,15 @@ import msgspec
 
 from tarn.core.entry import Entry
 
-__all__ = ["PICTURE_BYTES_MAX", "PREVIEW_BYTES_MAX", "Preview", "picture_type", "preview_of"]
+__all__ = [
+    "PICTURE_BYTES_MAX",
+    "PREVIEW_BYTES_MAX",
+    "Preview",
+    "cut_line",
+    "picture_type",
+    "preview_of",
+    "text_of",
+]
 
 PREVIEW_BYTES_MAX: Final = 64 * 1024
 """Read of an object for its preview."""
@@ -78,7 +86,7 @@ def preview_of(path: str, entry: Entry, begin: bytes) -> Preview:
     if picture_type(begin):
         return Preview("picture") if entry.size <= PICTURE_BYTES_MAX else Preview("none")
     is_cut = len(begin) < entry.size
-    if entry.content_encoding or (text := _text_of(begin, is_cut=is_cut)) is None:
+    if entry.content_encoding or (text := text_of(begin, is_cut=is_cut)) is None:
         return Preview("none")
     kind = entry.content_type.partition(";")[0].strip().lower()
     suffix = path[path.rfind(".") :].lower() if "." in path else ""
@@ -88,12 +96,16 @@ def preview_of(path: str, entry: Entry, begin: bytes) -> Preview:
     is_json = suffix == ".json" or kind == "application/json"
     if is_json and not is_cut and len(begin) <= _JSON_BYTES_MAX:
         text = _indented(begin) or text
-    lines = text.splitlines()
-    cut = tuple(line if len(line) <= _LINE_MAX else line[:_LINE_MAX] + "…" for line in lines)
-    return Preview("text", lines=cut, is_cut=is_cut)
+    lines = tuple(cut_line(each) for each in text.splitlines())
+    return Preview("text", lines=lines, is_cut=is_cut)
 
 
-def _text_of(begin: bytes, *, is_cut: bool) -> str | None:
+def cut_line(line: str) -> str:
+    """Returns a line, or the beginning of a very long one."""
+    return line if len(line) <= _LINE_MAX else line[:_LINE_MAX] + "…"
+
+
+def text_of(begin: bytes, *, is_cut: bool) -> str | None:
     """Returns bytes as text; None if they are none. The last character may be cut."""
     try:
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(begin, final=not is_cut)

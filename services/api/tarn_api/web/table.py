@@ -11,7 +11,18 @@ from types import MappingProxyType
 from typing import Final
 
 from tarn_api.forms import Form
-from tarn_api.web.pages import comparing, content, history, objects, refs, repositories, session
+from tarn_api.web.pages import (
+    commits,
+    comparing,
+    content,
+    heads,
+    history,
+    objects,
+    refs,
+    repositories,
+    session,
+    texts,
+)
 from tarn_rest.operations import Operation
 
 __all__ = ["PAGES", "PUBLIC_PAGES", "PAGE_HANDLERS", "PAGE_TRANSFERS"]
@@ -46,10 +57,18 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.uncommitted", "GET", f"{_OF}/commit", history.uncommitted),
     ("web.commit", "POST", f"{_OF}/commit", history.commit),
     ("web.log", "GET", f"{_OF}/commits", history.log),
-    ("web.showCommit", "GET", _OF + "/commits/{commit}", history.show),
+    ("web.showCommit", "GET", _OF + "/commits/{commit}", commits.show),
     ("web.compare", "GET", f"{_OF}/compare", comparing.compare),
     ("web.mergePreview", "GET", f"{_OF}/merge", comparing.preview),
     ("web.merge", "POST", f"{_OF}/merge", comparing.merge),
+    ("web.revert", "POST", f"{_OF}/revert", commits.revert),
+    ("web.cherryPick", "POST", f"{_OF}/cherry-pick", commits.cherry_pick),
+    ("web.movePreview", "GET", f"{_OF}/move", heads.preview),
+    ("web.move", "POST", f"{_OF}/move", heads.move),
+    ("web.reflog", "GET", f"{_OF}/reflog", heads.reflog),
+    ("web.deletedBranches", "GET", f"{_OF}/branches/deleted", heads.deleted),
+    ("web.restoreBranch", "POST", f"{_OF}/branches/restore", heads.restore),
+    ("web.difference", "GET", f"{_OF}/difference", texts.difference),
 )
 
 PAGE_HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(

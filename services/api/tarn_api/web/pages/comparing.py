@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote, unquote
 
 from msgspec import Struct
 from starlette.responses import Response
 
-from tarn.client.commits import ChangesPage
 from tarn.core.entry import size_of
+from tarn.core.errors import Reason
+from tarn.core.glob import glob_of
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.forms import Form
 from tarn_api.web import links
-from tarn_api.web.changes import Change, changes_of
+from tarn_api.web.changes import Comparison, comparison_of
 from tarn_api.web.page import Crumb, Page, redirect, render
+from tarn_api.web.pages.commits import side_of
 from tarn_api.web.place import RepositoryAt, way_to
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb
 
 __all__ = ["CompareAt", "MergeAt", "compare", "merge", "preview"]
 
-_SIDES: Final = {
-    "": pb.MERGE_SIDE_UNSPECIFIED,
-    "source": pb.MERGE_SIDE_SOURCE,
-    "destination": pb.MERGE_SIDE_DESTINATION,
-}
+_CONFLICTS_MAX: Final = 40
+"""Conflicts on a page: each is a field of its form, which has at most 50."""
+_CHOICE: Final = "winner:"
+"""Begins the field of a conflict. The path is quoted: browsers change line breaks in the names of fields."""
 
 
 class CompareAt(Struct, kw_only=True):
@@ -33,6 +35,7 @@ class CompareAt(Struct, kw_only=True):
     repository: str
     left: str = ""
     right: str = ""
+    prefix: str = ""
     after: str = ""
 
 
@@ -46,39 +49,31 @@ class MergeAt(Struct, kw_only=True):
 
 
 async def compare(context: Context, at: CompareAt) -> Page:
-    """What differs between two refs."""
-    call = context.read()
-    changes: list[Change] = []
-    more = ""
+    """What differs between two refs, by folder and by path."""
+    compared: Comparison | None = None
     if at.left and at.right:
-
-        async def fetch(size: int, token: str) -> ChangesPage:
-            return await context.graveler.diff_refs(
-                call,
-                at.repository,
-                at.left,
-                at.right,
-                after=at.after,
-                page_size=size,
-                page_token=token,
-            )
-
-        changes, more = await changes_of(fetch, at.after)
+        compared = await comparison_of(
+            context, at.repository, at.left, at.right, at.prefix, at.after
+        )
     return render(
         context,
         "compare.html",
         title="Compare",
         crumbs=[*way_to(at.repository), Crumb("Compare")],
         at=at,
-        changes=changes,
-        more=more,
+        compared=compared,
     )
 
 
 async def preview(context: Context, at: MergeAt) -> Page:
     """What a merge would change, its conflicts, and the form that merges the commit that is shown."""
     found = await context.graveler.preview_merge(
-        context.read(), at.repository, at.destination, at.source, after=at.after
+        context.read(),
+        at.repository,
+        at.destination,
+        at.source,
+        after=at.after,
+        page_size=_CONFLICTS_MAX,
     )
     return render(
         context,
@@ -88,7 +83,12 @@ async def preview(context: Context, at: MergeAt) -> Page:
         at=at,
         found=found,
         conflicts=[
-            (each.path, _size(each.source_entry), _size(each.destination_entry))
+            (
+                each.path,
+                _CHOICE + quote(each.path, safe=""),
+                _size(each.source_entry),
+                _size(each.destination_entry),
+            )
             for each in found.conflicts
         ],
         message=f"Merge '{at.source}' into '{at.destination}'",
@@ -96,23 +96,45 @@ async def preview(context: Context, at: MergeAt) -> Page:
 
 
 async def merge(context: Context, at: RepositoryAt, form: Form) -> Response:
-    """Merges the commit that the preview showed, and goes to the new commit."""
+    """Merges the commit that the preview showed into the head that it showed, and goes to the new commit."""
     branch, commit_id = form.need("destination", "the branch"), form.need("commit", "the commit")
-    side = form.get("side", "")
-    if side not in _SIDES:
-        text = "conflicts are won by the source, by the destination, or by neither"
-        raise ApiError(400, text, reason="INVALID_ARGUMENT")
+    head = form.need("head", "the head of the branch that you saw")
     context.trace.values = {"repository": at.repository, "branch": branch}
+    message = form.need("message", "the message").replace("\r\n", "\n")
+    choices = _choices_of(form)
+    side = side_of(form.get("side", ""))
+    found = await context.graveler.get_branch(context.read(), at.repository, branch)
+    if found.commit_id != head:
+        text = f"{branch} got another commit since the preview; look at the preview again"
+        raise ApiError(409, text, reason=Reason.REF_MOVED.value)
     made = await context.graveler.merge(
         context.change(),
         at.repository,
         branch,
         commit_id,
-        message=form.need("message", "the message").replace("\r\n", "\n"),
-        default_side=_SIDES[side],
+        message=message,
+        choices=choices,
+        default_side=side,
         squash=bool(form.get("squash")),
     )
-    return redirect(links.to_repository(at.repository, "commits", made.commit_id))
+    return redirect(links.to_repository(at.repository, "commits", made.commit_id, branch=branch))
+
+
+def _choices_of(form: Form) -> list[pb.ConflictChoice]:
+    """Returns the conflicts that a form decides, one path each.
+
+    Raises:
+        ApiError: 400.
+    """
+    found = []
+    for name, value in form.items():
+        if name.startswith(_CHOICE) and (side := side_of(value)):
+            try:
+                path = unquote(name.removeprefix(_CHOICE), errors="strict")
+            except UnicodeDecodeError as error:
+                raise ApiError(400, "a path is not UTF-8", reason="MALFORMED") from error
+            found.append(pb.ConflictChoice(pattern=glob_of(path), side=side))
+    return found
 
 
 def _size(packed: bytes) -> int | None:

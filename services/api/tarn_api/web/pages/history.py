@@ -1,24 +1,31 @@
-"""History: the form of a commit, the log of a ref, one commit with its changes."""
+"""History: the form of a commit, and the log of a ref with its lines and filters."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec import Struct
 from starlette.responses import Response
 
 from tarn.client.commits import ChangesPage
+from tarn.core.moments import At, parse_moment
 from tarn_api.context import Context
+from tarn_api.errors import ApiError
 from tarn_api.forms import Form
 from tarn_api.web import links
-from tarn_api.web.changes import Change, changes_of
+from tarn_api.web.changes import changes_of
+from tarn_api.web.drawings import HEIGHT, Drawing, drawings_of
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.place import PAGE_SIZE, RepositoryAt, way_to
+from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
-__all__ = ["CommitAt", "LogAt", "UncommittedAt", "commit", "log", "show", "uncommitted"]
+__all__ = ["LogAt", "UncommittedAt", "commit", "log", "uncommitted"]
 
-_SHORT: Final = 12
-"""Characters of a commit id that pages show."""
+_CALLS_MAX: Final = 10
+_SUBJECT_MAX: Final = 200
+"""Characters of the first line of a message that a log shows."""
+_DAY_US: Final = 86_400 * 1_000_000
 
 
 class UncommittedAt(Struct, kw_only=True):
@@ -36,21 +43,35 @@ class LogAt(Struct, kw_only=True):
         repository: the repository.
         ref: where it begins.
         path: only commits that change this path.
+        prefix: only commits that change a path that begins with it.
+        author: only commits of this user.
+        since, until: only commits of these days, in UTC: the last one is included.
+        text: only commits whose message has it, whatever the case.
+        merges: `hide` leaves out merges.
         token: of the page.
     """
 
     repository: str
     ref: str
     path: str = ""
+    prefix: str = ""
+    author: str = ""
+    since: str = ""
+    until: str = ""
+    text: str = ""
+    merges: str = ""
     token: str = ""
 
+    def filters(self) -> dict[str, str]:
+        """Returns the filters by name. Empty ones filter nothing."""
+        names = ("path", "prefix", "author", "since", "until", "text", "merges")
+        return {name: getattr(self, name) for name in names}
 
-class CommitAt(Struct, kw_only=True):
-    """A page of the changes of a commit."""
-
-    repository: str
-    commit: str
-    after: str = ""
+    def shows(self, found: pb.Commit) -> bool:
+        """Whether the page shows a commit that graveler found: graveler has no filter of these."""
+        if self.merges == "hide" and len(found.parent_ids) > 1:
+            return False
+        return self.text.casefold() in found.message.casefold()
 
 
 async def uncommitted(context: Context, at: UncommittedAt) -> Page:
@@ -84,56 +105,74 @@ async def commit(context: Context, at: RepositoryAt, form: Form) -> Response:
 
 
 async def log(context: Context, at: LogAt) -> Page:
-    """The commits of a ref, newest first."""
-    page = await context.graveler.list_commits(
-        context.read(),
-        at.repository,
-        at.ref,
-        page_size=PAGE_SIZE,
-        page_token=at.token,
-        paths=[at.path] if at.path else (),
-    )
+    """The commits of a ref, newest first. Without filters they are connected, so that their lines are drawn."""
+    commits, more = await _commits(context, at)
+    drawings: list[Drawing] = []
+    if not any(at.filters().values()):
+        drawings = drawings_of(
+            [(each.commit_id, tuple(dict.fromkeys(each.parent_ids))) for each in commits]
+        )
     return render(
         context,
         "log.html",
         title=f"History of {at.path or at.ref}",
         crumbs=[*way_to(at.repository, at.ref), Crumb("History")],
         at=at,
-        commits=page.commits,
-        more=page.next_page_token,
-        short=_SHORT,
-    )
-
-
-async def show(context: Context, at: CommitAt) -> Page:
-    """A commit, and its changes to its first parent."""
-    call = context.read()
-    found = await context.graveler.get_commit(call, at.repository, at.commit)
-    changes: list[Change] = []
-    more = ""
-    if found.parent_ids:
-
-        async def fetch(size: int, token: str) -> ChangesPage:
-            return await context.graveler.diff_refs(
-                call,
-                at.repository,
-                found.parent_ids[0],
-                found.commit_id,
-                after=at.after,
-                page_size=size,
-                page_token=token,
-            )
-
-        changes, more = await changes_of(fetch, at.after)
-    name = found.commit_id[:_SHORT]
-    return render(
-        context,
-        "commit.html",
-        title=f"Commit {name}",
-        crumbs=[*way_to(at.repository), Crumb(f"Commit {name}")],
-        at=at,
-        commit=found,
-        changes=changes,
+        commits=commits,
+        subjects=[(each.message.splitlines() or [""])[0][:_SUBJECT_MAX] for each in commits],
+        drawings=drawings,
+        height=HEIGHT,
         more=more,
-        short=_SHORT,
     )
+
+
+async def _commits(context: Context, at: LogAt) -> tuple[list[pb.Commit], str]:
+    """Returns a page of commits and the token of the next page. Few commits may pass the filters, so it ends after
+    some calls, perhaps without any."""
+    call, token = context.read(), at.token
+    since, until = _time_of(at.since, "Since"), _time_of(at.until, "Until", is_end=True)
+    found: list[pb.Commit] = []
+    for _ in range(_CALLS_MAX):
+        page = await context.graveler.list_commits(
+            call,
+            at.repository,
+            at.ref,
+            page_size=PAGE_SIZE,
+            page_token=token,
+            since=since,
+            until=until,
+            committer=at.author,
+            paths=[at.path] if at.path else (),
+            prefixes=[at.prefix] if at.prefix else (),
+        )
+        found += [each for each in page.commits if at.shows(each)]
+        token = page.next_page_token
+        if not token or len(found) >= PAGE_SIZE // 2:
+            break
+    return found, token
+
+
+def _time_of(text: str, name: str, *, is_end: bool = False) -> Timestamp | None:
+    """Returns the time that a filter names: a day, or a day and a time; None for an empty text.
+
+    Args:
+        text: of the filter.
+        name: of its field, for people.
+        is_end: whether a day stands for its end.
+
+    Raises:
+        ApiError: 400.
+    """
+    if not text:
+        return None
+    moment = parse_moment(text)
+    if not isinstance(moment, At):
+        wanted = "a day such as 2026-05-01, or a day and a time such as 2026-05-01T08:30Z"
+        raise ApiError(400, f"“{name}” must be {wanted}", reason="INVALID_ARGUMENT")
+    time_us = moment.time_us + (_DAY_US if is_end and len(text) == len("2026-05-01") else 0)
+    stamp = Timestamp()
+    try:
+        stamp.FromMicroseconds(time_us)
+    except ValueError as error:
+        raise ApiError(400, f"“{name}” is no year from 1 to 9999", reason="INVALID") from error
+    return stamp

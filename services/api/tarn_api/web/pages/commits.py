@@ -1,0 +1,143 @@
+"""One commit: its changes by folder and by path, and what can be made of it: branches, tags, reverts, picks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from tarn.core.errors import Kind, TarnError
+from tarn_api.context import Context
+from tarn_api.errors import ApiError
+from tarn_api.forms import Form
+from tarn_api.web import links
+from tarn_api.web.changes import Comparison, comparison_of
+from tarn_api.web.page import Crumb, Page, redirect, render
+from tarn_api.web.place import RepositoryAt, way_to
+from tarn_proto.graveler.v1 import merge_service_pb2 as pb
+
+__all__ = ["CommitAt", "cherry_pick", "revert", "show", "side_of"]
+
+_SHORT: Final = 12
+"""Characters of a commit id that pages show."""
+_SIDES: Final = {
+    "": pb.MERGE_SIDE_UNSPECIFIED,
+    "source": pb.MERGE_SIDE_SOURCE,
+    "destination": pb.MERGE_SIDE_DESTINATION,
+}
+
+
+class CommitAt(Struct, kw_only=True):
+    """A page of the changes of a commit.
+
+    Attributes:
+        repository: the repository.
+        commit: any ref.
+        parent: number of the parent that it is compared with, from 1.
+        prefix: only changes of the paths that begin with it.
+        after: the last path of the page before.
+        branch: proposed to the forms; empty: the default branch.
+    """
+
+    repository: str
+    commit: str
+    parent: int = 1
+    prefix: str = ""
+    after: str = ""
+    branch: str = ""
+
+
+async def show(context: Context, at: CommitAt) -> Page:
+    """A commit, and its changes to one of its parents."""
+    found = await context.graveler.get_commit(context.read(), at.repository, at.commit)
+    compared: Comparison | None = None
+    parent = ""
+    if found.parent_ids:
+        if not 1 <= at.parent <= len(found.parent_ids):
+            text = f"the commit has {len(found.parent_ids)} parents, and none of number {at.parent}"
+            raise ApiError(400, text, reason="INVALID_ARGUMENT")
+        parent = found.parent_ids[at.parent - 1]
+        compared = await comparison_of(
+            context, at.repository, parent, found.commit_id, at.prefix, at.after
+        )
+    name = found.commit_id[:_SHORT]
+    return render(
+        context,
+        "commit.html",
+        title=f"Commit {name}",
+        crumbs=[*way_to(at.repository), Crumb(f"Commit {name}")],
+        at=at,
+        commit=found,
+        parent=parent,
+        compared=compared,
+        branch=at.branch or await _default_branch(context, at.repository),
+    )
+
+
+async def _default_branch(context: Context, repository: str) -> str:
+    """Returns the branch that forms propose; empty if the caller may not know it."""
+    try:
+        found = await context.graveler.get_repository(context.read(), repository)
+    except TarnError as error:
+        if error.kind is not Kind.DENIED:
+            raise
+        return ""
+    return found.default_branch_id
+
+
+async def revert(context: Context, at: RepositoryAt, form: Form) -> Response:
+    """Undoes a commit by a new commit on a branch, and goes to that one."""
+    branch, commit_id = _named(context, at, form)
+    made = await context.graveler.revert(
+        context.change(),
+        at.repository,
+        branch,
+        commit_id,
+        parent_number=_parent_of(form),
+        default_side=side_of(form.get("side", "")),
+    )
+    return redirect(links.to_repository(at.repository, "commits", made.commit_id, branch=branch))
+
+
+async def cherry_pick(context: Context, at: RepositoryAt, form: Form) -> Response:
+    """Makes the changes of a commit again by a new commit on a branch, and goes to that one."""
+    branch, commit_id = _named(context, at, form)
+    made = await context.graveler.cherry_pick(
+        context.change(),
+        at.repository,
+        branch,
+        commit_id,
+        parent_number=_parent_of(form),
+        default_side=side_of(form.get("side", "")),
+    )
+    return redirect(links.to_repository(at.repository, "commits", made.commit_id, branch=branch))
+
+
+def _named(context: Context, at: RepositoryAt, form: Form) -> tuple[str, str]:
+    """Returns the branch and the commit that a form names, and notes the branch for the audit log."""
+    branch, commit_id = form.need("branch", "the branch"), form.need("commit", "the commit")
+    context.trace.values = {"repository": at.repository, "branch": branch}
+    return branch, commit_id
+
+
+def side_of(name: str) -> pb.MergeSide:
+    """Returns the side that wins conflicts, by its name in forms.
+
+    Raises:
+        ApiError: 400.
+    """
+    if name not in _SIDES:
+        text = "conflicts are won by the source, by the destination, or by neither"
+        raise ApiError(400, text, reason="INVALID_ARGUMENT")
+    return _SIDES[name]
+
+
+def _parent_of(form: Form) -> int:
+    """Returns the number of the parent with which a merge is compared; 0 if the form has none."""
+    text = form.get("parent", "")
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdecimal() and len(text) <= 3):
+        raise ApiError(400, "the parent must be a number from 1", reason="INVALID_ARGUMENT")
+    return int(text)
