@@ -70,12 +70,23 @@ class WebPage:
         targets = [*self.links, *(each.action or "" for each in self.root.forms)]
         return wrong + [each for each in targets if each and not re.match("/(?!/)", each)]
 
-    def rows(self) -> list[list[str]]:
-        """The rows of the first table, without its head."""
+    def rows(self, label: str = "") -> list[list[str]]:
+        """The rows of the first table, or of the first one in the region with a label, without its head."""
+        region = "//*[@aria-label=$label]" if label else ""
         return [
             [" ".join(cell.text_content().split()) for cell in row.xpath("td")]
-            for row in self.root.xpath("(//table)[1]/tbody/tr")
+            for row in self.root.xpath(f"({region}//table)[1]/tbody/tr", label=label)
         ]
+
+    def form(self, button: str) -> tuple[str, dict[str, str]]:
+        """The address and the fields of the first form whose button has these words."""
+        found = next(
+            each
+            for each in self.root.forms
+            if any(" ".join(b.text_content().split()) == button for b in each.xpath(".//button"))
+        )
+        fields = {name: str(value) for name, value in found.fields.items() if value is not None}
+        return found.action, fields
 
 
 @dataclass
@@ -114,6 +125,12 @@ class WebUser:
         return await self.send(
             "POST", target, urlencode(fields).encode(), {**kind, **(headers or {})}
         )
+
+    async def fill(self, page: WebPage, button: str, **fields: str) -> Answer:
+        """Fills the form of a button in, and sends it. Underscores in names of fields are dashes."""
+        action, present = page.form(button)
+        given = {name.replace("_", "-"): value for name, value in fields.items()}
+        return await self.post(action, {**present, **given})
 
     async def upload(self, target: str, filename: str, content: bytes, **fields: str) -> Answer:
         """Sends a form with a file."""

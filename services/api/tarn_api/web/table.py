@@ -11,7 +11,22 @@ from types import MappingProxyType
 from typing import Final
 
 from tarn_api.forms import Form
-from tarn_api.web.pages import comparing, content, history, objects, refs, repositories, session
+from tarn_api.web.pages import (
+    administration,
+    comparing,
+    content,
+    history,
+    objects,
+    quotas,
+    refs,
+    repositories,
+    retention,
+    session,
+    settings,
+    state,
+    tasks,
+    users,
+)
 from tarn_rest.operations import Operation
 
 __all__ = ["PAGES", "PUBLIC_PAGES", "PAGE_HANDLERS", "PAGE_TRANSFERS"]
@@ -50,6 +65,43 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.compare", "GET", f"{_OF}/compare", comparing.compare),
     ("web.mergePreview", "GET", f"{_OF}/merge", comparing.preview),
     ("web.merge", "POST", f"{_OF}/merge", comparing.merge),
+    ("web.settings", "GET", f"{_OF}/settings", settings.show),
+    ("web.protect", "POST", f"{_OF}/settings/protect", settings.protect),
+    ("web.unprotect", "POST", f"{_OF}/settings/unprotect", settings.unprotect),
+    ("web.hide", "POST", f"{_OF}/settings/hide", settings.hide),
+    ("web.unhide", "POST", f"{_OF}/settings/unhide", settings.unhide),
+    ("web.setReadOnly", "POST", f"{_OF}/settings/read-only", settings.set_read_only),
+    ("web.setDefaultBranch", "POST", f"{_OF}/settings/default", settings.set_default_branch),
+    ("web.setMetadata", "POST", f"{_OF}/settings/metadata", settings.set_metadata),
+    ("web.unsetMetadata", "POST", f"{_OF}/settings/metadata/remove", settings.unset_metadata),
+    ("web.createView", "POST", f"{_OF}/settings/views", settings.create_view),
+    ("web.pointView", "POST", f"{_OF}/settings/views/point", settings.point_view),
+    ("web.publishView", "POST", f"{_OF}/settings/views/publish", settings.publish_view),
+    ("web.deleteView", "POST", f"{_OF}/settings/views/delete", settings.delete_view),
+    ("web.retention", "GET", f"{_OF}/retention", retention.show),
+    ("web.previewRetention", "POST", f"{_OF}/retention/preview", retention.preview),
+    ("web.setRetention", "POST", f"{_OF}/retention", retention.save),
+    ("web.state", "GET", f"{_OF}/state", state.show),
+    ("web.compact", "POST", f"{_OF}/state/compact", state.compact),
+    ("web.holdCollection", "POST", f"{_OF}/state/hold", state.hold),
+    ("web.tasks", "GET", f"{_OF}/tasks", tasks.tasks),
+    ("web.task", "GET", f"{_OF}/task", tasks.show),
+    ("web.cancelTask", "POST", f"{_OF}/tasks/cancel", tasks.cancel),
+    ("web.administration", "GET", "/administration", administration.administration),
+    ("web.pauseCompaction", "POST", "/administration/pause", administration.pause),
+    ("web.resumeCompaction", "POST", "/administration/resume", administration.resume),
+    ("web.quotas", "GET", "/quotas", quotas.quotas),
+    ("web.setQuota", "POST", "/quotas", quotas.set_quota),
+    ("web.account", "GET", "/account", users.account),
+    ("web.users", "GET", "/users", users.users),
+    ("web.createUser", "POST", "/users", users.create_user),
+    ("web.user", "GET", "/user", users.show),
+    ("web.setRoles", "POST", "/user/roles", users.set_roles),
+    ("web.deleteUser", "POST", "/user/delete", users.delete_user),
+    ("web.createKey", "POST", "/user/keys", users.create_key),
+    ("web.deleteKey", "POST", "/user/keys/delete", users.delete_key),
+    ("web.endSessions", "POST", "/user/sessions/end", users.end_sessions),
+    ("web.endSessionKey", "POST", "/user/session-keys/end", users.end_session_key),
 )
 
 PAGE_HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
