@@ -10,10 +10,21 @@ from urllib.parse import urlencode
 from lxml import html
 from rest_service import Answer, Rest
 
-__all__ = ["BOUNDARY", "WebUser", "WebPage", "multipart"]
+__all__ = ["BOUNDARY", "NAMES", "WebUser", "WebPage", "multipart"]
 
 HERE = {"sec-fetch-site": "same-origin", "host": "tarn.example", "accept": "text/html"}
 BOUNDARY = "line-between"
+NAMES = [
+    "<script>alert(1)</script>",
+    "\"'><img src=x onerror=alert(1)>",
+    "javascript:alert(1)",
+    "//evil.example/x",
+    "{{ 7 * 7 }}{% raw %}",
+    "a\u202ecod.exe",
+    "a\nb\tc\u200bd",
+    "&amp;%2e%2e?x=1#y",
+]
+"""Names that a hostile user gives to things."""
 
 
 def multipart(fields: Mapping[str, str], filename: str, content: bytes) -> bytes:

@@ -113,7 +113,7 @@ async def preview_expiry(
         now_us: microseconds since the epoch.
         progress: updated.
         retention: the rules; None: those of the repository.
-        rows_max: most commits, branches and tags that are read; branches and tags count twice. 0: no limit.
+        rows_max: most commits, branches and tags that are read; 0: no limit.
 
     Raises:
         TarnError: any error of graveler or the store; CORRUPT: the history lacks a commit, or a metarange cannot be

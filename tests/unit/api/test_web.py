@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from rest_service import Rest, running_rest
-from web_pages import WebUser
+from web_pages import NAMES, WebUser
 
 import tarn_api.web
 from tarn.config import load
@@ -25,16 +25,6 @@ from tarn_rest.operations import Operation
 
 LAKE = "/repositories/lake"
 NONE = "\N{EN DASH}"
-NAMES = [
-    "<script>alert(1)</script>",
-    "\"'><img src=x onerror=alert(1)>",
-    "javascript:alert(1)",
-    "//evil.example/x",
-    "{{ 7 * 7 }}{% raw %}",
-    "a\u202ecod.exe",
-    "a\nb\tc\u200bd",
-    "&amp;%2e%2e?x=1#y",
-]
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ class UserAt(Struct, kw_only=True):
     """A page of a user.
 
     Attributes:
-        id: of the user; a parameter, because `..` may be one.
+        id: of the user; a parameter, because names have dots.
         keys: token of a page of its key pairs.
         session_keys: token of a page of its session keys.
     """
