@@ -10,10 +10,21 @@ from urllib.parse import urlencode
 from lxml import html
 from rest_service import Answer, Rest
 
-__all__ = ["BOUNDARY", "WebUser", "WebPage", "multipart"]
+__all__ = ["BOUNDARY", "NAMES", "WebUser", "WebPage", "multipart"]
 
 HERE = {"sec-fetch-site": "same-origin", "host": "tarn.example", "accept": "text/html"}
 BOUNDARY = "line-between"
+NAMES = [
+    "<script>alert(1)</script>",
+    "\"'><img src=x onerror=alert(1)>",
+    "javascript:alert(1)",
+    "//evil.example/x",
+    "{{ 7 * 7 }}{% raw %}",
+    "a\u202ecod.exe",
+    "a\nb\tc\u200bd",
+    "&amp;%2e%2e?x=1#y",
+]
+"""Names that a hostile user gives to things."""
 
 
 def multipart(fields: Mapping[str, str], filename: str, content: bytes) -> bytes:
@@ -88,6 +99,16 @@ class WebPage:
         fields = {name: str(value or "") for name, value in form.fields.items()}
         return {"action": form.action, **fields}
 
+    def form(self, button: str) -> tuple[str, dict[str, str]]:
+        """The address and the fields of the first form whose button has these words."""
+        found = next(
+            each
+            for each in self.root.forms
+            if any(" ".join(b.text_content().split()) == button for b in each.xpath(".//button"))
+        )
+        fields = {name: str(value) for name, value in found.fields.items() if value is not None}
+        return found.action, fields
+
 
 @dataclass
 class WebUser:
@@ -125,6 +146,12 @@ class WebUser:
         return await self.send(
             "POST", target, urlencode(fields).encode(), {**kind, **(headers or {})}
         )
+
+    async def fill(self, page: WebPage, button: str, **fields: str) -> Answer:
+        """Fills the form of a button in, and sends it. Underscores in names of fields are dashes."""
+        action, present = page.form(button)
+        given = {name.replace("_", "-"): value for name, value in fields.items()}
+        return await self.post(action, {**present, **given})
 
     async def upload(self, target: str, filename: str, content: bytes, **fields: str) -> Answer:
         """Sends a form with a file."""

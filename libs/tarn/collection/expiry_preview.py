@@ -17,6 +17,7 @@ from tarn.client.collections import CollectionClient
 from tarn.collection.expiring import published_commits, read_history
 from tarn.collection.other_store import refuse_other_store
 from tarn.collection.progress import CollectionProgress
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.expiry_plan import plan_expiry, plan_tags
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE
@@ -59,19 +60,31 @@ class _Reader:
     """The history of a repository, read without a run."""
 
     def __init__(
-        self, client: CollectionClient, call: Callable[[], Call], repository_id: str
+        self,
+        client: CollectionClient,
+        call: Callable[[], Call],
+        repository_id: str,
+        rows_max: int,
     ) -> None:
         self._client = client
         self._call = call
         self._repository_id = repository_id
+        self._rows_max = rows_max
         self.reads_known_since_us = 0
 
     async def history_pages(self) -> AsyncGenerator[pb.ListHistoryResponse, None]:
-        token = ""
+        token, count = "", 0
         while True:
             page = await self._client.list_history(
                 self._call(), self._repository_id, page_token=token
             )
+            count += len(page.commits) + len(page.heads) + len(page.tags)
+            if count > self._rows_max > 0:
+                text = (
+                    f"{self._repository_id} has more than {self._rows_max:,} commits, branches and tags, "
+                    "too many to be read here; `tarn retention preview` has no limit"
+                )
+                raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
             self.reads_known_since_us = self.reads_known_since_us or page.reads_known_since_us
             yield page
             token = page.next_page_token
@@ -87,6 +100,8 @@ async def preview_expiry(
     now_us: int,
     progress: CollectionProgress,
     retention: Retention | None = None,
+    *,
+    rows_max: int = 0,
 ) -> ExpiryPreview:
     """Returns the effect that the rules of a repository, or other rules, would have now.
 
@@ -98,15 +113,17 @@ async def preview_expiry(
         now_us: microseconds since the epoch.
         progress: updated.
         retention: the rules; None: those of the repository.
+        rows_max: most commits, branches and tags that are read; 0: no limit.
 
     Raises:
         TarnError: any error of graveler or the store; CORRUPT: the history lacks a commit, or a metarange cannot be
-            read; FAILED_PRECONDITION: the block store is that of another installation.
+            read; FAILED_PRECONDITION: the block store is that of another installation; INVALID: there are too
+            many rows.
     """
     namespace = (await client.get(call(), repository_id)).storage_namespace
     await refuse_other_store(blocks, namespace, repository_id)
     progress.begin("read the history")
-    reader = _Reader(client, call, repository_id)
+    reader = _Reader(client, call, repository_id, rows_max)
     history, rules = await read_history(reader, progress, retention)
     if rules.detached_days is not None:
         progress.begin("read which commits were published")

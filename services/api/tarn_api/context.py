@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -57,6 +58,8 @@ class Backend:
         bodies: limits of the bodies of objects.
         presigned_links: whether clients get URLs of the bucket.
         s3: where S3 clients reach the installation.
+        previewing: held while a preview of retention rules reads a history: one at a time.
+        reading_parquet: held while a child process reads a Parquet file for its preview: one at a time.
     """
 
     graveler: GravelerClient
@@ -71,6 +74,8 @@ class Backend:
     bodies: BodyBounds = field(default_factory=BodyBounds)
     presigned_links: bool = True
     s3: S3Endpoint = field(default_factory=S3Endpoint)
+    previewing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    reading_parquet: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
         """Returns the context of a call that begins now."""
@@ -157,13 +162,16 @@ class Context:
             raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, "there is no caller")
         self.grant.require(action, resource)
 
+    def may(self, action: Action, resource: str) -> bool:
+        """Whether the caller may do that: for what a page offers. What is done is decided by graveler and auth."""
+        return self.grant is not None and self.grant.allows(action, resource)
+
     def _call(self, timeout_s: float) -> Call:
         return self.backend.call(self.request_id, self.caller_token, timeout_s)
 
     def may_read(self, repository: str, ref: str, path: str) -> bool:
         """Whether the caller may read an object: before a link to it is given out, which needs no permission."""
-        resource = ref_object_resource(repository, ref, path)
-        return self.grant is not None and self.grant.allows(Action.READ_REPO, resource)
+        return self.may(Action.READ_REPO, ref_object_resource(repository, ref, path))
 
     def require_write(
         self, repository: str, branch: str, path: str, *, reads: bool = False

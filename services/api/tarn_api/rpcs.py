@@ -22,6 +22,7 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from tarn.client.collections import CollectionClient
 from tarn.core.errors import Kind, TarnError
 from tarn.rpc.client.transport import Transport
 from tarn.rpc.rules import Rule, rules_of
@@ -193,9 +194,13 @@ class Rpcs:
     Args:
         graveler: reaches graveler.
         auth: reaches auth.
+
+    Attributes:
+        collections: the collections of graveler.
     """
 
     def __init__(self, graveler: Transport, auth: Transport) -> None:
+        self.collections = CollectionClient(graveler)
         self._transports = dict.fromkeys(SERVICES["graveler"], graveler)
         self._transports |= dict.fromkeys(SERVICES["auth"], auth)
 

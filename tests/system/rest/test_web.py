@@ -197,3 +197,44 @@ def test_the_past_is_seen_and_brought_back(lake_server: RestServer) -> None:
     browser.follow("Deleted branches")
     browser.send("Restore dev")
     assert browser.url.endswith("objects?ref=dev")
+
+
+def test_an_administrator_in_the_web_interface(lake_server: RestServer) -> None:
+    """Rules, retention, a user with a key of its own, and the end of its sessions, by links and forms alone."""
+    name, ann = lake_server.new_name("admin"), lake_server.new_name("ann")
+    browser = Browser(f"{lake_server.url}/")
+    browser.go("/")
+    browser.send("Sign in", key=lake_server.access_key_id, secret=lake_server.secret_access_key)
+    browser.go("/repositories", urlencode({"name": name, "branch": "main"}).encode())
+
+    browser.follow("Settings")
+    browser.send("Protect", pattern="main", review="1", approvals="1")
+    assert "1 approval by others than the author" in browser.text
+    browser.send("Set", name="team", value="<lakes>")
+    browser.send("Create the view", name=f"{name}-view")
+    assert "<lakes>" in browser.text
+    browser.follow("Retention")
+    rules = '{"branches": [{"match": "*", "keep_days": 90}]}'
+    browser.send("Show what would expire", rules=rules)
+    assert "0 of 1 commits would expire" in browser.text
+    browser.send("Save these rules")
+    browser.follow("State")
+    assert browser.root.xpath("string(//dt[text()='Staged rows']/following-sibling::dd)")[0] == "0"
+
+    browser.go("/administration")
+    browser.follow("Users")
+    browser.send("Create the user", **{"name": ann, "role-Analyst": "1"})
+    browser.send("Create a key pair", description="browser")
+    key, secret = browser.root.xpath("//dd/code/text()")
+    user = Browser(f"{lake_server.url}/")
+    user.go("/")
+    user.send("Sign in", key=key, secret=secret)
+    user.go(f"/repositories/{name}/settings")
+    assert "An administrator changes their rules" in user.text
+    user.go("/users", status=403)
+    user.go("/account")
+    assert key in user.text
+    browser.go(f"/user?id={ann}")
+    browser.send("End all sessions")
+    user.go("/")
+    assert user.text.startswith("Sign in")

@@ -159,6 +159,14 @@ def test_each_page_is_accessible_and_fits_a_phone(
         "move": f"{place}/move?branch=main&ref=main~1",
         "deleted-branches": f"{place}/branches/deleted",
         "difference": f"{place}/difference?left=main~1&right=main&path=README.md",
+        "settings": f"{place}/settings",
+        "retention": f"{place}/retention",
+        "state": f"{place}/state",
+        "tasks": f"{place}/tasks",
+        "administration": f"{lake_server.url}/administration",
+        "users": f"{lake_server.url}/users",
+        "user": f"{lake_server.url}/account",
+        "quotas": f"{lake_server.url}/quotas",
     }
     problems: list[str] = []
     context = chromium.new_context(
@@ -170,6 +178,8 @@ def test_each_page_is_accessible_and_fits_a_phone(
     with watched(context) as page:
         for what, target in pages.items():
             page.goto(target)
+            for each in page.locator("main details > summary").all():
+                each.click()
             found = Axe().run(page, options={"runOnly": {"type": "tag", "values": RULES}})
             if found.violations_count:
                 problems.append(f"{what}:\n{found.generate_report()}")

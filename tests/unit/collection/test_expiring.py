@@ -16,7 +16,7 @@ from tarn.collection.expiring import published_commits
 from tarn.collection.expiry_preview import preview_expiry
 from tarn.collection.progress import CollectionProgress
 from tarn.core.commit import commit_id_of, from_json
-from tarn.core.errors import Reason
+from tarn.core.errors import Reason, TarnError
 from tarn.core.retention import parse_retention
 from tarn_graveler.records.expired import READ_CACHE_SECONDS
 
@@ -172,6 +172,14 @@ async def test_a_preview_tells_what_would_expire(lab: Lab) -> None:
     assert dict(found.expiring) == {"branches *: keep_commits 2": 4}
     assert (found.commit_count, found.expired_count) == (6, 0)
     assert (found.objects_max, found.bytes_max) == (3, 12)
+    # 6 commits, and 1 branch.
+    for rows_max, is_read in ((7, True), (6, False)):
+        attempt = preview_expiry(*arguments, now_us, CollectionProgress(), rules, rows_max=rows_max)
+        if is_read:
+            assert (await attempt).expiring == found.expiring
+        else:
+            with pytest.raises(TarnError, match="more than 6 commits, branches and tags"):
+                await attempt
     await set_rules(lab, RULES)
     await lab.collect()
     assert {block for _, block in made[:3]} & await lab.blocks() == set()

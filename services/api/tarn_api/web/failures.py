@@ -31,6 +31,12 @@ _TITLES: Final = MappingProxyType(
         503: "Tarn is busy",
     }
 )
+_OVERTAKEN: Final = (
+    "Somebody else changed this meanwhile. Open the page again, look at what is there, and decide anew. "
+    "Nothing was changed."
+)
+_ADVICE_OF: Final = MappingProxyType({"SETTINGS_CHANGED": _OVERTAKEN, "BUCKET_MOVED": _OVERTAKEN})
+"""By the reason, if the status alone tells too little."""
 _ADVICE: Final = MappingProxyType(
     {
         400: "Go back, correct it, and send it again. Nothing was changed.",
@@ -71,7 +77,7 @@ def failure(
         status=error.status,
         values={
             "message": error.message,
-            "advice": _ADVICE.get(error.status, ""),
+            "advice": _ADVICE_OF.get(error.reason) or _ADVICE.get(error.status, ""),
             "request_id": request_id,
             "status": error.status,
         },

@@ -18,6 +18,7 @@ from tarn_api.operations.paging import filled
 from tarn_api.web import links
 from tarn_api.web.marks import Marks, marks_of
 from tarn_api.web.page import Crumb, Page, redirect, render
+from tarn_api.web.parquet import Facts, is_parquet, parquet_of
 from tarn_api.web.place import PAGE_SIZE, endpoint_of, find_branch, folders_of, way_to
 from tarn_api.web.previews import PREVIEW_BYTES_MAX, Preview, preview_of
 
@@ -147,9 +148,12 @@ async def show(context: Context, at: ObjectAt) -> Page:
     entry = unpack(found.entry)
     is_external = bool(entry.external_address)
     preview = Preview("none")
+    parquet = None
     if not is_external:
         begin = await read_begin(context, at, entry, found.storage_namespace, PREVIEW_BYTES_MAX)
         preview = preview_of(at.path, entry, begin)
+        if is_parquet(begin) and not entry.content_encoding:
+            parquet = await _parquet_of(context, at, entry, found.storage_namespace)
     parent = at.path[: at.path.rfind("/", 0, -1) + 1]
     name = at.path[len(parent) :]
     return render(
@@ -168,6 +172,7 @@ async def show(context: Context, at: ObjectAt) -> Page:
             name, entry, found.storage_namespace, with_metadata=False
         ).physical_address,
         preview=preview,
+        parquet=parquet,
         is_external=is_external,
         is_branch=await find_branch(context, at.repository, at.ref),
     )
@@ -177,10 +182,22 @@ async def read_begin(
     context: Context, at: ObjectAt, entry: Entry, namespace: str, bytes_max: int
 ) -> bytes:
     """Returns the first bytes of an object that the caller may read: graveler gave out its entry."""
-    length = min(entry.size, bytes_max)
+    return await _read(context, at, entry, namespace, 0, min(entry.size, bytes_max))
+
+
+async def _parquet_of(context: Context, at: ObjectAt, entry: Entry, namespace: str) -> Facts | None:
+    async def read(begin: int, length: int) -> bytes:
+        return await _read(context, at, entry, namespace, begin, length)
+
+    return await parquet_of(entry.size, read, context.backend.reading_parquet)
+
+
+async def _read(
+    context: Context, at: ObjectAt, entry: Entry, namespace: str, begin: int, length: int
+) -> bytes:
     async with told_if_erased(context.objects, context, at.repository, at.ref, at.path):
         body = await open_body(
-            context.blocks, block_key(namespace, entry), 0, length, bytes_max, as_file=False
+            context.blocks, block_key(namespace, entry), begin, length, length, as_file=False
         )
     assert not isinstance(body, FileSlice), "it was not asked for"
     assert isinstance(body, bytes), "it is small"

@@ -1,0 +1,523 @@
+"""Administration in the web interface: settings, retention, users, key pairs, sessions, quotas, tasks, state."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from lxml import html
+from rest_service import Answer, Rest, basic, running_rest
+from web_pages import NAMES, WebPage, WebUser
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.quota import Limits, QuotaKind
+from tarn.kv.keys import RepositoryKeys
+from tarn_api.web.links import to
+from tarn_proto.graveler.v1 import settings_service_pb2 as pb
+from tarn_proto.graveler.v1.merge_service_pb2 import PreviewMergeRequest
+
+LAKE = "/repositories/lake"
+SETTINGS = f"{LAKE}/settings"
+
+
+@pytest.fixture
+async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
+    async with running_rest(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def user(rest: Rest) -> WebUser:
+    person = WebUser(rest)
+    assert (await person.sign_in()).status == 303
+    return person
+
+
+async def person(rest: Rest, user_id: str, *roles: str) -> WebUser:
+    """Returns a new user who is signed in."""
+    service = rest.service
+    await service.auth.create_user(service.admin, user_id, roles)
+    made = await service.auth.create_credential(service.admin, user_id=user_id)
+    found = WebUser(rest)
+    await found.sign_in(pair=(made.credential.access_key_id, made.secret_access_key))
+    return found
+
+
+def page_of(answer: Answer) -> WebPage:
+    """Returns the page that answers a form."""
+    return WebPage(answer, html.document_fromstring(answer.body))
+
+
+async def settings_of(rest: Rest) -> pb.GetSettingsResponse:
+    return await rest.service.graveler.get_settings(rest.service.admin, "lake")
+
+
+async def test_branches_are_protected_and_freed(user: WebUser) -> None:
+    await user.post("/users", {"name": "ci"})
+    page = await user.page(SETTINGS)
+    assert page.rows("Protections") == [["No branch is protected."]]
+    fields = {"pattern": "release-*", "users": "ci", "role_Admin": "1", "block_force": ""}
+    answer = await user.fill(page, "Protect", **fields)
+    assert answer.headers["location"] == SETTINGS
+    page = await user.page(SETTINGS)
+    assert page.rows("Protections") == [
+        ["release-*", "write, commit, delete", "ci, role Admin", "–", "Remove release-*"]  # noqa: RUF001
+    ]
+    answer = await user.fill(page, "Protect", pattern="main", review="1", approvals="2")
+    assert answer.status == 303, answer.body
+    [_, made] = (await settings_of(user.rest)).protections
+    assert (made.pattern, made.review.approval_count, len(made.blocked)) == ("main", 2, 5)
+    page = await user.page(SETTINGS)
+    assert (
+        page.rows("Protections")[1][3]
+        == "2 approvals by others than the author; stale ones: ignore"
+    )
+    answer = await user.fill(page, "Remove release-*")
+    assert answer.status == 303
+    assert [each.pattern for each in (await settings_of(user.rest)).protections] == ["main"]
+
+
+async def test_a_review_rule_has_all_its_parts(user: WebUser) -> None:
+    page = await user.page(SETTINGS)
+    fields = {"pattern": "main", "review": "1", "approvals": "0", "stale": "dismiss"}
+    fields |= {"author_counts": "1", "covers_destination": "1", "block_delete": ""}
+    answer = await user.fill(page, "Protect", owners="raw/=root\na=b/ = root, root", **fields)
+    assert answer.status == 303, answer.body
+    [made] = (await settings_of(user.rest)).protections
+    owners = [pb.OwnerRule(prefix=each, user_ids=["root"]) for each in ("raw/", "a=b/")]
+    assert made.review == pb.ReviewRule(
+        author_counts=True, stale=pb.STALE_APPROVALS_DISMISS, covers_destination=True, owners=owners
+    )
+    assert pb.CHANGE_KIND_DELETE not in made.blocked
+    [[*_, needs, _]] = (await user.page(SETTINGS)).rows("Protections")
+    assert needs == (
+        "0 approvals by anybody; stale ones: dismiss, also when the destination moves; "
+        "raw/ of root; a=b/ of root"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"pattern": " "}, "the pattern is missing"),
+        ({"block_write": "", "block_commit": "", "block_delete": "", "block_force": ""}, "at least one"),
+        ({"review": "1", "approvals": ""}, "number of approvals"),
+        ({"review": "1", "approvals": "11"}, "0 to 10"),
+        ({"review": "1", "approvals": "1e1"}, "number of approvals"),
+        ({"review": "1", "stale": "x"}, "stale approvals are one of"),
+        ({"review": "1", "owners": "raw/"}, "PREFIX=USER"),
+        ({"review": "1", "owners": "raw/= ,"}, "PREFIX=USER"),
+    ],
+)  # fmt: skip
+async def test_a_wrong_protection_is_refused(
+    user: WebUser, fields: dict[str, str], words: str
+) -> None:
+    page = await user.page(SETTINGS)
+    answer = await user.fill(page, "Protect", **{"pattern": "x", **fields})
+    assert answer.status == 400
+    assert words in answer.body.decode()
+    assert not (await settings_of(user.rest)).protections
+
+
+async def test_a_change_that_another_one_overtook_is_refused(user: WebUser) -> None:
+    """The page tells so, and nothing is lost: of every form of the record."""
+    page = await user.page(SETTINGS)
+    retention = await user.page(f"{LAKE}/retention")
+    assert (await user.fill(page, "Hide", pattern="first")).status == 303
+    overtaken = [
+        await user.fill(page, "Hide", pattern="second"),
+        await user.fill(page, "Protect", pattern="x"),
+        await user.fill(page, "Make it read-only"),
+        await user.fill(page, "Set", name="a", value="b"),
+    ]
+    preview = await user.fill(retention, "Show what would expire", rules="")
+    assert preview.status == 200
+    etag = retention.form("Show what would expire")[1]["etag"]
+    overtaken.append(await user.post(f"{LAKE}/retention", {"etag": etag, "rules": ""}))
+    for answer in overtaken:
+        assert answer.status == 412
+        assert b"Somebody else changed this meanwhile" in answer.body
+    found = await settings_of(user.rest)
+    assert (list(found.hidden_patterns), found.read_only, dict(found.metadata)) == (
+        ["first"],
+        False,
+        {},
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("protect", {"pattern": "x", "block-write": "1"}),
+        ("unprotect", {"pattern": "x"}),
+        ("hide", {"pattern": "x"}),
+        ("unhide", {"pattern": "x"}),
+        ("read-only", {}),
+        ("metadata", {"name": "x"}),
+        ("metadata/remove", {"name": "x"}),
+        ("default", {"branch": "main"}),
+        ("views/delete", {"name": "shown"}),
+        ("views/point", {"name": "shown", "ref": "main"}),
+        ("views/publish", {"name": "shown"}),
+    ],
+)
+async def test_no_change_is_made_without_a_version(
+    user: WebUser, path: str, fields: dict[str, str]
+) -> None:
+    answer = await user.post(f"{SETTINGS}/{path}", fields)
+    assert answer.status == 400
+    assert b"is missing" in answer.body
+
+
+async def test_read_only_default_branch_hidden_branches_and_metadata(user: WebUser) -> None:
+    await user.post(f"{LAKE}/branches", {"name": "dev", "source": "main"})
+    page = await user.page(SETTINGS)
+    assert (await user.fill(page, "Make it the default", branch="dev")).status == 303
+    assert (await user.fill(page, "Make it the default", branch="dev")).status == 412, (
+        "it is dev now"
+    )
+    for button, fields in (
+        ("Hide", {"pattern": "tmp-*"}),
+        ("Set", {"name": "owner", "value": "ann & bob"}),
+        ("Make it read-only", {}),
+    ):
+        assert (await user.fill(await user.page(SETTINGS), button, **fields)).status == 303
+    page = await user.page(SETTINGS)
+    assert page.rows("Hidden branches") == [["tmp-*", "Show again tmp-*"]]
+    assert page.rows("Metadata") == [["owner", "ann & bob", "Remove owner"]]
+    assert "The repository is read-only" in page.text
+    found = await settings_of(user.rest)
+    assert (found.read_only, found.default_branch_id) == (True, "dev")
+    for button in ("Make it writable", "Show again tmp-*", "Remove owner"):
+        assert (await user.fill(await user.page(SETTINGS), button)).status == 303
+    found = await settings_of(user.rest)
+    assert (found.read_only, list(found.hidden_patterns), dict(found.metadata)) == (False, [], {})
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_names_in_settings_are_text(user: WebUser, name: str) -> None:
+    service = user.rest.service
+    etag = (await settings_of(user.rest)).etag
+    etag = await service.graveler.set_metadata(service.admin, "lake", {name: name}, if_match=etag)
+    made = pb.Protection(pattern=name, blocked=[pb.CHANGE_KIND_WRITE])
+    rules = {"protections": [made], "hidden_patterns": [name]}
+    await service.graveler.set_rules(service.admin, "lake", **rules, if_match=etag)  # type: ignore[arg-type]
+    await user.post("/user/keys", {"user": "root", "description": name.replace("\n", "")[:100]})
+    pages = [await user.page(SETTINGS), await user.page(to("user", id="root"))]
+    pages.append(await user.page(to("user", id=name)))
+    pages.append(await user.page(to("users", prefix=name)))
+    pages.append(await user.page(f"{LAKE}/state?branch={name.encode().hex()}"))
+    for page in pages:
+        assert page.foreign == []
+        assert not set("\u202e\u200b") & set(page.text)
+    # What a browser sends back of it removes it.
+    for path, field in (
+        ("unprotect", "pattern"),
+        ("unhide", "pattern"),
+        ("metadata/remove", "name"),
+    ):
+        etag = (await settings_of(user.rest)).etag
+        sent = {"etag": etag, field: name.replace("\n", "\r\n")}
+        assert (await user.post(f"{SETTINGS}/{path}", sent)).status == 303
+    found = await settings_of(user.rest)
+    assert [len(each) for each in (found.protections, found.hidden_patterns, found.metadata)] == [
+        0
+    ] * 3
+
+
+async def test_bucket_views_are_made_changed_and_deleted(user: WebUser) -> None:
+    await user.post(f"{LAKE}/tags", {"name": "v1", "source": "main"})
+    page = await user.page(SETTINGS)
+    assert (await user.fill(page, "Create the view", name="shown")).status == 303
+    page = await user.page(SETTINGS)
+    assert [row[:3] for row in page.rows("Bucket views")] == [
+        ["shown", "main", "who may read the repository"]
+    ]
+    assert (await user.fill(page, "Show it", ref="v1")).status == 303
+    answer = await user.fill(page, "Let everybody read it shown")
+    assert b"Somebody else changed this meanwhile" in answer.body
+    answer = await user.fill(await user.page(SETTINGS), "Let everybody read it shown")
+    assert answer.status == 303, answer.body
+    page = await user.page(SETTINGS)
+    assert [row[:3] for row in page.rows("Bucket views")] == [["shown", "v1", "everybody"]]
+    answer = await user.fill(page, "Delete the view; what it shows stays shown")
+    assert answer.status == 303
+    page = await user.page(SETTINGS)
+    assert page.rows("Bucket views") == [["No bucket view shows this repository."]]
+
+
+async def test_quotas_are_shown_with_their_use_and_set(user: WebUser) -> None:
+    page = await user.page(SETTINGS)
+    assert ["Branches", "no limit", "1"] in page.rows("Limits")
+    action, fields = page.form("Set the limits")
+    for wrong in ("x", "-1", "1.5", "9" * 30):
+        assert (await user.post(action, {**fields, "branches": wrong})).status == 400
+    answer = await user.post(action, {**fields, "branches": "7", "staged_bytes": "2048"})
+    assert answer.headers["location"] == SETTINGS
+    page = await user.page(SETTINGS)
+    assert ["Branches", "7", "1"] in page.rows("Limits")
+    assert ["Staged bytes", "2.0 KiB", "0 B"] in page.rows("Limits")
+    answer = await user.post(
+        "/quotas", {"kind": "user", "name": "root", "requests_per_second": "900"}
+    )
+    assert answer.headers["location"] == "/user?id=root"
+    assert ["Requests per second", "900", "–"] in (await user.page("/user?id=root")).rows("Limits")  # noqa: RUF001
+    assert [row[0] for row in (await user.page("/quotas")).rows()] == [
+        *("lake", "root (user)", "each other repository", "each other user")
+    ]
+    service = user.rest.service
+    found = await service.graveler.get_quota(service.admin, QuotaKind.USER, "root")
+    assert found.limits.requests_per_second == 900
+    await user.post("/quotas", {"kind": "user", "name": "root"})
+    await user.post("/quotas", {"kind": "repository", "name": "lake"})
+    found = await service.graveler.get_quota(service.admin, QuotaKind.REPOSITORY, "lake")
+    assert not found.is_set
+    assert Limits(branches=found.limits.branches) == Limits()
+
+
+RULES = '{"branches": [{"match": "*", "keep_commits": 1}], "tags": [{"match": "\\u202e<b>", "keep_days": 1}]}'
+
+
+async def test_retention_rules_are_saved_after_their_effect_was_shown(user: WebUser) -> None:
+    for number in range(3):
+        await user.upload(f"{LAKE}/upload?branch=main", "f", b"x", path=f"p{number}")
+        await user.post(f"{LAKE}/commit", {"branch": "main", "message": "m"})
+    service = user.rest.service
+    repository = await service.graveler.get_repository(service.admin, "lake")
+    reflog = RepositoryKeys(f"test/lake-{repository.instance_uid}").reflog
+    await service.replicas.kv.drop_partition(reflog)
+    page = await user.page(f"{LAKE}/retention")
+    assert "every commit keeps its objects" in page.text
+    preview = page_of(await user.fill(page, "Show what would expire", rules=RULES))
+    assert preview.status == 200
+    assert "2 of 4 commits would expire now, and 0 tags would be deleted" in preview.text
+    assert preview.rows() == [["branches *: keep_commits 1", "2"]]
+    assert "\u202e" not in preview.text
+    assert preview.foreign == []
+    assert "every commit keeps its objects" in (await user.page(f"{LAKE}/retention")).text
+    answer = await user.fill(preview, "Save these rules")
+    assert answer.headers["location"] == f"{LAKE}/retention"
+    page = await user.page(f"{LAKE}/retention")
+    assert "\\u202e<b>" in page.text
+    fields = page.form("Show what would expire")[1]
+    assert json.loads(fields["rules"]) == json.loads(RULES)
+    preview = page_of(await user.fill(page, "Show what would expire", rules=""))
+    assert (await user.fill(preview, "Save these rules")).status == 303
+    assert "every commit keeps its objects" in (await user.page(f"{LAKE}/retention")).text
+
+
+async def test_rules_that_are_none_are_refused_before_they_are_tried(user: WebUser) -> None:
+    page = await user.page(f"{LAKE}/retention")
+    for wrong in ("{", "[]", '{"x": 1}', '{"branches": [{"match": "*"}]}'):
+        answer = await user.fill(page, "Show what would expire", rules=wrong)
+        assert answer.status == 400, wrong
+        answer = await user.post(f"{LAKE}/retention", {"etag": "x", "rules": wrong})
+        assert answer.status == 400, wrong
+
+
+async def test_previews_are_bounded(user: WebUser, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = await user.page(f"{LAKE}/retention")
+    show = "Show what would expire"
+    monkeypatch.setattr("tarn_api.web.pages.retention._ROWS_MAX", 1)
+    answer = await user.fill(page, show, rules=RULES)
+    assert answer.status == 400
+    assert b"more than 1 commits, branches and tags" in answer.body
+    monkeypatch.undo()
+    previewing = user.rest.endpoint._backend.previewing
+    async with previewing:
+        answer = await user.fill(page, show, rules=RULES)
+        assert (answer.status, b"another preview" in answer.body) == (503, True)
+
+    async def slow(*_: object, **__: object) -> None:
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr("tarn_api.web.pages.retention.preview_expiry", slow)
+    monkeypatch.setattr("tarn_api.web.pages.retention.READ_S", 0.01)
+    answer = await user.fill(page, show, rules=RULES)
+    assert (answer.status, b"took longer" in answer.body) == (503, True)
+    assert not previewing.locked()
+
+
+async def test_users_are_made_given_roles_and_deleted(user: WebUser) -> None:
+    answer = await user.post("/users", {"name": "ann", "role-Analyst": "1"})
+    assert answer.headers["location"] == "/user?id=ann"
+    assert user.rest.audit.records[-1].resource == "user/ann"
+    assert [row[:2] for row in (await user.page("/users")).rows()] == [
+        ["ann", "Analyst"],
+        ["root", "Admin"],
+    ]
+    page = await user.page("/user?id=ann")
+    assert (await user.fill(page, "Set the roles", role_Developer="1")).status == 303
+    page = await user.page("/user?id=ann")
+    assert "Developer, Analyst" in page.text
+    answer = await user.fill(page, "Delete the user and all of its key pairs ann")
+    assert answer.headers["location"] == "/users"
+    assert (await user.page("/user?id=ann")).status == 404
+    assert (await user.post("/user/delete", {"user": "root"})).status == 403, "oneself"
+    assert (await user.post("/users", {"name": "a/b"})).status == 400
+
+
+async def test_a_secret_is_shown_once_and_kept_nowhere(user: WebUser, rest: Rest) -> None:
+    await user.post("/users", {"name": "ann", "role-Analyst": "1"})
+    page = await user.page("/user?id=ann")
+    answer = await user.fill(page, "Create a key pair", description="for <jobs>")
+    assert (answer.status, answer.headers["cache-control"]) == (200, "no-store")
+    key, secret = page_of(answer).root.xpath("//dd/code/text()")
+    assert (await rest.ask("GET", "/user", caller=basic(key, secret))).json["user"]["id"] == "ann"
+    page = await user.page("/user?id=ann")
+    assert [row[:2] for row in page.rows("Key pairs")] == [[key, "for <jobs>"]]
+    assert secret not in page.answer.body.decode()
+    assert not any(secret in repr(each) for each in rest.audit.records)
+    answer = await user.fill(page, f"Delete it; programs that use it are refused {key}")
+    assert answer.status == 303
+    assert (await user.page("/user?id=ann")).rows("Key pairs") == [["There is no key pair."]]
+    own = rest.service.admin_key[0]
+    answer = await user.post("/user/keys/delete", {"user": "root", "key": own})
+    assert (answer.status, b"use another to delete it" in answer.body) == (403, True)
+
+
+async def test_users_see_and_end_their_own_keys_and_sessions(rest: Rest, user: WebUser) -> None:
+    ann = await person(rest, "ann")
+    other = WebUser(rest)
+    answer = await ann.get("/account")
+    assert answer.headers["location"] == "/user?id=ann"
+    page = await ann.page("/user?id=ann")
+    assert page.status == 200
+    assert len(page.rows("Key pairs")) == len(page.rows("Sessions of browsers")) == 1
+    assert "Set the roles" not in page.text
+    assert "Delete the user" not in page.text
+    answer = await ann.fill(page, "Create a key pair")
+    key, secret = page_of(answer).root.xpath("//dd/code/text()")
+    await other.sign_in(pair=(key, secret))
+    page = await ann.page("/user?id=ann")
+    assert len(page.rows("Sessions of browsers")) == 2
+    # Another one's page, with forms or without: nothing is told, and nothing done.
+    assert (await ann.page("/user?id=root")).status == 403
+    for path in ("keys", "sessions/end", "roles", "delete"):
+        assert (await ann.post(f"/user/{path}", {"user": "root"})).status == 403, path
+    admin_key = rest.service.admin_key[0]
+    assert (await ann.post("/user/keys/delete", {"user": "ann", "key": admin_key})).status == 404
+    assert (await user.get("/")).status == 200, "the administrator is still signed in"
+    session = next(
+        fields["session"]
+        for fields in (dict(form.fields) for form in page.root.forms)
+        if "session" in fields
+    )
+    assert session
+    answer = await ann.fill(page, "End all sessions")
+    assert answer.status == 303
+    rest.service.clock.advance(60)  # what is known of a session is used for some seconds
+    for each in (ann, other):
+        assert (await each.get("/")).headers["location"].startswith("/sign-in")
+
+
+async def test_one_session_is_ended(rest: Rest, user: WebUser) -> None:
+    ann = await person(rest, "ann")
+    page = await user.page("/user?id=ann")
+    assert (await user.fill(page, "End")).status == 303
+    rest.service.clock.advance(60)  # what is known of a session is used for some seconds
+    assert (await ann.get("/")).status == 303
+    assert (await user.page("/user?id=ann")).rows("Sessions of browsers") == [["There is none."]]
+    assert (await user.get("/")).status == 200
+
+
+@pytest.mark.parametrize("role", ["Analyst", "Developer", ""])
+async def test_each_role_sees_what_it_may(rest: Rest, role: str) -> None:
+    ann = await person(rest, "ann", *filter(None, [role]))
+    for target in (SETTINGS, f"{LAKE}/retention", f"{LAKE}/state", f"{LAKE}/tasks"):
+        page = await ann.page(target)
+        assert page.status == (200 if role else 403), target
+        posts = {each.action for each in page.root.forms if each.method == "POST"} - {"/sign-out"}
+        wanted = set()
+        if role == "Developer" and target == SETTINGS:
+            wanted = {f"{SETTINGS}/metadata"}
+        if role == "Developer" and target.endswith("/state"):
+            wanted = {f"{LAKE}/state/compact"}
+        assert posts == wanted, target
+    page = await ann.page(f"{LAKE}/tasks?everybody=1")
+    assert page.status == 403
+    for target in ("/users", "/quotas"):
+        page = await ann.page(target)
+        assert (page.status, page.root.xpath("string(//h1)")) == (403, "You may not do this")
+    page = await ann.page("/administration")
+    assert page.status == 200
+    assert "you are none" in page.text
+    assert not {"/users", "/quotas"} & set(page.links)
+
+
+async def test_tasks_are_shown_with_their_progress_and_cancelled(rest: Rest, user: WebUser) -> None:
+    service = rest.service
+    preview = PreviewMergeRequest(repository_id="lake", source_ref="main", destination_ref="main")
+    task = await service.graveler.start_preview(service.admin, preview)
+    page = await user.page(f"{LAKE}/tasks")
+    assert [row[0] for row in page.rows()] == [task.task_id]
+    [target] = [each for each in page.links if "/task?" in each]
+    page = await user.page(target)
+    assert page.status == 200
+    assert "preview" in page.text
+    answer = await user.post(f"{LAKE}/tasks/cancel", {"task": task.task_id})
+    assert answer.headers["location"] == target
+    ann = await person(rest, "ann", "Developer")
+    assert (await ann.page(target)).status == 404
+    assert (await ann.page(f"{LAKE}/tasks")).rows() == [["No tasks."]]
+    assert [row[0] for row in (await user.page(f"{LAKE}/tasks?everybody=1")).rows()] == [
+        task.task_id
+    ]
+
+
+async def test_the_state_of_a_branch_is_shown_and_compacted(user: WebUser) -> None:
+    await user.upload(f"{LAKE}/upload?branch=main", "f", b"x", path="a")
+    page = await user.page(f"{LAKE}/state")
+    facts = page.root.xpath("string((//dl)[1])")
+    assert "1, of these 0 of deleted objects" in facts
+    assert "there was none" in facts
+    answer = await user.fill(page, "Compact main")
+    page = await user.page(answer.headers["location"])
+    assert "folded into a listing" in page.text
+    answer = await user.fill(page, "Compact main")
+    assert "nothing to compact" in (await user.page(answer.headers["location"])).text
+    page = await user.page(f"{LAKE}/state?outcome=%3Cb%3E")
+    assert not page.root.xpath("//*[@role='status']")
+    assert (await user.page(f"{LAKE}/state?branch=nowhere")).status == 404
+
+
+async def test_collections_are_held(user: WebUser) -> None:
+    page = await user.page(f"{LAKE}/state")
+    for wrong in ("", "x", "-1", "169", "1.5"):
+        assert (await user.fill(page, "Hold", hours=wrong)).status == 400
+    assert (await user.fill(page, "Hold", hours="2")).status == 303
+    page = await user.page(f"{LAKE}/state")
+    assert page.root.xpath("string(//dt[text()='Held']/following-sibling::dd)").startswith("until ")
+    assert (await user.fill(page, "Hold", hours="0")).status == 303
+    service = user.rest.service
+    record = await user.rest.endpoint._backend.rpcs.collections.get(service.admin, "lake")
+    assert not record.HasField("hold_end_time")
+
+
+async def test_compactions_are_paused_and_resumed(user: WebUser) -> None:
+    page = await user.page("/administration")
+    assert "They run." in page.text
+    assert {"/users", "/quotas", "/account"} <= set(page.links)
+    assert (await user.fill(page, "Pause", hours="0")).status == 400
+    assert (await user.fill(page, "Pause", hours="3")).status == 303
+    page = await user.page("/administration")
+    assert "root paused them" in page.text
+    assert (await user.fill(page, "Resume them")).status == 303
+    service = user.rest.service
+    assert await service.graveler.get_compaction_pause(service.admin) is None
+
+
+async def test_a_key_pair_whose_answer_was_lost_is_not_called_refused(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(*_: object, **__: object) -> None:
+        raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "the answer was lost")
+
+    monkeypatch.setattr(user.rest.service.auth, "create_credential", lost)
+    answer = await user.post("/user/keys", {"user": "root"})
+    assert answer.status == 500
+    assert b"it may have been done" in answer.body
+    assert b"Nothing was changed" not in answer.body
