@@ -128,6 +128,30 @@ async def test_signing_out_ends_the_session(user: WebUser) -> None:
 CHANGES = [page for page in PAGES if page.method == "POST"]
 
 
+def target_of(page: Operation) -> str:
+    """Returns an address of a page, in a repository with a pull request."""
+    path = page.path.replace("{repository}", "lake").replace("{commit}", "main")
+    return path.replace("{pull}", "1")
+
+
+async def ask_for_a_merge(user: WebUser) -> None:
+    """Opens pull request 1, of a new branch."""
+    await user.post(f"{LAKE}/branches", {"name": "asked", "source": "main"})
+    await user.upload(f"{LAKE}/upload?branch=asked", "f", b"x", path="of/asked")
+    await user.post(f"{LAKE}/commit", {"branch": "asked", "message": "m"})
+    fields = {"source": "asked", "destination": "main", "title": "t"}
+    answer = await user.post(f"{LAKE}/pulls", fields)
+    assert answer.headers["location"] == f"{LAKE}/pulls/1", answer.body
+
+
+async def heads_of(user: WebUser, pull: str = f"{LAKE}/pulls/1") -> dict[str, str]:
+    """Returns the commits that the forms of a pull request carry."""
+    [form] = [
+        each for each in (await user.page(pull)).root.forms if each.action == f"{pull}/review"
+    ]
+    return {name: form.fields[name] for name in ("source", "destination")}
+
+
 @pytest.mark.parametrize("page", CHANGES, ids=lambda page: page.id)
 @pytest.mark.parametrize(
     "site",
@@ -143,7 +167,7 @@ CHANGES = [page for page in PAGES if page.method == "POST"]
 async def test_no_other_site_can_send_a_form(
     user: WebUser, page: Operation, site: dict[str, str]
 ) -> None:
-    target = page.path.replace("{repository}", "lake")
+    target = target_of(page)
     key, secret = user.rest.service.admin_key
     every = {"key": key, "secret": secret, "name": "stolen", "source": "main", "branch": "main"}
     answer = await user.post(f"{target}?branch=main", every, site)
@@ -157,7 +181,7 @@ async def test_no_other_site_can_send_a_form(
 async def test_pages_need_a_caller_unless_they_lead_to_one(rest: Rest, page: Operation) -> None:
     if page.id in PUBLIC_PAGES:
         return
-    target = page.path.replace("{repository}", "lake").replace("{commit}", "main")
+    target = target_of(page)
     answer = await WebUser(rest).send(page.method, target)
     if page.method == "GET":
         assert answer.headers["location"].startswith("/sign-in?next=")
@@ -210,6 +234,9 @@ async def test_who_may_only_read_sees_pages_and_changes_nothing(rest: Rest) -> N
     service = rest.service
     owner = WebUser(rest)
     await owner.sign_in()
+    await ask_for_a_merge(owner)
+    merged = await owner.post(f"{LAKE}/pulls/1/merge", await heads_of(owner))
+    assert merged.status == 303, "all that is left is what a request can be asked for"
     await put(owner, "a")
     for user_id, roles in (("reads", ["Analyst"]), ("nobody", [])):
         await service.auth.create_user(service.admin, user_id, roles)
@@ -221,9 +248,10 @@ async def test_who_may_only_read_sees_pages_and_changes_nothing(rest: Rest) -> N
         for page_of in CHANGES:
             if page_of.id in PUBLIC_PAGES:
                 continue
-            target = page_of.path.replace("{repository}", "lake") + "?branch=main&path=a"
+            target = target_of(page_of) + "?branch=main&path=a"
             every = {"name": "other", "source": "main", "branch": "main", "path": "a"}
             every |= {"message": "m", "destination": "main", "commit": "main"}
+            every |= {"title": "t", "body": "b", "verdict": "approve", "reviewer": "root"}
             answer = await user.post(target, every)
             assert answer.status == 403, (page_of.id, answer.body)
             assert rest.audit.records[-1].operation == f"api:{page_of.id}"
@@ -527,11 +555,12 @@ async def test_forms_are_bounded(user: WebUser) -> None:
 async def test_each_page_has_a_title_a_way_and_labels(user: WebUser) -> None:
     await put(user, "a/b.csv", b"x,y\n1,2\n")
     await user.post(f"{LAKE}/commit", {"branch": "main", "message": "m"})
+    await ask_for_a_merge(user)
     seen: set[str] = set()
     for page in PAGES:
         if page.method != "GET" or page.id in PUBLIC_PAGES | {"web.download", "web.picture"}:
             continue
-        target = page.path.replace("{repository}", "lake").replace("{commit}", "main")
+        target = target_of(page)
         query = (
             "?ref=main&path=a%2Fb.csv&branch=main&left=main&right=main&source=main&destination=main"
         )
