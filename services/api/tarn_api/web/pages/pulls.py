@@ -36,7 +36,12 @@ STATE_NAMES: Final[dict[int, str]] = {
     pb.PULL_REQUEST_STATE_CLOSED: "closed",
     pb.PULL_REQUEST_STATE_MERGED: "merged",
 }
-_STATES: Final = {"all": [], **{name: [number] for number, name in STATE_NAMES.items()}}
+_STATES: Final[dict[str, list[pb.PullRequestState]]] = {
+    "open": [pb.PULL_REQUEST_STATE_OPEN],
+    "closed": [pb.PULL_REQUEST_STATE_CLOSED],
+    "merged": [pb.PULL_REQUEST_STATE_MERGED],
+    "all": [],
+}
 _CALLS_MAX: Final = 10
 """Calls for one page: a filter may pass over many requests, and a folder may have many changes."""
 
@@ -164,7 +169,7 @@ async def show(context: Context, at: PullsAt) -> Page:
         at=at,
         default=repository.default_branch_id,
         found=found,
-        states=[*STATE_NAMES.values(), "all"],
+        states=list(_STATES),
         state_names=STATE_NAMES,
         more=token,
     )
