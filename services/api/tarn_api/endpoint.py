@@ -217,6 +217,8 @@ class Endpoint:
         """Returns an error as JSON, or as a page for a person who asked for one."""
         if request.scope["raw_path"].startswith(_INTERFACES) or not wants_page(request):
             return _error(error)
+        if error.page is not None:
+            return error.page
         nonce = self._ids.nonce().hex()
         return failure(request, error, request_id=trace.request_id, nonce=nonce, user=trace.user)
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from starlette.responses import Response
+
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.gate.rates import retry_after_s
 
@@ -27,6 +29,9 @@ class ApiError(Exception):
         reason: for the log; that of a `TarnError`, or a word.
         headers: of the answer.
         body: the JSON to send instead of the message alone.
+
+    Attributes:
+        page: for a person in front of a browser, instead of the page of errors; None: there is none.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class ApiError(Exception):
         if status == 503:
             self.headers.setdefault("Retry-After", str(_RETRY_AFTER_S))
         self.body = body if body is not None else {"message": message}
+        self.page: Response | None = None
 
 
 def too_many(text: str, wait_s: float, *, reason: str) -> ApiError:

@@ -128,10 +128,33 @@ def test_a_day_in_the_web_interface(lake_server: RestServer) -> None:
     browser.go(f"/repositories/{name}/download?ref=main&path=data%2Flakes.csv")
     assert b"Victoria" in browser.body
 
+    # A pull request: asked for, reviewed, merged, and taken back.
+    browser.follow("Branches")
+    browser.send("Create the branch", name="fix", source="main")
+    browser.upload("lakes.csv", b"name,area\nLadoga,17700\n", path="data/lakes.csv", replace="1")
+    browser.follow("Commit…")
+    browser.send("Commit all changes of fix", message="the greatest of Europe")
+    browser.follow("Pull requests")
+    browser.follow("New pull request")
+    browser.send("Show the changes", source="fix", destination="main")
+    browser.send("Open the pull request", description="Only this one.")
+    request = browser.url
+    browser.send("Comment", body="Which source?", path="data/")
+    browser.send("Approve", verdict="approve")
+    assert "commented on data/ Which source?" in browser.text
+    browser.send("Merge into main")
+    assert "Merged by" in browser.text
+    browser.go(f"/repositories/{name}/download?ref=main&path=data%2Flakes.csv")
+    assert b"Ladoga" in browser.body
+    browser.go(request)
+    browser.send("Revert the merge")
+    browser.go(f"/repositories/{name}/download?ref=main&path=data%2Flakes.csv")
+    assert b"Victoria" in browser.body
+
     # The past stays.
     browser.go(f"/repositories/{name}/commits?ref=main")
     browser.follow("Tags")
-    browser.send("Create the tag", name="v1", source="main~1")
+    browser.send("Create the tag", name="v1", source="main~3")
     browser.go(f"/repositories/{name}/download?ref=v1&path=data%2Flakes.csv")
     assert b"Baikal" in browser.body
     browser.go(f"/repositories/{name}/object?ref=main&path=big.bin")

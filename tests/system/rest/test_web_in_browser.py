@@ -6,9 +6,13 @@ Screenshots are kept in `.test-run/screenshots`, for people.
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +69,28 @@ def sign_in(page: Page, server: RestServer) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Repositories")
 
 
+def a_developer(server: RestServer) -> RestServer:
+    """Returns the server for a second user, who may read and write."""
+
+    def ask(method: str, body: object) -> Any:
+        url = f"{server.url}/api/tarn/v1/tarn.auth.v1.UserService/{method}"
+        request = urllib.request.Request(url, json.dumps(body).encode(), method="POST")
+        pair = f"{server.access_key_id}:{server.secret_access_key}"
+        request.add_header("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    name = server.new_name("ben")
+    ask("CreateUser", {"userId": name, "roles": ["Developer"]})
+    made = ask("CreateCredential", {"userId": name})
+    return replace(
+        server,
+        access_key_id=made["credential"]["accessKeyId"],
+        secret_access_key=made["secretAccessKey"],
+    )
+
+
 def shoot(page: Page, name: str) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
@@ -90,6 +116,33 @@ def seen(chromium: Browser, lake_server: RestServer) -> tuple[str, Any]:
         page.get_by_role("button", name="Create the repository").click()
         expect(page.get_by_role("link", name="README.md")).to_be_visible()
         return f"{lake_server.url}/repositories/{name}", page.context.storage_state()
+
+
+@pytest.fixture(scope="module")
+def asked(chromium: Browser, seen: tuple[str, Any]) -> str:
+    """The address of a pull request, opened by forms without scripts."""
+    place, state = seen
+    with watched(chromium.new_context(storage_state=state, java_script_enabled=False)) as page:
+        page.goto(f"{place}/branches")
+        page.get_by_label("Name", exact=True).fill("fix")
+        page.get_by_role("button", name="Create the branch").click()
+        content = {"name": "fixed.txt", "mimeType": "text/plain", "buffer": b"fixed"}
+        page.get_by_label("File", exact=True).set_input_files(content)
+        page.get_by_role("button", name="Upload").click()
+        page.get_by_role("link", name="Commit…").click()
+        page.get_by_label("Message").fill("Fix <it>")
+        page.get_by_role("button", name="Commit all changes").click()
+        page.goto(f"{place}/compare?left=main&right=fix")
+        page.get_by_role("link", name="Ask for it by a pull request").click()
+        expect(page.get_by_label("Title")).to_have_value("Fix <it>")
+        page.get_by_label("Description").fill("One\nfile.")
+        page.get_by_role("button", name="Open the pull request").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Fix <it>")
+        page.get_by_role("link", name="Comment on fixed.txt").click()
+        page.get_by_label("Comment", exact=True).fill("Is it enough?")
+        page.get_by_role("button", name="Comment", exact=True).click()
+        expect(page.get_by_text("Is it enough?")).to_be_visible()
+        return page.url
 
 
 def test_a_story_with_scripts(chromium: Browser, seen: tuple[str, Any]) -> None:
@@ -136,7 +189,7 @@ def test_forms_without_scripts(chromium: Browser, seen: tuple[str, Any]) -> None
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_each_page_is_accessible_and_fits_a_phone(
-    chromium: Browser, lake_server: RestServer, seen: tuple[str, Any], scheme: str
+    chromium: Browser, lake_server: RestServer, seen: tuple[str, Any], asked: str, scheme: str
 ) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
@@ -167,6 +220,10 @@ def test_each_page_is_accessible_and_fits_a_phone(
         "users": f"{lake_server.url}/users",
         "user": f"{lake_server.url}/account",
         "quotas": f"{lake_server.url}/quotas",
+        "pull-requests": f"{place}/pulls",
+        "new-pull-request": f"{place}/pulls/new?source=fix&destination=main~1",
+        "pull-request": asked,
+        "pull-request-changes": f"{asked}/changes",
     }
     problems: list[str] = []
     context = chromium.new_context(
@@ -188,3 +245,28 @@ def test_each_page_is_accessible_and_fits_a_phone(
                 problems.append(f"{what} is {width} wide on a phone")
             shoot(page, f"{what}-{scheme}-phone")
     assert not problems, "\n".join(problems)
+
+
+def test_a_pull_request_of_two_people(
+    chromium: Browser, lake_server: RestServer, asked: str
+) -> None:
+    """A second user approves what the first one asked for, merges it, and takes it back."""
+    place = asked.partition("/pulls/")[0]
+    with watched(chromium.new_context()) as page:
+        sign_in(page, a_developer(lake_server))
+        page.goto(asked)
+        page.get_by_label("Your review of").fill("It is.")
+        page.get_by_role("button", name="Approve").click()
+        expect(page.get_by_text("approves")).to_be_visible()
+        shoot(page, "pull-request")
+        page.get_by_role("button", name="Merge into main").click()
+        expect(page.get_by_text("Merged by")).to_be_visible()
+        page.goto(f"{place}/objects?ref=main")
+        expect(page.get_by_role("link", name="fixed.txt")).to_be_visible()
+        page.goto(asked)
+        page.get_by_text("Undo the merge").click()
+        page.get_by_role("button", name="Revert the merge").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Commit ")
+        page.goto(f"{place}/objects?ref=main")
+        expect(page.get_by_role("link", name="README.md")).to_be_visible()
+        expect(page.get_by_role("link", name="fixed.txt")).to_have_count(0)

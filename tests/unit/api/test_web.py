@@ -127,6 +127,30 @@ HIDES = {"web.cancelTask", "web.deleteKey", "web.endSessionKey"}
 """Whoever may not do these is told that there is nothing of that name."""
 
 
+def target_of(page: Operation) -> str:
+    """Returns an address of a page, in a repository with a pull request."""
+    path = page.path.replace("{repository}", "lake").replace("{commit}", "main")
+    return path.replace("{pull}", "1")
+
+
+async def ask_for_a_merge(user: WebUser) -> None:
+    """Opens pull request 1, of a new branch."""
+    await user.post(f"{LAKE}/branches", {"name": "asked", "source": "main"})
+    await user.upload(f"{LAKE}/upload?branch=asked", "f", b"x", path="of/asked")
+    await user.post(f"{LAKE}/commit", {"branch": "asked", "message": "m"})
+    fields = {"source": "asked", "destination": "main", "title": "t"}
+    answer = await user.post(f"{LAKE}/pulls", fields)
+    assert answer.headers["location"] == f"{LAKE}/pulls/1", answer.body
+
+
+async def heads_of(user: WebUser, pull: str = f"{LAKE}/pulls/1") -> dict[str, str]:
+    """Returns the commits that the forms of a pull request carry."""
+    [form] = [
+        each for each in (await user.page(pull)).root.forms if each.action == f"{pull}/review"
+    ]
+    return {name: form.fields[name] for name in ("source", "destination")}
+
+
 @pytest.mark.parametrize("page", CHANGES, ids=lambda page: page.id)
 @pytest.mark.parametrize(
     "site",
@@ -142,7 +166,7 @@ HIDES = {"web.cancelTask", "web.deleteKey", "web.endSessionKey"}
 async def test_no_other_site_can_send_a_form(
     user: WebUser, page: Operation, site: dict[str, str]
 ) -> None:
-    target = page.path.replace("{repository}", "lake")
+    target = target_of(page)
     key, secret = user.rest.service.admin_key
     every = {"key": key, "secret": secret, "name": "stolen", "source": "main", "branch": "main"}
     answer = await user.post(f"{target}?branch=main", {**FIELDS, **every}, site)
@@ -156,7 +180,7 @@ async def test_no_other_site_can_send_a_form(
 async def test_pages_need_a_caller_unless_they_lead_to_one(rest: Rest, page: Operation) -> None:
     if page.id in PUBLIC_PAGES:
         return
-    target = page.path.replace("{repository}", "lake").replace("{commit}", "main")
+    target = target_of(page)
     answer = await WebUser(rest).send(page.method, target)
     if page.method == "GET":
         assert answer.headers["location"].startswith("/sign-in?next=")
@@ -209,6 +233,9 @@ async def test_who_may_only_read_sees_pages_and_changes_nothing(rest: Rest) -> N
     service = rest.service
     owner = WebUser(rest)
     await owner.sign_in()
+    await ask_for_a_merge(owner)
+    merged = await owner.post(f"{LAKE}/pulls/1/merge", await heads_of(owner))
+    assert merged.status == 303, "all that is left is what a request can be asked for"
     await put(owner, "a")
     head = (await rest.ask("GET", "/repositories/lake/branches/main")).json["commit_id"]
     for user_id, roles in (("reads", ["Analyst"]), ("nobody", [])):
@@ -221,8 +248,9 @@ async def test_who_may_only_read_sees_pages_and_changes_nothing(rest: Rest) -> N
         for page_of in CHANGES:
             if page_of.id in PUBLIC_PAGES:
                 continue
-            target = page_of.path.replace("{repository}", "lake") + "?branch=main&path=a"
+            target = target_of(page_of) + "?branch=main&path=a"
             every = FIELDS | {"head": head, "expected": head, "target": "main"}
+            every |= {"title": "t", "body": "b", "verdict": "approve", "reviewer": "root"}
             answer = await user.post(target, every)
             is_hidden = page_of.id in HIDES and answer.status == 404
             assert answer.status == 403 or is_hidden, (page_of.id, answer.body)
@@ -531,11 +559,12 @@ async def test_each_page_has_a_title_a_way_and_labels(user: WebUser) -> None:
     service = user.rest.service
     preview = PreviewMergeRequest(repository_id="lake", source_ref="main", destination_ref="main")
     task = await service.graveler.start_preview(service.admin, preview)
+    await ask_for_a_merge(user)
     seen: set[str] = set()
     for page in PAGES:
         if page.method != "GET" or page.id in PUBLIC_PAGES | {"web.download", "web.picture"}:
             continue
-        target = page.path.replace("{repository}", "lake").replace("{commit}", "main")
+        target = target_of(page)
         query = (
             "?ref=main&path=a%2Fb.csv&branch=main&left=main&right=main&source=main&destination=main"
         )

@@ -19,6 +19,8 @@ from tarn_api.web.pages import (
     heads,
     history,
     objects,
+    pull,
+    pulls,
     quotas,
     refs,
     repositories,
@@ -37,6 +39,7 @@ __all__ = ["PAGES", "PUBLIC_PAGES", "PAGE_HANDLERS", "PAGE_TRANSFERS"]
 Handler = Callable[..., Awaitable[object]]
 
 _OF: Final = "/repositories/{repository}"
+_PULL: Final = _OF + "/pulls/{pull}"
 _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.home", "GET", "/", repositories.home),
     ("web.signInForm", "GET", "/sign-in", session.sign_in_form),
@@ -113,6 +116,19 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.deleteKey", "POST", "/user/keys/delete", users.delete_key),
     ("web.endSessions", "POST", "/user/sessions/end", users.end_sessions),
     ("web.endSessionKey", "POST", "/user/session-keys/end", users.end_session_key),
+    ("web.pulls", "GET", f"{_OF}/pulls", pulls.show),
+    ("web.newPull", "GET", f"{_OF}/pulls/new", pulls.new),
+    ("web.createPull", "POST", f"{_OF}/pulls", pulls.create),
+    ("web.pull", "GET", _PULL, pull.show),
+    ("web.pullChanges", "GET", f"{_PULL}/changes", pull.changes),
+    ("web.commentPull", "POST", f"{_PULL}/comment", pull.comment),
+    ("web.reviewPull", "POST", f"{_PULL}/review", pull.review),
+    ("web.dismissReview", "POST", f"{_PULL}/dismiss", pull.dismiss),
+    ("web.editPull", "POST", f"{_PULL}/edit", pull.edit),
+    ("web.closePull", "POST", f"{_PULL}/close", pull.close),
+    ("web.reopenPull", "POST", f"{_PULL}/reopen", pull.reopen),
+    ("web.mergePull", "POST", f"{_PULL}/merge", pull.merge),
+    ("web.undoPull", "POST", f"{_PULL}/undo", pull.undo),
 )
 
 PAGE_HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
