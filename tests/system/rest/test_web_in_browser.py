@@ -142,7 +142,7 @@ def asked(chromium: Browser, seen: tuple[str, Any]) -> str:
         page.get_by_label("Comment", exact=True).fill("Is it enough?")
         page.get_by_role("button", name="Comment", exact=True).click()
         expect(page.get_by_text("Is it enough?")).to_be_visible()
-        return page.url
+        return str(page.url)
 
 
 def test_a_story_with_scripts(chromium: Browser, seen: tuple[str, Any]) -> None:

@@ -118,7 +118,7 @@ async def folders_of_changes(
         prefix: only paths below it; ends with a slash.
         token: of the page; empty for the first one.
     """
-    call, found = context.read(), DiffSummary()
+    call, found, before, after = context.read(), DiffSummary(), left, right
     for _ in range(_CALLS_MAX):
         page = await context.graveler.summarize_diff(
             call,
@@ -132,10 +132,11 @@ async def folders_of_changes(
             page_token=token,
         )
         found.add(page)
+        before, after = page.left_commit_id or left, page.right_commit_id
         token = page.next_page_token
         if not token or len(found.folders) >= PAGE_SIZE:
             break
-    return Folders(found, page.left_commit_id or left, page.right_commit_id, token)
+    return Folders(found, before, after, token)
 
 
 async def show(context: Context, at: PullsAt) -> Page:
