@@ -242,7 +242,7 @@ async def test_a_review_says_what_it_is_bound_to(rest: Rest, ann: WebUser) -> No
     assert "stale: dev has moved since" in page.text
     assert "it needs 1 more approval" in page.text
     [since] = [each for each in page.links if "/compare?" in each and "right=" in each]
-    assert [row[:2] for row in (await ben.page(since)).rows()] == [["added", "raw/b"]]
+    assert [row[:2] for row in (await ben.page(since)).rows("Changes")] == [["added", "raw/b"]]
     # The destination is told, too; no rule counts it here.
     page = await sent(ben, "review", verdict="approve")
     assert "has moved since" not in page.text
@@ -267,7 +267,7 @@ async def test_a_review_of_a_head_that_moved_shows_what_came(rest: Rest, ann: We
     found = await rest.service.graveler.get_pull_request(rest.service.admin, "lake", "1")
     assert not found.pull_request.reviews
     [what] = [each for each in again.links if "/compare?" in each and "right=" in each]
-    assert [row[:2] for row in (await ben.page(what)).rows()] == [["added", "raw/sly"]]
+    assert [row[:2] for row in (await ben.page(what)).rows("Changes")] == [["added", "raw/sly"]]
     # Programs get JSON; a person who has looked at it again approves what is there now.
     answer = await send(ben, page, "review", "application/json", verdict="approve")
     assert (answer.status, "not at the expected commit" in answer.message) == (409, True)
