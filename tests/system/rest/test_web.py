@@ -65,15 +65,22 @@ class Browser:
         assert target, (text, self.url)
         self.go(target[0])
 
-    def send(self, button: str, *, status: int = 200, **fields: str) -> None:
-        """Fills the form of a button in, and sends it."""
+    def send(
+        self,
+        button: str,
+        more: Mapping[str, str] | None = None,
+        *,
+        status: int = 200,
+        **fields: str,
+    ) -> None:
+        """Fills the form of a button in, and sends it; `more` are fields whose names are no names of Python."""
         [form] = [
             each
             for each in self.root.forms
             if any(b.text_content().strip() == button for b in each.xpath(".//button"))
         ]
         values = {name: str(value) for name, value in form.fields.items() if value is not None}
-        encoded = urlencode({**values, **fields}).encode()
+        encoded = urlencode({**values, **(more or {}), **fields}).encode()
         if form.method == "GET":
             self.go(f"{form.action or urlsplit(self.url).path}?{encoded.decode()}", status=status)
         else:
@@ -198,7 +205,7 @@ def test_the_past_is_seen_and_brought_back(lake_server: RestServer) -> None:
     browser.follow("Show that of data/a")
     assert "- of main + of dev" in browser.text
     browser.go(f"/repositories/{name}/merge?source=dev&destination=main")
-    browser.send("Merge into main", **{"winner:data%2Fa": "source"})
+    browser.send("Merge into main", {"winner:data%2Fa": "source"})
     assert read() == b"of dev"
     browser.go(f"/repositories/{name}/commits?ref=main")
     assert {each.get("width") for each in browser.root.xpath("//svg[@class='lines']")} == {"28"}
@@ -246,7 +253,7 @@ def test_an_administrator_in_the_web_interface(lake_server: RestServer) -> None:
 
     browser.go("/administration")
     browser.follow("Users")
-    browser.send("Create the user", **{"name": ann, "role-Analyst": "1"})
+    browser.send("Create the user", {"name": ann, "role-Analyst": "1"})
     browser.send("Create a key pair", description="browser")
     key, secret = browser.root.xpath("//dd/code/text()")
     user = Browser(f"{lake_server.url}/")
