@@ -142,8 +142,20 @@ async def preview_expiry(
         if not commit.is_expired:
             found.commit_count += 1
             (going if commit_id in planned else kept).add(commit.metarange_id)
-    if not planned:
-        return found
+    if planned:
+        await _count_objects(found, blocks, namespace, kept, going, progress)
+    return found
+
+
+async def _count_objects(
+    found: ExpiryPreview,
+    blocks: BlockStore,
+    namespace: str,
+    kept: set[str],
+    going: set[str],
+    progress: CollectionProgress,
+) -> None:
+    """Counts the objects of the listings that go, but for ranges that a kept listing has, too."""
     staying: set[str] = set()
     ranges: dict[str, tuple[int, int]] = {}
 
@@ -165,4 +177,3 @@ async def preview_expiry(
         if range_id not in staying:
             found.objects_max += count
             found.bytes_max += size
-    return found

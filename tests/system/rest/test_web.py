@@ -96,6 +96,31 @@ class Browser:
         return " ".join(self.root.text_content().split())
 
 
+def _play_a_pull_request(browser: Browser, name: str) -> None:
+    """Asks for a merge into main, reviews it, merges it, and takes it back."""
+    browser.follow("Branches")
+    browser.send("Create the branch", name="fix", source="main")
+    browser.upload("lakes.csv", b"name,area\nLadoga,17700\n", path="data/lakes.csv", replace="1")
+    browser.follow("Commit…")
+    browser.send("Commit all changes of fix", message="the greatest of Europe")
+    browser.follow("Pull requests")
+    browser.follow("New pull request")
+    browser.send("Show the changes", source="fix", destination="main")
+    browser.send("Open the pull request", description="Only this one.")
+    request = browser.url
+    browser.send("Comment", body="Which source?", path="data/")
+    browser.send("Approve", verdict="approve")
+    assert "Which source?" in browser.text
+    browser.send("Merge into main")
+    assert "Merged by" in browser.text
+    browser.go(f"/repositories/{name}/download?ref=main&path=data%2Flakes.csv")
+    assert b"Ladoga" in browser.body
+    browser.go(request)
+    browser.send("Revert the merge")
+    browser.go(f"/repositories/{name}/download?ref=main&path=data%2Flakes.csv")
+    assert b"Victoria" in browser.body
+
+
 def test_a_day_in_the_web_interface(lake_server: RestServer) -> None:
     name = lake_server.new_name("web")
     browser = Browser(f"{lake_server.url}/")
@@ -135,28 +160,7 @@ def test_a_day_in_the_web_interface(lake_server: RestServer) -> None:
     browser.go(f"/repositories/{name}/download?ref=main&path=data%2Flakes.csv")
     assert b"Victoria" in browser.body
 
-    # A pull request: asked for, reviewed, merged, and taken back.
-    browser.follow("Branches")
-    browser.send("Create the branch", name="fix", source="main")
-    browser.upload("lakes.csv", b"name,area\nLadoga,17700\n", path="data/lakes.csv", replace="1")
-    browser.follow("Commit…")
-    browser.send("Commit all changes of fix", message="the greatest of Europe")
-    browser.follow("Pull requests")
-    browser.follow("New pull request")
-    browser.send("Show the changes", source="fix", destination="main")
-    browser.send("Open the pull request", description="Only this one.")
-    request = browser.url
-    browser.send("Comment", body="Which source?", path="data/")
-    browser.send("Approve", verdict="approve")
-    assert "Which source?" in browser.text
-    browser.send("Merge into main")
-    assert "Merged by" in browser.text
-    browser.go(f"/repositories/{name}/download?ref=main&path=data%2Flakes.csv")
-    assert b"Ladoga" in browser.body
-    browser.go(request)
-    browser.send("Revert the merge")
-    browser.go(f"/repositories/{name}/download?ref=main&path=data%2Flakes.csv")
-    assert b"Victoria" in browser.body
+    _play_a_pull_request(browser, name)
 
     # The past stays.
     browser.go(f"/repositories/{name}/commits?ref=main")
