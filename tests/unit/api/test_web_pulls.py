@@ -512,7 +512,7 @@ async def test_many_changes_have_pages(ann: WebUser, monkeypatch: pytest.MonkeyP
     for number in range(4):
         await ann.rest.service.put(f"{number}/x", 1, "dev")
     await changed(ann.rest, "dev", "4/x")
-    monkeypatch.setattr("tarn_api.web.pages.pulls.PAGE_SIZE", 3)
+    monkeypatch.setattr("tarn_api.web.changes.PAGE_SIZE", 3)
     page = await ann.page(FIRST)
     assert [row[0] for row in rows_of(page, "Changes by folder")] == ["0/", "1/", "2/"]
     [target] = page.root.xpath("//a[text()='Next page']/@href")

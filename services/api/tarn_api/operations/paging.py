@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn_rest.schemas import Pagination
 
-__all__ = ["AMOUNT_MAX", "amount_of", "filled", "pagination"]
+__all__ = ["AMOUNT_MAX", "Fetch", "amount_of", "filled", "pagination"]
 
 AMOUNT_MAX: Final = 1000
 _AMOUNT: Final = 100

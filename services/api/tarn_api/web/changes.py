@@ -13,9 +13,18 @@ from tarn_api.context import Context
 from tarn_api.operations.paging import filled
 from tarn_api.web.place import PAGE_SIZE
 
-__all__ = ["Change", "Comparison", "changes_of", "comparison_of", "counts_of"]
+__all__ = [
+    "Change",
+    "Comparison",
+    "Folders",
+    "changes_of",
+    "comparison_of",
+    "counts_of",
+    "folders_of",
+]
 
 _CALLS_MAX: Final = 10
+"""Calls for one page: a folder may have many changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,30 +129,66 @@ async def comparison_of(
 async def counts_of(
     context: Context, repository: str, left: str, right: str, prefix: str = ""
 ) -> DiffSummary:
-    """Returns counts by folder. They end after some folders or calls, however many changes there are (`has_more`).
+    """Returns the counts of the first page by folder; `has_more` if there are more pages. Arguments as `folders_of`."""
+    page = await folders_of(context, repository, left, right, prefix=prefix)
+    page.found.has_more = bool(page.more)
+    return page.found
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """A page of changes, counted by folder.
+
+    Attributes:
+        found: the lines, and the counts of all changes of this page. The last folder may go on on the next page.
+        left, right: the commits before and after the changes.
+        more: the token of the next page; empty: this is the last one.
+    """
+
+    found: DiffSummary
+    left: str
+    right: str
+    more: str
+
+
+async def folders_of(
+    context: Context,
+    repository: str,
+    left: str,
+    right: str,
+    *,
+    from_merge_base: bool = False,
+    prefix: str = "",
+    token: str = "",
+) -> Folders:
+    """Returns what differs between two refs, folder by folder. A page ends after some folders or calls, however many
+    changes there are.
 
     Args:
         context: of the request.
         repository: the repository.
         left: the ref before the changes.
         right: the ref after them.
-        prefix: begins the paths; folders end with the first slash behind it.
+        from_merge_base: compare the merge base of both with the right one: what a merge of right into left brings.
+        prefix: only paths below it; ends with a slash.
+        token: of the page; empty for the first one.
     """
-    call, token, found = context.read(), "", DiffSummary()
+    call, found, before, after = context.read(), DiffSummary(), left, right
     for _ in range(_CALLS_MAX):
         page = await context.graveler.summarize_diff(
             call,
             repository,
             left,
             right,
+            from_merge_base=from_merge_base,
             prefix=prefix,
             delimiter="/",
             page_size=PAGE_SIZE,
             page_token=token,
         )
         found.add(page)
+        before, after = page.left_commit_id or left, page.right_commit_id
         token = page.next_page_token
         if not token or len(found.folders) >= PAGE_SIZE:
             break
-    found.has_more = bool(token)
-    return found
+    return Folders(found, before, after, token)

@@ -18,7 +18,16 @@ from tarn.core.printable import printable
 from tarn_api.context import Context
 from tarn_api.web import assets, links
 
-__all__ = ["Crumb", "Page", "environment", "redirect", "render", "rendered", "time_of"]
+__all__ = [
+    "Crumb",
+    "Page",
+    "environment",
+    "first_line",
+    "redirect",
+    "render",
+    "rendered",
+    "time_of",
+]
 
 _GUARDS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -30,6 +39,8 @@ _GUARDS: Final[Mapping[str, str]] = MappingProxyType(
         "Cross-Origin-Resource-Policy": "same-origin",
     }
 )
+_SUBJECT_MAX: Final = 200
+"""Characters of the first line of a message that a table shows."""
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -133,6 +144,7 @@ def environment() -> Environment:
         "plain": printable,
         "text": _text,
         "size": _size,
+        "subject": lambda message: first_line(message)[:_SUBJECT_MAX],
         "time": time_of,
         "day": _machine_time,
     }
@@ -154,6 +166,11 @@ def _text(line: str) -> Markup:
     """Returns a line of a user's text, as `_name` does; tabs stay."""
     shown = "\t".join(printable(each) for each in line.split("\t"))
     return Markup("<bdi>{}</bdi>").format(escape(shown))
+
+
+def first_line(message: str) -> str:
+    """Returns the first line of the message of a commit."""
+    return (message.splitlines() or [""])[0]
 
 
 def _size(count: int) -> str:

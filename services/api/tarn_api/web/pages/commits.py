@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from tarn_api.web import links
 from tarn_api.web.changes import Comparison, comparison_of
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.place import RepositoryAt, way_to
+from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb
 
 __all__ = ["CommitAt", "cherry_pick", "revert", "show", "side_of"]
@@ -88,22 +90,24 @@ async def _default_branch(context: Context, repository: str) -> str:
 
 async def revert(context: Context, at: RepositoryAt, form: Form) -> Response:
     """Undoes a commit by a new commit on a branch, and goes to that one."""
-    branch, commit_id = _named(context, at, form)
-    made = await context.graveler.revert(
-        context.change(),
-        at.repository,
-        branch,
-        commit_id,
-        parent_number=_parent_of(form),
-        default_side=side_of(form.get("side", "")),
-    )
-    return redirect(links.to_repository(at.repository, "commits", made.commit_id, branch=branch))
+    return await _applied(context, at, form, context.graveler.revert)
 
 
 async def cherry_pick(context: Context, at: RepositoryAt, form: Form) -> Response:
     """Makes the changes of a commit again by a new commit on a branch, and goes to that one."""
-    branch, commit_id = _named(context, at, form)
-    made = await context.graveler.cherry_pick(
+    return await _applied(context, at, form, context.graveler.cherry_pick)
+
+
+async def _applied(
+    context: Context,
+    at: RepositoryAt,
+    form: Form,
+    apply: Callable[..., Awaitable[commit_pb.Commit]],
+) -> Response:
+    """Has graveler apply the commit of a form to its branch, and goes to the new commit."""
+    branch, commit_id = form.need("branch", "the branch"), form.need("commit", "the commit")
+    context.trace.values = {"repository": at.repository, "branch": branch}
+    made = await apply(
         context.change(),
         at.repository,
         branch,
@@ -112,13 +116,6 @@ async def cherry_pick(context: Context, at: RepositoryAt, form: Form) -> Respons
         default_side=side_of(form.get("side", "")),
     )
     return redirect(links.to_repository(at.repository, "commits", made.commit_id, branch=branch))
-
-
-def _named(context: Context, at: RepositoryAt, form: Form) -> tuple[str, str]:
-    """Returns the branch and the commit that a form names, and notes the branch for the audit log."""
-    branch, commit_id = form.need("branch", "the branch"), form.need("commit", "the commit")
-    context.trace.values = {"repository": at.repository, "branch": branch}
-    return branch, commit_id
 
 
 def side_of(name: str) -> pb.MergeSide:

@@ -23,8 +23,6 @@ from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 __all__ = ["LogAt", "UncommittedAt", "commit", "log", "uncommitted"]
 
 _CALLS_MAX: Final = 10
-_SUBJECT_MAX: Final = 200
-"""Characters of the first line of a message that a log shows."""
 _DAY_US: Final = 86_400 * 1_000_000
 
 
@@ -119,7 +117,6 @@ async def log(context: Context, at: LogAt) -> Page:
         crumbs=[*way_to(at.repository, at.ref), Crumb("History")],
         at=at,
         commits=commits,
-        subjects=[(each.message.splitlines() or [""])[0][:_SUBJECT_MAX] for each in commits],
         drawings=drawings,
         height=HEIGHT,
         more=more,

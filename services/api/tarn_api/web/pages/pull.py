@@ -21,8 +21,9 @@ from tarn_api.context import Context
 from tarn_api.errors import ApiError, from_tarn_error
 from tarn_api.forms import Form
 from tarn_api.web import links
+from tarn_api.web.changes import Folders, folders_of
 from tarn_api.web.page import Crumb, Page, redirect, render
-from tarn_api.web.pages.pulls import STATE_NAMES, Folders, folders_of_changes
+from tarn_api.web.pages.pulls import STATE_NAMES
 from tarn_api.web.place import PAGE_SIZE, way_to
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import pull_request_service_pb2 as pb
@@ -201,7 +202,7 @@ async def _page(
     events = await context.graveler.list_pull_request_events(
         call, at.repository, at.pull, page_size=PAGE_SIZE, page_token=at.token
     )
-    sides = _Sides(pull.destination_commit_id, pull.source_commit_id, pull.source_commit_id)
+    sides = _asked(pull)
     try:
         sides = await _sides(context, at.repository, pull)
         content = await _content(context, at.repository, sides)
@@ -237,9 +238,13 @@ async def _page(
     )
 
 
+def _asked(pull: pb.PullRequest) -> _Sides:
+    return _Sides(pull.destination_commit_id, pull.source_commit_id, pull.source_commit_id)
+
+
 async def _sides(context: Context, repository: str, pull: pb.PullRequest) -> _Sides:
     if not pull.merge_commit_id:
-        return _Sides(pull.destination_commit_id, pull.source_commit_id, pull.source_commit_id)
+        return _asked(pull)
     made = await context.graveler.get_commit(context.read(), repository, pull.merge_commit_id)
     source = made.parent_ids[1] if len(made.parent_ids) > 1 else pull.source_commit_id
     return _Sides(
@@ -252,7 +257,7 @@ async def _sides(context: Context, repository: str, pull: pb.PullRequest) -> _Si
 
 
 async def _content(context: Context, repository: str, sides: _Sides) -> _Content:
-    folders = await folders_of_changes(
+    folders = await folders_of(
         context, repository, sides.left, sides.right, from_merge_base=sides.from_merge_base
     )
     page = await context.graveler.list_commits(
@@ -305,7 +310,7 @@ async def changes(context: Context, at: PullChangesAt) -> Page:
     found = await context.graveler.get_pull_request(context.read(), at.repository, at.pull)
     pull = found.pull_request
     sides = await _sides(context, at.repository, pull)
-    folders = await folders_of_changes(
+    folders = await folders_of(
         context,
         at.repository,
         sides.left,

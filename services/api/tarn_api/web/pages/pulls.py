@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec import Struct
 from starlette.responses import Response
 
-from tarn.client.diffs import DiffSummary
 from tarn.core.printable import printable
 from tarn.core.pull_request import TITLE_BYTES_MAX
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.forms import Form
 from tarn_api.web import links
-from tarn_api.web.page import Crumb, Page, redirect, render
+from tarn_api.web.changes import Folders, folders_of
+from tarn_api.web.page import Crumb, Page, first_line, redirect, render
 from tarn_api.web.place import PAGE_SIZE, RepositoryAt, way_to
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import pull_request_service_pb2 as pb
 
 __all__ = [
     "STATE_NAMES",
-    "Folders",
     "NewPullAt",
     "PullsAt",
     "create",
-    "folders_of_changes",
     "new",
     "show",
 ]
@@ -43,7 +40,7 @@ _STATES: Final[dict[str, list[pb.PullRequestState]]] = {
     "all": [],
 }
 _CALLS_MAX: Final = 10
-"""Calls for one page: a filter may pass over many requests, and a folder may have many changes."""
+"""Calls for one page: a filter may pass over many requests."""
 
 
 class PullsAt(Struct, kw_only=True):
@@ -79,64 +76,6 @@ class NewPullAt(Struct, kw_only=True):
     destination: str = ""
     prefix: str = ""
     token: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Folders:
-    """A page of changes, counted by folder.
-
-    Attributes:
-        found: the lines, and the counts of all changes of this page. The last folder may go on on the next page.
-        left, right: the commits before and after the changes.
-        more: the token of the next page; empty: this is the last one.
-    """
-
-    found: DiffSummary
-    left: str
-    right: str
-    more: str
-
-
-async def folders_of_changes(
-    context: Context,
-    repository: str,
-    left: str,
-    right: str,
-    *,
-    from_merge_base: bool,
-    prefix: str = "",
-    token: str = "",
-) -> Folders:
-    """Returns what differs between two refs, folder by folder, in a bounded number of calls.
-
-    Args:
-        context: of the request.
-        repository: the repository.
-        left: the ref before the changes.
-        right: the ref after them.
-        from_merge_base: compare the merge base of both with the right one: what a merge of right into left brings.
-        prefix: only paths below it; ends with a slash.
-        token: of the page; empty for the first one.
-    """
-    call, found, before, after = context.read(), DiffSummary(), left, right
-    for _ in range(_CALLS_MAX):
-        page = await context.graveler.summarize_diff(
-            call,
-            repository,
-            left,
-            right,
-            from_merge_base=from_merge_base,
-            prefix=prefix,
-            delimiter="/",
-            page_size=PAGE_SIZE,
-            page_token=token,
-        )
-        found.add(page)
-        before, after = page.left_commit_id or left, page.right_commit_id
-        token = page.next_page_token
-        if not token or len(found.folders) >= PAGE_SIZE:
-            break
-    return Folders(found, before, after, token)
 
 
 async def show(context: Context, at: PullsAt) -> Page:
@@ -187,7 +126,7 @@ async def new(context: Context, at: NewPullAt) -> Page:
     commits: list[commit_pb.Commit] = []
     has_more = False
     if source:
-        folders = await folders_of_changes(
+        folders = await folders_of(
             context,
             at.repository,
             destination,
@@ -223,7 +162,7 @@ def _title_of(commits: list[commit_pb.Commit]) -> str:
     """Returns the first line of the only commit, if it can be a title."""
     if len(commits) != 1:
         return ""
-    line = (commits[0].message.splitlines() or [""])[0]
+    line = first_line(commits[0].message)
     is_title = len(line.encode()) <= TITLE_BYTES_MAX and printable(line) == line
     return line if is_title else ""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from msgspec import Struct
 from starlette.responses import Response
 
 from tarn_api.context import Context
 from tarn_api.forms import Form
-from tarn_api.operations.paging import filled
+from tarn_api.operations.paging import Fetch, filled
 from tarn_api.web import links
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.place import PAGE_SIZE, RepositoryAt, way_to
@@ -23,6 +26,8 @@ __all__ = [
     "delete_tag",
     "tags",
 ]
+
+T = TypeVar("T")
 
 
 class RefsAt(Struct, kw_only=True):
@@ -42,7 +47,6 @@ class RefsAt(Struct, kw_only=True):
 async def branches(context: Context, at: RefsAt) -> Page:
     """The branches of a repository."""
     call = context.read()
-    repository = await context.graveler.get_repository(call, at.repository)
 
     async def fetch(size: int, token: str) -> tuple[list[branch_pb.Branch], str]:
         page = await context.graveler.list_branches(
@@ -55,24 +59,12 @@ async def branches(context: Context, at: RefsAt) -> Page:
         )
         return list(page.branches), page.next_page_token
 
-    found, has_more = await filled(fetch, PAGE_SIZE, lambda each: each.branch_id, at.after)
-    return render(
-        context,
-        "branches.html",
-        title="Branches",
-        crumbs=[*way_to(at.repository), Crumb("Branches")],
-        repository=at.repository,
-        default=repository.default_branch_id,
-        at=at,
-        found=found,
-        more=found[-1].branch_id if has_more else "",
-    )
+    return await _page(context, at, "Branches", fetch, lambda each: each.branch_id)
 
 
 async def tags(context: Context, at: RefsAt) -> Page:
     """The tags of a repository."""
     call = context.read()
-    repository = await context.graveler.get_repository(call, at.repository)
 
     async def fetch(size: int, token: str) -> tuple[list[tag_pb.Tag], str]:
         page = await context.graveler.list_tags(
@@ -85,17 +77,25 @@ async def tags(context: Context, at: RefsAt) -> Page:
         )
         return list(page.tags), page.next_page_token
 
-    found, has_more = await filled(fetch, PAGE_SIZE, lambda each: each.tag_id, at.after)
+    return await _page(context, at, "Tags", fetch, lambda each: each.tag_id)
+
+
+async def _page(
+    context: Context, at: RefsAt, title: str, fetch: Fetch[T], name: Callable[[T], str]
+) -> Page:
+    """Returns the page of a list of refs, whose template is named after its title."""
+    repository = await context.graveler.get_repository(context.read(), at.repository)
+    found, has_more = await filled(fetch, PAGE_SIZE, name, at.after)
     return render(
         context,
-        "tags.html",
-        title="Tags",
-        crumbs=[*way_to(at.repository), Crumb("Tags")],
+        f"{title.lower()}.html",
+        title=title,
+        crumbs=[*way_to(at.repository), Crumb(title)],
         repository=at.repository,
         default=repository.default_branch_id,
         at=at,
         found=found,
-        more=found[-1].tag_id if has_more else "",
+        more=name(found[-1]) if has_more else "",
     )
 
 
