@@ -273,9 +273,22 @@ GRAVELER: Final[Sequence[Written]] = (
         "reopened-by-anybody",
         "tarn_graveler.uploads.state",
         "A claim is given up by a caller that does not hold it.",
-        "            require_claim(record, upload_id, claim)\n"
-        "            record.state = pb.UPLOAD_STATE_OPEN\n",
-        "            record.state = pb.UPLOAD_STATE_OPEN\n",
+        "            require_claim(record, upload_id, claim)\n            if may_be_staged:",
+        "            if may_be_staged:",
+    ),
+    Written(
+        "claim-of-nobody",
+        "tarn_graveler.uploads.records",
+        "A completion without a claim holds one that was given up.",
+        'record.completing_op_id == claim != b""',
+        "record.completing_op_id == claim",
+    ),
+    Written(
+        "claim-waits-for-itself",
+        "tarn_graveler.uploads.state",
+        "A caller that repeats its claim, whose answer was lost, waits for its own first attempt.",
+        "if is_held and not is_mine:",
+        "if is_held:",
     ),
     Written(
         "day-dropped-while-open",

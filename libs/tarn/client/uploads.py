@@ -117,7 +117,12 @@ class UploadClient(RpcClient):
         return await self._upload_service.ListUploads(request, call)
 
     async def begin_complete_upload(
-        self, call: Call, repository_id: str, upload_id: str, manifest_hash: bytes
+        self,
+        call: Call,
+        repository_id: str,
+        upload_id: str,
+        manifest_hash: bytes,
+        claim: bytes = b"",
     ) -> pb.BeginCompleteUploadResponse:
         """Claims the completion. Returns `claim`, or `completed_entry` if it was completed with the same parts.
 
@@ -126,9 +131,14 @@ class UploadClient(RpcClient):
             repository_id: the repository of the upload.
             upload_id: the upload to complete.
             manifest_hash: SHA-256 over the part numbers and ETags that the client listed.
+            claim: 16 random bytes of the caller, the same when it repeats the call after a lost answer; empty: graveler
+                makes a claim.
         """
         request = pb.BeginCompleteUploadRequest(
-            repository_id=repository_id, upload_id=upload_id, manifest_hash=manifest_hash
+            repository_id=repository_id,
+            upload_id=upload_id,
+            manifest_hash=manifest_hash,
+            claim=claim,
         )
         return await self._upload_service.BeginCompleteUpload(request, call)
 
@@ -168,11 +178,28 @@ class UploadClient(RpcClient):
         await self._upload_service.FinishCompleteUpload(request, call)
 
     async def reopen_upload(
-        self, call: Call, repository_id: str, upload_id: str, claim: bytes
+        self,
+        call: Call,
+        repository_id: str,
+        upload_id: str,
+        claim: bytes,
+        *,
+        may_be_staged: bool = False,
     ) -> None:
-        """Gives up a claim because a part was wrong; nothing was staged."""
+        """Gives up a claim, so that the next completion need not wait until it is old.
+
+        Args:
+            call: the request that this rpc belongs to.
+            repository_id: the repository of the upload.
+            upload_id: the upload.
+            claim: that of `begin_complete_upload`.
+            may_be_staged: whether it is unknown that nothing was staged; the upload cannot be aborted then.
+        """
         request = pb.ReopenUploadRequest(
-            repository_id=repository_id, upload_id=upload_id, claim=claim
+            repository_id=repository_id,
+            upload_id=upload_id,
+            claim=claim,
+            may_be_staged=may_be_staged,
         )
         await self._upload_service.ReopenUpload(request, call)
 

@@ -31,12 +31,12 @@ __all__ = ["Completed", "PlannedObject", "complete_upload"]
 _UNCERTAIN: Final = frozenset(
     {Kind.UNKNOWN_OUTCOME, Kind.DEADLINE, Kind.UNAVAILABLE, Kind.INTERNAL, Kind.CORRUPT}
 )
-"""After these kinds of error it is unknown whether the entry was staged, so the claim is kept. The client
-tries again, and graveler returns the answer, or lets it take over the claim when that is old."""
+"""After these kinds of error it is unknown whether the entry was staged. The claim is given up, but the upload is not
+open again: the client tries again, and graveler returns the answer, or lets the new completion take over."""
 
 _PARTS_PAGE: Final = 1000
-_FINISH_TRIES: Final = 3
-_FINISH_PAUSE_S: Final = 0.2
+_TRIES: Final = 3
+_PAUSE_S: Final = 0.2
 
 _log = structlog.get_logger()
 
@@ -100,12 +100,10 @@ async def complete_upload(
             OUTCOME_UNKNOWN; the condition does not hold; other errors of graveler and of the store.
         Exception: the errors of the plan.
     """
-    begun = await backend.graveler.begin_complete_upload(
-        await backend.proven_call(caller), repository_id, upload.upload_id, manifest_hash
-    )
-    if begun.completed_entry:
-        return Completed(unpack(begun.completed_entry), is_repeat=True)
-    completion = _Completion(backend, caller, repository_id, upload, begun.claim)
+    claim = backend.ids.nonce()
+    completion = _Completion(backend, caller, repository_id, upload, claim)
+    if done := await completion.begin(manifest_hash):
+        return Completed(unpack(done), is_repeat=True)
     entry = await completion.run(plan, condition)
     await discard_parts(backend, upload)
     return Completed(entry, is_repeat=False)
@@ -113,7 +111,7 @@ async def complete_upload(
 
 @dataclass(frozen=True, slots=True)
 class _Completion:
-    """A claimed upload."""
+    """A completion under one claim, of 16 bytes."""
 
     backend: ObjectBackend
     caller: Caller
@@ -121,8 +119,30 @@ class _Completion:
     upload: pb.Upload
     claim: bytes
 
+    async def begin(self, manifest_hash: bytes) -> bytes:
+        """Claims the upload, or returns the packed entry of an earlier completion with the same parts. It is repeated,
+        because a claim whose answer is lost blocks the upload until it is old."""
+        backend, upload_id = self.backend, self.upload.upload_id
+        for attempt in range(1, _TRIES + 1):
+            try:
+                call = await backend.proven_call(self.caller)
+                begun = await backend.graveler.begin_complete_upload(
+                    call, self.repository_id, upload_id, manifest_hash, self.claim
+                )
+            except TarnError as error:
+                if error.kind not in _UNCERTAIN or error.reason is Reason.UPLOAD_BUSY:
+                    raise
+                if attempt == _TRIES:
+                    await self._give_up(may_be_staged=True)
+                    raise
+                _log.info("upload claimed again", upload_id=upload_id, error=error.message)
+            else:
+                return begun.completed_entry
+            await backend.clock.sleep(_PAUSE_S * attempt)
+        raise AssertionError("the last try returns or raises")
+
     async def run(self, plan: Plan, condition: WriteCondition) -> Entry:
-        """Runs all steps under the claim; releases the claim if certainly nothing was staged."""
+        """Runs all steps under the claim, which is given up if they fail."""
         try:
             planned = plan(await self._recorded_parts())
             entry = dataclasses.replace(
@@ -132,7 +152,7 @@ class _Completion:
             )
             await self._join(planned.parts, entry)
         except Exception:  # also one of the front's own errors
-            await self._reopen()
+            await self._give_up(may_be_staged=False)
             raise
         packed = pack(entry)
         await self._finish(packed, parts_to_keep(packed, planned.kept), condition)
@@ -195,9 +215,9 @@ class _Completion:
 
     async def _finish(self, packed: bytes, kept: bytes, condition: WriteCondition) -> None:
         """Stages the entry under the claim. Safe to repeat under one claim with the same bytes. It is repeated,
-        because a claim without a living holder blocks the upload until the claim is old."""
+        because most failures pass."""
         backend, upload_id = self.backend, self.upload.upload_id
-        for attempt in range(1, _FINISH_TRIES + 1):
+        for attempt in range(1, _TRIES + 1):
             try:
                 call = await backend.proven_call(self.caller, backend.bounds.complete_timeout_s)
                 await backend.graveler.finish_complete_upload(
@@ -209,28 +229,34 @@ class _Completion:
                 if attempt > 1 and (denied or moved or is_quota_exceeded(error)):
                     # A permission, a rule, a limit or another target of the view refuses this attempt. An earlier one
                     # may still stage the entry, and its process may not have recorded that it tries.
+                    await self._give_up(may_be_staged=True)
                     text = f"upload {upload_id} may have been completed before: {error.message}"
                     raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, text) from error
                 if error.kind not in _UNCERTAIN:
-                    await self._reopen()
+                    await self._give_up(may_be_staged=False)
                     raise
-                if error.reason is Reason.UPLOAD_BUSY or attempt == _FINISH_TRIES:
+                if error.reason is Reason.UPLOAD_BUSY:
+                    raise
+                if attempt == _TRIES:
+                    await self._give_up(may_be_staged=True)
                     raise
                 _log.info("upload completion repeated", upload_id=upload_id, error=error.message)
             else:
                 return
-            await backend.clock.sleep(_FINISH_PAUSE_S * attempt)
+            await backend.clock.sleep(_PAUSE_S * attempt)
 
-    async def _reopen(self) -> None:
-        """Gives up the claim. By the repository, whatever the view shows by now: a call through a view that was pointed
-        elsewhere is refused, and the claim would block the upload until it is old."""
+    async def _give_up(self, *, may_be_staged: bool) -> None:
+        """Gives up the claim, so that the next completion begins at once. By the repository, whatever the view shows by
+        now: a call through a view that was pointed elsewhere is refused."""
         backend, upload_id = self.backend, self.upload.upload_id
         try:
             call = dataclasses.replace(await backend.proven_call(self.caller), bucket="")
-            await backend.graveler.reopen_upload(call, self.repository_id, upload_id, self.claim)
+            await backend.graveler.reopen_upload(
+                call, self.repository_id, upload_id, self.claim, may_be_staged=may_be_staged
+            )
         except TarnError as error:
             # The claim expires by itself; the client must see the original failure.
-            _log.warning("upload not reopened", upload_id=upload_id, error=error.message)
+            _log.warning("claim not given up", upload_id=upload_id, error=error.message)
 
     async def _recorded_parts(self) -> dict[int, pb.UploadPart]:
         recorded: dict[int, pb.UploadPart] = {}

@@ -334,9 +334,9 @@ async def ask_for_entries(client: GravelerClient, call: Call) -> None:
     await client.list_uploads(
         call, "repo", "main", prefix="p", after_path="a", after_upload_id="u", page_size=2
     )
-    await client.begin_complete_upload(call, "repo", "u", b"hash")
+    await client.begin_complete_upload(call, "repo", "u", b"hash", b"claim")
     await client.finish_complete_upload(call, "repo", "u", b"claim", b"packed", parts=b"p")
-    await client.reopen_upload(call, "repo", "u", b"claim")
+    await client.reopen_upload(call, "repo", "u", b"claim", may_be_staged=True)
     await client.abort_upload(call, "repo", "u")
 
 

@@ -107,6 +107,9 @@ class FakeGraveler:
         self._generation = 0
         self.uploads: dict[str, Upload] = {}
         self.fail: dict[str, list[TarnError | None]] = {}
+        """Before an rpc does anything."""
+        self.lose: dict[str, list[TarnError]] = {}
+        """After it is done: its answer is lost."""
         self.calls: list[str] = []
         self.staged: list[entry_pb.Stage] = []
         self.deleted: dict[str, bytes] = {}
@@ -502,10 +505,12 @@ class FakeGraveler:
             if upload.manifest != request.manifest_hash:
                 raise error_of(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND)
             return upload_pb.BeginCompleteUploadResponse(completed_entry=upload.answer)
-        if upload.state == "completing":
+        if upload.state == "completing" and upload.claim not in (b"", request.claim):
             raise error_of(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY)
-        upload.state, upload.claim = "completing", self._ids.nonce()
+        upload.state, upload.claim = "completing", request.claim
         upload.manifest = request.manifest_hash
+        if lost := self.lose.get("BeginCompleteUpload"):
+            raise lost.pop(0)
         return upload_pb.BeginCompleteUploadResponse(claim=upload.claim)
 
     async def FinishCompleteUpload(
@@ -530,7 +535,10 @@ class FakeGraveler:
         self._enter("ReopenUpload", call)
         upload = self._upload(request)
         assert (upload.state, upload.claim) == ("completing", request.claim)
-        upload.state = "open"
+        if request.may_be_staged:
+            upload.claim = b""
+        else:
+            upload.state = "open"
         return upload_pb.ReopenUploadResponse()
 
     async def AbortUpload(

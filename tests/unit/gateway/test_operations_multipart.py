@@ -206,6 +206,27 @@ async def test_an_uncertain_end_is_tried_again_under_its_claim(lake: Any, failur
     assert lake.graveler.calls.count("FinishCompleteUpload") == 2
 
 
+async def test_a_claim_whose_answer_is_lost_is_made_again(lake: Any, failure: Any) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    lake.graveler.lose["BeginCompleteUpload"] = [failure(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED)]
+    lake.clock.sleep = _no_sleep
+    assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
+    assert lake.graveler.calls.count("BeginCompleteUpload") == 2
+
+
+async def test_a_claim_whose_answers_are_all_lost_does_not_make_the_client_wait(
+    lake: Any, failure: Any
+) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    late = failure(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED)
+    lake.graveler.lose["BeginCompleteUpload"] = [late] * 3
+    lake.clock.sleep = _no_sleep
+    assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 503
+    assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
+
+
 async def test_an_end_that_stays_uncertain_is_503(lake: Any, failure: Any) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
@@ -219,9 +240,10 @@ async def test_an_end_that_stays_uncertain_is_503(lake: Any, failure: Any) -> No
     lake.clock.sleep = sleep
     reply = await complete(lake, upload, listed((1, md5(LAST))))
     assert (reply.status, reply.code) == (503, "ServiceUnavailable")
-    assert "ReopenUpload" not in lake.graveler.calls
+    assert lake.graveler.uploads[upload].state == "completing", "it may be staged"
     first, second = pauses
     assert 0 < first < second < 10  # the pauses grow, and end before a client gives up
+    assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200, "at once"
 
 
 async def _no_sleep(seconds: float) -> None:
@@ -273,7 +295,7 @@ async def test_an_end_that_is_denied_after_an_uncertain_one_is_503(
     lake.clock.sleep = _no_sleep
     reply = await complete(lake, upload, listed((1, md5(LAST))))
     assert (reply.status, reply.code) == (503, "ServiceUnavailable")
-    assert "ReopenUpload" not in lake.graveler.calls
+    assert lake.graveler.uploads[upload].state == "completing"
 
 
 async def test_a_block_of_other_parts_is_not_believed(lake: Any, failure: Any) -> None:

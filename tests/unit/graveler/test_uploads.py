@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from lake import MAIN, Lake, Running, entry
+from lake import MAIN, Lake, Running, entry, reached
 
 from tarn.core.entry import pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
@@ -113,6 +113,58 @@ async def test_only_who_holds_a_claim_may_give_it_up(lake: Lake) -> None:
     assert await refused(claim(lake, upload_id)) is Reason.UPLOAD_BUSY
     await uploads.reopen(lake.repository, upload_id, held)
     assert await claim(lake, upload_id) != held
+
+
+async def test_a_claim_is_repeated_by_the_one_who_made_it(lake: Lake) -> None:
+    """The answer to the first call is lost. Without the caller's own id, its repetition would wait for itself."""
+    uploads = lake.graveler.uploads
+    upload_id = await begin(lake)
+    mine, other = b"m" * 16, b"o" * 16
+    for _ in range(2):
+        begun = await uploads.begin_complete(lake.repository, upload_id, MANIFEST, mine)
+        assert begun.op_id == mine
+    again = uploads.begin_complete(lake.repository, upload_id, MANIFEST, other)
+    assert await refused(again) is Reason.UPLOAD_BUSY
+    elsewhere = uploads.begin_complete(lake.repository, upload_id, OTHER_MANIFEST, mine)
+    assert await refused(elsewhere) is Reason.UPLOAD_BUSY, "one claim is for one part list"
+    await finish(lake, upload_id, mine, 1)
+    done = await uploads.begin_complete(lake.repository, upload_id, MANIFEST, mine)
+    assert done.completed_entry == whole(upload_id, 1)
+
+
+async def test_a_claim_that_is_given_up_is_taken_over_at_once(lake: Lake) -> None:
+    uploads = lake.graveler.uploads
+    upload_id = await begin(lake)
+    first = await claim(lake, upload_id)
+    await uploads.reopen(lake.repository, upload_id, first, may_be_staged=True)
+    assert await refused(finish(lake, upload_id, first, 1)) is Reason.UPLOAD_BUSY
+    assert await refused(finish(lake, upload_id, b"", 1)) is Reason.UPLOAD_BUSY, "nobody's claim"
+    assert await refused(uploads.abort(lake.repository, upload_id)) is Reason.UPLOAD_BUSY
+    assert await lake.get("big") is None
+    second = await claim(lake, upload_id)
+    await finish(lake, upload_id, second, 2)
+    assert await lake.get("big") == 2
+
+
+async def test_an_object_that_was_staged_under_a_claim_that_was_given_up_is_found(
+    lake: Lake, running: Running
+) -> None:
+    """The gateway heard nothing more of a call that goes on, and gives its claim up; the client repeats itself."""
+    await lake.put("warm", 0)
+    upload_id = await begin(lake)
+    first = await claim(lake, upload_id)
+    row = lake.kv.hold("set_many", lake.row_key("big"))
+    slow = running.start(finish(lake, upload_id, first, 1))
+    await reached(row)
+    uploads = lake.graveler.uploads
+    await uploads.reopen(lake.repository, upload_id, first, may_be_staged=True)
+    await finish(lake, upload_id, await claim(lake, upload_id), 1)
+    await lake.put("big", 3)
+    row.open()
+    with pytest.raises(TarnError) as raised:
+        await slow
+    assert raised.value.kind is Kind.UNKNOWN_OUTCOME
+    assert await lake.get("big") == 3, "the late row lies below"
 
 
 async def test_a_silent_claim_is_taken_over_after_five_minutes_and_not_before(lake: Lake) -> None:

@@ -150,14 +150,16 @@ class ListUploadsResponse(_message.Message):
     def __init__(self, uploads: _Optional[_Iterable[_Union[Upload, _Mapping]]] = ..., is_truncated: _Optional[bool] = ...) -> None: ...
 
 class BeginCompleteUploadRequest(_message.Message):
-    __slots__ = ("repository_id", "upload_id", "manifest_hash")
+    __slots__ = ("repository_id", "upload_id", "manifest_hash", "claim")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_HASH_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     upload_id: str
     manifest_hash: bytes
-    def __init__(self, repository_id: _Optional[str] = ..., upload_id: _Optional[str] = ..., manifest_hash: _Optional[bytes] = ...) -> None: ...
+    claim: bytes
+    def __init__(self, repository_id: _Optional[str] = ..., upload_id: _Optional[str] = ..., manifest_hash: _Optional[bytes] = ..., claim: _Optional[bytes] = ...) -> None: ...
 
 class BeginCompleteUploadResponse(_message.Message):
     __slots__ = ("claim", "completed_entry")
@@ -188,14 +190,16 @@ class FinishCompleteUploadResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ReopenUploadRequest(_message.Message):
-    __slots__ = ("repository_id", "upload_id", "claim")
+    __slots__ = ("repository_id", "upload_id", "claim", "may_be_staged")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
+    MAY_BE_STAGED_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     upload_id: str
     claim: bytes
-    def __init__(self, repository_id: _Optional[str] = ..., upload_id: _Optional[str] = ..., claim: _Optional[bytes] = ...) -> None: ...
+    may_be_staged: bool
+    def __init__(self, repository_id: _Optional[str] = ..., upload_id: _Optional[str] = ..., claim: _Optional[bytes] = ..., may_be_staged: _Optional[bool] = ...) -> None: ...
 
 class ReopenUploadResponse(_message.Message):
     __slots__ = ()

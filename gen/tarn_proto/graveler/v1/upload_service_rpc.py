@@ -57,8 +57,8 @@ class UploadService(Protocol):
     async def BeginCompleteUpload(
         self, request: pb.BeginCompleteUploadRequest, permit: Caller, /
     ) -> pb.BeginCompleteUploadResponse:
-        """Claims the completion; for a repeated completion, returns its recorded answer. Fails with UPLOAD_BUSY while
-        another claim is younger than five minutes.
+        """Claims the completion; for a repeated completion, returns its recorded answer. May be repeated with the same
+        claim. Fails with UPLOAD_BUSY while another claim is younger than five minutes and was not given up.
         """
         ...
 
@@ -73,7 +73,7 @@ class UploadService(Protocol):
     async def ReopenUpload(
         self, request: pb.ReopenUploadRequest, permit: Caller, /
     ) -> pb.ReopenUploadResponse:
-        """Releases the claim after a part proved invalid; nothing was staged."""
+        """Gives up the claim: surely nothing was staged, or the completion failed and it is unknown."""
         ...
 
     async def AbortUpload(
@@ -127,8 +127,8 @@ class UploadServiceClient:
     async def BeginCompleteUpload(
         self, request: pb.BeginCompleteUploadRequest, call: Call
     ) -> pb.BeginCompleteUploadResponse:
-        """Claims the completion; for a repeated completion, returns its recorded answer. Fails with UPLOAD_BUSY while
-        another claim is younger than five minutes.
+        """Claims the completion; for a repeated completion, returns its recorded answer. May be repeated with the same
+        claim. Fails with UPLOAD_BUSY while another claim is younger than five minutes and was not given up.
         """
         answer = await self._transport.unary(_UPLOAD_SERVICE, "BeginCompleteUpload", request, call)
         return expect(answer, pb.BeginCompleteUploadResponse)
@@ -145,7 +145,7 @@ class UploadServiceClient:
     async def ReopenUpload(
         self, request: pb.ReopenUploadRequest, call: Call
     ) -> pb.ReopenUploadResponse:
-        """Releases the claim after a part proved invalid; nothing was staged."""
+        """Gives up the claim: surely nothing was staged, or the completion failed and it is unknown."""
         answer = await self._transport.unary(_UPLOAD_SERVICE, "ReopenUpload", request, call)
         return expect(answer, pb.ReopenUploadResponse)
 

@@ -47,6 +47,7 @@ __all__ = ["UploadHandler", "allow_step", "life_to_note"]
 
 
 _HASH_BYTES = 32
+_CLAIM_BYTES = 16
 _MD5_BYTES = 16
 
 
@@ -285,12 +286,14 @@ class UploadHandler:
         repository, upload = await self._enter(request, permit)
         if len(request.manifest_hash) != _HASH_BYTES:
             raise _invalid("manifest_hash must be a SHA-256")
+        if len(request.claim) not in (0, _CLAIM_BYTES):
+            raise _invalid(f"claim must have {_CLAIM_BYTES} bytes")
         if upload.record.state == store.UPLOAD_STATE_OPEN:
             # Otherwise a completion has begun. Whether a rule blocks it is decided with its last step.
             await allow_step(self._settings, repository, upload, permit.grant)
             await self._admission.room(repository)
         claim = await self._uploads.begin_complete(
-            repository, upload.upload_id, request.manifest_hash
+            repository, upload.upload_id, request.manifest_hash, request.claim
         )
         return pb.BeginCompleteUploadResponse(
             claim=claim.op_id, completed_entry=claim.completed_entry
@@ -326,7 +329,9 @@ class UploadHandler:
     ) -> pb.ReopenUploadResponse:
         """Gives up a claim."""
         repository, upload = await self._enter(request, permit, ends=True)
-        await self._uploads.reopen(repository, upload.upload_id, request.claim)
+        await self._uploads.reopen(
+            repository, upload.upload_id, request.claim, may_be_staged=request.may_be_staged
+        )
         return pb.ReopenUploadResponse()
 
     async def AbortUpload(

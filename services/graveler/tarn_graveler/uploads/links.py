@@ -257,7 +257,7 @@ class Links:
             await self._blocks.copy_written(source, target, written.size, written.etag)
         except TarnError as error:
             if not claim.may_be_staged:
-                await self._reopen(repository, upload.upload_id, claim.op_id)
+                await self._give_up(repository, upload.upload_id, claim.op_id, may_be_staged=False)
             if isinstance(error, BlockNotFoundError):
                 raise _nothing_written(source) from error
             if isinstance(error, BlockExistsError):
@@ -298,27 +298,32 @@ class Links:
         packed: bytes,
         condition: WriteCondition,
     ) -> None:
-        """Stages under the claim. It is repeated, because a claim that is not finished blocks the next for minutes."""
+        """Stages under the claim. It is repeated, because most failures pass."""
         for attempt in range(1, _FINISH_TRIES + 1):
             try:
                 await self._uploads.finish_complete(repository, upload_id, claim, packed, condition)
             except TarnError as error:
                 if error.kind not in _UNCERTAIN:
-                    await self._reopen(repository, upload_id, claim)
+                    await self._give_up(repository, upload_id, claim, may_be_staged=False)
                     raise
-                if error.reason is Reason.UPLOAD_BUSY or attempt == _FINISH_TRIES:
+                if error.reason is Reason.UPLOAD_BUSY:
+                    raise
+                if attempt == _FINISH_TRIES:
+                    await self._give_up(repository, upload_id, claim, may_be_staged=True)
                     raise
                 _log.info("link repeated", upload_id=upload_id, error=error.message)
             else:
                 return
             await self._clock.sleep(_FINISH_PAUSE_S * attempt)
 
-    async def _reopen(self, repository: Repository, upload_id: str, claim: bytes) -> None:
+    async def _give_up(
+        self, repository: Repository, upload_id: str, claim: bytes, *, may_be_staged: bool
+    ) -> None:
         try:
-            await self._uploads.reopen(repository, upload_id, claim)
+            await self._uploads.reopen(repository, upload_id, claim, may_be_staged=may_be_staged)
         except TarnError as error:
             # The claim expires by itself; the client must see the original failure.
-            _log.warning("link not reopened", upload_id=upload_id, error=error.message)
+            _log.warning("claim of a link not given up", upload_id=upload_id, error=error.message)
 
 
 def _block_of(repository: Repository, upload: OpenUpload) -> BlockKey:

@@ -229,14 +229,20 @@ class Uploads:
         return [OpenUpload(each.upload_id, each.record) for each in found]
 
     async def begin_complete(
-        self, repository: Repository, upload_id: str, manifest_hash: bytes
+        self, repository: Repository, upload_id: str, manifest_hash: bytes, claim_id: bytes = b""
     ) -> Claim:
         """Claims the completion, or returns the answer if the same part list already completed it.
+
+        Args:
+            repository: repository of the upload.
+            upload_id: id of the upload.
+            manifest_hash: SHA-256 of the part list.
+            claim_id: of the caller, who repeats the call with it when an answer was lost; empty: a new one.
 
         Raises:
             TarnError: UPLOAD_NOT_FOUND; UPLOAD_BUSY while another completion is alive.
         """
-        op_id = self._ids.nonce()
+        op_id = claim_id or self._ids.nonce()
 
         def claim(record: pb.UploadRecord) -> None:
             if record.state == pb.UPLOAD_STATE_COMPLETED:
@@ -246,8 +252,9 @@ class Uploads:
             if record.state == pb.UPLOAD_STATE_ABORTED:
                 raise upload_not_found(upload_id)
             now = self._clock.now_us()
-            claimed = record.state == pb.UPLOAD_STATE_COMPLETING
-            if claimed and now - record.completing_time_us < _CLAIM_US:
+            is_mine = record.completing_op_id == op_id and record.manifest_hash == manifest_hash
+            is_held = bool(record.completing_op_id) and _is_fresh(record, now)
+            if is_held and not is_mine:
                 text = f"another completion of upload {upload_id} is under way; try again when it has ended"
                 raise TarnError(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY, text)
             record.state = pb.UPLOAD_STATE_COMPLETING
@@ -305,14 +312,26 @@ class Uploads:
         with unknown_if(written=True):  # whatever the error, the object can be read
             await self._end(repository, upload_id, record)
 
-    async def reopen(self, repository: Repository, upload_id: str, claim: bytes) -> None:
-        """Gives up a claim under which nothing was staged."""
+    async def reopen(
+        self, repository: Repository, upload_id: str, claim: bytes, *, may_be_staged: bool = False
+    ) -> None:
+        """Gives up a claim. If the object may be staged, the upload waits for the completion that takes over.
+
+        Raises:
+            TarnError: UPLOAD_BUSY when the claim was lost; UPLOAD_NOT_FOUND.
+        """
 
         def give_up(record: pb.UploadRecord) -> None:
             require_claim(record, upload_id, claim)
-            record.state = pb.UPLOAD_STATE_OPEN
+            if may_be_staged:
+                # The time stays: an abort still waits, because a call of this claim may be on its way to the row.
+                record.completing_op_id = b""
+            else:
+                record.state = pb.UPLOAD_STATE_OPEN
 
         def is_given_up(record: pb.UploadRecord) -> bool:
+            if may_be_staged:
+                return record.completing_op_id != claim
             return record.state == pb.UPLOAD_STATE_OPEN and record.completing_op_id == claim
 
         await self._records.change(repository, upload_id, give_up, is_given_up)
@@ -328,9 +347,7 @@ class Uploads:
         def abort(record: pb.UploadRecord) -> None:
             if record.state == pb.UPLOAD_STATE_COMPLETED:
                 raise upload_not_found(upload_id)
-            now = self._clock.now_us()
-            claimed = record.state == pb.UPLOAD_STATE_COMPLETING
-            if claimed and now - record.completing_time_us < _CLAIM_US:
+            if _is_fresh(record, self._clock.now_us()):
                 text = (
                     f"upload {upload_id} is being completed; abort it when its completion has ended"
                 )
@@ -395,6 +412,12 @@ class Uploads:
         (error,) = await self._kv.set_many(day, [Group(index, ((index, ENDED_UPLOAD),))])
         if error is not None:
             raise error
+
+
+def _is_fresh(record: pb.UploadRecord, now_us: int) -> bool:
+    """Whether a completion has begun and may go on."""
+    claimed = record.state == pb.UPLOAD_STATE_COMPLETING
+    return claimed and now_us - record.completing_time_us < _CLAIM_US
 
 
 def _is_of(record: pb.UploadRecord, incarnation: bytes | None) -> bool:
