@@ -162,14 +162,15 @@ async def test_a_lost_comparison_that_comes_back_after_the_lease_is_no_answer_ei
 async def test_a_lease_counts_from_before_the_read_that_grants_it() -> None:
     """The result may be as old as the start of the read: a fence may have been set right after."""
     clock = ManualClock()
+    delays = [LEASE_SECONDS / 2]
 
     class SlowFence(MemKv):
         async def get_many(
             self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
         ) -> list[Versioned | None]:
             found = await super().get_many(partition, keys, settle=settle)
-            if partition == fence_partition("tarn"):
-                clock.advance(LEASE_SECONDS / 2)
+            if delays and partition == fence_partition("tarn"):
+                clock.advance(delays.pop())
             return found
 
     store = SlowFence()
