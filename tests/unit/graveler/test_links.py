@@ -32,6 +32,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import physical_path
 from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn_graveler.uploads.links import LINK_SECONDS, WrittenObject
+from tarn_graveler.uploads.records import RecordedAttempts
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
 
 
@@ -410,6 +411,29 @@ async def test_what_cannot_be_removed_is_left_to_a_collection(
     monkeypatch.setattr(Bucket, "delete_many", failing)
     packed = await link(service, issued.token)
     assert (await service.graveler.lookup(service.admin, "lake", "main", PATH)).entry == packed
+
+
+async def test_an_object_that_may_be_linked_is_not_refused_because_its_block_is_gone(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object is staged, its link is not recorded, and then it is erased. "Nothing was linked" would be untrue."""
+
+    async def failing(*_: object, unless_added: bool) -> bool:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store does not answer")
+
+    async def no_sleep(*_: object) -> None:
+        pass
+
+    issued = await issue(service)
+    await written(service, issued)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(service.clock), "sleep", no_sleep)
+        patched.setattr(RecordedAttempts, "complete", failing)
+        assert await reason_of(link(service, issued.token)) is Reason.OUTCOME_UNKNOWN
+    packed = (await service.graveler.lookup(service.admin, "lake", "main", PATH)).entry
+    key = await linked_block(service, packed)
+    await bucket_of(service).delete_many(key.namespace, [key.path])
+    assert await reason_of(link(service, issued.token)) is Reason.OUTCOME_UNKNOWN
 
 
 async def test_a_copy_that_failed_is_made_by_the_next_link(

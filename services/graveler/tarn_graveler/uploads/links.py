@@ -210,7 +210,8 @@ class Links:
 
         Raises:
             TarnError: FAILED_PRECONDITION: LINK_EXPIRED; LINK_USED: it is linked, as another object; LINK_MISMATCH;
-                BLOCK_NOT_FOUND: nothing was written; the errors of `Uploads.begin_complete` and `finish_complete`.
+                BLOCK_NOT_FOUND: nothing was written, and nothing linked; OUTCOME_UNKNOWN: the block is gone, and an
+                earlier request may have linked it; the errors of `Uploads.begin_complete` and `finish_complete`.
         """
         record, upload_id = upload.record, upload.upload_id
         if record.state == pb.UPLOAD_STATE_OPEN:
@@ -221,10 +222,9 @@ class Links:
             self._check_time(record)
             try:
                 await self._check_block(repository, upload, written)
-            except TarnError:
-                # Another request with the token may have linked the copy, and removed what was copied.
-                if not record.linked_address or not await self._is_linked(repository, upload_id):
-                    raise
+            except BlockNotFoundError as error:
+                if not await self._is_linked(repository, upload_id):
+                    raise _nothing_written(_block_of(repository, upload)) from error
         elif record.manifest_hash != written.digest:
             text = "the address is linked already, as an object of another size or ETag; ask for a new one"
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_USED, text)
@@ -240,8 +240,22 @@ class Links:
         return packed
 
     async def _is_linked(self, repository: Repository, upload_id: str) -> bool:
-        now = await self._uploads.get_any(repository, upload_id)
-        return now.record.state == pb.UPLOAD_STATE_COMPLETED
+        """Whether another request has linked an object whose block is gone: it removed what it had copied, or the
+        object was deleted or erased since.
+
+        Raises:
+            TarnError: OUTCOME_UNKNOWN: a request began to stage the object, and its end is not recorded.
+        """
+        now = (await self._uploads.get_any(repository, upload_id)).record
+        if now.state == pb.UPLOAD_STATE_COMPLETED:
+            return True
+        if now.attempts:
+            text = (
+                "an earlier request may have linked the object, and its data is gone since; look at the path, or write "
+                "the object again"
+            )
+            raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, text)
+        return False
 
     async def _copy(
         self, repository: Repository, upload: OpenUpload, written: WrittenObject, claim: Claim
@@ -283,11 +297,7 @@ class Links:
     async def _check_block(
         self, repository: Repository, upload: OpenUpload, written: WrittenObject
     ) -> None:
-        key = _block_of(repository, upload)
-        try:
-            info = await self._blocks.stat(key)
-        except BlockNotFoundError as error:
-            raise _nothing_written(key) from error
+        info = await self._blocks.stat(_block_of(repository, upload))
         written.check(info.size, info.etag)
 
     async def _finish(
