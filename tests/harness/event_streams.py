@@ -10,6 +10,8 @@ from typing import Any
 
 from rest_service import Rest, scope_of
 
+from tarn.aio.task_set import TaskSet
+
 __all__ = ["EVENTS", "Stream", "watching"]
 
 EVENTS = "/api/tarn/v1/repositories/lake/branches/main/events"
@@ -116,7 +118,8 @@ async def watching(
     if caller is not None:
         sent["authorization"] = caller or rest.admin
     scope = scope_of(method, target, sent) | {"client": (remote, 5), "scheme": "http", "state": {}}
-    stream.task = asyncio.create_task(rest.endpoint(scope, stream.receive, stream.send))
+    tasks = TaskSet()
+    stream.task = tasks.spawn(rest.endpoint(scope, stream.receive, stream.send))
     try:
         for _ in range(1000):
             if stream.pieces or stream.task.done() or (stream.status and stream.is_stuck):
@@ -125,5 +128,4 @@ async def watching(
         yield stream
     finally:
         stream.gone.set()
-        stream.task.cancel()
-        await asyncio.wait([stream.task])
+        await tasks.close()

@@ -102,8 +102,8 @@ class BranchChannel:
     # ---- viewers
 
     def join(self, viewer_of: Callable[[int], Viewer]) -> tuple[Viewer, int, list[pb.HeadChange]]:
-        """Adds a viewer behind the newest event. Returns it, the number of that event, and the changes of the head before
-        it."""
+        """Adds a viewer behind the newest event. Returns it, the number of that event, and the changes of the head
+        up to there."""
         viewer = viewer_of(self._number)
         self.viewers[viewer] = None
         return viewer, self._number, list(self._heads)

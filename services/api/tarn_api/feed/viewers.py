@@ -223,14 +223,16 @@ class EventStream(Response):
         """Sends the events."""
         del scope
         viewer = self.viewer
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with asyncio.TaskGroup() as group:
-            watching = group.create_task(_watch(receive, viewer))
-            try:
-                await viewer.run(send, self._first)
-            finally:
-                watching.cancel()
-        self._ended(viewer.reason)
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(_watch(receive, viewer))
+                try:
+                    await viewer.run(send, self._first)
+                finally:
+                    watching.cancel()
+        finally:
+            self._ended(viewer.reason)
 
 
 async def _watch(receive: Receive, viewer: Viewer) -> None:
