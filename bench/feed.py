@@ -1,4 +1,4 @@
-"""Processor time of the REST endpoint with many viewers of one branch, while nothing happens on it and while it is busy.
+"""Processor time of a worker with many viewers of one branch: while nothing happens on it, and while it is busy.
 
     python -m bench.feed [--viewers 500] [--seconds 30] [--writes 20]
 
@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
+from typing import Self
 
 from bench.load.client import address_of
 from bench.load.node import Form, Node, running
@@ -46,7 +47,7 @@ class Audience:
         self.ready = Event()
         self.bytes = self.lost = 0
 
-    def __enter__(self) -> Audience:
+    def __enter__(self) -> Self:
         self._thread.start()
         if not self.ready.wait(120):
             raise RuntimeError("not all viewers have an answer")
@@ -70,8 +71,7 @@ class Audience:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._take(reader)) for reader, _ in streams]
             self.ready.set()
-            while not self._stop.is_set():
-                await asyncio.sleep(0.1)
+            await asyncio.to_thread(self._stop.wait)
             for task in tasks:
                 task.cancel()
         for _, writer in streams:
@@ -187,7 +187,9 @@ def main() -> None:
                 raise RuntimeError(f"{audience.lost} streams ended")
         memory = node.workers().rss_mib()
         print(f"hundredths of a core, one worker ({memory:.0f} MiB)")
-        print(f"{'':5} no viewer  one viewer  {given.viewers} viewers  cost of them (goal {_GOAL:g})")
+        print(
+            f"{'':5} no viewer  one viewer  {given.viewers} viewers  cost of them (goal {_GOAL:g})"
+        )
         for row, (none, one, many) in found.items():
             print(f"{row:5} {none:9.1f}  {one:10.1f}  {many:11.1f}  {many - none:.1f}")
         print(f"writes in a second: {', '.join(rates)}")

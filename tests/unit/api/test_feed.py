@@ -149,6 +149,21 @@ async def test_a_place_that_nobody_knows_is_said_to_be_one(rest: Rest, place: st
         assert stream.events[-1]["message"] == "b"
 
 
+async def test_more_than_some_changes_of_the_head_are_not_told_later(rest: Rest) -> None:
+    async with watching(rest) as stream:
+        for number in range(25):
+            await commit_of(rest, f"{number}")
+        told = (await stream.until(25))[-1]
+        assert told["kind"] == "commit"
+        before = stream.events[0]["id"].partition("-")[0]
+        async with watching(rest, f"{EVENTS}?after={before}") as late:
+            assert late.kinds == ["missed", *["commit"] * 20]
+            assert [each.get("message") for each in late.events[1:]] == [
+                f"{number}" for number in range(5, 25)
+            ]
+            assert late.last_id == told["id"].partition("-")[0]
+
+
 async def test_a_stream_ends_soon_after_its_caller_lost_the_right(rest: Rest) -> None:
     service = rest.service
     await service.auth.create_user(service.admin, "reads", ["Analyst"])

@@ -125,23 +125,24 @@ class BranchChannel:
             number: as `join` returned it.
             heads: likewise.
         """
-        found: list[bytes] = []
-        is_whole = False
         if position.run == self._run_id and position.number <= number:
             kept = self.after(position.number)
             if kept is not None:
                 return kept[: number - position.number]
-        else:
-            oldest = time_us_of(heads[0]) if heads else 0
-            newest = time_us_of(heads[-1]) if heads else 0
-            is_known = self._is_whole or not heads or oldest <= position.head_us
+        newest = time_us_of(heads[-1]) if heads else 0
+        changes = [each for each in heads if time_us_of(each) > position.head_us]
+        is_whole = (
             # What was written meanwhile is not known, unless the client only has what a page showed.
-            is_whole = is_known and not position.run and position.head_us <= newest
+            not position.run
+            and position.head_us <= newest
+            and len(changes) <= HEADS_MAX
+            and (self._is_whole or len(changes) < len(heads) or not heads)
+        )
+        found: list[bytes] = []
         if not is_whole:
             gap = missed_event(self._clock.now_us())
-            found.append(frame(Position(position.head_us), gap))
-        changes = [each for each in heads if time_us_of(each) > position.head_us][-HEADS_MAX:]
-        events = await self._view.events(call, changes)
+            found.append(frame(Position(min(position.head_us, newest)), gap))
+        events = await self._view.events(call, changes[-HEADS_MAX:])
         found += [frame(Position(each.time_us), each) for each in events]
         return found
 
@@ -168,28 +169,31 @@ class BranchChannel:
                 return
             if not self.viewers:
                 continue
-            began = self._clock.monotonic()
-            await self._look(next(iter(self.viewers)))
-            spent = self._clock.monotonic() - began
+            spent = await self._look(next(iter(self.viewers)))
             pause = min(max(_LOOK_S * 2**self._failures, spent * _SHARE), _PAUSE_S_MAX)
 
-    async def _look(self, speaker: Viewer) -> None:
-        """Looks once, with the token of a viewer."""
+    async def _look(self, speaker: Viewer) -> float:
+        """Looks once, with the token of a viewer; returns the seconds that the look at the head took. That at what is
+        uncommitted, which may take much longer, has its own rest."""
         grant = speaker.caller.grant
         if grant is None or not speaker.may_read:
             speaker.end("DENIED")
             self.leave(speaker)
-            return
-        deadline = self._clock.monotonic() + _CALL_S
-        call = Call(f"feed-{self._run_id}", grant.caller_token, deadline)
+            return 0.0
+        began = self._clock.monotonic()
+        call = Call(f"feed-{self._run_id}", grant.caller_token, began + _CALL_S)
+        spent = 0.0
         try:
             await self._find_heads(call)
-            if self._clock.monotonic() >= self._count_at:
+            now = self._clock.monotonic()
+            spent = now - began
+            if now >= self._count_at:
                 await self._count(call)
         except TarnError as error:
             self._failed(speaker, error)
         else:
             self._failures = 0
+        return spent
 
     def _failed(self, speaker: Viewer, error: TarnError) -> None:
         if error.kind in _LOST:

@@ -28,6 +28,8 @@ _CHECK_S: Final = 5.0
 _CHECKS: Final = 4
 """At once."""
 _RETRY_S: Final = 10.0
+_UNKNOWN: Final = Position(2**62)
+"""What an id stands for that is none: nothing comes after it, and something is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ class Feeds:
         try:
             missed: list[bytes] = []
             if asked.after:
-                position = Position.parse(asked.after) or Position(0, "?")
+                position = Position.parse(asked.after) or _UNKNOWN
                 missed = await channel.missed(call, position, number, heads)
         except BaseException:
             channel.leave(viewer)
