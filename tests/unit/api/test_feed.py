@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn_api.feed.feeds import FeedLimits
 from tarn_api.feed.looking import BranchView
 from tarn_api.feed.viewers import Caller
+from tarn_api.http import HttpBounds, HttpServer
 
 LAKE = "/repositories/lake"
 
@@ -256,6 +257,16 @@ async def test_streams_are_bounded(tmp_path: Path, limits: FeedLimits, status: i
             assert again.status == 200, "places are given back"
 
 
+async def test_branches_that_nobody_watches_any_more_make_room(tmp_path: Path) -> None:
+    async with running_rest(tmp_path, feed_limits=FeedLimits(branches=1)) as rest:
+        await rest.ask("POST", f"{LAKE}/branches", {"name": "side", "source": "main"})
+        for _ in range(3):
+            for branch in ("main", "side"):
+                async with watching(rest, EVENTS.replace("main", branch)) as stream:
+                    await put(rest, f"{stream.rest.service.clock.monotonic()}", branch=branch)
+                    await stream.until(1)
+
+
 async def test_streams_take_no_places_of_requests(tmp_path: Path) -> None:
     async with running_rest(tmp_path, requests_max=2) as rest:
         async with watching(rest), watching(rest), watching(rest):
@@ -358,3 +369,26 @@ async def test_a_deleted_repository_ends_its_streams(rest: Rest) -> None:
     async with watching(rest) as stream:
         assert (await rest.ask("DELETE", f"{LAKE}?force=true")).status == 204
         await stream.until_end()
+
+
+async def test_a_server_that_stops_completes_its_answers(rest: Rest) -> None:
+    """Over a socket: an open stream keeps no stop waiting, and its answer is complete."""
+    server = HttpServer(rest.endpoint, HttpBounds(idle_timeout_s=0.1, head_timeout_s=1))
+    async with server:
+        port = await server.listen("127.0.0.1", 0, tls=None, reuse_port=False)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"GET {EVENTS} HTTP/1.1\r\nHost: tarn.example\r\nAuthorization: {rest.admin}\r\n\r\n"
+        writer.write(head.encode())
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert b"transfer-encoding: chunked" in answer
+        await commit_of(rest, "a")
+        while b'"kind":"commit"' not in answer:
+            rest.service.clock.advance(0.5)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    answer += await reader.readuntil(b"\n\n\r\n")
+        rest.feeds.end()
+        await server.drain(30)
+        rest_of_it = await reader.read()
+        assert rest_of_it.endswith(b"0\r\n\r\n")
+        writer.close()

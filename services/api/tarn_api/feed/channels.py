@@ -55,13 +55,18 @@ class BranchChannel:
 
     Attributes:
         viewers: in the order in which they came. The first one's token is the one that looks.
+        joining: how many are about to be viewers.
+        looking: the task that looks.
     """
+
+    looking: asyncio.Task[None]
 
     def __init__(
         self, view: BranchView, repository: str, branch: str, clock: Clock, run: str
     ) -> None:
         self.repository, self.branch = repository, branch
         self.viewers: dict[Viewer, None] = {}
+        self.joining = 0
         self._view, self._clock, self._run_id = view, clock, run
         self._starting = asyncio.Lock()
         self._is_started = False
@@ -79,25 +84,29 @@ class BranchChannel:
         self._failures = 0
 
     @property
+    def is_unused(self) -> bool:
+        """Whether nobody watches."""
+        return not (self.viewers or self.joining)
+
+    @property
     def is_idle(self) -> bool:
         """Whether nobody has watched for a while."""
-        return not self.viewers and self._clock.monotonic() >= self._idle_since + _LINGER_S
+        return self.is_unused and self._clock.monotonic() >= self._idle_since + _LINGER_S
 
-    async def start(self, call: Call) -> bool:
-        """Looks at the branch for the first time, once; returns whether this call did.
+    async def start(self, call: Call) -> None:
+        """Looks at the branch for the first time, once.
 
         Raises:
             TarnError: of graveler.
         """
         async with self._starting:
             if self._is_started:
-                return False
+                return
             found = await self._view.heads(call, None)
             self._note_heads(found.changes)
             self._is_whole = found.is_whole
             await self._count(call)
             self._is_started = True
-            return True
 
     # ---- viewers
 

@@ -119,8 +119,13 @@ class Feeds:
         try:
             view = BranchView(self._graveler, asked.repository, asked.branch)
             await view.check(call)
-            channel = await self._channel(view, asked, call)
-            return await self._begin(channel, asked, call)
+            channel = self._channel(view, asked)
+            channel.joining += 1
+            try:
+                await channel.start(call)
+                return await self._begin(channel, asked, call)
+            finally:
+                channel.joining -= 1
         except BaseException:
             self._give_back(asked)
             raise
@@ -164,20 +169,30 @@ class Feeds:
 
     # ---- streams
 
-    async def _channel(self, view: BranchView, asked: StreamRequest, call: Call) -> BranchChannel:
-        """Returns the channel of a branch, which has looked at it."""
+    def _channel(self, view: BranchView, asked: StreamRequest) -> BranchChannel:
+        """Returns the channel of a branch."""
         key = asked.repository, asked.branch
         channel = self._channels.get(key)
         if channel is None:
             if len(self._channels) >= self._limits.branches:
-                text = "this server watches as many branches as it can; try again later"
-                raise ApiError(503, text, reason="OVERLOADED")
+                self._make_room()
             run = self._ids.nonce()[:4].hex()
             channel = BranchChannel(view, *key, self._clock, run)
             self._channels[key] = channel
-            self._tasks.spawn(channel.run(), partial(self._forget, key, channel))
-        await channel.start(call)
+            channel.looking = self._tasks.spawn(channel.run(), partial(self._forget, key, channel))
         return channel
+
+    def _make_room(self) -> None:
+        """Forgets a channel that nobody watches any more.
+
+        Raises:
+            ApiError: 503: there is none.
+        """
+        unused = next((key for key, each in self._channels.items() if each.is_unused), None)
+        if unused is None:
+            text = "this server watches as many branches as it can; try again later"
+            raise ApiError(503, text, reason="OVERLOADED")
+        self._channels.pop(unused).looking.cancel()
 
     def _forget(self, key: tuple[str, str], channel: BranchChannel, _: object) -> None:
         """A channel looks no more: nobody watches it, or it failed."""
