@@ -782,6 +782,13 @@ class EndWebSession(Struct, kw_only=True):
     session_id: str = field(name='sessionId')
 
 
+class WatchBranch(Struct, kw_only=True):
+    repository: str
+    branch: str
+    after: str | None = None
+    last_event_id: str | None = field(name='last-event-id', default=None)
+
+
 OPERATIONS: Final = (
     Operation('setupCommPrefs', 'POST', '/setup_comm_prefs', 200, SetupCommPrefs, frozenset([]), frozenset([]), schemas.CommPrefsInput, True, False, None, True),
     Operation('getSetupState', 'GET', '/setup_lakefs', 200, GetSetupState, frozenset([]), frozenset([]), None, False, False, schemas.SetupState, True),
@@ -925,4 +932,5 @@ OWN_OPERATIONS: Final = (
     Operation('listWebSessions', 'GET', '/sessions', 200, ListWebSessions, frozenset([]), frozenset([]), None, False, False, schemas.WebSessionList, False),
     Operation('endWebSessions', 'DELETE', '/sessions', 204, EndWebSessions, frozenset([]), frozenset([]), None, False, False, None, False),
     Operation('endWebSession', 'DELETE', '/sessions/{sessionId}', 204, EndWebSession, frozenset([]), frozenset([]), None, False, False, None, False),
+    Operation('watchBranch', 'GET', '/repositories/{repository}/branches/{branch}/events', 200, WatchBranch, frozenset(['last-event-id']), frozenset([]), None, False, False, str, False),
 )

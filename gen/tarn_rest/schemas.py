@@ -715,6 +715,25 @@ class PullRequestCreationResponse(Struct, kw_only=True, omit_defaults=True):
     id: str
 
 
+class FolderChanges(Struct, kw_only=True, omit_defaults=True):
+    path: str
+    writes: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
+    deletes: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
+    undone: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
+
+
+class BranchEvent(Struct, kw_only=True, omit_defaults=True):
+    kind: str
+    time_us: Annotated[int, Meta(ge=-9223372036854775808, le=9223372036854775807)]
+    text: str
+    user: str | None = None
+    commit_id: str | None = None
+    previous_commit_id: str | None = None
+    message: str | None = None
+    folders: list[FolderChanges]
+    has_more: bool | None = None
+
+
 class WebSession(Struct, kw_only=True, omit_defaults=True):
     id: str
     access_key_id: str

@@ -28,6 +28,7 @@ from tarn.testing.clock import ManualClock, SeededIds
 from tarn_api.bodies import BodyBounds
 from tarn_api.context import Backend
 from tarn_api.endpoint import BASE, Endpoint
+from tarn_api.feed.feeds import FeedLimits, Feeds
 from tarn_api.rpcs import Rpcs
 from tarn_api.traces import Traces
 
@@ -95,6 +96,7 @@ class Rest:
     audit: Audited
     meters: Meters
     rates: RateLimits
+    feeds: Feeds
 
     async def ask(
         self,
@@ -189,6 +191,7 @@ async def running_rest(
     namespace_prefix: str = "local://",
     bodies: BodyBounds | None = None,
     presigned_links: bool = True,
+    feed_limits: FeedLimits | None = None,
 ) -> AsyncIterator[Rest]:
     """Yields the endpoint over one replica with a repository `lake`."""
     async with running_service(folder, store=store, namespace_prefix=namespace_prefix) as service:
@@ -205,6 +208,7 @@ async def running_rest(
             ids=ids,
             own_token=ServiceCalls(access, ServiceName.API, service.clock, ids).proof,
         )
+        feeds = Feeds(service.graveler, service.clock, ids, feed_limits or FeedLimits())
         backend = Backend(
             service.graveler,
             service.auth,
@@ -215,6 +219,7 @@ async def running_rest(
             namespace_prefix,
             AddressRate(service.clock, FAILED_SIGN_INS),
             objects,
+            feeds,
             bodies or BodyBounds(),
             presigned_links,
         )
@@ -222,4 +227,5 @@ async def running_rest(
         calls = ServiceCalls(access, ServiceName.API, service.clock, ids)
         rates = RateLimits(service.graveler, calls, service.clock, gateways=1)
         endpoint = Endpoint(backend, traces, ids, meters, requests_max, rates)
-        yield Rest(service, endpoint, basic(*service.admin_key), audit, meters, rates)
+        yield Rest(service, endpoint, basic(*service.admin_key), audit, meters, rates, feeds)
+        await feeds.close()

@@ -219,6 +219,12 @@ TABLE: Final = (
         "REST requests that move the bytes of an object; they are not among those in flight.",
         of="api",
     ),
+    _gauge(
+        "api.streams",
+        "",
+        "Open streams of events of branches; not among those in flight.",
+        of="api",
+    ),
     _counter("api.received", "By", "Bytes of bodies of REST requests.", of="api"),
     _counter("api.sent", "By", "Bytes of bodies of REST answers.", of="api"),
     _counter(

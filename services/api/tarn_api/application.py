@@ -26,6 +26,7 @@ from tarn.telemetry.meters import Meters
 from tarn_api.config import ApiSettings
 from tarn_api.context import Backend
 from tarn_api.endpoint import Endpoint
+from tarn_api.feed.feeds import Feeds
 from tarn_api.http import HttpServer
 from tarn_api.rpcs import Rpcs
 from tarn_api.traces import Traces
@@ -86,6 +87,7 @@ class ApiApplication:
             ids=ids,
             own_token=ServiceCalls(access, Service.API, clock, ids).proof,
         )
+        self._feeds = Feeds(graveler, clock, ids, settings.feeds)
         backend = Backend(
             graveler,
             auth,
@@ -96,6 +98,7 @@ class ApiApplication:
             settings.namespace_prefix,
             AddressRate(clock, settings.failed_sign_ins),
             objects,
+            self._feeds,
             settings.bodies,
             settings.presigned_links,
             settings.s3,
@@ -135,12 +138,15 @@ class ApiApplication:
 
     async def __aexit__(self, *exc: object) -> None:
         """Aborts remaining requests; call `drain` first to lose none."""
+        self._feeds.end()
         await self._server.__aexit__(*exc)
+        await self._feeds.close()
         await self._objects.removals.close()
         await self._tasks.close()
 
     async def drain(self, timeout_s: float) -> None:
         """Stops listening and lets current requests finish, for at most `timeout_s`. Then waits for the removals of
-        blocks that follow their answers, again for at most `timeout_s`."""
+        blocks that follow their answers, again for at most `timeout_s`. Streams of events end at once."""
+        self._feeds.end()
         await self._server.drain(timeout_s)
         await self._objects.removals.drain(timeout_s)

@@ -9,6 +9,7 @@ from tarn.config import Config
 from tarn.rpc.client.addresses import host_and_port
 from tarn_api.bodies import BodyBounds
 from tarn_api.context import S3Endpoint
+from tarn_api.feed.feeds import FeedLimits
 from tarn_api.http import HttpBounds
 
 __all__ = ["ApiSettings", "settings_of"]
@@ -31,6 +32,7 @@ class ApiSettings:
         bounds: limits of the HTTP server.
         bodies: limits of the bodies of objects.
         s3: where S3 clients reach the installation.
+        feeds: limits of streams of events.
     """
 
     host: str = "127.0.0.1"
@@ -46,6 +48,7 @@ class ApiSettings:
     bounds: HttpBounds = field(default_factory=HttpBounds)
     bodies: BodyBounds = field(default_factory=BodyBounds)
     s3: S3Endpoint = field(default_factory=S3Endpoint)
+    feeds: FeedLimits = field(default_factory=FeedLimits)
 
 
 def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -20,6 +21,7 @@ from tarn.gate.sign_in import SignIn
 from tarn.objects.backend import ObjectBackend
 from tarn.rpc.wire.call import Call
 from tarn_api.bodies import BodyBounds
+from tarn_api.feed.feeds import Feeds
 from tarn_api.rpcs import CHANGE_S, READ_S, Rpcs
 from tarn_api.traces import Trace
 
@@ -55,6 +57,7 @@ class Backend:
         namespace_prefix: begins the storage namespace of each repository, such as `local://`.
         failures: how often an address may fail to sign in.
         objects: moves the bytes of objects.
+        feeds: the streams of events of branches.
         bodies: limits of the bodies of objects.
         presigned_links: whether clients get URLs of the bucket.
         s3: where S3 clients reach the installation.
@@ -71,6 +74,7 @@ class Backend:
     namespace_prefix: str
     failures: AddressRate
     objects: ObjectBackend
+    feeds: Feeds
     bodies: BodyBounds = field(default_factory=BodyBounds)
     presigned_links: bool = True
     s3: S3Endpoint = field(default_factory=S3Endpoint)
@@ -92,6 +96,7 @@ class Context:
         request_id: in every log line and answer.
         grant: of its caller; None for an operation without one.
         trace: what is recorded of it.
+        authenticate: asks for the grant of the caller again, for an answer that takes long; as for a request.
         headers: more headers of the answer, such as a cookie.
     """
 
@@ -100,6 +105,7 @@ class Context:
     request_id: str
     grant: Grant | None
     trace: Trace
+    authenticate: Callable[[Call], Awaitable[Grant]]
     headers: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from importlib.resources import files
 from typing import Final
 
@@ -33,7 +34,7 @@ from tarn_api.browsers import ANSWER_HEADERS
 from tarn_api.context import READ_S, Backend, Context
 from tarn_api.errors import ApiError, from_tarn_error, too_many
 from tarn_api.forms import FORM_BYTES_MAX, Form
-from tarn_api.operations.table import PUBLIC, TABLE, TRANSFERS, Refusal
+from tarn_api.operations.table import PUBLIC, STREAMS, TABLE, TRANSFERS, Refusal
 from tarn_api.requests import (
     BODY_BYTES_MAX,
     ApiRequest,
@@ -135,6 +136,7 @@ class Endpoint:
         meters.sample("api.in_flight", lambda: self._running)
         meters.sample("api.queue", lambda: self._queue.length)
         meters.sample("api.transfers", self._transfers.total)
+        meters.sample("api.streams", lambda: backend.feeds.streams)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request; there are no other events."""
@@ -160,7 +162,7 @@ class Endpoint:
         finally:
             if trace.is_transfer:
                 self._end_transfer(trace.user)
-            else:
+            elif not trace.is_stream:
                 self._running -= 1
             if self._rates is not None:
                 moved = trace.bytes_in + trace.bytes_out
@@ -246,7 +248,8 @@ class Endpoint:
         trace.values = {**in_path, **{each: value for each, value in named.items() if value}}
         if operation.id in _TRANSFERS:
             self._begin_transfer(trace)
-        context = Context(self._backend, request, trace.request_id, grant, trace)
+        authenticate = partial(self._authenticator.grant, request, trace=trace)
+        context = Context(self._backend, request, trace.request_id, grant, trace, authenticate)
         if operation.body is None:
             answer = await row(context, parameters)
         elif is_public:
@@ -259,6 +262,9 @@ class Endpoint:
         else:
             body = await self._body_of(operation, request, trace)
             answer = await row(context, parameters, body)
+        if operation.id in STREAMS:
+            self._running -= 1
+            trace.is_stream = True
         response = _response(operation, answer)
         if context.headers:
             response.headers.update(context.headers)

@@ -47,6 +47,7 @@ class Trace:
         outcome: of what was asked for; unknown until there is an answer.
         status: of the answer; 0: none was sent.
         is_transfer: whether it moves the bytes of an object.
+        is_stream: whether it is answered by a stream of events, which has bounds of its own.
         bytes_in, bytes_out: of the bodies.
         charged: the repository whose rates count it; empty: none.
     """
@@ -56,6 +57,7 @@ class Trace:
         "bytes_in",
         "bytes_out",
         "charged",
+        "is_stream",
         "is_transfer",
         "is_write",
         "method",
@@ -86,6 +88,7 @@ class Trace:
         self.bytes_in = 0
         self.bytes_out = 0
         self.is_transfer = False
+        self.is_stream = False
         self.charged = ""
 
     def note_body(self, body: object) -> None:

@@ -174,6 +174,29 @@ def test_a_story_with_scripts(chromium: Browser, seen: tuple[str, Any]) -> None:
         expect(page.locator("main")).to_be_focused()
 
 
+def test_what_happens_on_a_branch_appears_by_itself(
+    chromium: Browser, seen: tuple[str, Any]
+) -> None:
+    place, state = seen
+    context = chromium.new_context(storage_state=state)
+    with watched(context) as page:
+        page.goto(f"{place}/feed?branch=main")
+        expect(page.get_by_role("status")).to_have_text("Live.")
+        log = page.get_by_role("log", name="Events")
+        other = context.new_page()
+        other.goto(f"{place}/objects?ref=main")
+        other.evaluate(DROP, ["<i>watched.txt", "dropped"])
+        expect(other.get_by_role("row", name="<i>watched.txt added")).to_be_visible()
+        expect(log).to_contain_text("1 write in <i>watched.txt, not committed", timeout=20_000)
+        other.get_by_role("link", name="Commit…").click()
+        other.get_by_label("Message").fill("<b>Watched")
+        other.get_by_role("button", name="Commit all changes").click()
+        expect(log.get_by_role("listitem").first).to_contain_text("<b>Watched", timeout=20_000)
+        shoot(page, "feed")
+        log.get_by_role("link").first.click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Commit ")
+
+
 def test_forms_without_scripts(chromium: Browser, seen: tuple[str, Any]) -> None:
     place, state = seen
     with watched(chromium.new_context(storage_state=state, java_script_enabled=False)) as page:
@@ -209,6 +232,7 @@ def test_each_page_is_accessible_and_fits_a_phone(
         "merge": f"{place}/merge?source=main&destination=main~1",
         "connect": f"{place}/connect",
         "reflog": f"{place}/reflog?branch=main",
+        "feed": f"{place}/feed?branch=main",
         "move": f"{place}/move?branch=main&ref=main~1",
         "deleted-branches": f"{place}/branches/deleted",
         "difference": f"{place}/difference?left=main~1&right=main&path=README.md",

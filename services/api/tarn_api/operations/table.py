@@ -17,6 +17,7 @@ from tarn_api.operations import (
     branches,
     commits,
     diffs,
+    feed,
     merges,
     objects,
     pulls,
@@ -30,7 +31,16 @@ from tarn_api.operations import (
 )
 from tarn_api.operations.refused import REFUSED
 
-__all__ = ["HANDLERS", "OWN_HANDLERS", "PUBLIC", "TABLE", "TRANSFERS", "Handler", "Refusal"]
+__all__ = [
+    "HANDLERS",
+    "OWN_HANDLERS",
+    "PUBLIC",
+    "STREAMS",
+    "TABLE",
+    "TRANSFERS",
+    "Handler",
+    "Refusal",
+]
 
 Handler = Callable[..., Awaitable[object]]
 """See `tarn_api.operations`."""
@@ -133,6 +143,7 @@ OWN_HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "listWebSessions": sessions.list_web_sessions,
         "endWebSessions": sessions.end_web_sessions,
         "endWebSession": sessions.end_web_session,
+        "watchBranch": feed.watch_branch,
     }
 )
 """Tarn's own operations, below `/api/tarn/v1` (`protos/tarn_rest/tarn.yaml`)."""
@@ -160,3 +171,6 @@ TRANSFERS: Final = frozenset(
     }
 )
 """Operations that move bytes, or have the bucket move them. They may take long, so they have places of their own."""
+
+STREAMS: Final = frozenset({"watchBranch"})
+"""Operations whose answers go on: once they have begun, `tarn_api.feed` bounds them."""

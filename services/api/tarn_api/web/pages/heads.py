@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import Struct
 from starlette.responses import Response
 
 from tarn.client.commits import ChangesPage
 from tarn_api.context import Context
+from tarn_api.feed.events import HEAD_KINDS
 from tarn_api.forms import Form
 from tarn_api.web import links
 from tarn_api.web.changes import changes_of, counts_of
@@ -17,17 +16,6 @@ from tarn_api.web.place import PAGE_SIZE, RepositoryAt, way_to
 from tarn_proto.graveler.v1 import reflog_service_pb2 as pb
 
 __all__ = ["DeletedAt", "MoveAt", "ReflogAt", "deleted", "move", "preview", "reflog", "restore"]
-
-_WORDS: Final = {
-    pb.HEAD_OPERATION_CREATE: "created",
-    pb.HEAD_OPERATION_COMMIT: "commit",
-    pb.HEAD_OPERATION_MERGE: "merge",
-    pb.HEAD_OPERATION_REVERT: "revert",
-    pb.HEAD_OPERATION_CHERRY_PICK: "cherry-pick",
-    pb.HEAD_OPERATION_MOVE: "moved",
-    pb.HEAD_OPERATION_DELETE: "deleted",
-    pb.HEAD_OPERATION_RESTORE: "restored",
-}
 
 
 class ReflogAt(Struct, kw_only=True):
@@ -67,7 +55,7 @@ async def reflog(context: Context, at: ReflogAt) -> Page:
         title=f"Reflog of {at.branch}",
         crumbs=[*way_to(at.repository, "" if is_deleted else at.branch), Crumb("Reflog")],
         at=at,
-        entries=[(each, _WORDS.get(each.operation, "other")) for each in page.entries],
+        entries=[(each, HEAD_KINDS.get(each.operation, "other")) for each in page.entries],
         head="" if newest is None else newest.new_commit_id,
         is_deleted=is_deleted,
         more=page.next_page_token,
