@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from running_tarn import BIN, RunningTarn, clean_environment
+from slowness import scaled
 
 __all__ = ["assert_printed", "blocks_of", "own_name", "play", "script_of"]
 
@@ -34,7 +35,7 @@ def play(tarn: RunningTarn, script: str, folder: Path) -> subprocess.CompletedPr
         env=clean_environment(TARN_SETTINGS=str(tarn.settings)),
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=scaled(170),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
