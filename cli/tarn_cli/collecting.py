@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from tarn.core.byte_sizes import shown_size
 from tarn.core.errors import TarnError
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.objects.uri import parse_repository
-from tarn_cli.output import Output, shown_size, shown_time
+from tarn_cli.output import Output, shown_time
 from tarn_cli.session import Session
 from tarn_cli.terminal import write_line
 from tarn_cli.ticking import ticking

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
+from tarn.core.byte_sizes import shown_size
+from tarn.core.moments import iso_seconds
 from tarn_cli.exits import CliError, Exit
-from tarn_cli.output import TIME_FORMAT, Record, shown_size
+from tarn_cli.output import Record
 from tarn_proto.graveler.v1.merge_service_pb2 import (
     MERGE_SIDE_DESTINATION,
     MERGE_SIDE_SOURCE,
@@ -117,7 +118,5 @@ def _version(packed: bytes) -> Record | None:
     if not packed:
         return None
     entry = unpack(packed)
-    modified = datetime.fromtimestamp(shown_time_us(entry.mtime_us) // 1_000_000, UTC).strftime(
-        TIME_FORMAT
-    )
+    modified = iso_seconds(shown_time_us(entry.mtime_us))
     return {"size_bytes": entry.size, "modified": modified, "etag": entry.etag}

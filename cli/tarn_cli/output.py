@@ -7,15 +7,15 @@ to standard error, so that output can be piped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.table import Table
 
+from tarn.core.moments import iso_seconds
 from tarn_cli.terminal import cell, write_json, write_line, write_lines
 
-__all__ = ["TIME_FORMAT", "Output", "Record", "shown_size", "shown_time"]
+__all__ = ["TIME_FORMAT", "Output", "Record", "shown_time"]
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """RFC 3339, in UTC, to the second."""
@@ -26,17 +26,7 @@ Record = Mapping[str, object]
 
 def shown_time(timestamp: Timestamp) -> str:
     """A time in RFC 3339, in UTC, to the second."""
-    return datetime.fromtimestamp(timestamp.seconds, UTC).strftime(TIME_FORMAT)
-
-
-def shown_size(size: int) -> str:
-    """A size in bytes, as text with a binary unit and one decimal."""
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    raise AssertionError("unreachable")
+    return iso_seconds(timestamp.seconds * 1_000_000)
 
 
 class Output:

@@ -6,8 +6,6 @@ Each test runs against separate services, so every refusal crosses gRPC.
 from __future__ import annotations
 
 import json
-import re
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +14,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from browser import post_form
-from running_tarn import BIN, RunningTarn, clean_environment
+from pages_as_written import assert_printed, own_name, play, script_of
+from running_tarn import RunningTarn
 
 from tarn.core.access.actions import Action
 from tarn_gateway.operations.table import OPERATIONS
@@ -219,24 +218,10 @@ def test_default_branch_and_metadata(tarn: RunningTarn, lake: str) -> None:
 
 @pytest.mark.in_form("single")
 def test_the_page_about_rules_works_as_written(tarn: RunningTarn, tmp_path: Path) -> None:
-    blocks = re.findall(r"```(sh|text)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    script = "".join(block for kind, block in blocks if kind == "sh")
-    repository = f"ruled-{tmp_path.name[-20:].replace('_', '-')}".rstrip("-")
-    script = script.replace("lake", repository).replace("$PWD/.venv/bin", str(BIN))
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=tmp_path,
-        env=clean_environment(TARN_SETTINGS=str(tarn.settings)),
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rest = done.stdout.replace(repository, "lake")
-    for block in (block for kind, block in blocks if kind == "text"):
-        for line in block.splitlines():
-            pattern = re.escape(line).replace("…", "[^\n]+")
-            found = re.search(f"^{pattern}$", rest, re.MULTILINE)
-            assert found, f"{line!r} is not in {rest}"
-            rest = rest[found.end() :]
+    text = PAGE.read_text(encoding="utf-8")
+    script = script_of(text)
+    repository = own_name("ruled", tmp_path)
+    script = script.replace("lake", repository)
+    done = play(tarn, script, tmp_path)
+    printed = done.stdout.replace(repository, "lake")
+    assert_printed(text, printed)

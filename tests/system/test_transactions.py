@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages_as_written import own_name, play, script_of
 from running_tarn import BIN, RunningTarn, clean_environment
 from slowness import scaled
 
@@ -86,20 +87,10 @@ def keys(lake: Lake) -> list[dict[str, Any]]:
 
 
 def test_the_page_about_transactions_works_as_written(tarn: RunningTarn, tmp_path: Path) -> None:
-    script = "".join(re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL))
-    script = script.replace("$PWD/.venv/bin", str(BIN))
-    name = f"shop-{tmp_path.name[-20:].replace('_', '-')}".rstrip("-")
+    script = script_of(PAGE.read_text(encoding="utf-8"))
+    name = own_name("shop", tmp_path)
     script = re.sub(r"\bshop\b", name, script)
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=tmp_path,
-        env=clean_environment(TARN_SETTINGS=str(tarn.settings)),
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = play(tarn, script, tmp_path)
     assert "may.csv" in done.stdout
     assert "june.csv" not in done.stdout
     assert "nothing was written" in done.stdout

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
-from running_tarn import BIN, RunningTarn, clean_environment
+from pages_as_written import blocks_of, own_name, play, script_of
+from running_tarn import RunningTarn
 
 PAGE = Path(__file__).parents[2] / "docs" / "user" / "versioning.md"
 
@@ -21,26 +21,16 @@ def as_pattern(block: str) -> str:
 def test_the_tour_of_versions_works_as_written(tarn: RunningTarn, tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     (tour,) = re.findall(r"## The tour\n(.*?)\n## ", text, re.DOTALL)
-    blocks = re.findall(r"```(sh|text)\n(.*?)```", tour, re.DOTALL)
-    script = "".join(block for kind, block in blocks if kind == "sh")
+    script = script_of(tour)
     for command in ("merge", "revert", "cherry-pick", "branch reset", "branch move", "reflog"):
         assert f"\ntarn {command} " in script, f"{command} is in the tour"
     # One name per form of Tarn; the reader's shell finds `tarn` by the tour's first line.
-    repository = f"sales-{tmp_path.name[-20:].replace('_', '-')}".rstrip("-")
-    script = script.replace("sales", repository).replace("$PWD/.venv/bin", str(BIN))
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=tmp_path,
-        env=clean_environment(TARN_SETTINGS=str(tarn.settings)),
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    repository = own_name("sales", tmp_path)
+    script = script.replace("sales", repository)
+    done = play(tarn, script, tmp_path)
     said = done.stdout.replace(repository, "sales")
     rest = said
-    for kind, block in blocks:
+    for kind, block in blocks_of(tour):
         if kind == "text":
             found = re.search(f"^{as_pattern(block)}", rest, re.MULTILINE)
             assert found, f"in this order, the tour does not print:\n{block}\nbut:\n{said}"

@@ -32,7 +32,6 @@ _CONTENTS = {
         "COPY deploy/spark/start /opt/spark/start",
     ),
 }
-_TARN = ("COPY --from=python /opt/tarn /opt/tarn",)
 _HEALTH = "HEALTHCHECK --interval=10s --timeout=10s --start-period=60s --retries=3 CMD"
 _LABEL = "org.opencontainers.image."
 
@@ -60,36 +59,66 @@ def written(before: str) -> str:
     return (
         head
         + mark
+        + _shared(table, project)
         + "".join(_stage(name, row, table, project) for name, row in table["images"].items())
     )
 
 
+def _shared(table: dict[str, Any], project: dict[str, Any]) -> str:
+    """Returns the stage that images with Tarn alone go on from."""
+    lines = [
+        "# What the images of the services and of the command line share.",
+        "FROM base AS tarn",
+        "COPY --from=python /opt/tarn /opt/tarn",
+        *_settings({}, table, project, {}),
+    ]
+    return "\n" + "\n".join(lines) + "\n"
+
+
 def _stage(name: str, row: dict[str, Any], table: dict[str, Any], project: dict[str, Any]) -> str:
-    environment = {**table["environment"], **row.get("environment", {})}
-    labels = {
-        "title": f"tarn {name}",
-        "description": row["description"],
+    named = {"title": f"tarn {name}", "description": row["description"]}
+    environment = row.get("environment", {})
+    contents = next((lines for kind, lines in _CONTENTS.items() if row.get(kind)), None)
+    note = [f"# {line}".rstrip() for line in row.get("docker", "").splitlines()]
+    if contents is None:
+        lines = [*note, f"FROM tarn AS {name}", *_environment(environment), _labels(named)]
+    else:
+        settings = _settings(environment, table, project, named)
+        lines = [*note, f"FROM java AS {name}", *contents, *settings]
+    lines += [f"{_HEALTH} {json.dumps(row['health'])}"] if "health" in row else []
+    lines += [f"ENTRYPOINT {json.dumps(row['entrypoint'])}"]
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def _settings(
+    environment: dict[str, str],
+    table: dict[str, Any],
+    project: dict[str, Any],
+    named: dict[str, str],
+) -> list[str]:
+    """Returns the settings of every image, with the variables and labels of one."""
+    labels = named | {
         "version": "${VERSION}",
         "revision": "${REVISION}",
         "licenses": project["license"],
     }
-    contents = next((lines for kind, lines in _CONTENTS.items() if row.get(kind)), _TARN)
-    note = [f"# {line}".rstrip() for line in row.get("docker", "").splitlines()]
-    lines = [
-        *note,
-        f"FROM {'java' if row.get('debian') else 'base'} AS {name}",
-        *contents,
-        _joined("ENV", [f"{key}={value}" for key, value in environment.items()]),
+    return [
+        *_environment({**table["environment"], **environment}),
         f"ARG VERSION={project['version']}",
         "ARG REVISION=",
-        _joined("LABEL", [f'{_LABEL}{key}="{value}"' for key, value in labels.items()]),
+        _labels(labels),
         "WORKDIR /",
         "STOPSIGNAL SIGTERM",
         f"USER {table['user']}",
-        *([f"{_HEALTH} {json.dumps(row['health'])}"] if "health" in row else []),
-        f"ENTRYPOINT {json.dumps(row['entrypoint'])}",
     ]
-    return "\n" + "\n".join(lines) + "\n"
+
+
+def _environment(values: dict[str, str]) -> list[str]:
+    return [_joined("ENV", [f"{key}={value}" for key, value in values.items()])] if values else []
+
+
+def _labels(values: dict[str, str]) -> str:
+    return _joined("LABEL", [f'{_LABEL}{key}="{value}"' for key, value in values.items()])
 
 
 def _joined(instruction: str, values: list[str]) -> str:

@@ -8,18 +8,19 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from tarn.core.byte_sizes import shown_size
+from tarn.core.moments import iso_seconds
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.context import data_folder, store_config
 from tarn_cli.exits import Exit
 from tarn_cli.node.kv_url import kv_variables
 from tarn_cli.node.plan import read_config
-from tarn_cli.output import TIME_FORMAT, Record, shown_size
+from tarn_cli.output import Record
 from tarn_cli.session import Group, Session, pass_session
 from tarn_cli.terminal import write_line
 
@@ -203,7 +204,7 @@ def restore(
         return {
             "backup": opened.manifest.backup_id,
             "store": store.about,
-            "as_of": _time(opened.manifest.begin_time_us),
+            "as_of": iso_seconds(opened.manifest.begin_time_us),
             "repositories": len(opened.manifest.repositories),
             "rows": done.rows,
         }
@@ -282,8 +283,8 @@ def _record(manifest: Manifest) -> dict[str, object]:
     return {
         "backup": manifest.backup_id,
         "installation": manifest.installation_id,
-        "begin": _time(manifest.begin_time_us),
-        "end": _time(manifest.end_time_us),
+        "begin": iso_seconds(manifest.begin_time_us),
+        "end": iso_seconds(manifest.end_time_us),
         "repositories": len(manifest.repositories),
         "rows": manifest.rows,
         "chunks": manifest.chunks,
@@ -291,7 +292,3 @@ def _record(manifest: Manifest) -> dict[str, object]:
         "size": shown_size(manifest.size_bytes),
         "new": shown_size(manifest.new_bytes),
     }
-
-
-def _time(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / 1_000_000, UTC).strftime(TIME_FORMAT)

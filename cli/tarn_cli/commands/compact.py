@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from tarn.core.byte_sizes import shown_size
 from tarn_cli.objects.uri import parse_ref
-from tarn_cli.output import Record, shown_size, shown_time
+from tarn_cli.output import Record, shown_time
 from tarn_cli.session import Command, Session, pass_session
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
 

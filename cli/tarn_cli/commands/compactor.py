@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from tarn.core.byte_sizes import shown_size
 from tarn_cli.commands.compact import compact as compact_branch
-from tarn_cli.output import Record, shown_size, shown_time
+from tarn_cli.output import Record, shown_time
 from tarn_cli.session import Group, Session, pass_session
 from tarn_cli.terminal import write_line
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tarn.core.byte_sizes import shown_size
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.objects.ref_range import RefRange, parse_range
 from tarn_cli.objects.uri import RefUri, parse_ref
-from tarn_cli.output import Record, shown_size
+from tarn_cli.output import Record
 from tarn_cli.session import Command, Session, pass_session
 from tarn_cli.terminal import write_line
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tarn.core.byte_sizes import shown_size
 from tarn.core.ids import parse_branch_id
 from tarn_cli.objects.uri import parse_repository
-from tarn_cli.output import Record, shown_size
+from tarn_cli.output import Record
 from tarn_cli.session import Command, Session, pass_session
 
 if TYPE_CHECKING:  # grpc takes a third of a second to import

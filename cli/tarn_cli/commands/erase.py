@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from tarn.core.byte_sizes import shown_size
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.moments import iso_time
 from tarn_cli.collecting import interruptible, opened_collector
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.context import store_config
 from tarn_cli.objects.uri import parse_repository
-from tarn_cli.output import shown_size
 from tarn_cli.session import Group, Session, pass_session
 from tarn_cli.terminal import prompt
 

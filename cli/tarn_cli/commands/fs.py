@@ -10,13 +10,14 @@ from pathlib import Path
 
 import click
 
+from tarn.core.byte_sizes import shown_size
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.objects import direct
 from tarn_cli.objects.local_files import FileRefusedError, files_below, refusal_of
 from tarn_cli.objects.store import WORKERS_MAX, ListingLine, Objects
 from tarn_cli.objects.transfer import Tally, Transfer, bytes_bar, count_bar, run_all
 from tarn_cli.objects.uri import ObjectUri, parse_object, parse_prefix
-from tarn_cli.output import TIME_FORMAT, Record, shown_size
+from tarn_cli.output import TIME_FORMAT, Record
 from tarn_cli.session import Group, Session, pass_session
 from tarn_cli.terminal import write_lines
 

@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
 from tarn.block.opening import open_blocks_to_read
 from tarn.config import Config
+from tarn.core.byte_sizes import shown_size
 from tarn.fsck.check import check
 from tarn.fsck.finding import Finding, Severity
 from tarn.fsck.progress import CheckProgress
@@ -36,7 +37,7 @@ from tarn_cli.context import store_config
 from tarn_cli.exits import Exit
 from tarn_cli.interrupts import run_interruptibly
 from tarn_cli.node.kv_url import kv_variables
-from tarn_cli.output import Output, shown_size
+from tarn_cli.output import Output
 from tarn_cli.session import Command, Session, pass_session
 from tarn_cli.terminal import write_line
 from tarn_cli.ticking import ticking

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tarn.core.byte_sizes import shown_size
 from tarn_cli.collecting import collect, collection_options, plan_of
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.plan import read_config
 from tarn_cli.objects.uri import parse_repository
-from tarn_cli.output import shown_size, shown_time
+from tarn_cli.output import shown_time
 from tarn_cli.session import Group, Session, pass_session
 
 if TYPE_CHECKING:  # imported when a command runs

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tarn.core.byte_sizes import shown_size
 from tarn.core.errors import TarnError
 from tarn.core.ids import parse_branch_id
 from tarn.core.moments import iso_time
@@ -21,7 +22,7 @@ from tarn_cli.collecting import interruptible
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.context import store_config
 from tarn_cli.objects.uri import parse_repository
-from tarn_cli.output import Record, shown_size
+from tarn_cli.output import Record
 from tarn_cli.session import Command, Session, pass_session
 from tarn_cli.ticking import ticking
 

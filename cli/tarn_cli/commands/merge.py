@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tarn.core.byte_sizes import shown_size
 from tarn_cli.background import start_merge, start_preview
 from tarn_cli.commands.commit import commit_record, commit_text, metadata_pairs
 from tarn_cli.conflicts import (
@@ -20,7 +21,7 @@ from tarn_cli.exits import CliError, Exit
 from tarn_cli.foreground import merged, previewed
 from tarn_cli.objects.uri import RefUri, parse_ref, parse_ref_of
 from tarn_cli.options import not_empty
-from tarn_cli.output import Record, shown_size
+from tarn_cli.output import Record
 from tarn_cli.session import Command, Session, pass_session
 from tarn_cli.terminal import write_lines
 from tarn_proto.graveler.v1.merge_service_pb2 import (

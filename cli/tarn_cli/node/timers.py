@@ -16,13 +16,13 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final
 
 from tarn.core.clock import Clock
+from tarn.core.moments import iso_seconds
 from tarn_cli.node.data_dir import DataDir
-from tarn_cli.output import TIME_FORMAT, Record
+from tarn_cli.output import Record
 
 __all__ = ["STOP_SECONDS", "TimerSpec", "TimerTimes", "Timers", "due_us", "timers_record"]
 
@@ -258,10 +258,10 @@ def timers_record(where: DataDir) -> Record:
     for name, times in _read(where, lambda _: None).items():
         fields: dict[str, object] = {}
         if times.begin_us:
-            fields["last_begin"] = _time(times.begin_us)
+            fields["last_begin"] = iso_seconds(times.begin_us)
         if times.end_us:
-            fields |= {"last_end": _time(times.end_us), "exit_code": times.exit_code}
-        fields["next"] = _time(times.next_us) if times.next_us else "runs"
+            fields |= {"last_end": iso_seconds(times.end_us), "exit_code": times.exit_code}
+        fields["next"] = iso_seconds(times.next_us) if times.next_us else "runs"
         shown[name] = fields
     return shown
 
@@ -306,7 +306,3 @@ def _last_line(file: Path) -> str:
         return str(error)
     told = [line.strip() for line in lines if line.strip()]
     return told[-1][:_WORDS_MAX] if told else f"{file} is empty"
-
-
-def _time(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / _SECOND_US, UTC).strftime(TIME_FORMAT)

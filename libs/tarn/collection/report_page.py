@@ -12,6 +12,7 @@ from tarn.collection.block_names import BlockKind
 from tarn.collection.outcomes import Outcome
 from tarn.collection.quarantine import Tally
 from tarn.collection.run_summary import Band, RunSummary, candidates_of, total_of
+from tarn.core.byte_sizes import shown_size
 
 __all__ = ["MonthlyCost", "cost_of", "render"]
 
@@ -56,16 +57,6 @@ def cost_of(summary: RunSummary, price: float) -> MonthlyCost:
     return MonthlyCost(*(size / _GIB * price for size in sizes))
 
 
-def _shown(size: int) -> str:
-    """Returns a size with a binary unit and one decimal."""
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
-
-
 def render(summary: RunSummary, price: float) -> str:
     """Returns the page.
 
@@ -107,7 +98,7 @@ def _state(summary: RunSummary) -> str:
         return "<p>It is not swept yet: nothing of it was deleted, or a sweep is under way.</p>"
     rows = "".join(
         f'<tr><th>{outcome.value}</th><td class="n">{tally.count:,}</td>'
-        f'<td class="n">{_shown(tally.size_bytes)}</td></tr>'
+        f'<td class="n">{shown_size(tally.size_bytes)}</td></tr>'
         for outcome in Outcome
         for tally in (report.total(outcome),)
     )
@@ -129,7 +120,7 @@ def _costs(summary: RunSummary, price: float) -> str:
     if summary.report is not None:
         rows.append(("deleted: saved", summary.report.total(Outcome.DELETED), cost.deleted))
     cells = "".join(
-        f'<tr><th>{name}</th><td class="n">{_shown(tally.size_bytes)}</td>'
+        f'<tr><th>{name}</th><td class="n">{shown_size(tally.size_bytes)}</td>'
         f'<td class="n">{value:,.2f} a month</td></tr>'
         for name, tally, value in rows
     )
@@ -142,8 +133,8 @@ def _kinds(summary: RunSummary) -> str:
         listed, found = summary.manifest.listed[kind.value], summary.manifest.candidates(kind)
         rows.append(
             f'<tr><td>{kind.value}</td><td class="n">{listed.count:,}</td>'
-            f'<td class="n">{_shown(listed.size_bytes)}</td><td class="n">{found.count:,}</td>'
-            f'<td class="n">{_shown(found.size_bytes)}</td></tr>'
+            f'<td class="n">{shown_size(listed.size_bytes)}</td><td class="n">{found.count:,}</td>'
+            f'<td class="n">{shown_size(found.size_bytes)}</td></tr>'
         )
     head = '<tr><th>kind</th><th class="n">all</th><th></th><th class="n">unreferenced</th><th></th></tr>'
     return f"<table>{head}{''.join(rows)}</table>"
@@ -154,7 +145,7 @@ def _bars(bands: Sequence[Band]) -> str:
         return "<p>None.</p>"
     return _plot(
         [
-            (band.name, band.tally, f"{_shown(band.tally.size_bytes)}, {band.tally.count:,}")
+            (band.name, band.tally, f"{shown_size(band.tally.size_bytes)}, {band.tally.count:,}")
             for band in bands
         ]
     )
@@ -167,7 +158,7 @@ def _history(summary: RunSummary) -> list[str]:
     rows = []
     for each in (*summary.before, summary.manifest):
         found, listed = candidates_of(each), total_of(each.listed)
-        told = f"{_shown(found.size_bytes)} of {_shown(listed.size_bytes)}"
+        told = f"{shown_size(found.size_bytes)} of {shown_size(listed.size_bytes)}"
         rows.append((_time(each.marked_us), found, told))
     return ["<h2>Unreferenced bytes at each mark</h2>", _plot(rows)]
 

@@ -11,10 +11,10 @@ import enum
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.moments import iso_seconds
 
 __all__ = [
     "BATCH_IDS_MAX",
@@ -339,9 +339,10 @@ def begin_batch(
     if current.is_batch_open(now_us):
         if current.batch == batch:
             return current
+        until = iso_seconds(current.batch_until_us + 999_999)  # not before its end
         text = (
             "a batch of deletions, begun by an earlier sweep, was never ended: a deletion may still be under way until "
-            f"{_shown_time(current.batch_until_us)}. Nothing was deleted now; run the sweep again after that time"
+            f"{until}. Nothing was deleted now; run the sweep again after that time"
         )
         raise _running(text, current)
     return replace(
@@ -420,12 +421,6 @@ def hold(current: Collection, seconds: int, now_us: int) -> Collection:
     if not 0 <= seconds <= HOLD_SECONDS_MAX:
         raise _invalid("hold", f"a hold lasts 0 to {HOLD_SECONDS_MAX} seconds, not {seconds}")
     return replace(current, hold_until_us=now_us + seconds * 1_000_000 if seconds else 0)
-
-
-def _shown_time(time_us: int) -> str:
-    """Returns a time for people, not before it: RFC 3339, in UTC, in whole seconds."""
-    seconds = -(-time_us // 1_000_000)
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _refuse_hold(current: Collection, now_us: int) -> None:

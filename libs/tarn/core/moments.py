@@ -19,6 +19,7 @@ __all__ = [
     "At",
     "Back",
     "Moment",
+    "iso_seconds",
     "iso_time",
     "parse_moment",
 ]
@@ -89,3 +90,9 @@ def iso_time(time_us: int) -> str:
     """Returns Unix microseconds in the form that a moment takes, such as `2026-11-01T12:30:00.000001Z`."""
     when = _EPOCH + timedelta(microseconds=time_us)
     return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def iso_seconds(time_us: int) -> str:
+    """Returns Unix microseconds as a moment in whole seconds, not after it: `2026-11-01T12:30:00Z`."""
+    when = _EPOCH + timedelta(seconds=time_us // 1_000_000)
+    return when.isoformat().replace("+00:00", "Z")

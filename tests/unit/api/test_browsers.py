@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from rest_service import Answer, Rest, basic, running_rest
+from rest_service import Answer, Rest, basic
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn_api.endpoint import OWN_BASE
@@ -17,12 +15,6 @@ from tarn_auth.web_sessions import IDLE_US, WEB_SESSIONS_PER_USER_MAX
 
 HERE = {"sec-fetch-site": "same-origin", "host": "tarn.example"}
 LAKE = "/repositories/lake"
-
-
-@pytest.fixture
-async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    async with running_rest(tmp_path) as running:
-        yield running
 
 
 async def sign_in(rest: Rest, headers: dict[str, str] | None = None, **how: Any) -> Answer:

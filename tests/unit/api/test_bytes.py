@@ -35,12 +35,6 @@ def pieces_of(body: bytes, size: int = 70_000) -> list[bytes]:
     return [body[at : at + size] for at in range(0, len(body), size)]
 
 
-@pytest.fixture
-async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    async with running_rest(tmp_path) as running:
-        yield running
-
-
 async def put(rest: Rest, path: str, body: bytes, **headers: str) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     answer = await rest.ask("POST", f"{OBJECTS}?path={path}", body, headers=named)

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
-from rest_service import Rest, running_rest
+from rest_service import Rest
 
 from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn.telemetry.audit.record import Outcome
 from tarn_api.operations import diffs
-
-
-@pytest.fixture
-async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    async with running_rest(tmp_path) as running:
-        yield running
-
 
 LAKE = "/repositories/lake"
 MAIN = f"{LAKE}/branches/main"

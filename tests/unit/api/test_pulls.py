@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-from rest_service import Rest, running_rest
+from rest_service import Rest
 
 from tarn.core.change_kind import PROTECTABLE
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
 
 LAKE = "/repositories/lake"
 PULLS = f"{LAKE}/pulls"
-
-
-@pytest.fixture
-async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    async with running_rest(tmp_path) as running:
-        yield running
 
 
 async def opened(rest: Rest, branch: str) -> str:

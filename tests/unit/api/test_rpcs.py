@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from rest_service import Answer, Rest, basic, running_rest
+from rest_service import Answer, Rest, basic
 
 from tarn.core.access.policy import Role
 from tarn.core.ids import UserId
@@ -19,12 +17,6 @@ from tarn_proto.graveler.v1 import branch_service_pb2
 
 BRANCHES = "tarn.graveler.v1.BranchService"
 REFLOG = "tarn.graveler.v1.ReflogService"
-
-
-@pytest.fixture
-async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    async with running_rest(tmp_path) as rest:
-        yield rest
 
 
 async def make(rest: Rest, rpc: str, request: object, **how: Any) -> Answer:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from rest_service import Rest, basic, running_rest
+from rest_service import Rest, basic
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.telemetry.audit.record import Outcome
 from tarn_api.operations.samples import SAMPLES
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
-
-
-@pytest.fixture
-async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    async with running_rest(tmp_path) as running:
-        yield running
-
 
 LAKE = "/repositories/lake"
 METADATA = f"{LAKE}/metadata"

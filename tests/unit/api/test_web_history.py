@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
-from rest_service import running_rest
 from web_pages import WebPage, WebUser
 
 from tarn.core.printable import printable
@@ -22,14 +18,6 @@ NAMES = [
     "a\nb\tc\u200bd?",
     "&amp;%2e%2e\\?x=1#y",
 ]
-
-
-@pytest.fixture
-async def user(tmp_path: Path) -> AsyncIterator[WebUser]:
-    async with running_rest(tmp_path) as rest:
-        person = WebUser(rest)
-        await person.sign_in()
-        yield person
 
 
 async def put(user: WebUser, path: str, content: bytes, branch: str = "main") -> None:

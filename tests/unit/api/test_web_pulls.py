@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from lxml import html
-from rest_service import Answer, Rest, running_rest
+from rest_service import Answer, Rest
 from web_pages import WebPage, WebUser
 
 from tarn.core.access.policy import Role
@@ -21,12 +18,6 @@ from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
 LAKE = "/repositories/lake"
 PULLS = f"{LAKE}/pulls"
 FIRST = f"{PULLS}/1"
-
-
-@pytest.fixture
-async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    async with running_rest(tmp_path) as running:
-        yield running
 
 
 @pytest.fixture

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from google.protobuf.message import Message
-from rest_service import Answer, Rest, basic, running_rest
+from rest_service import Answer, Rest, basic
 
 from tarn.core.access.policy import Policy, parse_roles, statements_of
 from tarn.core.ids import UserId
@@ -157,12 +156,6 @@ class Called:
     """The rpcs that a request led to."""
 
     rules: dict[str, tuple[Rule, Message]] = field(default_factory=dict)
-
-
-@pytest.fixture
-async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    async with running_rest(tmp_path) as running:
-        yield running
 
 
 @contextmanager

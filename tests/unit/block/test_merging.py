@@ -13,6 +13,7 @@ import pytest
 from examples import FEWER
 from hypothesis import given
 from hypothesis import strategies as st
+from merges_by_definition import Conflict, Trio, merge_by_definition, rewritten, trios
 
 from tarn.block import merging
 from tarn.block.committed import Committed
@@ -39,7 +40,6 @@ from tarn.testing.listings import (
     sample_entry,
     staged,
 )
-from tarn.testing.merges import Conflict, Trio, merge_by_definition, rewritten, trios
 
 SPACE = "mem://lake"
 EMPTY = EMPTY_METARANGE.metarange_id

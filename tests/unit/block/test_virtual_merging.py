@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from examples import FEWER
 from hypothesis import given
 from hypothesis import strategies as st
+from merges_by_definition import Trio, fold_by_definition, folds, merge_by_definition
 
 from tarn.block.committed import Committed
 from tarn.block.differences import DiffLeft
@@ -24,7 +25,6 @@ from tarn.core.listing.folders import FolderPage
 from tarn.core.listing.virtual import UNDECIDED, FoldStep, VirtualBase, VirtualLeft
 from tarn.testing.clock import ManualClock
 from tarn.testing.listings import Change, Listing, applied, changes_between, sample_entry, staged
-from tarn.testing.merges import Trio, fold_by_definition, folds, merge_by_definition
 
 SPACE = "mem://lake"
 RULES = st.builds(

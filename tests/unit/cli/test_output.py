@@ -3,7 +3,7 @@ import json
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tarn_cli.output import Output, shown_size, shown_time
+from tarn_cli.output import Output, shown_time
 
 ROWS = [{"branch": "main", "size": 12, "hidden": "x"}, {"branch": "a" * 300, "size": 3}]
 
@@ -33,20 +33,6 @@ def test_remarks_stay_out_of_the_output(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_single_record_is_a_list_of_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=False).one({"user": "ada", "roles": ["Admin", "Analyst"]})
     assert capsys.readouterr().out == "user   ada\nroles  Admin, Analyst\n"
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1 << 20, "1.0 MiB"),
-        (1 << 52, "4096.0 TiB"),
-    ],
-)
-def test_sizes_are_short(size: int, shown: str) -> None:
-    assert shown_size(size) == shown
 
 
 def test_times_are_utc() -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tarn.core.moments import Ago, At, Back, iso_time, parse_moment
+from tarn.core.moments import Ago, At, Back, iso_seconds, iso_time, parse_moment
 
 SECOND = 1_000_000
 
@@ -79,3 +79,8 @@ def test_a_printed_time_is_a_moment() -> None:
     for time_us in (0, 1, 1_793_491_200_123_456):
         assert parse_moment(iso_time(time_us)) == At(time_us)
     assert iso_time(1) == "1970-01-01T00:00:00.000001Z"
+
+
+def test_a_time_in_whole_seconds_is_not_later() -> None:
+    assert iso_seconds(1_793_491_200_999_999) == "2026-11-01T00:00:00Z"
+    assert iso_seconds(-1) == "1969-12-31T23:59:59Z"

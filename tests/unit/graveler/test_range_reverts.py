@@ -8,13 +8,15 @@ from random import Random
 import pytest
 from expired_lake import expire
 from lake import MAIN, Lake, Running, reached
-from lake_merges import SIDE, branch_with, head, history, hold_change, merge
+from lake_merges import NEW, SIDE, branch_with, head, history, hold_change, merge, mine
+from tests.sim.move_guards import MOVE_GUARDS
 
 from tarn.block.merging import MergeSides
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice
 from tarn.kv.port import Group
+from tarn.testing.faults.guards import switched_off
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.guards.fences import BuildBlocks
 from tarn_graveler.versioning import range_reverts
@@ -234,6 +236,72 @@ async def test_a_branch_that_moves_meanwhile_gets_the_reverts_on_its_new_head(
     assert await content(lake) == {"a": 1, "b": 1, "c": 3}
     assert (await history(lake))[2] == newer.commit_id
     assert made.undone == (bad[1], bad[0])
+
+
+GUARDS = {guard.name: guard for guard in MOVE_GUARDS}
+
+
+async def put_beside_a_range(lake: Lake, other: Lake, running: Running) -> None:
+    """A put of `c` is acknowledged while the last step of a revert is on its way; then both are committed."""
+    start = await commit(lake, {"a": 1, "b": 1})
+    bad = [await commit(lake, {path: 2}) for path in "ab"]
+    gate = hold_change(lake)
+    task = running.start(revert(lake, start, bad[-1]))
+    await reached(gate)
+    await other.put("c", 3)
+    gate.open()
+    await task
+    assert await content(lake) == {"a": 1, "b": 1}, (
+        "the range is undone, and the put is not committed"
+    )
+    await lake.commit(allow_empty=True)
+    await lake.drop_everything_removed()
+
+
+async def test_a_put_beside_a_range_is_kept_on_top_of_it(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    await put_beside_a_range(lake, other, running)
+    assert await content(lake) == {"a": 1, "b": 1, "c": 3}
+
+
+async def test_a_range_that_forgets_the_replaced_token_loses_a_put(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    with switched_off(GUARDS["move-keeps-rows"]):
+        await put_beside_a_range(lake, other, running)
+    assert await content(lake) == {"a": 1, "b": 1}
+
+
+async def create_beside_a_range(lake: Lake, other: Lake, running: Running) -> None:
+    """A creation of `a` judges the branch without it; a range brings it back before the row lands."""
+    start = await commit(lake, {"a": 1})
+    bad = [await commit(lake, {"a": None}), await commit(lake, {"b": 2})]
+    await lake.graveler.conditional.stage(lake.main, "warm", mine(1, "warm"), NEW)
+    await commit(lake, {"c": 3})
+    gate = lake.kv.hold("set_if", lake.row_key("a"))
+    create = running.start(lake.graveler.conditional.stage(lake.main, "a", mine(9, "mine"), NEW))
+    await reached(gate)
+    await revert(other, start, bad[-1])
+    assert await content(other) == {"a": 1, "c": 3}
+    gate.open()
+    await create
+
+
+async def test_a_creation_beside_a_range_that_brings_the_object_back_is_not_acknowledged(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    with pytest.raises(TarnError) as caught:
+        await create_beside_a_range(lake, other, running)
+    assert caught.value.reason is Reason.OUTCOME_UNKNOWN
+
+
+async def test_a_range_that_keeps_the_token_lets_the_creation_win_as_well(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    with switched_off(GUARDS["move-seals"]):
+        await create_beside_a_range(lake, other, running)
+    assert await lake.get("a") == 9
 
 
 async def test_uncommitted_changes_refuse_a_range_and_are_named(lake: Lake) -> None:

@@ -17,56 +17,9 @@ from tarn.core.access.policy import Grant
 from tarn.core.entry import pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.rules import OPERATE, Rule, operations_of, rules_of
+from tarn.rpc.services import SERVICES
 from tarn_graveler.application import endpoints_of
-from tarn_proto.graveler.v1 import (
-    branch_service_pb2,
-    bucket_service_pb2,
-    collection_service_pb2,
-    commit_service_pb2,
-    compaction_service_pb2,
-    diff_service_pb2,
-    dump_service_pb2,
-    entry_service_pb2,
-    erasure_service_pb2,
-    link_service_pb2,
-    merge_service_pb2,
-    pull_request_service_pb2,
-    quota_service_pb2,
-    reflog_service_pb2,
-    repository_service_pb2,
-    settings_service_pb2,
-    staging_event_service_pb2,
-    tag_service_pb2,
-    task_service_pb2,
-    upload_service_pb2,
-)
-
-SERVICES: list[ServiceDescriptor] = [
-    service
-    for file in (
-        repository_service_pb2,
-        bucket_service_pb2,
-        settings_service_pb2,
-        quota_service_pb2,
-        branch_service_pb2,
-        tag_service_pb2,
-        collection_service_pb2,
-        commit_service_pb2,
-        compaction_service_pb2,
-        erasure_service_pb2,
-        diff_service_pb2,
-        dump_service_pb2,
-        merge_service_pb2,
-        pull_request_service_pb2,
-        reflog_service_pb2,
-        task_service_pb2,
-        entry_service_pb2,
-        upload_service_pb2,
-        link_service_pb2,
-        staging_event_service_pb2,
-    )
-    for service in file.DESCRIPTOR.services_by_name.values()
-]
+from tarn_proto.graveler.v1 import entry_service_pb2, merge_service_pb2, upload_service_pb2
 
 VALUES: dict[str, Any] = {
     "repository_id": "lake",
@@ -135,7 +88,7 @@ Case = tuple[ServiceDescriptor, str, Rule]
 
 CASES: list[Case] = [
     (service, name, access)
-    for service in SERVICES
+    for service in SERVICES["graveler"]
     for name, rule in rules_of(service).items()
     for access in (rule, *rule.also.values())
 ]
@@ -157,7 +110,9 @@ def request_of(of: Descriptor, **more: Any) -> Message:
 
 def test_every_service_is_walked() -> None:
     served = endpoints_of(cast("Any", _Anything()), cast("Any", _Anything()))
-    assert {endpoint.name for endpoint in served} == {service.full_name for service in SERVICES}
+    assert {endpoint.name for endpoint in served} == {
+        service.full_name for service in SERVICES["graveler"]
+    }
 
 
 class _Anything:

@@ -95,6 +95,39 @@ async def test_listings_page_through_staged_and_committed_rows(service: Service)
     assert rolled.paths == ["dir0/", "dir1/", "dir2/"]
 
 
+async def test_a_folder_is_listed_until_its_only_object_is_deleted(service: Service) -> None:
+    """The deletion hides the folder at once, in every page; the head shows it until the commit."""
+    graveler, admin = service.graveler, service.admin
+    for path in ("a/only", "b/first", "b/second", "c"):
+        await service.put(path, 1)
+    await graveler.create_commit(admin, "lake", "main", "three folders")
+
+    async def folders(ref: str, page_size: int = 100) -> list[str]:
+        def page(token: str) -> Awaitable[entry_service_pb2.ListEntriesResponse]:
+            return graveler.list_entries(
+                admin, "lake", ref, delimiter="/", page_size=page_size, page_token=token
+            )
+
+        listed = await page("")
+        paths = list(listed.paths)
+        while listed.next_page_token:
+            listed = await page(listed.next_page_token)
+            paths += listed.paths
+        return paths
+
+    await graveler.unstage(admin, "lake", "main", "a/only")
+    await graveler.unstage(admin, "lake", "main", "b/first")
+    assert await folders("main") == await folders("main", page_size=1) == ["b/", "c"]
+    assert await folders("main@") == ["a/", "b/", "c"]
+    count = await graveler.summarize_uncommitted(admin, "lake", "main", delimiter="/")
+    assert [(each.path, each.counts.removed_count) for each in count.folders] == [
+        ("a/", 1),
+        ("b/", 1),
+    ]
+    await graveler.create_commit(admin, "lake", "main", "one folder less")
+    assert await folders("main@") == ["b/", "c"]
+
+
 async def test_a_page_of_the_largest_entries_is_one_message(service: Service) -> None:
     graveler, admin = service.graveler, service.admin
     small = replace(unpack(service.entry(1)), content_type="x" * HEADER_BYTES_MAX)

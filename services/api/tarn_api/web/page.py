@@ -13,7 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
+from tarn.core.byte_sizes import shown_size
 from tarn.core.entry import shown_time_us
+from tarn.core.moments import iso_seconds
 from tarn.core.printable import printable
 from tarn_api.context import Context
 from tarn_api.web import assets, links
@@ -41,7 +43,6 @@ _GUARDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 _SUBJECT_MAX: Final = 200
 """Characters of the first line of a message that a table shows."""
-_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ def environment() -> Environment:
         "name": _name,
         "plain": printable,
         "text": _text,
-        "size": _size,
+        "size": shown_size,
         "subject": lambda message: first_line(message)[:_SUBJECT_MAX],
         "time": time_of,
         "day": _machine_time,
@@ -173,22 +174,11 @@ def first_line(message: str) -> str:
     return (message.splitlines() or [""])[0]
 
 
-def _size(count: int) -> str:
-    """Returns a number of bytes for people."""
-    value, unit = float(count), 0
-    while value >= 1024 and unit < len(_SIZES) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{count} B" if not unit else f"{value:.1f} {_SIZES[unit]}"
-
-
 def time_of(time_us: int) -> str:
     """Returns a time in Unix microseconds for people, in UTC."""
-    return _moment(time_us).strftime("%Y-%m-%d %H:%M:%S UTC")
+    when = datetime.fromtimestamp(shown_time_us(time_us) // 1_000_000, UTC)
+    return when.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _machine_time(time_us: int) -> str:
-    return _moment(time_us).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _moment(time_us: int) -> datetime:
-    return datetime.fromtimestamp(shown_time_us(time_us) // 1_000_000, UTC)
+    return iso_seconds(shown_time_us(time_us))

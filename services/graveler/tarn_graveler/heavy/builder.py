@@ -109,11 +109,6 @@ class ProcessBuilder:
         return self._children[Priority.REQUESTED].pid
 
     @property
-    def background_pid(self) -> int | None:
-        """Process id of the child for compactions; None while there is none."""
-        return self._children[Priority.BACKGROUND].pid
-
-    @property
     def processes(self) -> int:
         """Number of children that run."""
         return sum(child.pid is not None for child in self._children.values())

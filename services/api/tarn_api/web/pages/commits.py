@@ -19,7 +19,7 @@ from tarn_api.web.place import RepositoryAt, way_to
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb
 
-__all__ = ["CommitAt", "cherry_pick", "revert", "show", "side_of"]
+__all__ = ["CommitAt", "applied", "cherry_pick", "revert", "show", "side_of"]
 
 _SHORT: Final = 12
 """Characters of a commit id that pages show."""
@@ -90,15 +90,15 @@ async def _default_branch(context: Context, repository: str) -> str:
 
 async def revert(context: Context, at: RepositoryAt, form: Form) -> Response:
     """Undoes a commit by a new commit on a branch, and goes to that one."""
-    return await _applied(context, at, form, context.graveler.revert)
+    return await _of_form(context, at, form, context.graveler.revert)
 
 
 async def cherry_pick(context: Context, at: RepositoryAt, form: Form) -> Response:
     """Makes the changes of a commit again by a new commit on a branch, and goes to that one."""
-    return await _applied(context, at, form, context.graveler.cherry_pick)
+    return await _of_form(context, at, form, context.graveler.cherry_pick)
 
 
-async def _applied(
+async def _of_form(
     context: Context,
     at: RepositoryAt,
     form: Form,
@@ -106,16 +106,43 @@ async def _applied(
 ) -> Response:
     """Has graveler apply the commit of a form to its branch, and goes to the new commit."""
     branch, commit_id = form.need("branch", "the branch"), form.need("commit", "the commit")
-    context.trace.values = {"repository": at.repository, "branch": branch}
+    side = side_of(form.get("side", ""))
+    return await applied(
+        context, at.repository, branch, commit_id, apply, parent_number=_parent_of(form), side=side
+    )
+
+
+async def applied(
+    context: Context,
+    repository: str,
+    branch: str,
+    commit_id: str,
+    apply: Callable[..., Awaitable[commit_pb.Commit]],
+    *,
+    parent_number: int,
+    side: pb.MergeSide = pb.MERGE_SIDE_UNSPECIFIED,
+) -> Response:
+    """Has graveler revert or pick a commit on a branch, and goes to the new commit.
+
+    Args:
+        context: of the request.
+        repository: the repository.
+        branch: takes the new commit.
+        commit_id: the commit to revert or pick.
+        apply: `revert` or `cherry_pick` of the client of graveler.
+        parent_number: of the parent, from 1, with which a merge commit is compared; 0 for other commits.
+        side: wins conflicts.
+    """
+    context.trace.values = {"repository": repository, "branch": branch}
     made = await apply(
         context.change(),
-        at.repository,
+        repository,
         branch,
         commit_id,
-        parent_number=_parent_of(form),
-        default_side=side_of(form.get("side", "")),
+        parent_number=parent_number,
+        default_side=side,
     )
-    return redirect(links.to_repository(at.repository, "commits", made.commit_id, branch=branch))
+    return redirect(links.to_repository(repository, "commits", made.commit_id, branch=branch))
 
 
 def side_of(name: str) -> pb.MergeSide:

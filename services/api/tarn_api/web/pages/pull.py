@@ -23,6 +23,7 @@ from tarn_api.forms import Form
 from tarn_api.web import links
 from tarn_api.web.changes import Folders, folders_of
 from tarn_api.web.page import Crumb, Page, redirect, render
+from tarn_api.web.pages.commits import applied
 from tarn_api.web.pages.pulls import STATE_NAMES
 from tarn_api.web.place import PAGE_SIZE, way_to
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
@@ -454,17 +455,15 @@ async def undo(context: Context, at: PullAt, form: Form) -> Response:
     if not pull.merge_commit_id:
         text = f"pull request {pull.pull_request_id} is not merged; there is nothing to undo"
         raise ApiError(400, text, reason="INVALID_ARGUMENT")
-    branch = pull.destination_branch_id
-    context.trace.values = {"repository": at.repository, "branch": branch}
     sides = await _sides(context, at.repository, pull)
-    made = await context.graveler.revert(
-        context.change(),
+    return await applied(
+        context,
         at.repository,
-        branch,
+        pull.destination_branch_id,
         pull.merge_commit_id,
+        context.graveler.revert,
         parent_number=1 if sides.parents > 1 else 0,
     )
-    return redirect(links.to_repository(at.repository, "commits", made.commit_id))
 
 
 def _back(at: PullAt) -> Response:
