@@ -11,6 +11,7 @@ from lake import Lake
 from permits import permit_for
 
 from tarn.client.commits import ChangesPage
+from tarn.client.entries import ListingPage
 from tarn.core.entry import ENTRY_BYTES_MAX, pack, unpack
 from tarn.core.entry_check import HEADER_BYTES_MAX
 from tarn.core.errors import Reason
@@ -103,7 +104,7 @@ async def test_a_folder_is_listed_until_its_only_object_is_deleted(service: Serv
     await graveler.create_commit(admin, "lake", "main", "three folders")
 
     async def folders(ref: str, page_size: int = 100) -> list[str]:
-        def page(token: str) -> Awaitable[entry_service_pb2.ListEntriesResponse]:
+        def page(token: str) -> Awaitable[ListingPage]:
             return graveler.list_entries(
                 admin, "lake", ref, delimiter="/", page_size=page_size, page_token=token
             )
