@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 __all__ = [
     "DROP",
     "another_user",
+    "branch_off",
     "call",
     "chromium",
+    "commit",
     "expect",
     "flaws",
     "new_repository",
@@ -125,6 +127,23 @@ def upload(page: Page, name: str, content: bytes, *, replaces: bool = False) -> 
     page.get_by_role("button", name="Upload").click()
     mark = "changed" if replaces else "added"
     expect(page.get_by_role("row", name=f"{name} {mark}")).to_be_visible()
+
+
+def commit(page: Page, message: str) -> None:
+    """Commits the changes of the branch that is open."""
+    page.get_by_role("link", name="Commit…").click()
+    page.get_by_label("Message").fill(message)
+    page.get_by_role("button", name="Commit all changes").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Commit ")
+
+
+def branch_off(page: Page, place: str, name: str, source: str = "main") -> None:
+    """Creates a branch, and arrives at its objects."""
+    page.goto(f"{place}/branches")
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("At the commit of").fill(source)
+    page.get_by_role("button", name="Create the branch").click()
+    expect(page.get_by_role("heading", name="Upload")).to_be_visible()
 
 
 def call(server: RestServer, method: str, body: object) -> Any:

@@ -16,8 +16,10 @@ from rest_server import RestServer
 from web_browser import (
     DROP,
     another_user,
+    branch_off,
     call,
     chromium,
+    commit,
     expect,
     flaws,
     new_repository,
@@ -30,9 +32,9 @@ from web_browser import (
 from tarn_api.web.table import PAGES
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
-pytestmark = [pytest.mark.beyond_the_peer, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.beyond_the_peer, pytest.mark.timeout(600)]
 KEEPS_WHAT_IT_SAYS = """document.addEventListener("DOMContentLoaded", () => {
   const said = document.getElementById("progress");
   if (said) new MutationObserver(() => {
@@ -96,23 +98,6 @@ def state(browser: Browser, lake_server: RestServer) -> Any:
         return page.context.storage_state()
 
 
-def commit(page: Page, message: str) -> None:
-    """Commits the changes of the branch that is open."""
-    page.get_by_role("link", name="Commit…").click()
-    page.get_by_label("Message").fill(message)
-    page.get_by_role("button", name="Commit all changes").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("Commit ")
-
-
-def branch_off(page: Page, place: str, name: str, source: str = "main") -> None:
-    """Creates a branch, and arrives at its objects."""
-    page.goto(f"{place}/branches")
-    page.get_by_label("Name", exact=True).fill(name)
-    page.get_by_label("At the commit of").fill(source)
-    page.get_by_role("button", name="Create the branch").click()
-    expect(page.get_by_role("heading", name="Upload")).to_be_visible()
-
-
 @pytest.fixture(scope="module")
 def place(browser: Browser, lake_server: RestServer, state: Any) -> str:
     """The address of a repository with a pull request, a conflict and a deleted branch, made by forms alone."""
@@ -148,7 +133,8 @@ def test_every_page_is_accessible_and_fits_a_phone(
     browser: Browser, lake_server: RestServer, place: str, state: Any
 ) -> None:
     names = {"repositoryId": place.rpartition("/")[2], "sourceRef": "fix", "destinationRef": "main"}
-    task = call(lake_server, "tarn.graveler.v1.MergeService/StartPreview", names)["taskId"]
+    started = call(lake_server, "tarn.graveler.v1.TaskService/StartPreview", {"preview": names})
+    task = started["task"]["taskId"]
     wrong: list[str] = []
     with watched(browser.new_context(storage_state=state), "404 (Not Found)") as page:
         for what, target in WALK.items():
