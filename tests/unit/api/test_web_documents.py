@@ -109,9 +109,9 @@ async def test_a_preview_leads_to_objects_of_its_ref(rest: Rest) -> None:
     user = WebUser(rest)
     await user.sign_in()
     text = b"# Read me\n\n[up](../data/a%20b.csv) [out](../../x) [abs](/y) [js](javascript:z) <img src=x>"
-    for path, content in (("docs/a.md", text), ("b.md", b"x" * (MARKDOWN_BYTES_MAX + 1))):
+    for path, content in (("notes/a.md", text), ("b.md", b"x" * (MARKDOWN_BYTES_MAX + 1))):
         await user.upload(f"{LAKE}/upload?branch=main", "f", content, path=path)
-    page = await user.page(f"{LAKE}/object?ref=main&path=docs%2Fa.md")
+    page = await user.page(f"{LAKE}/object?ref=main&path=notes%2Fa.md")
     [article] = page.root.xpath("//article")
     assert article.xpath("string(.//h3)") == "Read me"
     assert article.xpath(".//a/@href") == [f"{LAKE}/object?ref=main&path=data%2Fa%20b.csv"]
