@@ -2,8 +2,9 @@
 
     python -m bench.web [--objects 1000000] [--small 100] [--rounds 15]
 
-A folder of a branch, its commit, and the comparison with an empty branch: the first view of each, and the median of
-later ones, in milliseconds as a client on the same machine sees them. What counts is the ratio of large to small.
+A folder of a branch; a commit of ten new objects in it; comparisons that find these ten, and all. The first view of
+each, and the median of later ones, in milliseconds as a client on the same machine sees them. What counts is the ratio
+of large to small.
 """
 
 from __future__ import annotations
@@ -19,13 +20,19 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import numpy as np
 from bench.load.node import Form, Node, running
 from bench.load.seeding import OLD, seeder
 
+from tarn.core.ids import BranchId
+from tarn_graveler.branch.committing import CommitRequest
+from tarn_graveler.records.branches import BranchName
+
 PAGES = {
     "folder": f"objects?ref={{branch}}&prefix=lake/events/{OLD}/",
-    "commit": "commits/{branch}",
-    "compare": "compare?left=main&right={branch}",
+    "commit of ten": "commits/{branch}",
+    "compare over ten": "compare?left={branch}~1&right={branch}",
+    "compare over all": "compare?left=main&right={branch}",
 }
 
 
@@ -58,8 +65,11 @@ def main() -> None:
 async def _fill(node: Node, folder: Path, large: int, small: int) -> None:
     async with seeder(node, folder / "ranges") as own:
         repository = await own.repository("lake")
-        await own.base(repository, "small", small)
-        await own.base(repository, "large", large)
+        for branch, objects in (("small", small), ("large", large)):
+            await own.base(repository, branch, objects)
+            await own.stage(repository, branch, np.arange(10, dtype=np.int64) * 70 + 5)
+            name = BranchName(repository, BranchId(branch))
+            await own.graveler.committing.commit(name, CommitRequest("bench", "ten more"))
 
 
 def _time(node: Node, page: str) -> float:
