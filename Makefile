@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp browser spark-churn spark-modes lint format lock proto wheel images k8s-test clean \
+.PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp browser screenshots spark-churn spark-modes lint format lock proto wheel images k8s-test clean \
 	bench bench-quick bench-peer bench-parts compaction-soak \
 	pictures sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
@@ -50,10 +50,13 @@ cassandra-cluster:  ## Start three Cassandra nodes in the background
 cassandra-down:  ## Stop what `make cassandra` or `make cassandra-cluster` started
 	@tools/cassandra/nodes down $(DATA)/cassandra
 
-test: setup lint  ## Run every check and every test
+test: setup set-up-browser lint  ## Run every check and every test
 	@$(MAKE) --no-print-directory pytest ARGS="$(ARGS)"
 
-.PHONY: pytest
+.PHONY: pytest set-up-browser
+set-up-browser: setup
+	@tools/setup browser
+
 pytest:
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m tests.run $(ARGS)
 
@@ -66,10 +69,10 @@ unit:  ## Run the quick tests only
 	@tools/setup python
 	@$(BIN)/python -m pytest -n auto -m "not cassandra" tests/unit tests/contract $(ARGS)
 
-test-long: setup lint  ## Run every test in every form of Tarn, for hours
+test-long: setup set-up-browser lint  ## Run every test in every form of Tarn, for hours
 	@$(MAKE) --no-print-directory pytest ARGS="--long $(ARGS)"
 
-system: setup  ## Run the tests that start real processes
+system: setup set-up-browser  ## Run the tests that start real processes
 	@$(MAKE) --no-print-directory pytest ARGS="tests/system $(ARGS)"
 
 dashboards: setup  ## Have a real Prometheus evaluate the dashboard and the alert rules on a running Tarn
@@ -80,9 +83,11 @@ otlp: setup  ## Have a real OpenTelemetry Collector receive the traces and metri
 	@tools/setup otelcol
 	@$(MAKE) --no-print-directory pytest ARGS="tests/system/test_otel_collector.py --long $(ARGS)"
 
-browser: setup  ## Play a story of the web interface in Chromium, and check its accessibility
-	@tools/setup browser
-	@$(MAKE) --no-print-directory pytest ARGS="tests/system/rest/test_web_in_browser.py --long $(ARGS)"
+browser: setup set-up-browser  ## Play stories of the web interface in Chromium, and check the accessibility of every page
+	@$(MAKE) --no-print-directory pytest ARGS="tests/system/rest/test_web_in_browser.py $(ARGS)"
+
+screenshots: setup set-up-browser  ## Take the README's pictures of the web interface (docs/pictures/web-*.png)
+	@PYTHONPATH=. $(BIN)/python -m tests.screenshots
 
 spark-churn: setup  ## Run a Spark job of many tasks with the classic committer beside the compactor (TASKS=10000)
 	@SPARK_TASKS=$(or $(TASKS),10000) $(BIN)/python -m pytest -q \

@@ -20,7 +20,9 @@ from running_tarn import START_SECONDS, STOP_SECONDS, clean_environment
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PACKAGES: list[str] = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+BUILD: dict[str, Any] = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+PACKAGES: list[str] = BUILD["packages"]
+INCLUDED: dict[str, str] = BUILD["force-include"]
 COMMANDS = sorted(PYPROJECT["project"]["scripts"])
 MODULES = sorted({target.partition(".")[0] for target in PYPROJECT["project"]["scripts"].values()})
 
@@ -95,12 +97,12 @@ def test_it_is_pure_python_and_has_the_version_of_the_project(wheel: Path) -> No
 
 
 def test_it_holds_every_file_of_the_product_and_no_other(wheel: Path) -> None:
-    """Every tracked file of its packages, without the parts that only tests use."""
+    """Every tracked file of its packages, without the parts that only tests use; and the documentation."""
     expected = set()
-    for package in PACKAGES:
-        tracked = run("git", "ls-files", "-z", "--", package, cwd=ROOT).rstrip("\0").split("\0")
-        parent = Path(package).parent
-        expected |= {Path(name).relative_to(parent).as_posix() for name in tracked}
+    places = {package: Path(package).name for package in PACKAGES} | INCLUDED
+    for folder, place in places.items():
+        tracked = run("git", "ls-files", "-z", "--", folder, cwd=ROOT).rstrip("\0").split("\0")
+        expected |= {f"{place}/{Path(name).relative_to(folder).as_posix()}" for name in tracked}
     assert expected, "git knows no file of the packages"
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}

@@ -63,6 +63,7 @@ class Backend:
         s3: where S3 clients reach the installation.
         previewing: held while a preview of retention rules reads a history: one at a time.
         reading_parquet: held while a child process reads a Parquet file for its preview: one at a time.
+        reading_markdown: held while a thread renders Markdown of users: one at a time.
     """
 
     graveler: GravelerClient
@@ -80,6 +81,7 @@ class Backend:
     s3: S3Endpoint = field(default_factory=S3Endpoint)
     previewing: asyncio.Lock = field(default_factory=asyncio.Lock)
     reading_parquet: asyncio.Lock = field(default_factory=asyncio.Lock)
+    reading_markdown: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
         """Returns the context of a call that begins now."""

@@ -130,6 +130,7 @@ HIDES = {"web.cancelTask", "web.deleteKey", "web.endSessionKey"}
 def target_of(page: Operation) -> str:
     """Returns an address of a page, in a repository with a pull request."""
     path = page.path.replace("{repository}", "lake").replace("{commit}", "main")
+    path = path.replace("{part}", "user").replace("{page}", "web")
     return path.replace("{pull}", "1")
 
 
@@ -192,7 +193,8 @@ async def test_pages_need_a_caller_unless_they_lead_to_one(rest: Rest, page: Ope
 def test_what_needs_no_caller_is_known() -> None:
     assert {page.id for page in PAGES} > PUBLIC_PAGES
     assert sorted(PUBLIC_PAGES) == [
-        "web.asset", "web.icon", "web.signIn", "web.signInForm", "web.signOut", "web.signedIn",
+        "web.asset", "web.help", "web.helpPage", "web.icon",
+        "web.signIn", "web.signInForm", "web.signOut", "web.signedIn",
     ]  # fmt: skip
 
 

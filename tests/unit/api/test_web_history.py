@@ -187,8 +187,12 @@ async def test_counts_end_after_some_folders(
     assert page.rows("Folders") == []
 
 
-async def test_counts_end_after_some_calls(user: WebUser, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("seconds", "count"), [(3.0, 10), (0.0, 1)])
+async def test_counts_end_after_some_calls_or_seconds(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch, seconds: float, count: int
+) -> None:
     """Pages of counts may be empty, one after the other."""
+    monkeypatch.setattr("tarn_api.web.changes._SECONDS_MAX", seconds)
     commit_id = await commit_of(user, "m")
     calls = []
 
@@ -198,7 +202,7 @@ async def test_counts_end_after_some_calls(user: WebUser, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(user.rest.service.graveler, "summarize_diff", endless)
     page = await user.page(f"{LAKE}/commits/{commit_id}")
-    assert (page.status, len(calls)) == (200, 10)
+    assert (page.status, len(calls)) == (200, count)
     assert "counts of the first folders" in page.text
 
 

@@ -116,6 +116,7 @@ def test_what_the_wheel_is_made_of_is_let_through() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {path.split("/")[0] for path in wheel["packages"]}
+    needed |= set(wheel["force-include"])
     needed |= {"pyproject.toml", "locks", project["project"]["readme"]}
     assert needed <= {line.removeprefix("!") for line in lines if line.startswith("!")}
     assert lines[1] == "*"

@@ -25,6 +25,8 @@ __all__ = [
 
 _CALLS_MAX: Final = 10
 """Calls for one page: a folder may have many changes."""
+_SECONDS_MAX: Final = 3.0
+"""No further call after these: a call opens many ranges, and people wait for the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +163,8 @@ async def folders_of(
     prefix: str = "",
     token: str = "",
 ) -> Folders:
-    """Returns what differs between two refs, folder by folder. A page ends after some folders or calls, however many
-    changes there are.
+    """Returns what differs between two refs, folder by folder. A page ends after some folders, calls or seconds,
+    however many changes there are.
 
     Args:
         context: of the request.
@@ -174,6 +176,8 @@ async def folders_of(
         token: of the page; empty for the first one.
     """
     call, found, before, after = context.read(), DiffSummary(), left, right
+    clock = context.backend.clock
+    end = clock.monotonic() + _SECONDS_MAX
     for _ in range(_CALLS_MAX):
         page = await context.graveler.summarize_diff(
             call,
@@ -189,6 +193,6 @@ async def folders_of(
         found.add(page)
         before, after = page.left_commit_id or left, page.right_commit_id
         token = page.next_page_token
-        if not token or len(found.folders) >= PAGE_SIZE:
+        if not token or len(found.folders) >= PAGE_SIZE or clock.monotonic() >= end:
             break
     return Folders(found, before, after, token)

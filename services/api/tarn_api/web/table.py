@@ -16,6 +16,7 @@ from tarn_api.web.pages import (
     commits,
     comparing,
     content,
+    documentation,
     feed,
     heads,
     history,
@@ -49,6 +50,8 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.signOut", "POST", "/sign-out", session.sign_out),
     ("web.asset", "GET", "/assets/{version}/{name}", session.asset),
     ("web.icon", "GET", "/favicon.ico", session.icon),
+    ("web.help", "GET", "/docs", documentation.index),
+    ("web.helpPage", "GET", "/docs/{part}/{page}", documentation.show),
     ("web.repositories", "GET", "/repositories", repositories.home),
     ("web.createRepository", "POST", "/repositories", repositories.create),
     ("web.repository", "GET", _OF, repositories.open_repository),
@@ -137,9 +140,18 @@ PAGE_HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
     {name: handler for name, _, _, handler in _ROWS}
 )
 PUBLIC_PAGES: Final = frozenset(
-    {"web.signInForm", "web.signIn", "web.signedIn", "web.signOut", "web.asset", "web.icon"}
+    {
+        "web.signInForm",
+        "web.signIn",
+        "web.signedIn",
+        "web.signOut",
+        "web.asset",
+        "web.icon",
+        "web.help",
+        "web.helpPage",
+    }
 )
-"""Pages without a caller: what leads to a session, and ends one."""
+"""Pages without a caller: what leads to a session, and ends one; the documentation, which says how to get a key."""
 PAGE_TRANSFERS: Final = frozenset({"web.download", "web.picture", "web.upload"})
 """Pages that move bytes of objects."""
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import posixpath
 from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
 
+from markupsafe import Markup
 from msgspec import Struct
 from starlette.responses import Response
 
@@ -16,6 +21,7 @@ from tarn_api.forms import Form
 from tarn_api.operations import shapes
 from tarn_api.operations.paging import filled
 from tarn_api.web import links
+from tarn_api.web.markdown import MARKDOWN_BYTES_MAX, html_of, is_markdown
 from tarn_api.web.marks import Marks, marks_of
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.parquet import Facts, is_parquet, parquet_of
@@ -32,6 +38,10 @@ __all__ = [
     "read_begin",
     "show",
 ]
+
+
+_DOCUMENT_SECONDS: Final = 10
+"""For its turn and its work."""
 
 
 class FolderAt(Struct, kw_only=True):
@@ -148,12 +158,15 @@ async def show(context: Context, at: ObjectAt) -> Page:
     entry = unpack(found.entry)
     is_external = bool(entry.external_address)
     preview = Preview("none")
-    parquet = None
+    parquet = document = None
     if not is_external:
         begin = await read_begin(context, at, entry, found.storage_namespace, PREVIEW_BYTES_MAX)
         preview = preview_of(at.path, entry, begin)
         if is_parquet(begin) and not entry.content_encoding:
             parquet = await _parquet_of(context, at, entry, found.storage_namespace)
+        is_document = preview.kind == "text" and is_markdown(at.path, entry.content_type)
+        if is_document and entry.size <= MARKDOWN_BYTES_MAX:
+            document = await _document_of(context, at, begin)
     parent = at.path[: at.path.rfind("/", 0, -1) + 1]
     name = at.path[len(parent) :]
     return render(
@@ -173,6 +186,7 @@ async def show(context: Context, at: ObjectAt) -> Page:
         ).physical_address,
         preview=preview,
         parquet=parquet,
+        document=document,
         is_external=is_external,
         is_branch=await find_branch(context, at.repository, at.ref),
     )
@@ -190,6 +204,29 @@ async def _parquet_of(context: Context, at: ObjectAt, entry: Entry, namespace: s
         return await _read(context, at, entry, namespace, begin, length)
 
     return await parquet_of(entry.size, read, context.backend.reading_parquet)
+
+
+async def _document_of(context: Context, at: ObjectAt, content: bytes) -> Markup | None:
+    """Returns Markdown as HTML, with links to objects of this ref; None: others are being rendered for too long."""
+
+    def target(href: str) -> str:
+        if ":" in href or href.startswith(("/", "#", "?")):
+            return ""
+        folder = at.path[: at.path.rfind("/") + 1]
+        path = posixpath.normpath(folder + unquote(href.partition("#")[0].partition("?")[0]))
+        is_outside = path.startswith("..") or path == "."
+        return (
+            ""
+            if is_outside
+            else links.to_repository(at.repository, "object", ref=at.ref, path=path)
+        )
+
+    text = content.decode("utf-8-sig")
+    try:
+        async with asyncio.timeout(_DOCUMENT_SECONDS), context.backend.reading_markdown:
+            return await asyncio.to_thread(html_of, text, target, headings_below=2)
+    except TimeoutError:
+        return None
 
 
 async def _read(
