@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
@@ -55,7 +56,7 @@ def row(
     time_us: int = 0,
 ) -> EventRow:
     """The event of an object's row; `number` is its id, by default made of the rest."""
-    event_id = (number or 1 + abs(hash((path, payload, order, token, branch)))).to_bytes(16, "big")
+    event_id = _id(number, path, payload, order, token, branch)
     return EventRow(
         event_id, branch, token, order, time_us, b"user", b"", "put", path, payload, b""
     )
@@ -63,9 +64,13 @@ def row(
 
 def record(key: str, payload: bytes, order: int, *, number: int = 0) -> EventRow:
     """The event of a record; that of a branch if the key is one."""
-    event_id = (number or 1 + abs(hash((key, payload, order)))).to_bytes(16, "big")
+    event_id = _id(number, key, payload, order)
     branch = key.removeprefix("branches/") if key.startswith("branches/") else ""
     return EventRow(event_id, branch, "", order, 0, b"user", b"s", "set", key, payload, b"op")
+
+
+def _id(number: int, *made_of: object) -> bytes:
+    return number.to_bytes(16, "big") if number else hashlib.md5(repr(made_of).encode()).digest()
 
 
 def batch_of(rows: Iterable[EventRow]) -> pa.RecordBatch:
@@ -130,7 +135,13 @@ def model(events: Sequence[EventRow], *off: str) -> State:
     return kept, staged
 
 
-def _rows(name, payload, events, rank, off):  # type: ignore[no-untyped-def]
+def _rows(
+    name: str,
+    payload: bytes,
+    events: Sequence[EventRow],
+    rank: Callable[[EventRow], tuple[int, bytes]],
+    off: tuple[str, ...],
+) -> dict[str, bytes]:
     branch = decode_branch(payload)
     if branch.is_deleted and "shown branch" not in off:
         return {}
@@ -148,7 +159,7 @@ def _rows(name, payload, events, rank, off):  # type: ignore[no-untyped-def]
         for each in events
         if each.token in tokens and (each.branch == name or "token of its branch" in off)
     ]
-    found: dict[str, tuple[object, bytes]] = {}
+    found: dict[str, bytes] = {}
     for path in {each.key for each in of_branch}:
         layers = []
         for token in tokens:
@@ -161,5 +172,5 @@ def _rows(name, payload, events, rank, off):  # type: ignore[no-untyped-def]
             layers = layers[:1]
         top = next((each.payload for each in layers if each.payload), None)
         if top is not None:
-            found[path] = top  # type: ignore[assignment]
+            found[path] = top
     return found

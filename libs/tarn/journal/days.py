@@ -12,7 +12,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.journal.files import FILE_BYTES_MAX
 from tarn.journal.names import FOLDER, corrupt_error, manifest_path, pass_name
 
-__all__ = ["DayFile", "DayManifest", "read_manifest", "write_manifest"]
+__all__ = ["DayFile", "DayManifest", "decode_manifest", "read_manifest", "write_manifest"]
 
 _FORMAT: Final = "tarn journal day"
 _BYTES_MAX: Final = 16 << 20
@@ -75,8 +75,17 @@ async def read_manifest(blocks: ReadBlocks, namespace: str, folder: str, day: st
     Raises:
         TarnError: CORRUPT: it cannot be read. BLOCK_NOT_FOUND: there is none.
     """
+    key = BlockKey(namespace, manifest_path(folder, day))
+    return decode_manifest(folder, day, await read_whole(blocks, key, _BYTES_MAX))
+
+
+def decode_manifest(folder: str, day: str, body: bytes) -> DayManifest:
+    """Returns the manifest that a file holds.
+
+    Raises:
+        TarnError: CORRUPT: it cannot be read, or is of another day.
+    """
     path = manifest_path(folder, day)
-    body = await read_whole(blocks, BlockKey(namespace, path), _BYTES_MAX)
     try:
         manifest = msgspec.json.decode(body, type=DayManifest)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

@@ -28,6 +28,7 @@ __all__ = [
     "Epoch",
     "EpochCause",
     "begin_epoch",
+    "decode_epoch",
     "newest_epoch",
     "next_epoch",
     "require_newest",
@@ -146,8 +147,17 @@ async def require_newest(blocks: ReadBlocks, namespace: str, epoch: Epoch) -> No
 
 
 async def _read(blocks: ReadBlocks, namespace: str, number: int) -> Epoch:
+    key = BlockKey(namespace, epoch_path(number))
+    return decode_epoch(number, await read_whole(blocks, key, _EPOCH_BYTES_MAX))
+
+
+def decode_epoch(number: int, body: bytes) -> Epoch:
+    """Returns the epoch that a file begins.
+
+    Raises:
+        TarnError: CORRUPT: it cannot be read, or is not of this number.
+    """
     path = epoch_path(number)
-    body = await read_whole(blocks, BlockKey(namespace, path), _EPOCH_BYTES_MAX)
     try:
         epoch = msgspec.json.decode(body, type=Epoch)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

@@ -199,7 +199,11 @@ def _check_rows(table: pa.Table) -> None:
     of_record, has_branch = pc.equal(token, ""), pc.not_equal(branch, "")
     if not pc.all(pc.or_(of_record, has_branch)).as_py():
         raise ValueError("a row of a token has no branch")
-    records = table.filter(pc.and_(of_record, has_branch))
-    expected = pc.binary_join_element_wise(BRANCHES, records.column("branch"), "")
-    if not pc.all(pc.equal(expected, records.column("key")), min_count=0).as_py():
+    records = table.filter(of_record)
+    key, branch = records.column("key"), records.column("branch")
+    expected = pc.binary_join_element_wise(BRANCHES, branch, "")
+    is_named = pc.if_else(
+        pc.starts_with(key, BRANCHES), pc.equal(expected, key), pc.equal(branch, "")
+    )
+    if not pc.all(is_named, min_count=0).as_py():
         raise ValueError("the record of a branch has the key of another one")

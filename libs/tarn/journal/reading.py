@@ -132,11 +132,11 @@ class EpochReader:
         counts = row_counts(table)
         records = sum(count for (_, token), count in counts.items() if not token)
         told = {(b.branch, t.token_id): t.events for b in footer.branches for t in b.tokens}
-        counts = {key: count for key, count in counts.items() if key[1]}
+        found = {key: count for key, count in counts.items() if key[1]}
         if footer.parts:
-            if any(count > told.get(key, 0) for key, count in counts.items()):
+            if any(count > told.get(key, 0) for key, count in found.items()):
                 raise corrupt_error(path, "it has more rows of a token than its pass")
-        elif records != footer.records or {k: n for k, n in told.items() if n} != counts:
+        elif records != footer.records or {k: n for k, n in told.items() if n} != found:
             raise corrupt_error(path, "it has not the rows that it counts")
 
     def _account(self, holder: str, table: pa.Table) -> None:

@@ -197,7 +197,8 @@ def _greatest(
     cell = _cells(group[by_order], layer[by_order])
     ends = np.append(np.flatnonzero(np.diff(cell)), len(cell) - 1)
     is_best = order[by_order] == order[by_order][ends][cell]
-    best, cell = by_order[is_best], cell[is_best]
+    best: _Ints = by_order[is_best]
+    cell = cell[is_best]
     ties = np.bincount(cell)[cell] > 1
     if not ties.any():
         return best
@@ -255,7 +256,8 @@ def _rank(layers: pa.Array, ranks: dict[bytes, int]) -> _Ints:
     """The rank of each layer; -1: no record names it."""
     encoded = layers.dictionary_encode()
     known = [ranks.get(each, -1) for each in encoded.dictionary.to_pylist()]
-    return np.array(known, np.int64)[encoded.indices.to_numpy()]
+    found: _Ints = np.array(known, np.int64)[encoded.indices.to_numpy()]
+    return found
 
 
 def _topmost(table: pa.Table, ranks: dict[bytes, int]) -> pa.Table:

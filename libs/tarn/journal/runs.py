@@ -211,4 +211,4 @@ def _batches(path: Path, stack: ExitStack) -> Iterator[pa.RecordBatch]:
 
 
 def _batch_rows(table: pa.Table) -> int:
-    return max(1, len(table) * _BATCH_BYTES // max(1, table.nbytes))
+    return max(1, len(table) * _BATCH_BYTES // max(1, int(table.nbytes)))

@@ -93,8 +93,11 @@ def test_rows_that_no_store_holds_are_refused(field: str, value: object, text: s
     assert PATH in caught.value.message
 
 
-def test_a_record_under_the_name_of_another_branch_is_refused() -> None:
-    wrong = dataclasses.replace(record("branches/main", b"x", 1), branch="other")
+@pytest.mark.parametrize(
+    ("key", "branch"), [("branches/main", "other"), ("branches/main", ""), ("tags/v1", "main")]
+)
+def test_a_record_under_the_name_of_another_branch_is_refused(key: str, branch: str) -> None:
+    wrong = dataclasses.replace(record(key, b"x", 1), branch=branch)
     with pytest.raises(TarnError, match="key of another one"):
         decode_base(PATH, encode_base(pa.Table.from_batches([batch_of([wrong])])))
 

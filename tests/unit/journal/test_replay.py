@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import journals
@@ -80,7 +81,7 @@ def test_order_repetition_and_files_change_nothing(
     shuffled = data.draw(st.permutations(events + again))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(shuffled)), max_size=5)))
     edges = [0, *cuts, len(shuffled)]
-    batches = [shuffled[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    batches = [shuffled[a:b] for a, b in pairwise(edges)]
     run_bytes = data.draw(st.sampled_from((1, 300, 1 << 20)))
     assert replayed(batches, run_bytes=run_bytes) == model(events)
 
