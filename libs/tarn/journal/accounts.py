@@ -184,9 +184,10 @@ class Accounts:
         self._numbers[name.holder].add(name.number)
         self._unfinished.append(path)
 
-    def add_damaged(self, name: PassName, path: str, why: str) -> None:
-        """Notes a file that cannot be read."""
-        self._ends[name.holder] = max(self._ends[name.holder], name.number)
+    def add_damaged(self, name: PassName | None, path: str, why: str) -> None:
+        """Notes a file that cannot be read; without a name, it is the manifest of a day."""
+        if name is not None:
+            self._ends[name.holder] = max(self._ends[name.holder], name.number)
         self._damaged[path] = why
 
     def add_expected(self, name: PassName) -> None:
