@@ -108,8 +108,10 @@ class Replay:
             TarnError: EXHAUSTED: the folder is full.
         """
         of_record = pc.equal(batch.column("token"), "")
-        self._record_runs.add(_record_layers(batch.filter(of_record)))
-        self._runs.add(layers_of(batch.filter(pc.invert(of_record))))
+        if of_record.true_count:
+            self._record_runs.add(_record_layers(batch.filter(of_record)))
+            batch = batch.filter(pc.invert(of_record))
+        self._runs.add(layers_of(batch))
 
     def results(self) -> Iterator[Record | StagedRows]:
         """Yields all records that exist, ascending by key, and after them the uncommitted rows of the branches.
@@ -159,26 +161,27 @@ def newest(table: pa.Table) -> pa.Table:
     if not len(table):
         return table
     by_place = pc.sort_indices(table.column("place")).to_numpy()
-    group = _groups(table.column("place").take(by_place))
-    alone = np.bincount(group)[group] == 1
-    if alone.all():
-        return table.take(by_place)
-    several = np.flatnonzero(~alone)
-    rows = by_place[several]
-    layers = table.column("layer").take(rows).combine_chunks().dictionary_encode()
-    layer = layers.indices.to_numpy().astype(np.int64)
-    order = table.column("order").to_numpy()[rows]
-    best = _greatest(group[several], layer, order, table.column("payload"), rows)
-    keep = alone
-    keep[several[best]] = True
-    return table.take(by_place[keep])
+    places = table.column("place").take(by_place).combine_chunks()
+    begins = _begins(places)
+    keep = begins & np.append(begins[1:], [True])
+    if not keep.all():
+        several = np.flatnonzero(~keep)
+        rows = by_place[several]
+        layers = table.column("layer").take(rows).combine_chunks().dictionary_encode()
+        layer = layers.indices.to_numpy().astype(np.int64)
+        order = table.column("order").to_numpy()[rows]
+        group = np.cumsum(begins, dtype=np.int64)[several]
+        keep[several[_greatest(group, layer, order, table.column("payload"), rows)]] = True
+        places = places.filter(pa.array(keep))
+        by_place = by_place[keep]
+    rest = table.select(table.column_names[1:]).take(by_place)
+    return pa.Table.from_arrays([places, *rest.columns], schema=table.schema)
 
 
-def _groups(sorted_keys: pa.ChunkedArray) -> _Ints:
-    """Numbers sorted keys: equal ones have the same number."""
-    keys = sorted_keys.combine_chunks()
-    differs = pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
-    return np.concatenate(([0], np.cumsum(differs, dtype=np.int64)))
+def _begins(sorted_keys: pa.Array) -> npt.NDArray[np.bool_]:
+    """Returns where sorted keys differ from the one before; the first one does."""
+    differs = pc.not_equal(sorted_keys[1:], sorted_keys[:-1]).to_numpy(zero_copy_only=False)
+    return np.append([True], differs)
 
 
 def _greatest(
@@ -265,7 +268,7 @@ def _topmost(table: pa.Table, ranks: dict[bytes, int]) -> pa.Table:
     table = table.filter(pc.not_equal(table.column("payload"), b"")).combine_chunks()
     if not len(table):
         return table
-    group = _groups(table.column("place"))
+    group = np.cumsum(_begins(table.column("place").combine_chunks()))
     rank = _rank(table.column("layer").combine_chunks(), ranks)
     by_rank = np.lexsort((rank, group))
     first = np.append(0, np.flatnonzero(np.diff(group[by_rank])) + 1)

@@ -154,25 +154,15 @@ class _Source:
     """A run that is being merged: its next rows, in memory."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], key: str) -> None:
-        self._batches = iter(batches)
+        self._batches = (batch for batch in batches if len(batch))
         self._key = key
-        self._rows: pa.RecordBatch | None = None
-        self.ended = False
+        self._rows = next(self._batches, None)
+        self._next = next(self._batches, None)
 
-    def fill(self) -> bool:
-        """Reads rows if there are none; returns whether there are."""
-        while not self.ended and (self._rows is None or not len(self._rows)):
-            self._rows = next(self._batches, None)
-            self.ended = self._rows is None
-        return self._rows is not None and len(self._rows) > 0
-
-    def grow(self) -> None:
-        """Reads more rows."""
-        batch = next(self._batches, None)
-        if batch is None:
-            self.ended = True
-        else:
-            self._rows = pa.concat_batches([self._rows, batch])
+    @property
+    def has_rows(self) -> bool:
+        """Whether it has not ended."""
+        return self._rows is not None
 
     @property
     def last(self) -> bytes:
@@ -181,12 +171,20 @@ class _Source:
         found: bytes = self._rows.column(self._key)[-1].as_py()
         return found
 
+    def grow(self, end: bytes) -> None:
+        """Reads more rows while these go on with a key."""
+        while self._next is not None and self._next.column(self._key)[0].as_py() == end:
+            self._rows = pa.concat_batches([self._rows, self._next])
+            self._next = next(self._batches, None)
+
     def cut(self, end: bytes) -> pa.RecordBatch:
         """Takes the rows up to a key, which is included."""
         assert self._rows is not None
         keys = self._rows.column(self._key)
         at = pc.search_sorted(keys, pa.scalar(end, keys.type), side="right").as_py()
         found, self._rows = self._rows.slice(0, at), self._rows.slice(at)
+        if not len(self._rows):
+            self._rows, self._next = self._next, next(self._batches, None)
         return found
 
 
@@ -197,11 +195,10 @@ def _merge(sources: list[_Source], *, is_whole: bool) -> Iterator[pa.Table]:
         sources: each ascending.
         is_whole: all rows of one key are in one step, which may need several batches of a source.
     """
-    while sources := [each for each in sources if each.fill()]:
+    while sources := [each for each in sources if each.has_rows]:
         end = min(each.last for each in sources)
         for each in sources if is_whole else ():
-            while not each.ended and each.last == end:
-                each.grow()
+            each.grow(end)
         yield pa.Table.from_batches([each.cut(end) for each in sources])
 
 
