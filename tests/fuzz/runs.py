@@ -23,6 +23,7 @@ INPUTS = {
     "metaranges": 360,
     "parts": 270,
     "archives": 540,
+    "journal": 270,
     "sstables": 900,
     "pages": 10_800,
     "yaml": 180,

@@ -1,0 +1,233 @@
+"""What the files of an epoch say of what is missing: nothing is left out of a rebuild silently.
+
+Three things show a loss. Holders number their files without gaps. Each pass says how many rows of each token, and of
+records, its holder has written so far. And each pass has the order of each branch's newest record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tarn.journal.footer import Footer
+from tarn.journal.names import PassName
+
+__all__ = ["Accounts", "BranchAccount", "LostEvents", "MissingFiles", "Report"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MissingFiles:
+    """Files of a holder that are not in the bucket, or cannot be read: the numbers from `first` to `last`."""
+
+    holder: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LostEvents:
+    """Events that a holder has written and that no readable file has, with repetitions.
+
+    Attributes:
+        holder: 32 hex digits.
+        branch: empty: events of records.
+        token: empty: likewise.
+        count: how many.
+    """
+
+    holder: str
+    branch: str
+    token: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BranchAccount:
+    """A branch in the files.
+
+    Attributes:
+        drained_until_us: when its last pass began: what was acknowledged before is in the files. 0: it had none.
+        seen_order: greatest order of a record that a pass saw.
+        found_order: greatest order of a record that is in the files; less than `seen_order`: that record is lost, and
+            an older one is rebuilt. -1: none is.
+        is_unsettled: its last pass met changes of the record to its end.
+    """
+
+    drained_until_us: int = 0
+    seen_order: int = 0
+    found_order: int = -1
+    is_unsettled: bool = False
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a newer record was seen than the newest one that is there."""
+        return self.seen_order > max(0, self.found_order)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was read of an epoch, and what was not.
+
+    Attributes:
+        epoch: number of the epoch.
+        files: files of passes that count.
+        events: rows in them and in the base.
+        drained_until_us: when the last complete pass began, or the epoch if there was none.
+        branches: by name.
+        missing: gaps in the numbers of files; damaged files are in gaps.
+        damaged: paths of files that cannot be read, and why.
+        unfinished: paths of parts whose pass never ended: their events are still in the store, or in another file.
+        lost: what holders have written and the files do not have.
+    """
+
+    epoch: int
+    files: int
+    events: int
+    drained_until_us: int
+    branches: Mapping[str, BranchAccount]
+    missing: tuple[MissingFiles, ...]
+    damaged: tuple[tuple[str, str], ...]
+    unfinished: tuple[str, ...]
+    lost: tuple[LostEvents, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was drained is there, as far as the files can tell."""
+        stale = any(each.is_stale or each.is_unsettled for each in self.branches.values())
+        return not (self.missing or self.damaged or self.lost or stale)
+
+    def lag_us(self, lost_us: int) -> int:
+        """Returns how old the newest drained change may be, if the store was lost at a time; microseconds."""
+        return max(0, lost_us - self.drained_until_us)
+
+    def lines(self) -> Iterator[str]:
+        """Yields what is missing, in words; nothing if all is there."""
+        for each in self.missing:
+            yield f"files {each.first} to {each.last} of holder {each.holder} are missing"
+        for path, why in self.damaged:
+            yield f"{path} cannot be read: {why}"
+        for path in self.unfinished:
+            yield f"{path} belongs to a pass that never ended, and was left out"
+        for lost in self.lost:
+            of = f"token {lost.token} of branch {lost.branch}" if lost.token else "records"
+            yield f"{lost.count} events of {of}, written by holder {lost.holder}, are missing"
+        for name, branch in sorted(self.branches.items()):
+            if branch.is_stale:
+                yield (
+                    f"branch {name} has an older record than its newest one: order {branch.found_order} instead of "
+                    f"{branch.seen_order}"
+                )
+            if branch.is_unsettled:
+                yield f"the last pass over branch {name} met changes to its end: it may show a row that was replaced"
+
+
+class Accounts:
+    """Collects what the files of one epoch say. The order of the calls does not matter."""
+
+    def __init__(self, epoch: int, begin_time_us: int) -> None:
+        self._epoch = epoch
+        self._until_us = begin_time_us
+        self._events = 0
+        self._files = 0
+        self._numbers: defaultdict[str, set[int]] = defaultdict(set)
+        self._ends: Counter[str] = Counter()
+        self._written: Counter[tuple[str, str, str]] = Counter()
+        self._found: Counter[tuple[str, str, str]] = Counter()
+        self._branches: dict[str, BranchAccount] = {}
+        self._found_orders: dict[str, int] = {}
+        self._damaged: dict[str, str] = {}
+        self._unfinished: list[str] = []
+
+    def add_rows(self, holder: str, rows: Mapping[tuple[str, str], int]) -> None:
+        """Counts rows that were read.
+
+        Args:
+            holder: of the file; empty: of the base.
+            rows: number of rows by branch and token.
+        """
+        for (branch, token), count in rows.items():
+            self._events += count
+            self._found[holder, branch if token else "", token] += count
+
+    def add_record(self, branch: str, order: int) -> None:
+        """Notes the event of a branch's record."""
+        self._found_orders[branch] = max(order, self._found_orders.get(branch, -1))
+
+    def add_part(self, name: PassName) -> None:
+        """Notes a file of a pass that counts, and that another file describes."""
+        self._numbers[name.holder].add(name.number)
+        self._files += 1
+
+    def add_pass(self, name: PassName, footer: Footer) -> None:
+        """Notes the file that ends a pass."""
+        self.add_part(name)
+        self._until_us = max(self._until_us, footer.begin_time_us)
+        self._raise(name.holder, "", "", footer.drained_records)
+        for each in footer.branches:
+            for token in each.tokens:
+                self._raise(name.holder, each.branch, token.token_id, token.drained)
+            known = self._branches.get(each.branch, BranchAccount())
+            is_newest = footer.begin_time_us >= known.drained_until_us
+            self._branches[each.branch] = BranchAccount(
+                max(known.drained_until_us, footer.begin_time_us),
+                max(known.seen_order, each.order),
+                is_unsettled=each.is_unsettled if is_newest else known.is_unsettled,
+            )
+
+    def _raise(self, holder: str, branch: str, token: str, count: int) -> None:
+        key = (holder, branch, token)
+        self._written[key] = max(self._written[key], count)
+
+    def add_unfinished(self, name: PassName, path: str) -> None:
+        """Notes a part whose pass did not end."""
+        self._numbers[name.holder].add(name.number)
+        self._unfinished.append(path)
+
+    def add_damaged(self, name: PassName | None, path: str, why: str) -> None:
+        """Notes a file that cannot be read; without a name, it is the manifest of a day."""
+        if name is not None:
+            self._ends[name.holder] = max(self._ends[name.holder], name.number)
+        self._damaged[path] = why
+
+    def add_expected(self, name: PassName) -> None:
+        """Notes that a manifest names a file."""
+        self._ends[name.holder] = max(self._ends[name.holder], name.number)
+
+    def report(self) -> Report:
+        """Returns what is known."""
+        names = self._branches.keys() | self._found_orders.keys()
+        branches = {name: self._branch(name) for name in sorted(names)}
+        lost = tuple(
+            LostEvents(*key, count - self._found[key])
+            for key, count in sorted(self._written.items())
+            if count > self._found[key]
+        )
+        return Report(
+            self._epoch,
+            self._files,
+            self._events,
+            self._until_us,
+            branches,
+            tuple(self._gaps()),
+            tuple(sorted(self._damaged.items())),
+            tuple(sorted(self._unfinished)),
+            lost,
+        )
+
+    def _branch(self, name: str) -> BranchAccount:
+        known = self._branches.get(name, BranchAccount())
+        return BranchAccount(
+            known.drained_until_us,
+            known.seen_order,
+            self._found_orders.get(name, -1),
+            known.is_unsettled,
+        )
+
+    def _gaps(self) -> Iterator[MissingFiles]:
+        for holder in sorted(self._numbers.keys() | self._ends.keys()):
+            before = 0
+            for number in [*sorted(self._numbers[holder]), self._ends[holder] + 1]:
+                if number > before + 1:
+                    yield MissingFiles(holder, before + 1, number - 1)
+                before = max(before, number)
