@@ -171,7 +171,7 @@ async def test_a_completion_that_staged_and_then_failed_has_an_unknown_outcome(l
     ) -> list[TarnError | None]:
         done = await write(partition, groups)
 
-        async def set_if(*args: object) -> None:
+        async def set_if(*args: object, **named: object) -> None:
             raise refused()
 
         lake.kv.set_if = set_if  # type: ignore[method-assign,assignment]
