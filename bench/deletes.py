@@ -24,14 +24,17 @@ from bench.lake import MAIN, opened_parts
 from tarn.aio.task_set import TaskSet
 from tarn.core.collection import LIMITS
 from tarn.core.entry import TOMBSTONE, Entry, pack
+from tarn.core.levels import ALL_FEATURES
 from tarn.core.listing.pages import MayLeap, PageRequest
 from tarn.kv.keys import path_key, path_of
 from tarn.kv.port import Group, Kv
+from tarn.rpc.process.system import SystemIds
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.leaps import Leaps
+from tarn_graveler.branch.object_events import ObjectEvents
 from tarn_graveler.branch.staging import Staging
 from tarn_graveler.guards.address_age import AddressAge
 from tarn_graveler.records.branches import BranchName
@@ -107,6 +110,9 @@ class Lake:
             layers,
             TaskSet(),
             AddressAge(self.graveler.clock, LIMITS),
+            events=ObjectEvents(
+                self.graveler.clock, SystemIds(self.graveler.clock), ALL_FEATURES, is_on=False
+            ),
         )
         worked = time.process_time()
         for start in range(0, len(numbers), OWN_KEYS):

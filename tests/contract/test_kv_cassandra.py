@@ -17,6 +17,7 @@ from tarn.kv.port import Group, Kv, Partition, PartitionKind
 from tarn.telemetry.meters import Meters
 from tarn.testing.contract.cassandra_store import open_store
 from tarn.testing.contract.kv_contract import KvContract, Opener, SharedKvContract
+from tarn.testing.contract.kv_contract_companions import CompanionsContract
 from tarn.testing.contract.kv_contract_registers import RegistersContract
 from tarn.testing.contract.kv_contract_rows import RowsContract
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
@@ -62,7 +63,7 @@ class TestCassandraKvCreated(SharedKvContract):
     test_kinds_are_known_to_all_processes = None  # type: ignore[assignment]  # same
 
 
-class TestCassandraKvInBuckets(RowsContract, RegistersContract):
+class TestCassandraKvInBuckets(RowsContract, RegistersContract, CompanionsContract):
     """The same rows in several pieces: merged scans, and groups by their anchor."""
 
     installation = "buckets"

@@ -337,11 +337,11 @@ async def staged_address_is_impossible(lab: Lab) -> Found:
 
 async def staged_row_is_foreign(lab: Lab) -> Found:
     token = await lab.lake.staging_rows()
-    await lab.set(token, b"journal/1", b"")
+    await lab.set(token, b"strange/1", b"")
     await lab.set(token, path_key("\xff").replace(b"\xc3\xbf", b"\xff"), pack_nothing())
     return [
         ("entry-invalid", f"{token.name} key/\\xff"),
-        ("key-unknown", f"{token.name} journal/1"),
+        ("key-unknown", f"{token.name} strange/1"),
     ]
 
 

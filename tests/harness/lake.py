@@ -144,9 +144,11 @@ class Replicas:
         online: OnlineSettings = OFFLINE,
         *,
         keeps_reads: bool = False,
+        keeps_events: bool = False,
         namespace_prefix: str = "local://",
     ) -> None:
         self.keeps_reads = keeps_reads
+        self.keeps_events = keeps_events
         self.namespace_prefix = namespace_prefix
         self.directory = directory
         self.collection = collection
@@ -172,6 +174,7 @@ class Replicas:
                     collection=self.collection,
                     online=self.online,
                     namespace_prefix=self.namespace_prefix,
+                    keeps_events=self.keeps_events,
                 ),
                 kv=self.kv,
                 blocks=self.blocks,

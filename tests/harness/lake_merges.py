@@ -84,16 +84,16 @@ def hold_change(lake: Lake, number: int = 1) -> HeldOperation:
     gate = HeldOperation(lambda *_: True, after=False)
     set_if, count = lake.kv.set_if, 0
 
-    async def held(*args: Any) -> Predicate:
+    async def held(*args: Any, **named: Any) -> Predicate:
         nonlocal count
         if args[1] == lake.branch_key:
             count += 1
             if count == number:
                 gate.reached.set()
                 await gate.opened.wait()
-        return await set_if(*args)
+        return await set_if(*args, **named)
 
-    lake.kv.set_if = held  # type: ignore[method-assign,assignment]
+    lake.kv.set_if = held  # type: ignore[method-assign]
     return gate
 
 

@@ -18,6 +18,7 @@ from tarn.kv.port import (
     Partition,
     Predicate,
     PredicateFailedError,
+    Row,
     Versioned,
 )
 from tarn.testing.faults.gates import GatedKv
@@ -89,13 +90,28 @@ class LateKv(GatedKv):
         return await self._kv.get_many(partition, keys, settle=settle)
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         set_it = self._kv.set_if
-        done = await self._badly(lambda: set_it(partition, key, value, predicate))
+        done = await self._badly(
+            lambda: set_it(partition, key, value, predicate, companions=companions)
+        )
         assert isinstance(done, bytes)
         return Predicate(done)
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         delete = self._kv.delete_if
-        await self._badly(lambda: delete(partition, key, predicate))
+        await self._badly(lambda: delete(partition, key, predicate, companions=companions))

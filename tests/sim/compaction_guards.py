@@ -131,9 +131,16 @@ _staging_init = Staging.__init__
 
 
 def _staging_over_head(
-    self: Staging, kv: Any, branches: Any, layers: Any, tasks: Any, age: Any, private: Any = None
+    self: Staging,
+    kv: Any,
+    branches: Any,
+    layers: Any,
+    tasks: Any,
+    age: Any,
+    *rest: Any,
+    **named: Any,
 ) -> None:
-    _staging_init(self, kv, branches, layers, tasks, age, private)
+    _staging_init(self, kv, branches, layers, tasks, age, *rest, **named)
     self._layers = _LayersOverHead(layers)  # type: ignore[assignment]
 
 

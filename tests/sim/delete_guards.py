@@ -21,13 +21,19 @@ _set, _judge = ConditionalStaging._set, _Write.judge
 
 
 async def _set_tombstone_blindly(
-    self: ConditionalStaging, name: Any, record: Branch, path: str, value: bytes, newest: Any
+    self: ConditionalStaging,
+    name: Any,
+    record: Branch,
+    path: str,
+    value: bytes,
+    newest: Any,
+    event: Any,
 ) -> Any:
     """Writes a tombstone whatever the current row is, as a plain delete does."""
     if not is_tombstone(value):
-        return await _set(self, name, record, path, value, newest)
+        return await _set(self, name, record, path, value, newest, event)
     partition, key = self._layers.partition(name, record.staging), path_key(path)
-    (error,) = await self._kv.set_many(partition, [Group(key, ((key, value),))])
+    (error,) = await self._kv.set_many(partition, [Group(key, ((key, value),), event)])
     if error is not None:
         raise error
     return None

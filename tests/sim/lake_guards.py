@@ -156,10 +156,11 @@ async def _set_blindly(
     path: str,
     value: bytes,
     newest: Any,
+    event: Any,
 ) -> None:
     partition = self._layers.partition(name, record.staging)
     key = path_key(path)
-    (error,) = await self._kv.set_many(partition, [Group(key, ((key, value),))])
+    (error,) = await self._kv.set_many(partition, [Group(key, ((key, value),), event)])
     if error is not None:
         raise error
 

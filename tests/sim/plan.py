@@ -58,6 +58,7 @@ class Plan:
         equal_rate: share of the objects that are equal to earlier ones: same bytes, another address.
         stray_rate: share of the addresses, in a plan with collections, that come from a clock far ahead.
         paged_rate: share of the listings that are read to their end, page by page.
+        keeps_events: whether writes and deletes of objects leave events, which `tests.sim.journaled` checks.
     """
 
     seed: int
@@ -111,6 +112,7 @@ class Plan:
     view_seconds: float = 0.0
     deleters: int = 0
     session_users: int = 0
+    keeps_events: bool = False
 
     @property
     def registered_seconds(self) -> float:

@@ -326,6 +326,8 @@ async def _look(world: World, branches: list[str]) -> None:
         await _collect(world, graveler, branch)
         await check_reflog(world, graveler, branch)
     _check_tags(world)
+    if world.plan.keeps_events:
+        await world.journaled.finish()
     last.crash()
 
 

@@ -17,6 +17,7 @@ from tests.sim.equals import Discard
 from tests.sim.erased import Erased
 from tests.sim.erasers import EraserProcess
 from tests.sim.gateways import Gateway
+from tests.sim.journaled import Journaled
 from tests.sim.kept import Kept
 from tests.sim.keys import keys_of
 from tests.sim.machine import Machine, Server, some
@@ -36,7 +37,7 @@ from tarn.core.expiry import Expiry
 from tarn.core.ids import CommitId
 from tarn.gate.access import Access
 from tarn.kv.keys import RepositoryKeys
-from tarn.kv.port import Group, Kv, Partition, Predicate
+from tarn.kv.port import Companion, Group, Kv, Partition, Predicate, Row
 from tarn.kv.records import Repository
 from tarn.testing.check.history import History
 from tarn.testing.sim.blocks import BlockLink, committed_over
@@ -80,6 +81,8 @@ class _End(Kv, Protocol):
 
 class _Store(Protocol):
     def open(self, clock: SimClock) -> _End: ...
+    def token_names(self) -> list[str]: ...
+    async def peek(self, partition: str) -> tuple[dict[bytes, bytes], list[Companion]]: ...
 
 
 class _ReplicaLink(KvLink):
@@ -112,10 +115,24 @@ class _ReplicaLink(KvLink):
         self._check(partition)
         await super().delete_many(partition, keys)
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """See `Kv.delete_if`."""
         self._check(partition)
-        await super().delete_if(partition, key, predicate)
+        await super().delete_if(partition, key, predicate, companions=companions)
+
+    async def drop_partition(self, partition: Partition) -> None:
+        """See `Kv.drop_partition`."""
+        world = self._world
+        if world.plan.keeps_events and partition.name in world.store.token_names():
+            await world.journaled.look(partition.name)
+        await super().drop_partition(partition)
 
     def _check(self, partition: Partition) -> None:
         if ":" in partition.name:  # as in `RepositoryKeys.token`, and in no other name
@@ -194,6 +211,7 @@ class Replica(Server):
                     poll_seconds=_ONLINE_POLL_SECONDS,
                     held_seconds=_ONLINE_HELD_SECONDS,
                 ),
+                keeps_events=plan.keeps_events,
             ),
             kv=self.kv,
             blocks=blocks,
@@ -270,6 +288,7 @@ class World:
             reading_seconds -= plan.expiring.read_cache_seconds
         self.kept = Kept(self, plan.online_seconds or reading_seconds)
         self.erased = Erased(self)
+        self.journaled = Journaled(self)
         self.views = Views()
         self.sessions = Sessions()
         self.replicas = [Replica(self, f"r{n}") for n in range(plan.replicas)]

@@ -25,6 +25,7 @@ from tarn.kv.port import (
     Partition,
     Predicate,
     PredicateFailedError,
+    Row,
     Versioned,
 )
 from tarn.kv.records import decode_branch, is_pending_branch
@@ -117,19 +118,32 @@ class ToldKv(MemKv):
         return outcomes
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """See `Kv.set_if`."""
         before = await self.current(partition, key)
-        version = await super().set_if(partition, key, value, predicate)
+        version = await super().set_if(partition, key, value, predicate, companions=companions)
         self.tell(self.row_in_words(partition, key, value))
         self.tell(self.change_in_words(key, before, value))
         return version
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """See `Kv.delete_if`."""
         before = await self.current(partition, key)
-        await super().delete_if(partition, key, predicate)
+        await super().delete_if(partition, key, predicate, companions=companions)
         self.tell(self.change_in_words(key, before, None))
 
     async def drop_partition(self, partition: Partition) -> None:
@@ -237,7 +251,13 @@ class GatedSteps(GatedKv):
         return await super().set_many(partition, groups)
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """See `Kv.set_if`."""
         before = await self._told.current(partition, key)
@@ -246,7 +266,7 @@ class GatedSteps(GatedKv):
         step = _step_of(key, before, value) if what else ""
         async with self._at(step, "set_if", key, what):
             try:
-                return await super().set_if(partition, key, value, predicate)
+                return await super().set_if(partition, key, value, predicate, companions=companions)
             except PredicateFailedError:
                 self._told.tell(f"the store refuses this: {what}" if what else "")
                 raise

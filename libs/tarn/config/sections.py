@@ -709,6 +709,18 @@ class Lifecycle:
     gc: CollectionTimer
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """The journal of mutations (docs/design/journal.md)."""
+
+    enabled: bool = setting(
+        "false",
+        "Whether each write and delete of an object leaves an event beside its row. Events are not drained to the "
+        "bucket yet: they go with the uncommitted changes that they belong to. Leave it off. Equal on all replicas: a "
+        "replica with another value is refused.",
+    )
+
+
 _COUNT_MAX = 1_000_000_000_000
 _AS = "of each repository for which `tarn quota set` has set no limits; 0: no limit"
 _USER = "of each user for whom `tarn quota set` has set no limits; 0: no limit"
@@ -875,6 +887,7 @@ class Config:
     graveler: Graveler
     compactor: Compactor
     lifecycle: Lifecycle
+    journal: Journal
     backup: Backup
     cache: Cache
     limits: Limits

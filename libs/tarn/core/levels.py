@@ -70,6 +70,9 @@ class Feature(enum.Enum):
     PULL_REQUESTS = (2, "pull requests and rules for them")
     """Release 0.9.0 would report their partition as an orphan, and leave it in the store with a deleted repository."""
 
+    JOURNAL = (2, "events of the journal")
+    """Release 0.9.0 writes none, so that a rebuild would miss its writes, and knows no companions of rows."""
+
     def __init__(self, level: int, text: str) -> None:
         self.level = level
         self.text = text

@@ -33,6 +33,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.levels import StoreLevel, unsupported
 from tarn.kv.metered import MeasuresBatches
 from tarn.kv.port import (
+    Companion,
     Group,
     Kv,
     ListingKv,
@@ -308,12 +309,18 @@ class FencedKv:
         return outcomes
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """See `Kv.set_if`."""
         await self._before_write()
         try:
-            version = await self._kv.set_if(partition, key, value, predicate)
+            version = await self._kv.set_if(partition, key, value, predicate, companions=companions)
         except PredicateFailedError:
             await self._before_answer()
             raise
@@ -326,11 +333,18 @@ class FencedKv:
         await self._kv.delete_many(partition, keys)
         await self._after_write()
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """See `Kv.delete_if`."""
         await self._before_write()
         try:
-            await self._kv.delete_if(partition, key, predicate)
+            await self._kv.delete_if(partition, key, predicate, companions=companions)
         except PredicateFailedError:
             await self._before_answer()
             raise
@@ -367,6 +381,14 @@ class FencedKv:
                     await self._renew()
                 yield batch
         await self._before_answer()  # also when the scan found nothing
+
+    async def scan_companions(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Companion]:
+        """See `Kv.scan_companions`."""
+        found = await self._kv.scan_companions(partition, start, end, limit)
+        await self._before_answer()
+        return found
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

@@ -9,16 +9,21 @@ from collections.abc import Sequence
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import (
+    COMPANION_BYTES_MAX,
+    COMPANION_KEYS,
+    COMPANIONS_MAX,
     KEY_BYTES_MAX,
     SCAN_LIMIT_MAX,
     VALUE_BYTES_MAX,
     Group,
     Partition,
     PartitionKind,
+    Row,
     RowFilter,
 )
 
 __all__ = [
+    "check_companions",
     "check_group",
     "check_keys",
     "check_register",
@@ -34,9 +39,12 @@ def check_row(key: bytes, value: bytes) -> int:
     """Checks a row and returns the size of its key and value in bytes.
 
     Raises:
-        TarnError: INVALID: the key or the value is not `bytes`, or is longer than the port allows.
+        TarnError: INVALID: the key or the value is not `bytes`, or is longer than the port allows, or the key is that
+            of a companion.
     """
     check_keys((key,))
+    if key.startswith(COMPANION_KEYS):
+        raise _invalid(f"key {key!r} is kept for companions")
     if not isinstance(value, bytes):
         raise _invalid(f"value of key {key!r} must be bytes, not {type(value).__name__}")
     if len(value) > VALUE_BYTES_MAX:
@@ -55,11 +63,33 @@ def check_keys(keys: Sequence[bytes]) -> None:
             raise TarnError(Kind.INVALID, Reason.KEY_TOO_LONG, text, size_bytes=str(len(key)))
 
 
+def check_companions(companions: Sequence[Row]) -> int:
+    """Checks the companions of one write and returns their size in bytes.
+
+    Raises:
+        TarnError: INVALID: there are too many, one is too long, or its key does not begin as it must.
+    """
+    if len(companions) > COMPANIONS_MAX:
+        raise _invalid(f"{len(companions)} companions are more than {COMPANIONS_MAX}")
+    size_bytes = 0
+    for key, value in companions:
+        check_keys((key,))
+        if not key.startswith(COMPANION_KEYS):
+            raise _invalid(f"the key {key!r} of a companion must begin with {COMPANION_KEYS!r}")
+        if not isinstance(value, bytes) or len(value) > COMPANION_BYTES_MAX:
+            text = f"the companion {key!r} must be at most {COMPANION_BYTES_MAX} bytes"
+            raise _invalid(text)
+        size_bytes += len(key) + len(value)
+    return size_bytes
+
+
 def check_group(group: Group) -> int:
-    """Checks a group and returns its size in bytes. Raises as `check_row`, and for an empty group."""
+    """Checks a group and returns its size in bytes, with its companions. Raises as `check_row` and
+    `check_companions`, and for an empty group."""
     if not group.rows:
         raise _invalid(f"group of anchor {group.anchor!r} has no rows")
-    return sum([check_row(key, value) for key, value in group.rows])
+    size_bytes = sum([check_row(key, value) for key, value in group.rows])
+    return size_bytes + check_companions(group.companions) if group.companions else size_bytes
 
 
 def check_scan_limit(limit: int) -> None:

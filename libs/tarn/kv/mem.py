@@ -16,6 +16,7 @@ import pyarrow as pa
 from tarn.core.clock import IdSource
 from tarn.core.errors import TarnError
 from tarn.kv.limits import (
+    check_companions,
     check_group,
     check_keys,
     check_register,
@@ -27,6 +28,7 @@ from tarn.kv.limits import (
 )
 from tarn.kv.paging import sifted
 from tarn.kv.port import (
+    Companion,
     Group,
     Partition,
     PartitionInfo,
@@ -54,12 +56,14 @@ class _Rows:
 
     Attributes:
         beside: keys of rows that are not the anchor of their group; `get_many` does not find them.
+        companions: by key.
     """
 
     kind: PartitionKind
     values: dict[bytes, Versioned] = field(default_factory=dict)
     keys: list[bytes] = field(default_factory=list)
     beside: set[bytes] = field(default_factory=set)
+    companions: dict[bytes, Companion] = field(default_factory=dict)
 
     def put(self, key: bytes, versioned: Versioned) -> None:
         if key not in self.values:
@@ -85,6 +89,7 @@ class MemKv:
     def __init__(self, ids: IdSource | None = None) -> None:
         self._ids = ids
         self._versions = 0
+        self._order = 0
         self._partitions: dict[str, _Rows] = {}
         self._closed = False
 
@@ -119,19 +124,28 @@ class MemKv:
                 rows.put(key, Versioned(value, self._next_version()))
                 if partition.buckets > 1 and key != group.anchor:
                     rows.beside.add(key)
+            self._accompany(rows, group.companions)
             outcomes.append(None)
         return outcomes
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """See `Kv.set_if`."""
         check_register(partition, "set_if")
         check_row(key, value)
+        check_companions(companions)
         rows = self._find(partition, create=True)
         self._check_version(rows, key, predicate)
         version = self._next_version()
         rows.put(key, Versioned(value, version))
+        self._accompany(rows, companions)
         return version
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
@@ -141,15 +155,24 @@ class MemKv:
         for key in keys:
             rows.remove(key)
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """See `Kv.delete_if`."""
         check_register(partition, "delete_if")
         check_keys((key,))
+        check_companions(companions)
         rows = self._find(partition)
         if key not in rows.values:
             raise PredicateFailedError(key, None)
         self._check_version(rows, key, predicate)
         rows.remove(key)
+        self._accompany(rows, companions)
 
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
@@ -176,9 +199,19 @@ class MemKv:
             yield row_batch(keys, values)
             start = keys[-1] + b"\0"
 
+    async def scan_companions(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Companion]:
+        """See `Kv.scan_companions`."""
+        check_scan_limit(limit)
+        companions = self._find(partition).companions
+        keys = sorted(key for key in companions if key >= start and (end is None or key < end))
+        return [companions[key] for key in keys[:limit]]
+
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""
         rows = self._find(partition)
+        rows.companions.clear()
         rows.values.clear()
         rows.keys.clear()
 
@@ -189,6 +222,10 @@ class MemKv:
         for name, rows in list(self._partitions.items()):
             if rows.keys and name.startswith(prefix):
                 yield PartitionInfo(name, rows.kind, None)
+
+    def partition_names(self) -> dict[str, PartitionKind]:
+        """Returns the partitions that were ever written, for tests."""
+        return {name: rows.kind for name, rows in self._partitions.items()}
 
     async def close(self) -> None:
         """See `Kv.close`."""
@@ -205,6 +242,11 @@ class MemKv:
         elif rows.kind is not partition.kind:
             raise kinds_mixed_error(partition, rows.kind)
         return rows
+
+    def _accompany(self, rows: _Rows, companions: Sequence[Row]) -> None:
+        for key, value in companions:
+            self._order += 1
+            rows.companions[key] = Companion(key, value, self._order)
 
     def _next_version(self) -> Predicate:
         if self._ids is not None:

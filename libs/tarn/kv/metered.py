@@ -23,6 +23,7 @@ import pyarrow as pa
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.kv.port import (
+    Companion,
     Group,
     ListingKv,
     Partition,
@@ -83,6 +84,7 @@ class MeteredKv:
         self._scan = CallMeter("kv", "scan", meters, clock)
         self._scan_without = CallMeter("kv", "scan_without", meters, clock)
         self._scan_arrow = CallMeter("kv", "scan_arrow", meters, clock)
+        self._scan_companions = CallMeter("kv", "scan_companions", meters, clock)
         self._drop_partition = CallMeter("kv", "drop_partition", meters, clock)
 
     async def get_many(
@@ -125,21 +127,34 @@ class MeteredKv:
         return outcomes
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """See `Kv.set_if`."""
         with self._set_if.call():
-            return await self._kv.set_if(partition, key, value, predicate)
+            return await self._kv.set_if(partition, key, value, predicate, companions=companions)
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
         """See `Kv.delete_many`."""
         with self._delete_many.call():
             await self._kv.delete_many(partition, keys)
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """See `Kv.delete_if`."""
         with self._delete_if.call():
-            await self._kv.delete_if(partition, key, predicate)
+            await self._kv.delete_if(partition, key, predicate, companions=companions)
 
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
@@ -171,6 +186,13 @@ class MeteredKv:
                 except StopAsyncIteration:
                     return
                 yield batch
+
+    async def scan_companions(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Companion]:
+        """See `Kv.scan_companions`."""
+        with self._scan_companions.call():
+            return await self._kv.scan_companions(partition, start, end, limit)
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

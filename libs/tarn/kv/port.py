@@ -19,8 +19,13 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
 
 __all__ = [
+    "COMPANIONS_MAX",
+    "COMPANION_BYTES_MAX",
+    "COMPANION_KEYS",
+    "Companion",
     "Group",
     "Kv",
+    "PAST_COMPANIONS",
     "PartitionInfo",
     "ListingKv",
     "OutcomeUnknownError",
@@ -46,6 +51,15 @@ __all__ = [
 KEY_BYTES_MAX = 4096
 VALUE_BYTES_MAX = 1 << 20
 SCAN_LIMIT_MAX = 10_000
+COMPANIONS_MAX = 8
+"""Companions of one group, or of one compare-and-set."""
+COMPANION_BYTES_MAX = VALUE_BYTES_MAX + (16 << 10)
+"""The value of a companion: a row's value, and what a journal says about it."""
+COMPANION_KEYS: Final = b"journal/"
+"""How the keys of companions begin; those of other rows do not. An engine that has one space of keys in a partition
+tells them apart by it."""
+PAST_COMPANIONS: Final = b"journal0"
+"""The least key that is greater than all keys of companions."""
 
 Row = tuple[bytes, bytes]
 """A key and its value."""
@@ -109,10 +123,29 @@ class Group:
     Attributes:
         anchor: key of the main row; decides the bucket. Only scans find the other rows (`Kv.get_many`).
         rows: at least one.
+        companions: written with the rows, at most `COMPANIONS_MAX`; see `Companion`.
     """
 
     anchor: bytes
     rows: tuple[Row, ...]
+    companions: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """A row that is applied if and only if the rows beside it are, such as the event of a journal.
+
+    Only `Kv.scan_companions` finds it. Its partition is dropped with it.
+
+    Attributes:
+        key: begins with `COMPANION_KEYS`. A key that is written again replaces the companion.
+        order: of its write. Of the companions of one row, the one with the greatest (order, value of the row) is that
+            of the row's last write. Orders of different stores, and of different partitions, cannot be compared.
+    """
+
+    key: bytes
+    value: bytes
+    order: int
 
 
 class PredicateFailedError(TarnError):
@@ -207,7 +240,13 @@ class Kv(Protocol):
         ...
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """Compare-and-set in a register partition. Returns the predicate of the new version.
 
@@ -216,6 +255,7 @@ class Kv(Protocol):
             key: key of the row.
             value: the new value.
             predicate: None if the key must be absent, else the predicate that `get_many` returned.
+            companions: rows that are applied if and only if the condition holds; see `Companion`.
 
         Raises:
             PredicateFailedError: the stored version is another one. Nothing was applied; the error carries
@@ -229,8 +269,15 @@ class Kv(Protocol):
         written again: there a delete is a tombstone value (docs/design/kv.md, "Deletes and tombstones")."""
         ...
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
-        """Removes a row of a register partition if its version is still `predicate`.
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
+        """Removes a row of a register partition if its version is still `predicate`, and adds `companions` (`set_if`).
 
         Raises:
             PredicateFailedError: as `set_if`; also if the key is absent (`current` is None).
@@ -262,8 +309,17 @@ class Kv(Protocol):
         byte order. Memory is bounded by a few batches of at most 65,536 rows each."""
         ...
 
+    async def scan_companions(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Companion]:
+        """Returns one page of companions, as `scan` returns rows: up to `limit` of `[start, end)`, by their keys.
+
+        On a distributed engine, the companion of a write whose outcome is unknown may appear later.
+        """
+        ...
+
     async def drop_partition(self, partition: Partition) -> None:
-        """Removes a partition and all of its rows without stalling other writers. Idempotent.
+        """Removes a partition and all of its rows and companions without stalling other writers. Idempotent.
         A concurrent write may leave a row behind, so callers drop the partition again later."""
         ...
 

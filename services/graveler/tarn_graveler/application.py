@@ -141,8 +141,9 @@ class GravelerApplication:
             tasks=self._tasks,
             builder=builder,
             operations=Operations(clock, meters, settings.slow_operation_seconds),
+            features=features,
         )
-        self._graveler = replace(graveler, features=features, journal=journal)
+        self._graveler = replace(graveler, journal=journal)
         self._backlog = CollectionBacklog(
             graveler.iterators, graveler.collections, graveler.purges, clock
         )

@@ -25,6 +25,7 @@ from tarn_graveler.branch.head_moves import HeadMoves
 from tarn_graveler.branch.kept_objects import KeptObjects
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
+from tarn_graveler.branch.object_events import ObjectEvents
 from tarn_graveler.branch.private_rows import PrivateRows, ReplacedRows
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
@@ -114,6 +115,7 @@ class GravelerSettings:
         online: of the deletion of private blocks.
         keeps_reads: whether the replica keeps the journal of reads; must be equal in all replicas.
         quotas: the limits of repositories and users for which none were set.
+        keeps_events: whether writes and deletes of objects leave events; must be equal in all replicas.
     """
 
     installation_id: str
@@ -129,6 +131,7 @@ class GravelerSettings:
     online: OnlineSettings = OFFLINE
     keeps_reads: bool = False
     quotas: QuotaDefaults = field(default_factory=QuotaDefaults)
+    keeps_events: bool = False
 
     @property
     def reflog_limits(self) -> ReflogLimits:
@@ -151,6 +154,7 @@ class GravelerSettings:
             "graveler.clock_skew": f"{round(self.clock_skew_seconds * 1000)}ms",
             "lifecycle.online.enabled": str(self.online.is_enabled).lower(),
             "lifecycle.reads.enabled": str(self.keeps_reads).lower(),
+            "journal.enabled": str(self.keeps_events).lower(),
         }
 
 
@@ -247,6 +251,7 @@ def assemble(
     operations: Operations | None = None,
     fences: Fences | None = None,
     expired: ExpiredCommits | None = None,
+    features: FeatureGate = ALL_FEATURES,
 ) -> Graveler:
     """Builds one replica over its ports; owns none. `builder` builds listings; `fences` and `expired` are for tests.
 
@@ -282,6 +287,7 @@ def assemble(
     delay = DropDelay(settings.drop_delay_seconds)
     drops = Drops(drop_list, repositories, clock, delay)
     age = AddressAge(clock, limits)
+    events = ObjectEvents(clock, ids, features, is_on=settings.keeps_events)
     # --- branch
     layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
     replaced = ReplacedRows(clock, settings.online.delay_seconds)
@@ -290,9 +296,8 @@ def assemble(
     changes = UncommittedChanges(layers, committed)
     kept = KeptObjects(branches, layers, repository_settings, blocks, clock)
     reading = Reading(refs, branches, layers, expired, kept, clock, settings.read_seconds_max)
-    staging = Staging(kv, branches, layers, tasks, age, private_rows)
-    is_noted = private_rows is not None
-    copy_sources = CopySources(kv, refs, reading, layers, tasks, is_noted=is_noted)
+    staging = Staging(kv, branches, layers, tasks, age, private_rows, events=events)
+    copy_sources = CopySources(kv, refs, reading, layers, tasks, is_noted=private_rows is not None)
     committing = Committing(
         branches,
         commits,
@@ -312,7 +317,7 @@ def assemble(
     iterators = Iterators(kv, keys, repositories, commits, layers, reading)
     # --- views, uploads, usage
     daily = DailyUploads(kv, repositories, drops, clock, tasks)
-    completion = Completion(kv, branches, layers, settings.clock_skew_seconds)
+    completion = Completion(kv, branches, layers, settings.clock_skew_seconds, events)
     uploads = Uploads(kv, branches, daily, completion, clock, ids)
     quotas = QuotaRecords(kv, keys, clock, settings.quotas)
     usage = UsageCounter(kv, iterators, layers, committed, daily)
@@ -333,6 +338,7 @@ def assemble(
         TaskRecords(kv, clock), TaskQuotas(kv, clock), drop_list, repositories, clock, ids, tasks
     )
     return Graveler(
+        features=features,
         clock=clock,
         committed=committed,
         collection_limits=limits,
@@ -358,7 +364,7 @@ def assemble(
         reading=reading,
         copy_sources=copy_sources,
         staging=staging,
-        conditional=ConditionalStaging(kv, branches, layers, age),
+        conditional=ConditionalStaging(kv, branches, layers, age, events),
         publications=publications,
         committing=committing,
         moves=moves,

@@ -39,6 +39,7 @@ def settings_of(config: Config) -> GravelerSettings:
         ),
         keeps_reads=config.lifecycle.reads.enabled,
         quotas=_quotas_of(config),
+        keeps_events=config.journal.enabled,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
 import pytest
@@ -15,6 +15,7 @@ from tarn.kv.port import (
     Partition,
     Predicate,
     PredicateFailedError,
+    Row,
     Versioned,
 )
 from tarn_auth.registers import Registers
@@ -41,15 +42,30 @@ class LateKv:
         return await self.rows.get_many(partition, keys, settle=settle)
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         made: Predicate = await self._change(
-            lambda: self.rows.set_if(partition, key, value, predicate)
+            lambda: self.rows.set_if(partition, key, value, predicate, companions=companions)
         )
         return made
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
-        await self._change(lambda: self.rows.delete_if(partition, key, predicate))
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
+        await self._change(
+            lambda: self.rows.delete_if(partition, key, predicate, companions=companions)
+        )
 
     async def _change(self, change: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         if self.lost:

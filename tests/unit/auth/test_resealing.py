@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -90,12 +91,18 @@ class KilledKv(MemKv):
         self.left = -1
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         if self.left == 0:
             raise KilledError
         self.left -= 1
-        return await super().set_if(partition, key, value, predicate)
+        return await super().set_if(partition, key, value, predicate, companions=companions)
 
 
 async def test_an_interrupted_run_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +126,13 @@ class RacingKv(MemKv):
         self.is_racing = False
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         if self.is_racing and predicate is not None:
             self.is_racing = False
@@ -127,7 +140,7 @@ class RacingKv(MemKv):
             assert found is not None
             after = replace(decode_credential(found.value), description="changed")
             await super().set_if(partition, key, encode_credential(after), found.predicate)
-        return await super().set_if(partition, key, value, predicate)
+        return await super().set_if(partition, key, value, predicate, companions=companions)
 
 
 async def test_a_change_meanwhile_is_not_overwritten() -> None:

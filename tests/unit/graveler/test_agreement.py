@@ -72,4 +72,5 @@ def test_settings_are_noted_under_the_names_of_their_keys(tmp_path: Path) -> Non
         "graveler.clock_skew": "5000ms",
         "lifecycle.online.enabled": "false",
         "lifecycle.reads.enabled": "false",
+        "journal.enabled": "false",
     }

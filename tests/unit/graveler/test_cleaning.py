@@ -110,9 +110,9 @@ async def test_a_process_that_dies_after_its_commit_leaves_no_token_behind(lake:
     token = await lake.staging_rows()
     set_if, changes = lake.kv.set_if, 0
 
-    async def die_after_finish(*args: object) -> object:
+    async def die_after_finish(*args: object, **named: object) -> object:
         nonlocal changes
-        done = await set_if(*args)  # type: ignore[arg-type]
+        done = await set_if(*args, **named)  # type: ignore[arg-type]
         changes += args[1] == lake.branch_key
         if args[1] == lake.branch_key and changes == 2:
             raise RuntimeError("the process is gone")

@@ -105,7 +105,7 @@ async def test_a_commit_that_never_gets_its_turn_says_that_it_was_not_made(
             await asyncio.get_running_loop().create_task(sealing)
         return await set_if(partition, key, value, predicate)
 
-    lake.kv.set_if = meet_a_seal  # type: ignore[method-assign]
+    lake.kv.set_if = meet_a_seal  # type: ignore[method-assign,assignment]
     committing = asyncio.get_running_loop().create_task(lake.commit())
     with pytest.raises(TarnError) as raised:
         await committing

@@ -395,12 +395,12 @@ async def test_an_unknown_outcome_is_told_and_leaves_the_same_content(lake: Lake
     await lake.put("a", 1)
     set_if = lake.kv.set_if
 
-    async def unanswered(*args: Any) -> Predicate:
+    async def unanswered(*args: Any, **named: Any) -> Predicate:
         if args[1] != lake.branch_key or not (await record(lake)).sealed:
-            return await set_if(*args)
+            return await set_if(*args, **named)
         raise OutcomeUnknownError("no answer")
 
-    lake.kv.set_if = unanswered  # type: ignore[method-assign,assignment]
+    lake.kv.set_if = unanswered  # type: ignore[method-assign]
     assert await refused(compact(lake)) is Reason.OUTCOME_UNKNOWN
     lake.kv.set_if = set_if  # type: ignore[method-assign]
     assert await listing(lake) == {"a": 1}

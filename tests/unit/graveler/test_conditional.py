@@ -203,12 +203,12 @@ async def test_a_writer_whose_condition_still_holds_goes_on_while_others_write(
     await writer.put("warm", 9)
     set_if, left = lake.kv.set_if, losses
 
-    async def overtaken(partition: object, key: bytes, *rest: object) -> object:
+    async def overtaken(partition: object, key: bytes, *rest: object, **named: object) -> object:
         nonlocal left
         if key == lake.row_key("a") and left:
             left -= 1
             await lake.put("a", 100 + left)
-        return await set_if(partition, key, *rest)  # type: ignore[arg-type]
+        return await set_if(partition, key, *rest, **named)  # type: ignore[arg-type]
 
     lake.kv.set_if = overtaken  # type: ignore[assignment,method-assign]
     assert await writer.put("a", 2, WriteCondition(if_match=ANY)) is False
@@ -368,8 +368,8 @@ async def test_a_branch_that_is_sealed_again_and_again_is_no_refusal(
     await writer.put("warm", 9)
     set_if = lake.kv.set_if
 
-    async def seal_after(partition: object, key: bytes, *rest: object) -> object:
-        done = await set_if(partition, key, *rest)  # type: ignore[arg-type]
+    async def seal_after(partition: object, key: bytes, *rest: object, **named: object) -> object:
+        done = await set_if(partition, key, *rest, **named)  # type: ignore[arg-type]
         if key == lake.row_key("a"):
             await seal_branch(lake)
         return done

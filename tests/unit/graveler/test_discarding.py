@@ -303,12 +303,12 @@ async def test_an_unknown_outcome_is_told_as_unknown(lake: Lake, writer: Writer)
     entry = ("a", await writer.put("a"))
     set_if = lake.kv.set_if
 
-    async def unanswered(*args: Any) -> Predicate:
+    async def unanswered(*args: Any, **named: Any) -> Predicate:
         if args[1] != lake.branch_key or (await record(lake)).sealed == ():
-            return await set_if(*args)
+            return await set_if(*args, **named)
         raise OutcomeUnknownError("no answer")
 
-    lake.kv.set_if = unanswered  # type: ignore[method-assign,assignment]
+    lake.kv.set_if = unanswered  # type: ignore[method-assign]
     assert await refused(discard(lake, entry)) is Reason.OUTCOME_UNKNOWN
     assert await lake.get("a") == 1
     lake.kv.set_if = set_if  # type: ignore[method-assign]

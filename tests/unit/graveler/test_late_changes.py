@@ -45,10 +45,10 @@ async def test_no_record_that_is_ever_stored_names_a_token_twice(lake: Lake) -> 
     stored: list[Branch] = []
     set_if = lake.kv.set_if
 
-    async def watched(*args: object) -> object:
+    async def watched(*args: object, **named: object) -> object:
         if args[1] == lake.branch_key:
             stored.append(decode_branch(args[2]))  # type: ignore[arg-type]
-        return await set_if(*args)  # type: ignore[arg-type]
+        return await set_if(*args, **named)  # type: ignore[arg-type]
 
     lake.kv.set_if = watched  # type: ignore[method-assign,assignment]
     for number in range(3):
@@ -66,13 +66,13 @@ async def test_a_commit_recognises_its_own_finish_that_came_late(lake: Lake) -> 
     token = (await lake.staging_rows()).name
     set_if, changes = lake.kv.set_if, 0
 
-    async def delay_second(*args: object) -> object:
+    async def delay_second(*args: object, **named: object) -> object:
         nonlocal changes
         if args[1] == lake.branch_key:
             changes += 1
             if changes == 2:
                 lake.kv.delay(lake.branch_key)
-        return await set_if(*args)  # type: ignore[arg-type]
+        return await set_if(*args, **named)  # type: ignore[arg-type]
 
     lake.kv.set_if = delay_second  # type: ignore[method-assign,assignment]
     made = await lake.commit("mine")
@@ -158,10 +158,10 @@ async def test_a_finish_whose_answer_and_settling_read_are_lost_is_found_in_the_
     await lake.put("x", 1)
     set_if, get_many, changes = lake.kv.set_if, lake.kv.get_many, 0
 
-    async def lose_second(*args: object) -> object:
+    async def lose_second(*args: object, **named: object) -> object:
         nonlocal changes
         changes += args[1] == lake.branch_key
-        done = await set_if(*args)  # type: ignore[arg-type]
+        done = await set_if(*args, **named)  # type: ignore[arg-type]
         if args[1] == lake.branch_key and changes == 2:
             raise OutcomeUnknownError("no answer")
         return done
@@ -183,16 +183,16 @@ async def test_a_pending_finish_of_a_branch_that_is_deleted_is_an_unknown_outcom
     await lake.put("x", 1)
     set_if, changes = lake.kv.set_if, 0
 
-    async def delay_second_and_delete(*args: object) -> object:
+    async def delay_second_and_delete(*args: object, **named: object) -> object:
         nonlocal changes
         changes += args[1] == lake.branch_key
         if args[1] == lake.branch_key and changes == 2:
             lake.kv.delay(lake.branch_key)
             try:
-                return await set_if(*args)  # type: ignore[arg-type]
+                return await set_if(*args, **named)  # type: ignore[arg-type]
             finally:
                 await lake.graveler.branches.delete(lake.main, keep_tokens)
-        return await set_if(*args)  # type: ignore[arg-type]
+        return await set_if(*args, **named)  # type: ignore[arg-type]
 
     lake.kv.set_if = delay_second_and_delete  # type: ignore[method-assign,assignment]
     with pytest.raises(OutcomeUnknownError):

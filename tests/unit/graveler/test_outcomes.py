@@ -171,7 +171,7 @@ async def test_a_completion_that_staged_and_then_failed_has_an_unknown_outcome(l
     ) -> list[TarnError | None]:
         done = await write(partition, groups)
 
-        async def set_if(*args: object) -> None:
+        async def set_if(*args: object, **named: object) -> None:
             raise refused()
 
         lake.kv.set_if = set_if  # type: ignore[method-assign,assignment]
@@ -220,7 +220,7 @@ async def test_a_hard_move_answers_without_a_read_after_it(lake: Lake, force: bo
             lake.kv.get_many = refuse  # type: ignore[method-assign,assignment]
         return done
 
-    lake.kv.set_if = move_and_break  # type: ignore[method-assign]
+    lake.kv.set_if = move_and_break  # type: ignore[method-assign,assignment]
     answer = await move_back(lake, first, second, force=force)
     assert lake.kv.get_many is refuse  # type: ignore[comparison-overlap]
     lake.kv.get_many = get_many  # type: ignore[method-assign]

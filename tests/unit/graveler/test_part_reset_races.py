@@ -247,12 +247,12 @@ async def test_an_unknown_outcome_is_told_as_unknown(lake: Lake) -> None:
     await lake.put("raw/1", 1)
     set_if = lake.kv.set_if
 
-    async def unanswered(*args: Any) -> Predicate:
+    async def unanswered(*args: Any, **named: Any) -> Predicate:
         if args[1] != lake.branch_key or (await record(lake)).sealed == ():
-            return await set_if(*args)
+            return await set_if(*args, **named)
         raise OutcomeUnknownError("no answer")
 
-    lake.kv.set_if = unanswered  # type: ignore[method-assign,assignment]
+    lake.kv.set_if = unanswered  # type: ignore[method-assign]
     assert await refused(reset(lake, "raw/")) is Reason.OUTCOME_UNKNOWN
     assert await lake.get("raw/1") == 1
 

@@ -15,7 +15,14 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import Limits, Quota, QuotaKind
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.mem import MemKv
-from tarn.kv.port import OutcomeUnknownError, Partition, Predicate, PredicateFailedError, Versioned
+from tarn.kv.port import (
+    OutcomeUnknownError,
+    Partition,
+    Predicate,
+    PredicateFailedError,
+    Row,
+    Versioned,
+)
 from tarn.kv.quota_records import encode_limits
 from tarn.testing.clock import ManualClock
 from tarn_graveler.records import quotas as module
@@ -110,7 +117,13 @@ class _Store(MemKv):
         return await super().get_many(partition, keys, settle=settle)
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         self.asked += 1
         if self.loses and self.asked == 1:

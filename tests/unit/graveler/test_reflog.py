@@ -154,15 +154,15 @@ async def test_a_commit_that_comes_late_has_one_entry(lake: Lake) -> None:
     await lake.put("x", 1)
     set_if, changes = lake.kv.set_if, 0
 
-    async def delay_second(*args: Any) -> Any:
+    async def delay_second(*args: Any, **named: Any) -> Any:
         nonlocal changes
         if args[1] == lake.branch_key:
             changes += 1
             if changes == 2:
                 lake.kv.delay(lake.branch_key)
-        return await set_if(*args)
+        return await set_if(*args, **named)
 
-    lake.kv.set_if = delay_second  # type: ignore[method-assign,assignment]
+    lake.kv.set_if = delay_second  # type: ignore[method-assign]
     made = await lake.commit()
     found = await check_chain(lake)
     assert [each.new_commit_id for each in found[:-1]] == [made.commit_id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tarn.kv.agreement import SETTINGS, agree, forget_settings, read_settings
 from tarn.kv.embedded import open_embedded
 from tarn.kv.fence import fence_partition
 from tarn.kv.mem import MemKv
-from tarn.kv.port import OutcomeUnknownError, Partition, Predicate
+from tarn.kv.port import OutcomeUnknownError, Partition, Predicate, Row
 from tarn.kv.transfer.layout import is_empty
 
 MINUTE = {"graveler.drop_delay": "60000ms", "graveler.clock_skew": "5000ms"}
@@ -79,13 +80,19 @@ async def test_a_note_of_unknown_outcome_is_read_again(lands: bool) -> None:
         left = 1
 
         async def set_if(
-            self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+            self,
+            partition: Partition,
+            key: bytes,
+            value: bytes,
+            predicate: Predicate | None,
+            *,
+            companions: Sequence[Row] = (),
         ) -> Predicate:
             if not self.left:
-                return await super().set_if(partition, key, value, predicate)
+                return await super().set_if(partition, key, value, predicate, companions=companions)
             self.left -= 1
             if lands:
-                await super().set_if(partition, key, value, predicate)
+                await super().set_if(partition, key, value, predicate, companions=companions)
             raise OutcomeUnknownError("timed out")
 
     kv = Uncertain()

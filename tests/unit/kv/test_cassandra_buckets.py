@@ -41,7 +41,7 @@ class Buckets:
         answer.set_result(self.rows[bucket][at : at + limit])
         return answer
 
-    def scan(self, retry: Retry = RETRY, **changed: int | bytes | bool) -> MergedScan:
+    def scan(self, retry: Retry = RETRY, **changed: int | bytes | bool) -> MergedScan[Row]:
         arguments = {
             "buckets": len(self.rows),
             "start": b"",

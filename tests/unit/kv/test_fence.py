@@ -27,6 +27,7 @@ from tarn.kv.port import (
     Partition,
     PartitionKind,
     Predicate,
+    Row,
     RowFilter,
     Versioned,
 )
@@ -53,11 +54,17 @@ class SlowKv(MemKv):
         return outcomes
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         if partition != fence_partition("tarn"):
             self.clock.advance(self.seconds)
-        return await super().set_if(partition, key, value, predicate)
+        return await super().set_if(partition, key, value, predicate, companions=companions)
 
 
 async def close(kv: MemKv) -> None:
@@ -277,17 +284,30 @@ class LosingKv(MemKv):
         self.error = self._will
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         if self.error is None:
-            return await super().set_if(partition, key, value, predicate)
+            return await super().set_if(partition, key, value, predicate, companions=companions)
         if self._applied:
-            await super().set_if(partition, key, value, predicate)
+            await super().set_if(partition, key, value, predicate, companions=companions)
         raise self.error
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         if self.error is None or self._applied:
-            await super().delete_if(partition, key, predicate)
+            await super().delete_if(partition, key, predicate, companions=companions)
         if self.error is not None:
             raise self.error
 

@@ -14,6 +14,7 @@ from tarn.kv.port import (
     PartitionKind,
     Predicate,
     PredicateFailedError,
+    Row,
     Versioned,
 )
 from tarn.kv.register import Register, write_once
@@ -39,7 +40,13 @@ class Faulty(MemKv):
         return await super().get_many(partition, keys, settle=settle)
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         write = super().set_if
 

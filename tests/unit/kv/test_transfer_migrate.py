@@ -19,6 +19,7 @@ from tarn.kv.port import (
     Partition,
     PartitionKind,
     Predicate,
+    Row,
     Versioned,
 )
 from tarn.kv.transfer import (
@@ -92,16 +93,29 @@ class Mortal(MemKv):
         return outcomes
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         number = self.death.begin()
-        version = await super().set_if(partition, key, value, predicate)
+        version = await super().set_if(partition, key, value, predicate, companions=companions)
         self.death.end(number)
         return version
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         number = self.death.begin()
-        await super().delete_if(partition, key, predicate)
+        await super().delete_if(partition, key, predicate, companions=companions)
         self.death.end(number)
 
     async def scan_arrow(

@@ -39,6 +39,7 @@ from tarn.kv.cassandra.rows.groups import (
 from tarn.kv.cassandra.rows.request_batches import CassandraPartition, PlainWrite, Query
 from tarn.kv.cassandra.settings import CassandraLimits, CassandraTls
 from tarn.kv.limits import (
+    check_companions,
     check_keys,
     check_register,
     check_row,
@@ -48,6 +49,9 @@ from tarn.kv.limits import (
 )
 from tarn.kv.paging import without_hidden
 from tarn.kv.port import (
+    COMPANION_KEYS,
+    PAST_COMPANIONS,
+    Companion,
     Group,
     Partition,
     PartitionInfo,
@@ -136,15 +140,22 @@ class CassandraKv:
             return outcomes
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """See `Kv.set_if`."""
         check_register(partition, "set_if")
         check_row(key, value)
+        check_companions(companions)
         with self._guard:
             p = await self._parts.descriptors.require(partition)
             place = CassandraPartition(p, bucket_of(key, partition.buckets))
-            return await self._parts.registers.set_if(place, key, value, predicate)
+            return await self._parts.registers.set_if(place, key, value, predicate, companions)
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
         """See `Kv.delete_many`.
@@ -166,14 +177,22 @@ class CassandraKv:
             for at in range(0, len(keys), _DELETE_KEYS):
                 await delete(p, keys_by_bucket(keys[at : at + _DELETE_KEYS], partition.buckets))
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """See `Kv.delete_if`."""
         check_register(partition, "delete_if")
         check_keys((key,))
+        check_companions(companions)
         with self._guard:
             p = await self._parts.descriptors.require(partition)
             place = CassandraPartition(p, bucket_of(key, partition.buckets))
-            await self._parts.registers.delete_if(place, key, predicate)
+            await self._parts.registers.delete_if(place, key, predicate, companions)
 
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
@@ -251,6 +270,24 @@ class CassandraKv:
                 if listed is None:
                     return
                 yield listed
+
+    async def scan_companions(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Companion]:
+        """See `Kv.scan_companions`."""
+        check_scan_limit(limit)
+        first = max(start, COMPANION_KEYS)
+        last = PAST_COMPANIONS if end is None else min(end, PAST_COMPANIONS)
+        with self._guard:
+            p = await self._parts.descriptors.find(partition)
+            if p is None or first >= last:
+                return []
+            try:
+                return await self._parts.scans.companions(partition, p, first, last, limit)
+            except TarnError:
+                raise
+            except Exception as error:
+                raise read_error(error) from error
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`. One Cassandra tombstone per bucket; later reads see no rows.
@@ -334,7 +371,7 @@ class CassandraKv:
             except TarnError as error:
                 outcomes[group.index] = error
                 continue
-            rows = tuple((key, seal_value(value)) for key, value in group.rows)
+            rows = tuple((key, seal_value(value)) for key, value in group.all_rows)
             writes.append(PlainWrite(group.bucket, rows, timestamp_us, group.size_bytes))
             indexes.append(group.index)
         if not writes:

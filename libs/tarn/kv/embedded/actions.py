@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from tarn.kv.embedded.transaction import Transaction
-from tarn.kv.port import Partition, Predicate, Row
+from tarn.kv.port import Group, Partition, Predicate, Row
 
 __all__ = ["Action", "DeleteIf", "DeleteRows", "DropHead", "SetIf", "SetRows", "TrimLog"]
 
@@ -37,16 +37,19 @@ class SetRows:
 
     partition: Partition
     rows: list[Row] = field(default_factory=list)
+    companions: list[Row] = field(default_factory=list)
     size_bytes: int = ROW_OVERHEAD_BYTES
 
-    def add(self, rows: tuple[Row, ...], size_bytes: int) -> None:
-        """Adds the rows of one group."""
-        self.rows += rows
-        self.size_bytes += size_bytes + ROW_OVERHEAD_BYTES * len(rows)
+    def add(self, group: Group, size_bytes: int) -> None:
+        """Adds the rows of one group, whose rows and companions have that size."""
+        self.rows += group.rows
+        self.companions += group.companions
+        count = len(group.rows) + len(group.companions)
+        self.size_bytes += size_bytes + ROW_OVERHEAD_BYTES * count
 
     def apply(self, transaction: Transaction) -> None:
         """See `Action.apply`."""
-        transaction.set_rows(self.partition, self.rows)
+        transaction.set_rows(self.partition, self.rows, self.companions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +60,18 @@ class SetIf:
     key: bytes
     value: bytes
     predicate: Predicate | None
+    companions: Sequence[Row] = ()
 
     @property
     def size_bytes(self) -> int:
         """See `Action.size_bytes`."""
-        return ROW_OVERHEAD_BYTES + len(self.key) + len(self.value)
+        return ROW_OVERHEAD_BYTES + len(self.key) + len(self.value) + _size(self.companions)
 
     def apply(self, transaction: Transaction) -> Predicate:
         """See `Action.apply`."""
-        return transaction.set_if(self.partition, self.key, self.value, self.predicate)
+        return transaction.set_if(
+            self.partition, self.key, self.value, self.predicate, self.companions
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +98,16 @@ class DeleteIf:
     partition: Partition
     key: bytes
     predicate: Predicate
+    companions: Sequence[Row] = ()
 
     @property
     def size_bytes(self) -> int:
         """See `Action.size_bytes`."""
-        return ROW_OVERHEAD_BYTES + len(self.key)
+        return ROW_OVERHEAD_BYTES + len(self.key) + _size(self.companions)
 
     def apply(self, transaction: Transaction) -> None:
         """See `Action.apply`."""
-        transaction.delete_if(self.partition, self.key, self.predicate)
+        transaction.delete_if(self.partition, self.key, self.predicate, self.companions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +124,10 @@ class DropHead:
     def apply(self, transaction: Transaction) -> int:
         """See `Action.apply`."""
         return transaction.drop_head(self.partition)
+
+
+def _size(companions: Sequence[Row]) -> int:
+    return sum([ROW_OVERHEAD_BYTES + len(key) + len(value) for key, value in companions])
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,8 @@ def _open_locked(path: Path, lock: WriteLock, durability: sql.Durability) -> Dat
         if created or not _is_ready(writer, path):
             _create_tables(writer)
         else:
-            writer.execute(sql.CREATE_INDEX)
+            for statement in (sql.CREATE_INDEX, *sql.COMPANIONS):
+                writer.execute(statement)
         for pragma in sql.connection_pragmas("fsync"):
             writer.execute(pragma).fetchall()
         # Synced at every durability: an opening number must not be issued again after a power cut.

@@ -24,6 +24,7 @@ from tarn.kv.embedded.partitions import PartitionIds
 from tarn.kv.limits import check_register, closed_error
 from tarn.kv.port import (
     KEY_BYTES_MAX,
+    Companion,
     Partition,
     PartitionInfo,
     PartitionKind,
@@ -114,6 +115,20 @@ class Reader:
             return self._select(partition, number, start, end, limit).fetchall()
         except sqlite3.Error as error:
             raise failures.read_error(error) from error
+
+    def companions(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Companion]:
+        """Returns up to `limit` companions of `[start, end)`."""
+        number = self._find(partition)
+        if number is None:
+            return []
+        wanted = (number, start, _PAST_ALL_KEYS if end is None else end, limit)
+        try:
+            rows = self._connection.execute(sql.PAGE_OF_COMPANIONS, wanted).fetchall()
+        except sqlite3.Error as error:
+            raise failures.read_error(error) from error
+        return [Companion(*row) for row in rows]
 
     def bounded_page(self, partition: Partition, start: bytes, end: bytes | None) -> list[Row]:
         """Returns the first rows of `[start, end)`: as many as fit the bounds of a batch in rows and bytes,

@@ -81,6 +81,20 @@ CREATE_INDEX = f"CREATE INDEX IF NOT EXISTS plains_live ON plains (partition, ke
 so it is no new schema.
 """
 
+COMPANIONS = (
+    """CREATE TABLE IF NOT EXISTS companions (
+        partition INTEGER NOT NULL,
+        key BLOB NOT NULL,
+        value BLOB NOT NULL,
+        place INTEGER NOT NULL,
+        PRIMARY KEY (partition, key)
+    ) STRICT, WITHOUT ROWID""",
+    "INSERT OR IGNORE INTO counters (name, value) VALUES ('companions', 0)",
+)
+"""Run at each opening, as `CREATE_INDEX`. Earlier versions refuse a store whose feature level allows such rows."""
+TAKE_PLACES = "UPDATE counters SET value = value + ? WHERE name = 'companions' RETURNING value"
+"""The place of a companion in the order of all writes of the file: processes take turns under the write lock."""
+
 CREATE_TABLES = (
     # Rows of this table are never deleted and ids never reused, so the next drop still finds a row that a
     # late writer left in a dropped partition.
@@ -105,6 +119,7 @@ CREATE_TABLES = (
     CREATE_INDEX,
     "CREATE TABLE counters (name TEXT NOT NULL PRIMARY KEY, value INTEGER NOT NULL) STRICT",
     "INSERT INTO counters (name, value) VALUES ('openings', 0), ('fences', 0)",
+    *COMPANIONS,
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
@@ -222,6 +237,9 @@ STATEMENTS = {
         _TABLES[PartitionKind.PLAIN], ("partition", "key", "value"), "x''"
     ),
 }
+COMPANION_STATEMENTS = _statements("companions", ("partition", "key", "value", "place"), "place")
+PAGE_OF_COMPANIONS = """SELECT key, value, place FROM companions WHERE partition = ? AND key >= ? AND key < ?
+    ORDER BY key LIMIT ?"""
 
 
 @cache

@@ -26,6 +26,7 @@ from tarn.kv.embedded.reader import BulkReader, Reader
 from tarn.kv.embedded.transaction_writer import EmbeddedLimits
 from tarn.kv.embedded.writer import Writer
 from tarn.kv.limits import (
+    check_companions,
     check_group,
     check_keys,
     check_register,
@@ -35,6 +36,7 @@ from tarn.kv.limits import (
     closed_error,
 )
 from tarn.kv.port import (
+    Companion,
     Group,
     Partition,
     PartitionInfo,
@@ -217,20 +219,27 @@ class EmbeddedKv:
             if members and action.size_bytes + size_bytes > self._chunk_bytes:
                 await self._land(action, members, outcomes)
                 action, members = SetRows(partition), []
-            action.add(group.rows, size_bytes)
+            action.add(group, size_bytes)
             members.append(index)
         if members:
             await self._land(action, members, outcomes)
         return outcomes
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """See `Kv.set_if`."""
         check_register(partition, "set_if")
         check_row(key, value)
+        check_companions(companions)
         self._check_writable(partition)
-        return await self._writer.submit(SetIf(partition, key, value, predicate))
+        return await self._writer.submit(SetIf(partition, key, value, predicate, companions))
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
         """See `Kv.delete_many`. Many keys are removed in several transactions."""
@@ -239,12 +248,20 @@ class EmbeddedKv:
         for at in range(0, len(keys), _DELETE_KEYS):
             await self._writer.submit(DeleteRows(partition, keys[at : at + _DELETE_KEYS]))
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """See `Kv.delete_if`."""
         check_register(partition, "delete_if")
         check_keys((key,))
+        check_companions(companions)
         self._check_writable(partition)
-        await self._writer.submit(DeleteIf(partition, key, predicate))
+        await self._writer.submit(DeleteIf(partition, key, predicate, companions))
 
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
@@ -272,6 +289,14 @@ class EmbeddedKv:
         self._check_open()
         async for batch in self._bulk.batches(partition, start, end):
             yield batch
+
+    async def scan_companions(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Companion]:
+        """See `Kv.scan_companions`."""
+        check_scan_limit(limit)
+        self._check_open()
+        return self._reader.companions(partition, start, end, limit)
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`. Later writes reuse the space; the file does not shrink."""

@@ -60,8 +60,11 @@ class Transaction:
         self.log_trim_due = False
         self._plains: list[int | bytes] = []
         self._registers: list[int | bytes] = []
+        self._companions: list[tuple[int, bytes, bytes]] = []
 
-    def set_rows(self, partition: Partition, rows: Sequence[Row]) -> None:
+    def set_rows(
+        self, partition: Partition, rows: Sequence[Row], companions: Sequence[Row] = ()
+    ) -> None:
         """Writes rows unconditionally; the last row of a key wins."""
         number = self._partitions.create(partition)
         if partition.kind is PartitionKind.PLAIN:
@@ -70,9 +73,16 @@ class Transaction:
         else:
             for key, value in rows:
                 self._registers += (number, key, value, self._versions.take())
+        if companions:
+            self._accompany(number, companions)
 
     def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """Compare-and-set; see `Kv.set_if`."""
         self.flush()
@@ -87,6 +97,7 @@ class Transaction:
             changed = self._connection.execute(sql.REPLACE_REGISTER, update).rowcount
         if changed != 1:
             raise PredicateFailedError(key, self._current(number, key))
+        self._accompany(number, companions)
         return version
 
     def delete_rows(self, partition: Partition, keys: Sequence[bytes]) -> None:
@@ -97,22 +108,39 @@ class Transaction:
             delete = sql.STATEMENTS[partition.kind].delete
             self._connection.executemany(delete, [(number, key) for key in keys])
 
-    def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """Compare-and-delete; see `Kv.delete_if`."""
         self.flush()
         number = self._partitions.find(partition)
         delete = (number, key, predicate)
         if self._connection.execute(sql.DELETE_REGISTER, delete).rowcount != 1:
             raise PredicateFailedError(key, self._current(number, key))
+        self._accompany(number, companions)
+
+    def _accompany(self, number: int | None, companions: Sequence[Row]) -> None:
+        """Adds companions, which get their places in the order of the calls."""
+        if companions:
+            assert number is not None, "its row was there"
+            self._companions += [(number, key, value) for key, value in companions]
 
     def drop_head(self, partition: Partition) -> int:
         """Removes the first rows of a partition, a few thousand rows or a few MiB at most, so that other
-        writers can run in between. Returns how many rows it removed; 0: the partition is empty."""
+        writers can run in between; after the rows, the companions. Returns how many it removed; 0: the partition is
+        empty."""
         self.flush()
         number = self._partitions.find(partition)
         if number is None:
             return 0
-        statements = sql.STATEMENTS[partition.kind]
+        rows = self._drop_head(sql.STATEMENTS[partition.kind], number)
+        return rows or self._drop_head(sql.COMPANION_STATEMENTS, number)
+
+    def _drop_head(self, statements: sql.Statements, number: int) -> int:
         limit = _DROP_ROWS
         while True:
             head = self._connection.execute(statements.measure_head, (number, limit))
@@ -131,6 +159,14 @@ class Transaction:
             self._put(sql.STATEMENTS[PartitionKind.PLAIN], self._plains)
         if self._registers:
             self._put(sql.STATEMENTS[PartitionKind.REGISTER], self._registers)
+        if self._companions:
+            count = len(self._companions)
+            (last,) = self._connection.execute(sql.TAKE_PLACES, (count,)).fetchall()[0]
+            placed: list[int | bytes] = []
+            for place, row in enumerate(self._companions, last - count + 1):
+                placed += (*row, place)
+            self._companions.clear()
+            self._put(sql.COMPANION_STATEMENTS, placed)
 
     def _put(self, statements: sql.Statements, values: list[int | bytes]) -> None:
         at = 0

@@ -18,6 +18,7 @@ from __future__ import annotations
 import pytest
 
 _PARTS = (
+    "contract_companions",
     "contract_rows",
     "contract_registers",
     "contract_life",
@@ -31,6 +32,7 @@ pytest.register_assert_rewrite(
 )
 
 # Imported only after pytest was told to rewrite their asserts:
+from tarn.testing.contract.kv_contract_companions import CompanionsContract  # noqa: E402
 from tarn.testing.contract.kv_contract_life import LifeContract  # noqa: E402
 from tarn.testing.contract.kv_contract_listing import ListingContract  # noqa: E402
 from tarn.testing.contract.kv_contract_registers import RegistersContract  # noqa: E402
@@ -42,5 +44,12 @@ from tarn.testing.contract.kv_contract_together import TogetherContract  # noqa:
 __all__ = ["KvContract", "Opener", "SharedKvContract", "TogetherContract"]
 
 
-class KvContract(RowsContract, SiftedContract, RegistersContract, LifeContract, ListingContract):
+class KvContract(
+    RowsContract,
+    SiftedContract,
+    RegistersContract,
+    CompanionsContract,
+    LifeContract,
+    ListingContract,
+):
     """The whole suite for one store in one process; the driver provides the fixture `kv`."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tarn.core.errors import TarnError
 from tarn.kv.port import (
+    Companion,
     Group,
     Kv,
     OutcomeUnknownError,
@@ -209,13 +210,19 @@ class GatedKv:
         )
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """See `Kv.set_if`."""
 
         def request() -> Awaitable[Predicate]:
             self._decide(partition, [key])
-            return self._kv.set_if(partition, key, value, predicate)
+            return self._kv.set_if(partition, key, value, predicate, companions=companions)
 
         return await self._run("set_if", partition, [key], lambda: self._compare(key, request))
 
@@ -225,12 +232,19 @@ class GatedKv:
             "delete_many", partition, keys, lambda: self._kv.delete_many(partition, keys)
         )
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """See `Kv.delete_if`."""
 
         def request() -> Awaitable[None]:
             self._decide(partition, [key])
-            return self._kv.delete_if(partition, key, predicate)
+            return self._kv.delete_if(partition, key, predicate, companions=companions)
 
         await self._run("delete_if", partition, [key], lambda: self._compare(key, request))
 
@@ -264,6 +278,17 @@ class GatedKv:
         await self._run("scan_arrow", partition, [], nothing)
         async for batch in self._kv.scan_arrow(partition, start, end):
             yield batch
+
+    async def scan_companions(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Companion]:
+        """See `Kv.scan_companions`."""
+        return await self._run(
+            "scan_companions",
+            partition,
+            [],
+            lambda: self._kv.scan_companions(partition, start, end, limit),
+        )
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tarn.kv.port import Predicate, Versioned
 from tarn.testing.sim.stamps import Cell
 
-__all__ = ["Change", "Node", "Proposal", "Register"]
+__all__ = ["Change", "Gone", "Node", "Proposal", "Register"]
 
 
 @dataclass(slots=True)
@@ -55,6 +55,10 @@ class Node:
                 self.keys[place] = sorted(row)
 
 
+class Gone(Versioned):
+    """A removal that other rows depend on (`Register.couple`)."""
+
+
 class Register:
     """One row of a register partition.
 
@@ -64,47 +68,67 @@ class Register:
         proposal: the undecided change, if there is one.
         is_beside: whether the row lies in the bucket of another row, its group's anchor, where only scans
             find it.
+        order: of its last change among all changes that were decided; only companions have one.
     """
 
-    __slots__ = ("_beside", "_committed", "_decided", "is_beside", "proposal")
+    __slots__ = ("_beside", "_committed", "_decided", "is_beside", "order", "proposal")
 
     def __init__(self) -> None:
         self._decided: Versioned | None = None
         self._committed: Versioned | None = None
-        self._beside: list[tuple[Versioned, Sequence[tuple[Register, Versioned]]]] = []
+        self._beside: list[
+            tuple[Versioned, Sequence[tuple[Register, Versioned]], Callable[[], int]]
+        ] = []
+        self.order = 0
         self.proposal: Proposal | None = None
         self.is_beside = False
 
-    def couple(self, after: Versioned, beside: Sequence[tuple[Register, Versioned]]) -> None:
-        """Adds the other rows of an atomic group, which are decided and committed with this value."""
-        self._beside.append((after, beside))
+    def couple(
+        self,
+        after: Versioned,
+        beside: Sequence[tuple[Register, Versioned]],
+        ballot: Callable[[], int],
+    ) -> None:
+        """Adds the other rows of an atomic group, which are decided and committed with this value.
+
+        Args:
+            after: the value, or a `Gone` for a removal.
+            beside: the other rows.
+            ballot: returns a greater number each time.
+        """
+        self._beside.append((after, beside, ballot))
 
     @property
     def decided(self) -> Versioned | None:
         """See the class."""
-        return self._decided
+        return None if isinstance(self._decided, Gone) else self._decided
 
     @decided.setter
     def decided(self, value: Versioned | None) -> None:
         self._decided = value
-        for other, row in self._rows_beside(value):
+        for other, row, order in self._rows_beside(value):
             other.decided = row
+            other.order = order
 
     @property
     def committed(self) -> Versioned | None:
         """See the class."""
-        return self._committed
+        return None if isinstance(self._committed, Gone) else self._committed
 
     @committed.setter
     def committed(self, value: Versioned | None) -> None:
+        if value is None and isinstance(self._decided, Gone):
+            value = self._decided
         self._committed = value
-        for other, row in self._rows_beside(value):
+        for other, row, _ in self._rows_beside(value):
             other.committed = row
 
-    def _rows_beside(self, value: Versioned | None) -> Iterator[tuple[Register, Versioned]]:
-        for after, beside in self._beside:
+    def _rows_beside(self, value: Versioned | None) -> Iterator[tuple[Register, Versioned, int]]:
+        for after, beside, ballot in self._beside:
             if after is value:
-                yield from beside
+                order = ballot()
+                for other, row in beside:
+                    yield other, row, order
 
 
 @dataclass(slots=True, eq=False)

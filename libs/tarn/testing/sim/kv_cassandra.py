@@ -28,9 +28,18 @@ import pyarrow as pa
 
 from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
-from tarn.kv.limits import check_group, check_register, check_row, check_scan_limit
+from tarn.kv.limits import (
+    check_companions,
+    check_group,
+    check_register,
+    check_row,
+    check_scan_limit,
+)
 from tarn.kv.paging import sifted
 from tarn.kv.port import (
+    COMPANION_KEYS,
+    PAST_COMPANIONS,
+    Companion,
     Group,
     OutcomeUnknownError,
     Partition,
@@ -42,7 +51,7 @@ from tarn.kv.port import (
     SiftedPage,
     Versioned,
 )
-from tarn.testing.sim.cassandra_rows import Change, Node, Proposal, Register
+from tarn.testing.sim.cassandra_rows import Change, Gone, Node, Proposal, Register
 from tarn.testing.sim.clock import SimClock
 from tarn.testing.sim.faults import FaultInjector, refused
 from tarn.testing.sim.stamps import Cell, ReadFirst, StampRule
@@ -109,8 +118,36 @@ class SimCassandra:
 
     def version(self, value: bytes) -> Versioned:
         """Returns a value with a version that is unique in the run."""
+        return Versioned(value, Predicate(self.ballot().to_bytes(8, "big")))
+
+    def ballot(self) -> int:
+        """Returns a number that is greater than all before."""
         self._versions += 1
-        return Versioned(value, Predicate(self._versions.to_bytes(8, "big")))
+        return self._versions
+
+    def token_names(self) -> list[str]:
+        """Returns the names of the partitions of staging tokens; for checkers."""
+        plain = {name for node in self._nodes for name, _ in node.cells}
+        return sorted(name for name in plain | self._registers.keys() if ":" in name)
+
+    async def peek(self, partition: str) -> tuple[dict[bytes, bytes], list[Companion]]:
+        """Returns all rows and companions of a partition that any node has, at this moment; for checkers."""
+        rows: dict[bytes, tuple[int, bytes]] = {}
+        for key, register in self._registers.get(partition, {}).items():
+            if register.decided is not None:
+                rows[key] = (register.order, register.decided.value)
+        for node in self._nodes:
+            for place, cells in node.cells.items():
+                if place[0] == partition:
+                    for key, (order, value, _) in cells.items():
+                        rows[key] = max(rows.get(key, (-1, b"")), (order, value))
+        companions = [
+            Companion(key, value, order)
+            for key, (order, value) in rows.items()
+            if key.startswith(COMPANION_KEYS)
+        ]
+        own = {k: value for k, (_, value) in rows.items() if not k.startswith(COMPANION_KEYS)}
+        return own, companions
 
     # ---- registers
 
@@ -274,12 +311,36 @@ class _Client:
             check_group(group)
             self._faults.refuse("a write")
             place = self._place(partition, group.anchor)
-            await self._stamps.write(place, dict(group.rows), live=True)
+            rows = dict((*group.rows, *group.companions))
+            await self._stamps.write(place, rows, live=True)
         except TarnError as error:
             return error
         return None
 
     # ---- registers
+
+    def _companions(
+        self, partition: Partition, companions: Sequence[Row]
+    ) -> list[tuple[Register, Versioned]]:
+        rows = [
+            (self._cluster.register(partition, key), self._cluster.version(value))
+            for key, value in companions
+        ]
+        for row, _ in rows:
+            row.is_beside = True
+        return rows
+
+    def _couple(
+        self,
+        partition: Partition,
+        key: bytes,
+        after: Versioned,
+        beside: list[tuple[Register, Versioned]],
+    ) -> None:
+        """Has rows decided with a change of a row."""
+        if beside:
+            row = self._cluster.register(partition, key)
+            row.couple(after, beside, self._cluster.ballot)
 
     async def _compare(
         self,
@@ -413,7 +474,9 @@ class _Client:
                 ]
                 for other, _ in beside:
                     other.is_beside = partition.buckets > 1
-                self._cluster.register(partition, key).couple(after, beside)
+                check_companions(group.companions)
+                beside += self._companions(partition, group.companions)
+                self._couple(partition, key, after, beside)
                 await self._compare(partition, key, None, after, is_conditional=False)
                 outcomes.append(None)
             except TarnError as error:
@@ -421,13 +484,21 @@ class _Client:
         return outcomes
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """See `Kv.set_if`."""
         check_register(partition, "set_if")
         check_row(key, value)
+        check_companions(companions)
         self._descriptor(partition)
         after = self._cluster.version(value)
+        self._couple(partition, key, after, self._companions(partition, companions))
         await self._compare(partition, key, predicate, after)
         return after.predicate
 
@@ -442,11 +513,23 @@ class _Client:
                 self._faults.refuse("a delete")
                 await self._stamps.write(self._place(partition, key), {key: b""}, live=False)
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """See `Kv.delete_if`."""
         check_register(partition, "delete_if")
+        check_companions(companions)
         self._descriptor(partition)
-        await self._compare(partition, key, predicate, None)
+        beside = self._companions(partition, companions)
+        gone = Gone(b"", self._cluster.version(b"").predicate) if beside else None
+        if gone is not None:
+            self._couple(partition, key, gone, beside)
+        await self._compare(partition, key, predicate, gone)
 
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
@@ -461,7 +544,8 @@ class _Client:
             rows += [
                 (key, found.value)
                 for key in self._cluster.keys(partition, start, end)
-                if (found := self._cluster.quorum_read(self._cluster.register(partition, key)))
+                if not key.startswith(COMPANION_KEYS)
+                and (found := self._cluster.quorum_read(self._cluster.register(partition, key)))
             ]
         else:
             for bucket in range(partition.buckets):
@@ -472,9 +556,41 @@ class _Client:
                         (partition.name, bucket), start, end
                     ),
                 )
-                rows += [(key, value) for key, (_, value, live) in cells.items() if live]
+                rows += [
+                    (key, value)
+                    for key, (_, value, live) in cells.items()
+                    if live and not key.startswith(COMPANION_KEYS)
+                ]
         await self._faults.hop("scan")
         return sorted(rows)[:limit]
+
+    async def scan_companions(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Companion]:
+        """See `Kv.scan_companions`."""
+        check_scan_limit(limit)
+        first = max(start, COMPANION_KEYS)
+        last = PAST_COMPANIONS if end is None else min(end, PAST_COMPANIONS)
+        self._descriptor(partition)
+        await self._faults.hop("scan")
+        self._faults.refuse("a scan")
+        companions: list[Companion] = []
+        if partition.kind is PartitionKind.REGISTER:
+            for key in self._cluster.keys(partition, first, last):
+                register = self._cluster.register(partition, key)
+                if found := self._cluster.quorum_read(register):
+                    companions.append(Companion(key, found.value, register.order))
+        else:
+            for bucket in range(partition.buckets):
+                place = (partition.name, bucket)
+                cells = await self._quorum_cells(
+                    "scan",
+                    place,
+                    lambda node, place=place: node.between(place, first, last),  # type: ignore[misc]
+                )
+                companions += [Companion(key, cell[1], cell[0]) for key, cell in cells.items()]
+        await self._faults.hop("scan")
+        return sorted(companions, key=lambda each: each.key)[:limit]
 
     async def scan_without(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: RowFilter

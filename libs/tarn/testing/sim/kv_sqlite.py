@@ -16,6 +16,8 @@ from tarn.core.errors import TarnError
 from tarn.kv.mem import MemKv
 from tarn.kv.paging import sifted
 from tarn.kv.port import (
+    SCAN_LIMIT_MAX,
+    Companion,
     Group,
     OutcomeUnknownError,
     Partition,
@@ -48,6 +50,19 @@ class SimSqlite:
         """Returns the handle of one process."""
         del clock  # the order of transactions decides, not a clock
         return _Process(self._rows, self._faults)
+
+    def token_names(self) -> list[str]:
+        """Returns the names of the partitions of staging tokens, dropped ones too; for checkers."""
+        return [name for name in self._rows.partition_names() if ":" in name]
+
+    async def peek(self, partition: str) -> tuple[dict[bytes, bytes], list[Companion]]:
+        """Returns all rows and companions of a partition at this moment, without faults; for checkers."""
+        kind = self._rows.partition_names()[partition]
+        rows = await self._rows.scan(Partition(partition, kind), b"", None, SCAN_LIMIT_MAX)
+        companions = await self._rows.scan_companions(
+            Partition(partition, kind), b"", None, SCAN_LIMIT_MAX
+        )
+        return dict(rows), companions
 
 
 class _Process:
@@ -112,12 +127,19 @@ class _Process:
             return [error for _ in groups]
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """See `Kv.set_if`."""
         self._faults.raise_unavailable("set_if")
         return await self._write(
-            "change record", lambda: self._rows.set_if(partition, key, value, predicate)
+            "change record",
+            lambda: self._rows.set_if(partition, key, value, predicate, companions=companions),
         )
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
@@ -125,10 +147,20 @@ class _Process:
         self._faults.raise_unavailable("delete_many")
         await self._write("clean", lambda: self._rows.delete_many(partition, keys))
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """See `Kv.delete_if`."""
         self._faults.raise_unavailable("delete_if")
-        await self._write("change record", lambda: self._rows.delete_if(partition, key, predicate))
+        await self._write(
+            "change record",
+            lambda: self._rows.delete_if(partition, key, predicate, companions=companions),
+        )
 
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
@@ -149,12 +181,23 @@ class _Process:
         """Not used: `KvLink` reads pages."""
         raise NotImplementedError
 
+    async def scan_companions(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Companion]:
+        """See `Kv.scan_companions`."""
+        self._faults.raise_unavailable("scan_companions")
+        return await self._read(
+            "scan", lambda: self._rows.scan_companions(partition, start, end, limit)
+        )
+
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""
         self._faults.raise_unavailable("drop_partition")
         while rows := await self._rows.scan(partition, b"", None, _CHUNK_ROWS):
             keys = [key for key, _ in rows]
             await self._write("clean", lambda keys=keys: self._rows.delete_many(partition, keys))  # type: ignore[misc]
+        if await self._rows.scan_companions(partition, b"", None, 1):
+            await self._write("clean", lambda: self._rows.drop_partition(partition))
 
     async def close(self) -> None:
         """Does nothing: the file outlives its processes."""

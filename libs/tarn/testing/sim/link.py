@@ -19,6 +19,7 @@ from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
 from tarn.kv.paging import pages_of
 from tarn.kv.port import (
+    Companion,
     Group,
     Kv,
     Partition,
@@ -142,12 +143,18 @@ class KvLink:
         return await self._wire.send(what, lambda: self._kv.set_many(partition, groups))
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """See `Kv.set_if`."""
         what = f"set_if {partition.name} {key!r} if {predicate!r}"
         return await self._wire.send(
-            what, lambda: self._kv.set_if(partition, key, value, predicate)
+            what, lambda: self._kv.set_if(partition, key, value, predicate, companions=companions)
         )
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
@@ -155,10 +162,19 @@ class KvLink:
         what = f"delete_many {partition.name} {list(keys)}"
         await self._wire.send(what, lambda: self._kv.delete_many(partition, keys))
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """See `Kv.delete_if`."""
         what = f"delete_if {partition.name} {key!r} if {predicate!r}"
-        await self._wire.send(what, lambda: self._kv.delete_if(partition, key, predicate))
+        await self._wire.send(
+            what, lambda: self._kv.delete_if(partition, key, predicate, companions=companions)
+        )
 
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
@@ -183,6 +199,15 @@ class KvLink:
         async for page in pages_of(self, partition, start, end, self._page_rows):
             keys, values = zip(*page, strict=True)
             yield row_batch(keys, values)
+
+    async def scan_companions(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Companion]:
+        """See `Kv.scan_companions`."""
+        what = f"scan_companions {partition.name} from {start!r} limit {limit}"
+        return await self._wire.send(
+            what, lambda: self._kv.scan_companions(partition, start, end, limit)
+        )
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

@@ -73,12 +73,10 @@ class StampRule:
     def _cells(
         self, values: Mapping[bytes, bytes], seen: Mapping[bytes, Cell], *, live: bool
     ) -> dict[bytes, Cell]:
-        """Returns each row as a cell with the timestamp `max(now, seen + 1)`."""
-        now_us = self._coordinator.now_us()
-        return {
-            key: (max(now_us, seen[key][0] + 1 if key in seen else 0), value, live)
-            for key, value in values.items()
-        }
+        """Returns each row as a cell with the timestamp `max(now, seen + 1)`; the rows of a group have the same."""
+        seen_us = max((seen[key][0] for key in values if key in seen), default=-1)
+        time_us = max(self._coordinator.now_us(), seen_us + 1)
+        return {key: (time_us, value, live) for key, value in values.items()}
 
 
 class ReadFirst(StampRule):

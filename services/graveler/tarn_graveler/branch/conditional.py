@@ -32,6 +32,7 @@ delete.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tarn.core.branch import Branch, TokenKind
@@ -46,10 +47,11 @@ from tarn.core.entry import (
 )
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import path_key
-from tarn.kv.port import Kv, OutcomeUnknownError, Predicate, PredicateFailedError
+from tarn.kv.port import Kv, OutcomeUnknownError, Predicate, PredicateFailedError, Row
 from tarn.kv.register import unknown_if
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
+from tarn_graveler.branch.object_events import TARN_ITSELF, Mutation, ObjectEvents, Origin
 from tarn_graveler.guards.address_age import AddressAge
 from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.records.settling import TRIES, set_settled
@@ -88,6 +90,7 @@ class _Write:
         condition: condition on the state of the path immediately before the write.
         value: the row to write: `packed`, or the row of an earlier call of the same operation; it says by which
             record its condition was judged (`Entry.judged_move_us`).
+        event: its event.
         written: whether a row of this call is written, in any token.
     """
 
@@ -96,6 +99,7 @@ class _Write:
     operation_id: str
     condition: WriteCondition
     value: bytes
+    event: Mutation
     written: bool = False
 
     @property
@@ -150,14 +154,23 @@ class _Write:
 class ConditionalStaging:
     """Writes entries and tombstones to staging tokens if a condition holds."""
 
-    def __init__(self, kv: Kv, branches: Branches, layers: Layers, age: AddressAge) -> None:
+    def __init__(
+        self, kv: Kv, branches: Branches, layers: Layers, age: AddressAge, events: ObjectEvents
+    ) -> None:
         self._age = age
+        self._events = events
         self._kv = kv
         self._branches = branches
         self._layers = layers
 
     async def stage(
-        self, name: BranchName, path: str, packed: bytes, condition: WriteCondition
+        self,
+        name: BranchName,
+        path: str,
+        packed: bytes,
+        condition: WriteCondition,
+        *,
+        origin: Origin = TARN_ITSELF,
     ) -> bool:
         """Stages an entry at a path, or deletes the path, if the condition holds.
 
@@ -167,6 +180,7 @@ class ConditionalStaging:
             packed: the entry, or the tombstone of a delete (`tombstone_of`); it names its operation, which stays the
                 same when a client repeats its request.
             condition: condition on the state of the path immediately before the write.
+            origin: for the journal.
 
         Returns:
             True if the path holds the entry of an earlier request of the same operation instead of this
@@ -183,7 +197,8 @@ class ConditionalStaging:
             text = "the entry of a conditional write must name its operation"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
         handle = BranchHandle(self._branches, name)
-        write = _Write(path, packed, operation_id, condition, packed)
+        begin = self._events.delete if is_tombstone(packed) else self._events.put
+        write = _Write(path, packed, operation_id, condition, packed, begin(origin))
         for _ in range(TRIES):
             record = await handle.seal_unless(
                 _takes_registers, TokenKind.CONDITIONAL, written=write.written
@@ -222,7 +237,8 @@ class ConditionalStaging:
             if write.judge(newest, record):
                 return True
             with unknown_if(write.written):
-                there = await self._set(handle.name, record, write.path, write.value, newest)
+                event = write.event.companions(write.path, write.value)
+                there = await self._set(handle.name, record, write.path, write.value, newest, event)
             if there is None:
                 write.written = True
                 fresh = await handle.fresh(written=True)
@@ -247,9 +263,15 @@ class ConditionalStaging:
         return await handle.fresh(written=written)
 
     async def _set(
-        self, name: BranchName, record: Branch, path: str, value: bytes, newest: _Newest
+        self,
+        name: BranchName,
+        record: Branch,
+        path: str,
+        value: bytes,
+        newest: _Newest,
+        event: Sequence[Row],
     ) -> _Newest | None:
-        """Writes the row over the one that was read.
+        """Writes the row over the one that was read, with its event.
 
         Returns:
             None when the row is written; otherwise the row that the staging token holds instead.
@@ -259,7 +281,7 @@ class ConditionalStaging:
         """
         partition = self._layers.partition(name, record.staging)
         try:
-            await set_settled(self._kv, partition, path_key(path), value, newest.predicate)
+            await set_settled(self._kv, partition, path_key(path), value, newest.predicate, event)
         except PredicateFailedError as error:
             current = error.current
             if current is None:

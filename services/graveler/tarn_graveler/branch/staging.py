@@ -14,10 +14,11 @@ from tarn.core.branch import Branch
 from tarn.core.entry import TOMBSTONE, address_of, is_tombstone
 from tarn.core.errors import TarnError
 from tarn.kv.keys import path_key
-from tarn.kv.port import Group, Kv, OutcomeUnknownError, Partition, Row
+from tarn.kv.port import Group, Kv, OutcomeUnknownError, Partition
 from tarn.kv.register import unknown_if
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import LayerRow, Layers
+from tarn_graveler.branch.object_events import TARN_ITSELF, Mutation, ObjectEvents, Origin
 from tarn_graveler.branch.private_rows import PrivateRows
 from tarn_graveler.guards.address_age import AddressAge
 from tarn_graveler.records.branches import Branches, BranchName
@@ -40,23 +41,31 @@ class Staging:
         tasks: TaskSet,
         age: AddressAge,
         private: PrivateRows | None = None,
+        *,
+        events: ObjectEvents,
     ) -> None:
         self._age = age
+        self._events = events
         self._private = private
         self._kv = kv
         self._branches = branches
         self._layers = layers
         # By the name of a partition: hashing and comparing the partition itself cost a call each.
-        self._writes = Batcher[str, tuple[Partition, Row], None](self._write_together, tasks)
+        self._writes = Batcher[str, tuple[Partition, Group], None](self._write_together, tasks)
 
     async def _write_together(
-        self, _: str, rows: Sequence[tuple[Partition, Row]]
+        self, _: str, rows: Sequence[tuple[Partition, Group]]
     ) -> Sequence[Exception | None]:
-        groups = [Group(row[0], (row,)) for _, row in rows]
-        return await self._kv.set_many(rows[0][0], groups)
+        return await self._kv.set_many(rows[0][0], [group for _, group in rows])
 
     async def stage(
-        self, name: BranchName, path: str, packed: bytes, *, is_new: bool = False
+        self,
+        name: BranchName,
+        path: str,
+        packed: bytes,
+        *,
+        is_new: bool = False,
+        origin: Origin = TARN_ITSELF,
     ) -> None:
         """Stages an entry at a path (rule 1).
 
@@ -65,6 +74,7 @@ class Staging:
             path: path of the object.
             packed: the entry.
             is_new: whether its address was made for this call, and is staged nowhere else.
+            origin: for the journal.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; ADDRESS_TOO_OLD (rule 11); OUTCOME_UNKNOWN when the row may be visible but
@@ -76,12 +86,13 @@ class Staging:
         branch = handle.cached()
         if branch is None:
             branch = await handle.fresh(written=False)
-        key, private = path_key(path), self._private
+        key, private, event = path_key(path), self._private, self._events.put(origin)
         for attempt in range(TRIES):
             before = None if private is None else private.address_at(branch.staging, path)
             with unknown_if(attempt > 0):
                 token = self._layers.partition(name, branch.staging)
-                await self._writes.submit(token.name, (token, (key, packed)))
+                group = Group(key, ((key, packed),), event.companions(path, packed))
+                await self._writes.submit(token.name, (token, group))
             fresh = await handle.fresh(written=True)
             if fresh.takes_writes_as(branch):
                 self._age.check(packed, written=True)
@@ -96,8 +107,10 @@ class Staging:
             "repeat the write"
         )
 
-    async def unstage(self, name: BranchName, paths: Sequence[str]) -> list[TarnError | None]:
-        """Deletes paths (rule 3); returns one outcome for each, in order.
+    async def unstage(
+        self, name: BranchName, paths: Sequence[str], *, origin: Origin = TARN_ITSELF
+    ) -> list[TarnError | None]:
+        """Deletes paths (rule 3); returns one outcome for each, in order. `origin`: for the journal.
 
         The decision depends on rows that were read. So the whole record is verified after the last layer
         read, before any tombstone is written or left out.
@@ -107,7 +120,8 @@ class Staging:
         """
         handle = BranchHandle(self._branches, name)
         outcomes: dict[str, TarnError | None] = {}
-        pending = list(dict.fromkeys(paths))
+        events = {path: self._events.delete(origin) for path in paths}
+        pending = list(events)
         written = False
         record = await handle.fresh(written=False)
         for _ in range(TRIES):
@@ -127,7 +141,7 @@ class Staging:
                 return [outcomes[path] for path in paths]
             before = self._private_addresses(record, pending)
             with unknown_if(written):
-                failed = await self._write_tombstones(name, record, pending)
+                failed = await self._write_tombstones(name, record, pending, events)
             for path, error in failed.items():
                 outcomes[path] = OutcomeUnknownError(error.message) if written else error
             written = True
@@ -182,10 +196,17 @@ class Staging:
         return await handle.fresh(written=written)
 
     async def _write_tombstones(
-        self, name: BranchName, record: Branch, paths: Sequence[str]
+        self,
+        name: BranchName,
+        record: Branch,
+        paths: Sequence[str],
+        events: Mapping[str, Mutation],
     ) -> dict[str, TarnError]:
         partition = self._layers.partition(name, record.staging)
-        groups = [Group(key, ((key, TOMBSTONE),)) for key in map(path_key, paths)]
+        groups = [
+            Group(key, ((key, TOMBSTONE),), events[path].companions(path, TOMBSTONE))
+            for path, key in zip(paths, map(path_key, paths), strict=True)
+        ]
         errors = await self._kv.set_many(partition, groups)
         return {path: error for path, error in zip(paths, errors, strict=True) if error is not None}
 

@@ -19,6 +19,7 @@ from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn.telemetry.audit.note import note_item
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.object_events import Origin
 from tarn_graveler.handlers.requests import (
     delete_condition,
     paging,
@@ -30,6 +31,7 @@ from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.repositories import repository_not_found
 from tarn_graveler.refs.resolving import branch_to_write
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
+from tarn_proto.store.v1 import journal_pb2 as pb_journal
 
 __all__ = ["EntryHandler"]
 
@@ -97,13 +99,19 @@ class EntryHandler:
             entry = self._with_parts(request, condition)
         is_new = await self._check_issued(request, permit.call)
         is_repeat = False
+        # An address of another object; a write of the same object with other tags names its identity.
+        is_copy = not is_new and not condition.names_identity
+        operation = pb_journal.JOURNAL_OPERATION_COPY if is_copy else None
+        origin = Origin(permit.grant.user_uid, operation)
         admitted = await self._admission.object(repository, size_bytes)
         try:
             with admitted:
                 if condition:
-                    is_repeat = await self._conditional.stage(name, path, entry, condition)
+                    is_repeat = await self._conditional.stage(
+                        name, path, entry, condition, origin=origin
+                    )
                 else:
-                    await self._staging.stage(name, path, entry, is_new=is_new)
+                    await self._staging.stage(name, path, entry, is_new=is_new, origin=origin)
         except TarnError as error:
             raise await self._not_writable(name, error) from error
         return pb.StageResult(is_repeat=is_repeat)
@@ -125,7 +133,9 @@ class EntryHandler:
         check_tombstone(request.entry)
         condition = delete_condition(request.condition)
         try:
-            await self._conditional.stage(name, request.path, request.entry, condition)
+            await self._conditional.stage(
+                name, request.path, request.entry, condition, origin=Origin(permit.grant.user_uid)
+            )
         except TarnError as error:
             raise await self._not_writable(name, error) from error
         return pb.StageResult()
@@ -158,7 +168,9 @@ class EntryHandler:
         path = parse_path(request.path)
         name = BranchName(repository, branch_to_write(request.branch_id))
         try:
-            (error,) = await self._staging.unstage(name, [path])
+            (error,) = await self._staging.unstage(
+                name, [path], origin=Origin(permit.grant.user_uid)
+            )
         except TarnError as failed:
             raise await self._not_writable(name, failed) from failed
         if error is not None:
@@ -198,7 +210,9 @@ class EntryHandler:
             name = BranchName(repository, branch_to_write(request.branch_id))
             await self._settings.require(repository, name.branch_id, ChangeKind.WRITE, permit.grant)
             try:
-                errors = await self._staging.unstage(name, list(allowed.values()))
+                errors = await self._staging.unstage(
+                    name, list(allowed.values()), origin=Origin(permit.grant.user_uid)
+                )
             except TarnError as failed:
                 raise await self._not_writable(name, failed) from failed
             outcomes_of = zip(allowed, errors, strict=True)

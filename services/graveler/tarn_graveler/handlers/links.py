@@ -15,6 +15,7 @@ from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.records import Repository
 from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.object_events import Origin
 from tarn_graveler.handlers.requests import (
     microseconds,
     require_features,
@@ -27,6 +28,7 @@ from tarn_graveler.refs.resolving import branch_to_write
 from tarn_graveler.uploads.links import WrittenObject, is_link
 from tarn_graveler.uploads.state import OpenUpload
 from tarn_proto.graveler.v1 import link_service_pb2 as pb
+from tarn_proto.store.v1 import journal_pb2 as pb_journal
 
 __all__ = ["LinkHandler"]
 
@@ -129,7 +131,12 @@ class LinkHandler:
             require_features(self._features, request.template)
         with await admit_step(self._admission, repository, upload, request.size_bytes):
             packed = await self._links.link(
-                repository, upload, written, condition, request.template
+                repository,
+                upload,
+                written,
+                condition,
+                request.template,
+                origin=Origin(grant.user_uid, pb_journal.JOURNAL_OPERATION_LINK),
             )
         return pb.LinkPhysicalAddressResponse(entry=packed)
 

@@ -27,6 +27,7 @@ from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.object_events import Origin
 from tarn_graveler.handlers.requests import (
     RepositoryRequest,
     paging,
@@ -320,7 +321,12 @@ class UploadHandler:
             entry = request.entry
         with await admit_step(self._admission, repository, upload, size_bytes):
             await self._uploads.finish_complete(
-                repository, upload.upload_id, request.claim, entry, condition
+                repository,
+                upload.upload_id,
+                request.claim,
+                entry,
+                condition,
+                Origin(permit.grant.user_uid),
             )
         return pb.FinishCompleteUploadResponse()
 

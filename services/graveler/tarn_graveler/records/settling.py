@@ -6,7 +6,7 @@ All other records: `tarn.kv.register.Register`, and for a single attempt `tarn_a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tarn.core.branch import Branch, Settled, settle
@@ -17,6 +17,7 @@ from tarn.kv.port import (
     Partition,
     Predicate,
     PredicateFailedError,
+    Row,
 )
 from tarn.kv.register import unknown_if
 
@@ -27,9 +28,14 @@ TRIES = 8
 
 
 async def set_settled(
-    kv: Kv, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+    kv: Kv,
+    partition: Partition,
+    key: bytes,
+    value: bytes,
+    predicate: Predicate | None,
+    companions: Sequence[Row] = (),
 ) -> None:
-    """Compares and sets a staged row; if the outcome is unknown, a settling read decides.
+    """Compares and sets a staged row with its companions; if the outcome is unknown, a settling read decides.
 
     Raises:
         PredicateFailedError: the row was not set; the error carries the existing row.
@@ -38,7 +44,7 @@ async def set_settled(
         TarnError: the row was not set.
     """
     try:
-        await kv.set_if(partition, key, value, predicate)
+        await kv.set_if(partition, key, value, predicate, companions=companions)
     except OutcomeUnknownError:
         with unknown_if(True):
             (found,) = await kv.get_many(partition, [key], settle=True)

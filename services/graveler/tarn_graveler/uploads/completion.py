@@ -50,6 +50,7 @@ from tarn.kv.port import (
 from tarn.kv.register import unknown_if
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import LayerRow, Layers
+from tarn_graveler.branch.object_events import TARN_ITSELF, ObjectEvents, Origin
 from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.records.settling import TRIES, set_settled
 
@@ -118,6 +119,7 @@ class UploadedObject:
         packed: the entry; its operation is the upload.
         condition: condition on the state of the path immediately before the write.
         incarnation: the only life of the branch on which it may be staged; empty: any.
+        origin: for the journal.
     """
 
     branch: BranchName
@@ -126,6 +128,7 @@ class UploadedObject:
     packed: bytes
     condition: WriteCondition
     incarnation: bytes = b""
+    origin: Origin = TARN_ITSELF
 
     def is_in(self, row: bytes | None) -> bool:
         """Whether a row is this object, written by any attempt."""
@@ -136,9 +139,15 @@ class Completion:
     """Stages completed uploads."""
 
     def __init__(
-        self, kv: Kv, branches: Branches, layers: Layers, clock_skew_seconds: float
+        self,
+        kv: Kv,
+        branches: Branches,
+        layers: Layers,
+        clock_skew_seconds: float,
+        events: ObjectEvents,
     ) -> None:
         self._kv = kv
+        self._events = events
         self._branches = branches
         self._layers = layers
         self._skew_us = int(clock_skew_seconds * 1_000_000)
@@ -151,7 +160,9 @@ class Completion:
                 staged; BRANCH_NOT_FOUND; UPLOAD_BUSY; OUTCOME_UNKNOWN when the row may be written but is
                 not acknowledged, or its state cannot be determined.
         """
-        one = _Staging(self._kv, self._branches, self._layers, made, log, self._skew_us)
+        one = _Staging(
+            self._kv, self._branches, self._layers, made, log, self._skew_us, self._events
+        )
         for _ in range(TRIES):
             if not await one.attempt():
                 continue
@@ -179,7 +190,10 @@ class _Staging:
         made: UploadedObject,
         log: CompletionLog,
         skew_us: int,
+        events: ObjectEvents,
     ) -> None:
+        self._events = events
+        self._event = events.complete(made.origin, made.upload_id)
         self._kv = kv
         self._layers = layers
         self._made = made
@@ -222,7 +236,8 @@ class _Staging:
         key = path_key(self._made.path)
         rows = ((key, self._made.packed), (staged_upload(self._made.upload_id), b""))
         partition = self._token(record.staging)
-        (error,) = await self._kv.set_many(partition, [Group(key, rows)])
+        event = self._event.companions(self._made.path, self._made.packed)
+        (error,) = await self._kv.set_many(partition, [Group(key, rows, event)])
         if error is not None:
             raise error
         self.may_be_staged = True
@@ -434,10 +449,13 @@ class _Staging:
         Raises:
             OutcomeUnknownError: the row may be written.
         """
-        partition = self._token(record.staging)
+        partition, path = self._token(record.staging), self._made.path
+        # The row of another write that is carried over is one more event; it is not this upload's.
+        mutation = self._event if self._made.is_in(value) else self._events.put(TARN_ITSELF)
+        event = mutation.companions(path, value)
         with unknown_if(self.may_be_staged):
             try:
-                await set_settled(self._kv, partition, path_key(self._made.path), value, predicate)
+                await set_settled(self._kv, partition, path_key(path), value, predicate, event)
             except PredicateFailedError:
                 return False
         return True

@@ -30,6 +30,7 @@ from tarn.core.entry_check import PARTS_MAX as OBJECT_PARTS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UserId, physical_path
 from tarn.kv.records import Repository
+from tarn_graveler.branch.object_events import TARN_ITSELF, Origin
 from tarn_graveler.uploads.state import Claim, NewUpload, OpenUpload, Uploads
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
@@ -198,6 +199,8 @@ class Links:
         written: WrittenObject,
         condition: WriteCondition,
         template: bytes = b"",
+        *,
+        origin: Origin = TARN_ITSELF,
     ) -> bytes:
         """Stages the object that was written to an issued address, once; returns its packed entry.
 
@@ -207,6 +210,7 @@ class Links:
             written: what the client says that it wrote.
             condition: must hold immediately before the write.
             template: packed entry with content type and metadata; empty: that with which the address was issued.
+            origin: for the journal.
 
         Raises:
             TarnError: FAILED_PRECONDITION: LINK_EXPIRED; LINK_USED: it is linked, as another object; LINK_MISMATCH;
@@ -234,7 +238,7 @@ class Links:
         packed = pack(written.entry(upload, self._clock.now_us(), template))
         if record.linked_address:
             await self._copy(repository, upload, written, claim)
-        await self._finish(repository, upload_id, claim.op_id, packed, condition)
+        await self._finish(repository, upload_id, claim.op_id, packed, condition, origin)
         if record.linked_address:
             await self._remove(_block_of(repository, upload))
         return packed
@@ -307,11 +311,14 @@ class Links:
         claim: bytes,
         packed: bytes,
         condition: WriteCondition,
+        origin: Origin,
     ) -> None:
         """Stages under the claim. It is repeated, because most failures pass."""
         for attempt in range(1, _FINISH_TRIES + 1):
             try:
-                await self._uploads.finish_complete(repository, upload_id, claim, packed, condition)
+                await self._uploads.finish_complete(
+                    repository, upload_id, claim, packed, condition, origin
+                )
             except TarnError as error:
                 if error.kind not in _UNCERTAIN:
                     await self._give_up(repository, upload_id, claim, may_be_staged=False)

@@ -22,6 +22,7 @@ from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Kv
 from tarn.kv.records import ENDED_UPLOAD, Repository, parse_record
 from tarn.kv.register import unknown_if
+from tarn_graveler.branch.object_events import TARN_ITSELF, Origin
 from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.uploads.completion import Completion, UploadedObject
 from tarn_graveler.uploads.daily_partitions import LIVE, DailyUploads, upload_not_found
@@ -277,6 +278,7 @@ class Uploads:
         claim: bytes,
         entry: bytes,
         condition: WriteCondition = UNCONDITIONAL,
+        origin: Origin = TARN_ITSELF,
     ) -> None:
         """Stages the object, then records the answer; acknowledged only when both are durable.
 
@@ -288,6 +290,7 @@ class Uploads:
             claim: claim that `begin_complete` returned.
             entry: the packed entry; its operation is the upload.
             condition: condition on the state of the path immediately before the write.
+            origin: for the journal.
 
         Raises:
             TarnError: UPLOAD_BUSY when the claim was lost; UPLOAD_NOT_FOUND when it was begun on an earlier branch of
@@ -297,7 +300,7 @@ class Uploads:
         record, _ = await self._records.read(repository, upload_id)
         branch = BranchName(repository, BranchId(record.branch_id))
         life = record.branch_incarnation
-        made = UploadedObject(branch, record.path, upload_id, entry, condition, life)
+        made = UploadedObject(branch, record.path, upload_id, entry, condition, life, origin)
         log = RecordedAttempts(self._records, self._clock, repository, upload_id, claim)
         try:
             await self._completion.stage(made, log)

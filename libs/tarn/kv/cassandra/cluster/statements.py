@@ -52,6 +52,8 @@ class Statements:
     cas_insert: Prepared
     cas_update: Prepared
     cas_upsert: Prepared
+    cas_companion: Prepared
+    cas_companions: Prepared
     cas_delete_if: Prepared
     cas_delete: Prepared
     cas_drop: Prepared
@@ -62,6 +64,7 @@ class Statements:
     plain_stamps_cross_bucket: Prepared
     plain_page: Prepared
     plain_page_to_end: Prepared
+    plain_companions: Prepared
     plain_set: Prepared
     plain_delete: Prepared
     plain_drop: Prepared
@@ -77,6 +80,9 @@ _CQL = {
     # A failed condition returns only the columns that it names, so the condition names v.
     "cas_update": "UPDATE {0}.cas SET v = ?, n = ? {1} IF n = ? AND v != 0x",
     "cas_upsert": "UPDATE {0}.cas SET v = ?, n = ? {1} IF n != 0x00",
+    # Only in a batch with a condition of the same Cassandra partition, which gives it its ballot.
+    "cas_companion": "INSERT INTO {0}.cas (p, b, k, v, n) VALUES (?, ?, ?, ?, ?)",
+    "cas_companions": "SELECT k, v, WRITETIME(v) FROM {0}.cas WHERE p = ? AND b = ? AND k >= ? AND k < ? LIMIT ?",
     "cas_delete_if": "DELETE FROM {0}.cas {1} IF n = ? AND v != 0x",
     "cas_delete": "DELETE FROM {0}.cas {1} IF n != 0x00",
     "cas_drop": "DELETE FROM {0}.cas USING TIMESTAMP ? WHERE p = ? AND b = ?",
@@ -87,6 +93,7 @@ _CQL = {
     "plain_stamps_cross_bucket": "SELECT k, WRITETIME(v), b FROM {0}.plain WHERE p = ? AND b IN ? AND k IN ?",
     "plain_page": "SELECT k, v FROM {0}.plain WHERE p = ? AND b = ? AND k >= ? AND k < ? LIMIT ?",
     "plain_page_to_end": "SELECT k, v FROM {0}.plain WHERE p = ? AND b = ? AND k >= ? LIMIT ?",
+    "plain_companions": "SELECT k, v, WRITETIME(v) FROM {0}.plain WHERE p = ? AND b = ? AND k >= ? AND k < ? LIMIT ?",
     "plain_set": "INSERT INTO {0}.plain (p, b, k, v) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
     "plain_delete": "DELETE FROM {0}.plain USING TIMESTAMP ? {1}",
     "plain_drop": "DELETE FROM {0}.plain USING TIMESTAMP ? WHERE p = ? AND b = ?",

@@ -14,19 +14,22 @@ import zlib
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable
 from operator import itemgetter
+from typing import Any, Generic, TypeVar
 
 from tarn.aio.futures import ignore_outcome
 from tarn.kv.cassandra.cluster.retry import Retry
-from tarn.kv.port import Row
 
-__all__ = ["BUCKETS_MAX", "AskPage", "MergedScan", "bucket_of", "rows_of_first_page"]
+__all__ = ["BUCKETS_MAX", "AskPage", "MergedScan", "RowT", "bucket_of", "rows_of_first_page"]
 
 BUCKETS_MAX = 1024
 
 _FIRST_ROWS_MAX = 500
 _REFILL_ROWS_MIN = 16
 
-AskPage = Callable[[int, bytes, int], "asyncio.Future[list[Row]]"]
+RowT = TypeVar("RowT", bound=tuple[Any, ...])
+"""A key, a cell, and perhaps more columns."""
+
+AskPage = Callable[[int, bytes, int], "asyncio.Future[list[RowT]]"]
 """Requests up to the given number of rows of a bucket, beginning with the given key."""
 
 _key = itemgetter(0)
@@ -47,7 +50,7 @@ def rows_of_first_page(limit: int, buckets: int) -> int:
     return min(share, _FIRST_ROWS_MAX)
 
 
-class MergedScan:
+class MergedScan(Generic[RowT]):
     """Reads the rows of all buckets from a key on, as sorted lists.
 
     Args:
@@ -63,7 +66,7 @@ class MergedScan:
 
     def __init__(
         self,
-        ask: AskPage,
+        ask: AskPage[RowT],
         retry: Retry,
         *,
         buckets: int,
@@ -79,7 +82,7 @@ class MergedScan:
             for number in range(buckets)
         ]
 
-    async def lists(self) -> AsyncIterator[list[Row]]:
+    async def lists(self) -> AsyncIterator[list[RowT]]:
         """Yields sorted, non-empty lists; all keys of a list are greater than those of the list before.
 
         Raises:
@@ -103,7 +106,7 @@ class MergedScan:
                 yield rows
 
 
-class _Bucket:
+class _Bucket(Generic[RowT]):
     """The progress of reading one bucket.
 
     Attributes:
@@ -114,7 +117,7 @@ class _Bucket:
 
     def __init__(
         self,
-        ask: AskPage,
+        ask: AskPage[RowT],
         retry: Retry,
         number: int,
         start: bytes,
@@ -123,7 +126,7 @@ class _Bucket:
         page_bytes: int,
         ahead: bool,
     ) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[RowT] = []
         self.finished = False
         self._ask = ask
         self._retry = retry
@@ -133,7 +136,7 @@ class _Bucket:
         self._rows_max = rows_max
         self._page_bytes = page_bytes
         self._ahead = ahead
-        self._pending: asyncio.Future[list[Row]] | None = None
+        self._pending: asyncio.Future[list[RowT]] | None = None
 
     def send(self) -> None:
         """Requests the next page unless a request is already running."""
@@ -147,7 +150,7 @@ class _Bucket:
         if len(page) < self._rows_next:
             self.finished = True
         if page:
-            size_bytes = sum([len(key) + len(value) for key, value in page])
+            size_bytes = sum([len(row[0]) + len(row[1]) for row in page])
             fitting = self._page_bytes * len(page) // max(1, size_bytes)
             self._start = page[-1][0] + b"\0"
             self._rows_next = min(self._rows_max, max(_REFILL_ROWS_MIN, fitting))
@@ -155,13 +158,13 @@ class _Bucket:
         if self._ahead and not self.finished:
             self.send()
 
-    def take(self, until: bytes | None) -> list[Row]:
+    def take(self, until: bytes | None) -> list[RowT]:
         """Removes and returns the rows up to and including the key `until`; None: all rows."""
         count = len(self.rows) if until is None else bisect_right(self.rows, until, key=_key)
         taken, self.rows = self.rows[:count], self.rows[count:]
         return taken
 
-    def _page(self) -> Awaitable[list[Row]]:
+    def _page(self) -> Awaitable[list[RowT]]:
         self.send()
         pending, self._pending = self._pending, None
         assert pending is not None

@@ -26,12 +26,19 @@ class PlacedGroup:
     Attributes:
         index: position of the group in the call, from 0.
         rows: without repeated keys; the last row of a key remains.
+        companions: the same, of the companions. No row has their keys.
     """
 
     index: int
     bucket: int
     rows: tuple[Row, ...]
+    companions: tuple[Row, ...]
     size_bytes: int
+
+    @property
+    def all_rows(self) -> tuple[Row, ...]:
+        """The rows and the companions."""
+        return (*self.rows, *self.companions) if self.companions else self.rows
 
 
 def place_groups(
@@ -49,7 +56,9 @@ def place_groups(
             outcomes[index] = error
             continue
         rows = group.rows if len(group.rows) == 1 else tuple(dict(group.rows).items())
-        placed.append(PlacedGroup(index, bucket_of(group.anchor, buckets), rows, size_bytes))
+        companions = tuple(dict(group.companions).items()) if group.companions else ()
+        bucket = bucket_of(group.anchor, buckets)
+        placed.append(PlacedGroup(index, bucket, rows, companions, size_bytes))
     return placed
 
 
@@ -58,11 +67,12 @@ def steps(groups: Iterable[PlacedGroup]) -> Iterator[list[PlacedGroup]]:
     part: list[PlacedGroup] = []
     rows = size_bytes = 0
     for group in groups:
-        rows += len(group.rows)
+        count = len(group.rows) + len(group.companions)
+        rows += count
         size_bytes += group.size_bytes
         if part and (rows > _STEP_ROWS or size_bytes > _STEP_BYTES):
             yield part
-            part, rows, size_bytes = [], len(group.rows), group.size_bytes
+            part, rows, size_bytes = [], count, group.size_bytes
         part.append(group)
     if part:
         yield part
@@ -95,13 +105,13 @@ class _OpenSet:
 
     def takes(self, group: PlacedGroup, limits: CassandraLimits) -> bool:
         return (
-            len(self._rows) + len(group.rows) <= limits.batch_rows_max
+            len(self._rows) + len(group.all_rows) <= limits.batch_rows_max
             and self._size_bytes + group.size_bytes <= limits.batch_bytes_max
-            and not any(key in self._rows for key, _ in group.rows)
+            and not any(key in self._rows for key, _ in group.all_rows)
         )
 
     def add(self, group: PlacedGroup) -> None:
-        self._rows.update(group.rows)
+        self._rows.update(group.all_rows)
         self._size_bytes += group.size_bytes
         self._indexes.append(group.index)
 

@@ -31,9 +31,10 @@ from tarn.kv.cassandra.cluster.outcomes import (
     write_error,
 )
 from tarn.kv.cassandra.cluster.retry import Retry
+from tarn.kv.cassandra.cluster.session import Statement
 from tarn.kv.cassandra.cluster.statements import Statements, open_value, seal_value
 from tarn.kv.cassandra.rows.partition_queues import Answer, Comparison, PartitionQueues, Stored
-from tarn.kv.cassandra.rows.request_batches import CassandraPartition, Found, Reads
+from tarn.kv.cassandra.rows.request_batches import CassandraPartition, Found, Reads, as_one
 from tarn.kv.port import OutcomeUnknownError, Predicate, PredicateFailedError, Row, Versioned
 
 __all__ = ["RegisterSet", "Registers"]
@@ -70,7 +71,12 @@ class Registers:
         self._patience = retry.longer(_SETTLE_SECONDS)
 
     async def set_if(
-        self, place: CassandraPartition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        place: CassandraPartition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """See `Kv.set_if`."""
         nonce = Predicate(self._ids.nonce())
@@ -79,17 +85,40 @@ class Registers:
             bound = self._statements.cas_insert.bind((*place, key, cell, nonce))
         else:
             bound = self._statements.cas_update.bind((cell, nonce, *place, key, predicate))
-        comparison = Comparison(bound, key, predicate, Stored(cell, nonce))
+        together = self._accompanied(place, bound, companions, nonce)
+        comparison = Comparison(together, key, predicate, Stored(cell, nonce))
         answer = await self._compare(place, comparison)
         if answer.applied or (answer.stored is not None and answer.stored.nonce == nonce):
             return nonce
         raise PredicateFailedError(key, _versioned(answer.stored))
 
-    async def delete_if(self, place: CassandraPartition, key: bytes, predicate: Predicate) -> None:
+    def _accompanied(
+        self,
+        place: CassandraPartition,
+        bound: Statement,
+        companions: Sequence[Row],
+        nonce: Predicate | None = None,
+    ) -> Statement:
+        """One request that applies a conditional statement and, if its condition holds, the companions."""
+        if not companions:
+            return bound
+        nonce = nonce or Predicate(self._ids.nonce())
+        insert = self._statements.cas_companion
+        rows = [insert.bind((*place, k, seal_value(v), nonce)) for k, v in companions]
+        return as_one([bound, *rows])
+
+    async def delete_if(
+        self,
+        place: CassandraPartition,
+        key: bytes,
+        predicate: Predicate,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """See `Kv.delete_if`. If the row is absent after an unknown outcome, another process may have removed
         it, so the outcome stays unknown: two callers must never both believe that they removed it."""
         bound = self._statements.cas_delete_if.bind((*place, key, predicate))
-        answer = await self._compare(place, Comparison(bound, key, predicate, None))
+        together = self._accompanied(place, bound, companions)
+        answer = await self._compare(place, Comparison(together, key, predicate, None))
         if not answer.applied:
             raise PredicateFailedError(key, _versioned(answer.stored))
 

@@ -12,9 +12,18 @@ import pyarrow as pa
 from tarn.kv.cassandra.cluster.retry import Retry
 from tarn.kv.cassandra.cluster.session import CassandraSession, Profile, Rows
 from tarn.kv.cassandra.cluster.statements import Statements, open_value, seal_value
-from tarn.kv.cassandra.partitions.buckets import MergedScan, rows_of_first_page
+from tarn.kv.cassandra.partitions.buckets import AskPage, MergedScan, RowT, rows_of_first_page
 from tarn.kv.cassandra.settings import CassandraLimits
-from tarn.kv.port import Partition, PartitionKind, Row, SiftedPage, row_batch
+from tarn.kv.port import (
+    COMPANION_KEYS,
+    PAST_COMPANIONS,
+    Companion,
+    Partition,
+    PartitionKind,
+    Row,
+    SiftedPage,
+    row_batch,
+)
 
 __all__ = ["Scans"]
 
@@ -47,6 +56,10 @@ class Scans:
             PartitionKind.REGISTER: statements.cas_page_to_end,
             PartitionKind.PLAIN: statements.plain_page_to_end,
         }
+        self._companions = {
+            PartitionKind.REGISTER: statements.cas_companions,
+            PartitionKind.PLAIN: statements.plain_companions,
+        }
 
     async def page(
         self, partition: Partition, p: bytes, start: bytes, end: bytes | None, limit: int
@@ -60,10 +73,35 @@ class Scans:
         scan = self._scan(partition, p, start, end, first_rows, limit, ahead=False)
         found: list[Row] = []
         async for rows in scan.lists():
-            found += rows
+            found += _without_companions(rows)
             if len(found) >= limit:
                 break
         return [(key, open_value(cell)) for key, cell in found[:limit]]
+
+    async def companions(
+        self, partition: Partition, p: bytes, start: bytes, end: bytes, limit: int
+    ) -> list[Companion]:
+        """See `Kv.scan_companions`. The order is the time of the write, or the ballot's time, in microseconds.
+
+        Raises:
+            Exception: an error of the driver.
+        """
+        prepared = self._companions[partition.kind]
+
+        def ask(bucket: int, first: bytes, rows: int) -> asyncio.Future[Rows]:
+            bound = prepared.bind((p, bucket, first, end, rows))
+            bound.fetch_size = None
+            return self._session.ask(bound, Profile.READ)
+
+        scan = self._merged(
+            ask, partition, start, rows_of_first_page(limit, partition.buckets), limit, ahead=False
+        )
+        found: list[Companion] = []
+        async for rows in scan.lists():
+            found += [Companion(key, open_value(cell), order) for key, cell, order in rows]
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     async def sifted(
         self,
@@ -89,7 +127,8 @@ class Scans:
         async with aclosing(lists):
             async for rows in lists:
                 examined += len(rows)
-                found += [row for row in rows if not row[1].startswith(sealed)]
+                wanted = _without_companions(rows)
+                found += [row for row in wanted if not row[1].startswith(sealed)]
                 if len(found) >= limit or examined >= _EXAMINED_ROWS:
                     upto = found[limit - 1][0] if len(found) >= limit else rows[-1][0]
                     break
@@ -114,8 +153,9 @@ class Scans:
         lists = cast("AsyncGenerator[list[Row], None]", scan.lists())
         async with aclosing(lists):
             async for rows in lists:
-                gathered += rows
-                size_bytes += _size(rows)
+                wanted = _without_companions(rows)
+                gathered += wanted
+                size_bytes += _size(wanted)
                 if len(gathered) >= _BATCH_ROWS or size_bytes >= _BATCH_BYTES:
                     for batch in _batches(gathered):
                         yield batch
@@ -135,7 +175,7 @@ class Scans:
         rows_max: int,
         *,
         ahead: bool,
-    ) -> MergedScan:
+    ) -> MergedScan[Row]:
         prepared = (self._page_to_end if end is None else self._page)[partition.kind]
 
         def ask(bucket: int, first: bytes, rows: int) -> asyncio.Future[Rows]:
@@ -145,6 +185,18 @@ class Scans:
             bound.fetch_size = None
             return self._session.ask(bound, Profile.READ)
 
+        return self._merged(ask, partition, start, first_rows, rows_max, ahead=ahead)
+
+    def _merged(
+        self,
+        ask: AskPage[RowT],
+        partition: Partition,
+        start: bytes,
+        first_rows: int,
+        rows_max: int,
+        *,
+        ahead: bool,
+    ) -> MergedScan[RowT]:
         return MergedScan(
             ask,
             self._retry,
@@ -155,6 +207,13 @@ class Scans:
             page_bytes=self._limits.page_bytes,
             ahead=ahead,
         )
+
+
+def _without_companions(rows: list[Row]) -> list[Row]:
+    """The rows of a sorted list that are no companions."""
+    if rows[-1][0] < COMPANION_KEYS or rows[0][0] >= PAST_COMPANIONS:
+        return rows
+    return [row for row in rows if not row[0].startswith(COMPANION_KEYS)]
 
 
 def _size(rows: Sequence[Row]) -> int:

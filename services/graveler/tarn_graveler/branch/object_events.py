@@ -1,0 +1,122 @@
+"""The events of objects: what the journal says of each write and delete (docs/design/journal.md).
+
+An event is a companion of its row, so both land in one atomic step or neither does. It begins with the request, and
+has one id over all attempts: the row of an earlier attempt may be in a token that was sealed meanwhile. The key of the
+first attempt is that id; each later one has a key of its own time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+
+from tarn.core.clock import Clock, IdSource
+from tarn.core.levels import Feature, FeatureGate
+from tarn.core.value import hot_value
+from tarn.kv.port import COMPANION_KEYS, Row
+from tarn_proto.store.v1 import journal_pb2 as pb
+
+__all__ = ["TARN_ITSELF", "Mutation", "ObjectEvents", "Origin"]
+
+_TIME_BYTES = 8
+_ID_BYTES = 16
+
+
+@hot_value
+class Origin:
+    """Who asked for a mutation, and how.
+
+    Attributes:
+        user_uid: empty for Tarn's own operations.
+        operation: None: what the mutation is by itself, a put, a delete or the completion of an upload.
+    """
+
+    user_uid: bytes = b""
+    operation: pb.JournalOperation | None = None
+
+
+TARN_ITSELF = Origin()
+
+
+class Mutation:
+    """One mutation of one request, over all its attempts."""
+
+    __slots__ = ("_event_id", "_make", "_operation", "_origin")
+
+    def __init__(
+        self,
+        make: Callable[[pb.JournalEvent, bytes], tuple[Row, bytes]] | None,
+        origin: Origin,
+        operation: pb.JournalOperation,
+        event_id: bytes = b"",
+    ) -> None:
+        self._make = make
+        self._origin = origin
+        self._operation = operation if origin.operation is None else origin.operation
+        self._event_id = event_id
+
+    def companions(self, path: str, payload: bytes) -> tuple[Row, ...]:
+        """Returns the event of the next attempt, to be written with its row; none without a journal.
+
+        Args:
+            path: of the object.
+            payload: the value of the row: the packed entry, or the tombstone.
+        """
+        if self._make is None:
+            return ()
+        event = pb.JournalEvent(
+            user_uid=self._origin.user_uid, operation=self._operation, key=path, payload=payload
+        )
+        row, self._event_id = self._make(event, self._event_id)
+        return (row,)
+
+
+_SILENT = Mutation(None, TARN_ITSELF, pb.JOURNAL_OPERATION_UNSPECIFIED)
+"""Without a journal."""
+
+
+class ObjectEvents:
+    """Makes the events of objects.
+
+    Args:
+        clock: for the times of requests and keys.
+        ids: random bits of ids.
+        features: says from which feature level of the store on there are events.
+        is_on: whether the journal is on.
+    """
+
+    def __init__(self, clock: Clock, ids: IdSource, features: FeatureGate, *, is_on: bool) -> None:
+        self._clock = clock
+        self._ids = ids
+        self._features = features
+        self._is_on = is_on
+
+    def put(self, origin: Origin) -> Mutation:
+        """Begins the write of an object."""
+        return self._begin(origin, pb.JOURNAL_OPERATION_PUT) if self._is_on else _SILENT
+
+    def delete(self, origin: Origin) -> Mutation:
+        """Begins the deletion of one path."""
+        return self._begin(origin, pb.JOURNAL_OPERATION_DELETE) if self._is_on else _SILENT
+
+    def complete(self, origin: Origin, upload_id: str) -> Mutation:
+        """Begins the completion of an upload, which another process may repeat: the id follows from the upload."""
+        if not self._is_on:
+            return _SILENT
+        event_id = blake2b(upload_id.encode(), digest_size=_ID_BYTES).digest()
+        return self._begin(origin, pb.JOURNAL_OPERATION_COMPLETE_UPLOAD, event_id)
+
+    def _begin(
+        self, origin: Origin, operation: pb.JournalOperation, event_id: bytes = b""
+    ) -> Mutation:
+        if not self._features.allows(Feature.JOURNAL):
+            return _SILENT
+        return Mutation(self._make, origin, operation, event_id)
+
+    def _make(self, event: pb.JournalEvent, event_id: bytes) -> tuple[Row, bytes]:
+        """Returns the row of an event, and the id of the mutation: `event_id`, unless this is its first event."""
+        event.time_us = self._clock.now_us()
+        chance = self._ids.nonce()[: _ID_BYTES - _TIME_BYTES]
+        own = event.time_us.to_bytes(_TIME_BYTES, "big") + chance
+        event.event_id = event_id
+        return (COMPANION_KEYS + own, event.SerializeToString()), event_id or own

@@ -1,0 +1,86 @@
+"""Runs whose replicas keep events: each row has its event, under all faults (docs/design/journal.md)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import pytest
+from tests.sim.plan import Plan, planned
+from tests.sim.run import run_plan
+
+from tarn.kv.port import Group, Partition
+from tarn.testing.faults.modes import Mode
+from tarn_graveler.branch.object_events import Mutation
+from tarn_graveler.branch.staging import Staging
+from tarn_proto.store.v1 import journal_pb2 as pb
+
+_OPERATIONS = {
+    "put": {pb.JOURNAL_OPERATION_PUT, pb.JOURNAL_OPERATION_COPY},
+    "delete": {pb.JOURNAL_OPERATION_DELETE},
+    "complete": {pb.JOURNAL_OPERATION_COMPLETE_UPLOAD},
+}
+
+
+def plan_of(seed: int, store: str) -> Plan:
+    return replace(planned(seed, Mode.DRAWN), store=store, keeps_events=True)
+
+
+def _problems(store: str, seeds: int = 3) -> list[str]:
+    """Returns the problems that the rule reports in the first run that has some."""
+    for seed in range(seeds):
+        told = [each.text for each in run_plan(plan_of(seed, store)).violations]
+        if found := [text for text in told if "event" in text]:
+            return found
+    return []
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("store", ["sqlite", "cassandra"])
+def test_each_row_has_its_event(store: str, seed: int) -> None:
+    run = run_plan(plan_of(seed, store))
+    assert not run.violations
+    assert run.report.statistics["journal: events"] > 10
+
+
+class _Behind:
+    """Writes the events of a batch with the next one, as a journal would that collects them."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Staging, tuple[Partition, list[Group]]] = {}
+
+    def __get__(self, staging: Staging, _: type) -> Callable[..., Any]:
+        return partial(self.write, staging)
+
+    async def write(
+        self, staging: Staging, _: str, rows: Sequence[tuple[Partition, Group]]
+    ) -> Sequence[Exception | None]:
+        partition, groups = rows[0][0], [group for _, group in rows]
+        if staging in self._waiting:
+            await staging._kv.set_many(*self._waiting.pop(staging))
+        bare = [replace(group, companions=()) for group in groups]
+        outcomes = await staging._kv.set_many(partition, bare)
+        notes = [replace(group, rows=((b"told/" + group.anchor, b""),)) for group in groups]
+        self._waiting[staging] = (partition, notes)
+        return outcomes
+
+
+@pytest.mark.parametrize("store", ["sqlite", "cassandra"])
+def test_an_event_of_a_request_of_its_own_is_missed(store: str) -> None:
+    """The guard: the event is in the request of the row."""
+    with mock.patch.object(Staging, "_write_together", _Behind()):
+        assert _problems(store)
+
+
+@pytest.mark.parametrize("operation", ["put", "delete", "complete"])
+def test_a_mutation_without_an_event_is_noticed(operation: str) -> None:
+    """Of each kind of mutation."""
+    companions = Mutation.companions
+
+    def forgotten(self: Mutation, path: str, payload: bytes) -> tuple[tuple[bytes, bytes], ...]:
+        made = companions(self, path, payload)
+        return () if self._operation in _OPERATIONS[operation] else made
+
+    with mock.patch.object(Mutation, "companions", forgotten):
+        assert _problems("sqlite")
