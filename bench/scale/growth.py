@@ -346,14 +346,15 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=max(OBJECTS), help="leave larger sizes out")
     parser.add_argument("--output", type=Path, default=RESULT)
     given = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    for axis in given.axis or sizes:
+    axes = given.axis or list(sizes)
+    before = json.loads(given.output.read_text())["rows"] if given.output.exists() else []
+    rows = [row for row in before if row["axis"] not in axes]
+    for axis in axes:
         for size in sizes[axis]:
             if size <= given.most:
-                rows += asyncio.run(grown(axis, size))
-                for row in rows[-40:]:
-                    if row["size"] == size and row["axis"] == axis:
-                        print(json.dumps(row), flush=True)
+                made = asyncio.run(grown(axis, size))
+                rows += made
+                print(*map(json.dumps, made), sep="\n", flush=True)
     given.output.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
 
 

@@ -31,7 +31,7 @@ class Installation:
     """A running installation.
 
     Attributes:
-        node: what `tarn up --separate` started: auth, graveler, a gateway, the REST endpoint and a compactor.
+        node: what `tarn up --separate` started: auth, graveler, a gateway and the REST endpoint; no compactor.
         signers: one for each gateway, whose host is that of the gateway.
         places: where the counters of each process are, by its name.
         views: counters of Cassandra.
@@ -68,7 +68,8 @@ def installed(
     keyspace = f"scale_{os.getpid()}_{replicas}"
     points = (*contact_points[:-1], f"{contact_points[-1]}/{keyspace}")
     with ExitStack() as stack:
-        node = stack.enter_context(running(folder, Form("os", separate=True, cassandra=points)))
+        form = Form("os", separate=True, cassandra=points, compactor=False)
+        node = stack.enter_context(running(folder, form))
         state = json.loads((node.data / "tarn.json").read_text())
         places = {
             name: Place(address, state["processes"][name])

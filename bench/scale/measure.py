@@ -43,14 +43,18 @@ HOT = "b00"
 BRANCHES = tuple(f"b{number:02}" for number in range(16))
 CONNECTIONS = 32
 BODY = bytes(range(256)) * 4
-_OBJECTS = 40
+_OBJECTS = 10
 """Committed objects of each branch; GETs read them, LISTs list them."""
 _LIST_SHARE = 10
 """One LIST for so many PUTs."""
-_COMMITS = 16
+_COMMITS = 8
 _PHASE_SECONDS = 600
 _IDLE_SECONDS = 10.0
+_SHOWN = ("operation", "hot", "connections_per_gateway", "cql_requests", "rows_per_write", "cas")
 _WARM_SHARE = 4
+_ROUNDS = 2
+"""Each connection sends at least so many requests."""
+_REFUSED_MAX = 0.1
 
 
 def targets(count: int, *, hot: bool) -> list[str]:
@@ -103,23 +107,47 @@ def summary(counts: Counts, operations: int) -> dict[str, Any]:
     }
 
 
+class Result:
+    """The file of the result. It is written after each row, so that a run that ends early leaves what it has.
+
+    Args:
+        file: to write; what it holds of other numbers of processes stays.
+        sizes: numbers of processes that are measured anew.
+        notes: what is the same for all of these rows.
+    """
+
+    def __init__(self, file: Path, sizes: Sequence[int], notes: Mapping[str, Any]) -> None:
+        before = json.loads(file.read_text())["rows"] if file.exists() else []
+        self._rows = [row for row in before if row["processes"] not in sizes]
+        self._file = file
+        self._notes = notes
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Adds a row, and prints its main figures."""
+        self._rows.append({**row, **self._notes})
+        ordered = sorted(self._rows, key=lambda each: each["processes"])
+        self._file.write_text(json.dumps({"rows": ordered}, indent=1) + "\n")
+        print(*(f"{name}={row[name]}" for name in _SHOWN if name in row), flush=True)
+
+
 class Phases:
     """Sends loads to an installation, and counts what they cost."""
 
-    def __init__(self, installation: Installation, requests: int) -> None:
+    def __init__(self, installation: Installation, requests: int, result: Result) -> None:
         self._installation = installation
         self._requests = requests
         self._round = 0
-        self.rows: list[dict[str, Any]] = []
+        self._result = result
 
     def load(self, operation: str, connections: int, *, hot: bool) -> None:
         """Sends one load, `connections` to each gateway, and counts it."""
-        count = self._requests // (_LIST_SHARE if operation == "LIST" else 1)
+        whole = max(self._requests, _ROUNDS * connections * len(self._installation.signers))
+        count = whole // (_LIST_SHARE if operation == "LIST" else 1)
         before = self._installation.counts()
-        self._send(operation, count, connections, hot=hot)
+        good = self._send(operation, count, connections, hot=hot)
         counted = self._installation.counts().since(before)
         row = {"operation": operation, "hot": hot, "connections_per_gateway": connections}
-        self._add({**row, **summary(counted, count)})
+        self._add({**row, "refused": count - good, **summary(counted, good)})
 
     def calls(
         self, operation: str, count: int, call: Callable[[Connection, int], Awaitable[None]]
@@ -145,8 +173,7 @@ class Phases:
 
     def fill(self) -> None:
         """Puts the objects that GETs and LISTs read, and fills caches."""
-        self._round += 1
-        self._send("PUT", _OBJECTS * len(BRANCHES), CONNECTIONS, hot=False, prefix="kept/")
+        self._send("PUT", _OBJECTS * len(BRANCHES), 8, hot=False, prefix="kept/")
 
     def warm(self) -> None:
         """Sends requests of each kind to every gateway, which fill caches and have Java compile."""
@@ -157,20 +184,16 @@ class Phases:
             )
 
     def _add(self, row: dict[str, Any]) -> None:
-        self.rows.append(row)
-        shown = {
-            name: row[name]
-            for name in ("operation", "hot", "connections_per_gateway")
-            if name in row
-        }
-        print(
-            shown,
-            {name: row[name] for name in ("cql_requests", "rows_per_write", "cas", "kv_calls")},
-        )
+        self._result.add({"processes": len(self._installation.signers), **row})
 
     def _send(
         self, operation: str, count: int, connections: int, *, hot: bool, prefix: str = ""
-    ) -> None:
+    ) -> int:
+        """Sends requests; returns the number of good answers. A busy machine may make a gateway refuse some.
+
+        Raises:
+            RuntimeError: more than a tenth were refused.
+        """
         signers = self._installation.signers
         self._round += 1
         named = [
@@ -179,16 +202,17 @@ class Phases:
         ]
         shares = [named[start :: len(signers)] for start in range(len(signers))]
 
-        def run(signer: Signer, share: Sequence[tuple[str, str, int]]) -> None:
+        def run(signer: Signer, share: Sequence[tuple[str, str, int]]) -> int:
             requests = [_request(signer, operation, *each) for each in share]
             load = Load(address_of(f"http://{signer.host}"), requests, connections, _PHASE_SECONDS)
             done = load.run()
-            if done.failures or done.count != len(requests):
+            if done.count < len(requests) * (1 - _REFUSED_MAX):
                 good = f"{done.count} of {len(requests)} good answers"
                 raise RuntimeError(f"{operation}: {good}; {done.failures} {done.first_failure}")
+            return done.count
 
         with ThreadPoolExecutor(len(signers)) as threads:
-            list(threads.map(run, signers, shares))
+            return sum(threads.map(run, signers, shares))
 
 
 def _request(signer: Signer, operation: str, branch: str, prefix: str, number: int) -> Request:
@@ -230,12 +254,11 @@ async def _merge(connection: Connection, number: int) -> None:
     await connection.graveler.merge(connection.call(), REPOSITORY, "main", BRANCHES[number])
 
 
-def measured(installation: Installation, requests: int) -> list[dict[str, Any]]:
-    """Measures one installation; returns a row for each load."""
-    phases = Phases(installation, requests)
+def measure(installation: Installation, requests: int, result: Result) -> None:
+    """Measures one installation; adds a row for each load."""
+    phases = Phases(installation, requests, result)
     _prepared(phases)
-    replicas = len(installation.signers)
-    for connections in sorted({max(1, CONNECTIONS // replicas), CONNECTIONS}):
+    for connections in sorted({max(1, CONNECTIONS // len(installation.signers)), CONNECTIONS}):
         for operation in ("PUT", "GET"):
             for hot in (False, True):
                 phases.load(operation, connections, hot=hot)
@@ -243,18 +266,6 @@ def measured(installation: Installation, requests: int) -> list[dict[str, Any]]:
     phases.idle()
     phases.calls("CreateCommit", _COMMITS, _commit)
     phases.calls("Merge", _COMMITS, _merge)
-    return [{"processes": replicas, **row} for row in phases.rows]
-
-
-def _measure_all(
-    sizes: Sequence[int], requests: int, points: tuple[str, ...], store: Processes, folder: Path
-) -> list[Mapping[str, Any]]:
-    rows: list[Mapping[str, Any]] = []
-    for replicas in sizes:
-        print(f"{replicas} gateways, {replicas} replicas of graveler", flush=True)
-        with installed(folder / f"tarn-{replicas}", replicas, points, store) as installation:
-            rows += measured(installation, requests)
-    return rows
 
 
 def main() -> None:
@@ -263,7 +274,7 @@ def main() -> None:
     parser.add_argument(
         "--processes", default="1,2,4,8", help="numbers of gateways and of gravelers"
     )
-    parser.add_argument("--requests", type=int, default=1000, help="PUTs, and GETs, of each load")
+    parser.add_argument("--requests", type=int, default=500, help="PUTs, and GETs, of each load")
     parser.add_argument(
         "--nodes", type=int, default=1, help="nodes of Cassandra to start, at most 3"
     )
@@ -280,9 +291,13 @@ def main() -> None:
             started = CassandraNodes(folder / "cassandra", given.nodes, start_seconds=600)
             nodes = stack.enter_context(started)
             points, store = nodes.contact_points, Processes(nodes.pids)
-        rows = _measure_all(sizes, given.requests, points, store, folder)
-    result = {"nodes": len(points), "requests": given.requests, "rows": rows}
-    given.output.write_text(json.dumps(result, indent=1) + "\n")
+        notes = {"nodes": len(points), "replication": min(3, len(points))}
+        result = Result(given.output, sizes, notes)
+        for replicas in sizes:
+            print(f"{replicas} gateways, {replicas} replicas of graveler", flush=True)
+            place = folder / f"tarn-{replicas}"
+            with installed(place, replicas, points, store) as installation:
+                measure(installation, given.requests, result)
 
 
 if __name__ == "__main__":
