@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf, log
 from typing import Any
 
+from bench.scale.measure import IDLE, own_requests
 from bench.scale.measure import RESULT as MEASURED
 from bench.scale.queueing import in_system, mean_wait_s
 
@@ -137,6 +138,9 @@ _STORE_SECONDS = 0.003
 """Time of one read or write of three nodes without a queue (docs/design/kv.md, "Measured", rounded up)."""
 _TRIPS = {"GET": 1, "PUT": 3, "LIST": 2}
 """Requests to the store one after the other."""
+_UNSHARED = {"GET": 2.0, "PUT": 3.0, "LIST": 5.0}
+"""CQL requests of an operation that shares none, with warm caches: as `bench.scale.growth` counts, with a read of
+timestamps for each write, and four buckets for each scan."""
 _CAS_PER_SECOND = 200.0
 """Compare-and-sets of one branch, from one process (docs/operate/cassandra.md)."""
 _READS_AND_WRITES = {"GET": (2.0, 0.0), "PUT": (2.0, 1.0), "LIST": (6.0, 0.0)}
@@ -182,11 +186,19 @@ class Limit:
 
 
 def sharing_of(rows: Sequence[Mapping[str, Any]], operation: str, *, hot: bool) -> Sharing:
-    """Returns the measured curve of one operation: the mean of all rows with so many connections for each replica."""
+    """Returns the measured curve of one operation: the mean of all rows with as many connections for each replica.
+
+    What an installation asks of the store without requests is left out: it does not grow with them. On a slow machine
+    caches end while requests wait, and these ask again: what exceeds an operation that shares nothing is cut off.
+    """
+    idle = {row["processes"]: row for row in rows if row["operation"] == IDLE}
     found: dict[float, list[float]] = {}
     for row in rows:
         if row["operation"] == operation and bool(row.get("hot")) == hot:
-            found.setdefault(row["connections_per_gateway"], []).append(row["cql_requests"])
+            own = own_requests(row, idle[row["processes"]])
+            found.setdefault(row["connections_per_gateway"], []).append(
+                min(own, _UNSHARED[operation])
+            )
     places = sorted(found)
     return Sharing(places, [sum(found[place]) / len(found[place]) for place in places])
 

@@ -3,6 +3,7 @@
 from math import inf
 
 import pytest
+from bench.scale.measure import IDLE, own_requests
 from bench.scale.model import (
     OPERATIONS,
     Installation,
@@ -66,11 +67,14 @@ def test_between_two_measurements_the_requests_follow_the_logarithm() -> None:
 
 
 def test_a_curve_is_the_mean_of_the_rows_with_as_many_connections() -> None:
+    scans = {"scan": 0.25}  # of an idle installation, which takes four requests for each scan
+    common = {"operation": "PUT", "processes": 1, "kv_calls": scans}
     rows = [
-        {"operation": "PUT", "hot": True, "connections_per_gateway": at, "cql_requests": cost}
-        for at, cost in ((32, 1.0), (4, 3.0), (32, 2.0))
+        {**common, "hot": True, "connections_per_gateway": at, "cql_requests": cost}
+        for at, cost in ((32, 2.0), (4, 9.0), (32, 3.0))  # at most 3 are its own
     ]
-    other = {"operation": "PUT", "hot": False, "connections_per_gateway": 1, "cql_requests": 9.0}
+    other = {**common, "hot": False, "connections_per_gateway": 1, "cql_requests": 9.0}
+    rows.append({**common, "operation": IDLE, "cql_requests": 4.0, "kv_calls": {"scan": 1.0}})
     assert sharing_of([*rows, other], "PUT", hot=True) == Sharing([4, 32], [3.0, 1.5])
 
 
@@ -108,3 +112,10 @@ def test_twice_the_processes_carry_twice_the_rate_until_another_resource_is_busy
     ]
     assert rates[1]["gateways"] == pytest.approx(2 * rates[0]["gateways"])
     assert rates[1]["Cassandra's cores"] == pytest.approx(rates[0]["Cassandra's cores"])
+
+
+def test_the_scan_of_a_list_is_its_own() -> None:
+    idle = {"cql_requests": 6.0, "kv_calls": {"scan": 2.0}}
+    row = {"operation": "LIST", "cql_requests": 8.0, "kv_calls": {"scan": 1.5}}
+    assert own_requests(row, idle) == 8 - 0.5 * 3
+    assert own_requests({**row, "kv_calls": {}}, idle) == 8
