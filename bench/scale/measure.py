@@ -160,8 +160,9 @@ class Phases:
 
     def load(self, operation: str, connections: int, *, hot: bool) -> None:
         """Sends one load, `connections` to each gateway, and counts it."""
-        whole = max(self._requests, _ROUNDS * connections * len(self._installation.signers))
-        count = whole // (_LIST_SHARE if operation == "LIST" else 1)
+        gateways = len(self._installation.signers)
+        whole = max(self._requests, _ROUNDS * connections * gateways)
+        count = max(gateways, whole // (_LIST_SHARE if operation == "LIST" else 1))
         before = self._installation.counts()
         good = self._send(operation, count, connections, hot=hot)
         counted = self._installation.counts().since(before)
@@ -199,7 +200,7 @@ class Phases:
         for operation in ("PUT", "GET", "LIST"):
             count = max(CONNECTIONS, self._requests // _WARM_SHARE)
             few = count // (_LIST_SHARE if operation == "LIST" else 1)
-            self._send(operation, few, self._few, hot=False)
+            self._send(operation, max(few, len(self._installation.signers)), self._few, hot=False)
 
     def _add(self, row: dict[str, Any]) -> None:
         self._result.add({"processes": len(self._installation.signers), **row})
