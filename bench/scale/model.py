@@ -337,7 +337,7 @@ def limits(
 
 
 def _compactor(target: Target, costs: UnitCosts) -> float:
-    """Returns the writes of the hot branch per second with which its compactions keep up.
+    """Returns the writes of the hot branch per second beyond which more rows gather than make it due.
 
     A compaction takes its own rows, and all rows of the ranges that it touches. Then the branch rests.
     """
