@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp browser screenshots spark-churn spark-modes lint format lock proto wheel images k8s-test clean \
-	bench bench-quick bench-peer bench-parts compaction-soak \
+	bench bench-quick bench-peer bench-parts bench-scale compaction-soak \
 	pictures sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
 
@@ -168,6 +168,11 @@ bench-peer: setup  ## Measure Tarn beside lakeFS in one run (LAKEFS=path; S3LOAD
 
 bench-parts: setup  ## Measure the parts: KV, blocks, rpc, commits, merges
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-scale: setup  ## Count requests to Cassandra by the number of processes, and costs as a lake grows; the model
+	@$(BIN)/python -m bench.scale.measure $(ARGS)
+	@$(BIN)/python -m bench.scale.growth
+	@$(BIN)/python -m bench.scale.model
 
 clean: down  ## Stop Tarn and remove what make made, but no data
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -81,6 +81,28 @@ async def test_the_roots_are_uploads_staged_rows_compacted_listings_and_all_comm
     assert stages == ["uploads", "staged", "branches", "tags", "reflogs", "commits", "reads"]
 
 
+async def test_branches_without_staged_rows_share_a_page(
+    service: Service, collector: CollectionClient
+) -> None:
+    """A repository of 10,000 branches would take 20,000 rpcs otherwise. A page with rows still ends at its limit."""
+    for number in range(40):
+        await service.graveler.create_branch(service.admin, "lake", f"b{number:02}", "main")
+    for number in range(1, 6):
+        await stage(service, "b39", f"p{number}", number)
+    await collector.begin(service.admin, "lake", A, MARK)
+    counts: list[int] = []
+    token = ""
+    while True:
+        page = await collector.list_roots(service.admin, "lake", A, page_size=2, page_token=token)
+        counts += [len(page.addresses) // 16] if page.stage == "staged" else []
+        token = page.next_page_token
+        if not token:
+            break
+    assert sum(counts) == 5
+    assert max(counts) == 2
+    assert len(counts) <= 6
+
+
 async def test_rows_that_move_while_the_roots_are_read_are_found_in_a_later_stage(
     service: Service, collector: CollectionClient
 ) -> None:

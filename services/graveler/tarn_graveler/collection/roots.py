@@ -47,6 +47,8 @@ _LOG: Final = b"log/"
 _ADDRESS: Final = slice(18, 34)  # of a packed entry, see `tarn.core.entry`
 _ADDRESS_BYTES: Final = 16
 _REFS_AT_ONCE: Final = 200
+_STAGED_STEPS: Final = 64
+"""Reads of staged rows, or of branch records, of one page, one after the other."""
 _COMMITS_AT_ONCE: Final = 100
 """Rows of one scan. A commit has at most 128 KiB, so a scan holds at most 13 MB."""
 
@@ -158,11 +160,21 @@ class Roots:
     async def _staged(
         self, repository: Repository, place: Place, limit: int, page: RootsPage
     ) -> Place | None:
-        """Place: `[stage, …]`, with the place of `read_staged`."""
+        """Place: `[stage, …]`, with the place of `read_staged`.
+
+        A page takes several steps: most branches of a large repository have no staged rows, and each has two steps.
+        """
         keys = self._repositories.keys_of(repository)
-        step = await read_staged(self._kv, keys, place[1:], limit)
-        page.addresses += _addresses(step.rows, step.partition)
-        return None if step.following is None else [page.stage, *step.following]
+        at, rows = place[1:], 0
+        for _ in range(_STAGED_STEPS):
+            step = await read_staged(self._kv, keys, at, limit - rows)
+            page.addresses += _addresses(step.rows, step.partition)
+            if step.following is None:
+                return None
+            at, rows = step.following, rows + len(step.rows)
+            if rows == limit:
+                break
+        return [page.stage, *at]
 
     # ---- compacted listings, and the commits of refs
 
