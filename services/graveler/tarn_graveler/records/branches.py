@@ -39,6 +39,7 @@ from tarn.kv.port import (
     OutcomeUnknownError,
     Predicate,
     PredicateFailedError,
+    RowName,
     Versioned,
 )
 from tarn.kv.records import (
@@ -151,6 +152,8 @@ class Branches:
 
     Attributes:
         events: told of every confirmed change, and by writers of every acknowledged row.
+        reads_at_once: whether a fresh read of a record takes no time, so that nothing is gained by another read at the
+            same time.
     """
 
     def __init__(
@@ -177,6 +180,7 @@ class Branches:
         # Not a `TtlCache`: `accept` still compares a record that is too old to be used with the one that was read.
         self._known: BoundedMap[tuple[str, str], _Known] = BoundedMap(_CACHED_MAX)
         self._reads = reads
+        self.reads_at_once = reads.are_at_once
 
     def new_token(self, kind: TokenKind = TokenKind.PLAIN) -> Token:
         """Returns a token that has no rows yet."""
@@ -198,8 +202,7 @@ class Branches:
 
     def begin_fresh(self, name: BranchName) -> asyncio.Future[Versioned | None]:
         """Requests a fresh read of the record; pass its result to `accept`."""
-        partition = self._repositories.keys_of(name.repository).refs
-        return self._reads.begin(partition, RepositoryKeys.branch(name.branch_id))
+        return self._reads.begin(*self._row(name))
 
     async def fresh(self, name: BranchName) -> BranchVersion:
         """Returns the record, by a read issued after this call.
@@ -207,7 +210,24 @@ class Branches:
         Raises:
             TarnError: BRANCH_NOT_FOUND, also when its repository is being deleted.
         """
-        return self.accept(name, await self.begin_fresh(name))
+        if self.reads_at_once:
+            (found,) = self._reads.at_once(self._row(name))
+        else:
+            found = await self.begin_fresh(name)
+        return self.accept(name, found)
+
+    def at_once(self, name: BranchName, row: RowName) -> tuple[Branch, Versioned | None]:
+        """Returns the record and a row of a token, both as of one moment of this call; only if `reads_at_once`.
+
+        Raises:
+            TarnError: as `fresh`.
+        """
+        found, other = self._reads.at_once(self._row(name), row)
+        return self.accept(name, found).branch, other
+
+    def _row(self, name: BranchName) -> RowName:
+        keys = self._repositories.keys_of(name.repository)
+        return keys.refs, RepositoryKeys.branch(name.branch_id)
 
     def accept(self, name: BranchName, found: Versioned | None) -> BranchVersion:
         """Decodes and caches the record that a fresh read found.
