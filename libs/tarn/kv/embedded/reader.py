@@ -21,7 +21,7 @@ import pyarrow as pa
 from tarn.kv.embedded import failures, sql
 from tarn.kv.embedded.database import connect_reader
 from tarn.kv.embedded.partitions import PartitionIds
-from tarn.kv.limits import closed_error
+from tarn.kv.limits import check_keys, closed_error
 from tarn.kv.port import (
     KEY_BYTES_MAX,
     Partition,
@@ -88,6 +88,8 @@ class Reader:
         wanted: list[int | bytes | None] = []
         kinds = []
         for partition, key in names:
+            if type(key) is not bytes or len(key) > KEY_BYTES_MAX:
+                check_keys((key,))  # raises
             known, kind = self._known(partition.name), partition.kind
             if known is not None and known[1] is kind:
                 wanted += (known[0], key)

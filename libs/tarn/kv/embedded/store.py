@@ -182,7 +182,6 @@ class EmbeddedKv:
     def _get_rows(self, rows: Sequence[RowName]) -> list[Versioned | None]:
         if self._closed:
             raise closed_error()
-        check_keys([key for _, key in rows])
         return self._reader.get_rows(rows)
 
     async def _get_in_steps(

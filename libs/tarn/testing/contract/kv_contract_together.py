@@ -1,4 +1,4 @@
-"""The contracts of stores that read rows of several partitions together (`ReadsTogether`) or at once (`ReadsAtOnce`)."""
+"""Contracts of stores that read rows of several partitions together (`ReadsTogether`) or at once (`ReadsAtOnce`)."""
 
 from __future__ import annotations
 

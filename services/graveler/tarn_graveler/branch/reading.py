@@ -133,18 +133,15 @@ class Reading:
         return packed
 
     async def _find_at_once(self, name: BranchName, path: str) -> bytes | None:
-        """Finds the newest row of a path, as `by_record` would, if its record is as it was lately."""
+        """Finds the newest row of a path, as `by_record` does, by one read if this process knows the record."""
         begin = self._clock.monotonic()
-        cached = self._branches.cached(name)
-        if cached is not None:
-            partition = self._layers.partition(name, cached.staging)
-            record, row = self._branches.at_once(name, (partition, path_key(path)))
-            if record is cached or record.staging == cached.staging:
-                if row is not None:
-                    return row.value
-                found = await self._layers.find_one(name, path, record, depth_min=1)
-                if self._clock.monotonic() - begin < self._read_seconds_max:
-                    return found
+        if (read := self._branches.at_once(name, path_key(path))) is not None:
+            record, row = read
+            if row is not None:
+                return row.value
+            found = await self._layers.find_one(name, path, record, depth_min=1)
+            if self._clock.monotonic() - begin < self._read_seconds_max:
+                return found
         return await self.by_record(name, partial(self._layers.find_one, name, path))
 
     async def _find_committed(

@@ -37,6 +37,7 @@ from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import (
     Kv,
     OutcomeUnknownError,
+    Partition,
     Predicate,
     PredicateFailedError,
     RowName,
@@ -140,11 +141,13 @@ class _Known:
 
     Attributes:
         read_at: monotonic seconds; updated by each read that finds the same bytes, as most do.
+        rows: the row of the record, and the partition of its staging token; None until they are needed.
     """
 
     value: bytes
     branch: Branch
     read_at: float
+    rows: tuple[RowName, Partition] | None = None
 
 
 class Branches:
@@ -216,14 +219,25 @@ class Branches:
             found = await self.begin_fresh(name)
         return self.accept(name, found)
 
-    def at_once(self, name: BranchName, row: RowName) -> tuple[Branch, Versioned | None]:
-        """Returns the record and a row of a token, both as of one moment of this call; only if `reads_at_once`.
+    def at_once(self, name: BranchName, key: bytes) -> tuple[Branch, Versioned | None] | None:
+        """Returns the record, and the row of a key in its staging token, both as of one moment of this call; only if
+        `reads_at_once`. None if the record is not the one that this process knows.
 
         Raises:
-            TarnError: as `fresh`.
+            TarnError: errors of the store.
         """
-        found, other = self._reads.at_once(self._row(name), row)
-        return self.accept(name, found).branch, other
+        known = self._known.get((name.repository.instance_uid, name.branch_id))
+        if known is None:
+            return None
+        if known.rows is None:
+            keys = self._repositories.keys_of(name.repository)
+            known.rows = self._row(name), keys.token(name.branch_id, known.branch.staging)
+        record, token = known.rows
+        found, row = self._reads.at_once(record, (token, key))
+        if found is None or found.value != known.value:
+            return None
+        known.read_at = self._clock.monotonic()
+        return known.branch, row
 
     def _row(self, name: BranchName) -> RowName:
         keys = self._repositories.keys_of(name.repository)
