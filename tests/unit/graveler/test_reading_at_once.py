@@ -21,10 +21,15 @@ _GONE = (Reason.BRANCH_NOT_FOUND, Reason.REF_NOT_FOUND)
 """Of a branch that is gone: the one if this process has read it lately, else the other."""
 
 
+class Rows(MemKv):
+    async def get_together_any(self, rows: Sequence[RowName]) -> list[Versioned | None]:
+        return [found for partition, key in rows for found in await self.get_many(partition, [key])]
+
+
 class AtOnceKv(GatedKv):
     """A store in memory that reads at once."""
 
-    def __init__(self, rows: MemKv) -> None:
+    def __init__(self, rows: Rows) -> None:
         super().__init__(rows)
         self._rows = rows
         self.read_at_once: list[int] = []
@@ -37,11 +42,6 @@ class AtOnceKv(GatedKv):
             found: list[Versioned | None] = done.value
             return found
         raise AssertionError("a store in memory does not wait")
-
-
-class Rows(MemKv):
-    async def get_together_any(self, rows: Sequence[RowName]) -> list[Versioned | None]:
-        return [found for partition, key in rows for found in await self.get_many(partition, [key])]
 
 
 async def answers(lake: Lake) -> list[object]:
