@@ -1,11 +1,15 @@
 """What small requests cost, counted and not timed: the same on a busy machine.
 
     python -m bench.counts [--operation PUT] [--connections 32] [--rounds 20] [--top 60]
+    python -m bench.counts --features
 
 One gateway and one REST endpoint have all services in their process, on the embedded store. A round sends one request
 on each connection and waits for all answers; bodies have 1 KiB. Counted are the bytecode instructions that the event
 loop's thread executes, by function, without those of the client; the calls of functions, of which each step of a
 coroutine is one; and the memory of Python's at the peak. C code and other threads do not count.
+
+`--features` prints what each feature costs a lone client that is on for all its requests, and what the modules of all
+features execute while they are off.
 
 Timers run by the clock, so a slow machine has more of their instructions in a round. `cheapest` leaves them out: it
 takes the least of several rounds. `tests/unit/bench/test_counts.py` has bounds for these numbers.
@@ -20,20 +24,35 @@ import sys
 import tempfile
 import tracemalloc
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MappingProxyType
 from typing import Any
 
 from bench.rest import Server
 from bench.telemetry import BODY, Gateway, gateway
 
+from tarn.core.quota import Limits, QuotaKind
 from tarn.rpc.process.defects import new_loop
 from tarn.rpc.process.log import LogConfig, logging_to
+from tarn.rpc.process.system import SystemClock
+from tarn.telemetry.audit.log import AuditConfig, auditing
+from tarn.telemetry.meters import Meters
 
-__all__ = ["OPERATIONS", "Clients", "Counts", "cheapest", "counted", "served"]
+__all__ = [
+    "FEATURES",
+    "OPERATIONS",
+    "SMALL",
+    "Clients",
+    "Counts",
+    "cheapest",
+    "counted",
+    "off_instructions",
+    "served",
+]
 
 OPERATIONS = (
     "GET",
@@ -46,6 +65,26 @@ OPERATIONS = (
     "REST get",
     "REST upload",
 )
+FEATURES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "quotas and rates": ("gate/rates", "usage/admission", "records/quotas"),
+        "journal of reads": ("tarn_graveler/reads/",),
+        "online deletion": ("collection/online_deletion", "branch/private_rows"),
+        "audit of reads and writes": ("telemetry/audit/", "tarn_gateway/auditing"),
+        "trace of every request": ("telemetry/tracing", "telemetry/spans"),
+    }
+)
+"""What an operator may switch on, and parts of the paths of its modules."""
+_SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "journal of reads": {"TARN_LIFECYCLE_READS_ENABLED": "true"},
+        "online deletion": {"TARN_LIFECYCLE_ONLINE_ENABLED": "true"},
+    }
+)
+SMALL = ("GET", "HEAD", "PUT", "REST stat", "REST get", "REST upload")
+"""Operations on one object of 1 KiB."""
+_RATES = Limits(requests_per_second=10**6, bytes_per_second=10**12)
+_LIMITS = replace(_RATES, staged_objects=10**9)
 _REST = "REST "
 _LISTED = 1000
 _WARM_UP = 32
@@ -81,8 +120,10 @@ class Clients:
         # Bytes of an answer that has begun.
         self._unread: dict[socket.socket, int] = {}
         self._has_bodies = True
-        self._to_gateway = [self._connected(of.application.port) for _ in range(connections)]
-        self._to_rest = [self._connected(of.rest_port) for _ in range(connections)]
+        self._ports = {True: of.rest_port, False: of.application.port}
+        self._count = connections
+        # Made for the first request: a server closes those that send none.
+        self._made: dict[bool, list[socket.socket]] = {}
 
     def _connected(self, port: int) -> socket.socket:
         made = socket.create_connection(("127.0.0.1", port))
@@ -91,7 +132,11 @@ class Clients:
         return made
 
     def _connections(self, operation: str) -> list[socket.socket]:
-        return self._to_rest if operation.startswith(_REST) else self._to_gateway
+        is_rest = operation.startswith(_REST)
+        if is_rest not in self._made:
+            port = self._ports[is_rest]
+            self._made[is_rest] = [self._connected(port) for _ in range(self._count)]
+        return self._made[is_rest]
 
     def requests(self, operation: str) -> list[bytes]:
         """Returns the requests of a round, each that writes with a path of its own."""
@@ -174,7 +219,7 @@ class Clients:
 
     def close(self) -> None:
         """Closes the connections."""
-        for each in (*self._to_gateway, *self._to_rest):
+        for each in chain.from_iterable(self._made.values()):
             self._loop.remove_reader(each.fileno())
             each.close()
 
@@ -217,11 +262,25 @@ async def cheapest(clients: Clients, operation: str, rounds: int) -> tuple[int, 
 
 
 @asynccontextmanager
-async def served(connections: int) -> AsyncIterator[Clients]:
-    """Yields connections to a new gateway, whose caches are filled."""
+async def served(connections: int, feature: str = "") -> AsyncIterator[Clients]:
+    """Yields connections to a new gateway, whose caches are filled; with one of `FEATURES`, or none."""
     with tempfile.TemporaryDirectory() as folder:
         async with AsyncExitStack() as stack:
-            found = await gateway(Path(folder), stack, measured=True)
+            audit = None
+            if feature.startswith("audit"):
+                config = AuditConfig(folder=Path(folder, "audit"), reads=True)
+                log = auditing(config, "gateway", SystemClock(), Meters(), sys.stdout)
+                audit = stack.enter_context(log)
+            found = await gateway(
+                Path(folder),
+                stack,
+                measured=True,
+                settings=_SETTINGS.get(feature),
+                traced=float(feature.startswith("trace")),
+                audit=audit,
+            )
+            if feature.startswith("quotas"):
+                await _limit(found)
             await found.client.create_bucket_view(found.admin, "sales", "lake")
             clients = Clients(found, connections)
             stack.callback(clients.close)
@@ -230,6 +289,14 @@ async def served(connections: int) -> AsyncIterator[Clients]:
                 for _ in range(-(-_WARM_UP // connections)):
                     await clients.send(operation, clients.requests(operation))
             yield clients
+
+
+async def _limit(of: Gateway) -> None:
+    """Limits the user and the repositories, far above what the benchmark takes."""
+    await of.client.set_quota(of.admin, QuotaKind.USER, "root", _RATES)
+    await of.client.set_quota(of.admin, QuotaKind.REPOSITORY, "lake", _LIMITS)
+    await of.application.rates.refresh()
+    assert of.application.rates.is_on
 
 
 async def _fill(of: Gateway, clients: Clients, connections: int) -> None:
@@ -243,6 +310,40 @@ async def _fill(of: Gateway, clients: Clients, connections: int) -> None:
             await clients.send("REST upload", uploads)
         if half is halves[0]:
             await of.client.create_commit(of.admin, "rest", "main", "half")
+
+
+async def off_instructions(clients: Clients, operation: str, rounds: int) -> int:
+    """Returns the least that the modules of all features execute for one request while they are off."""
+    parts = [part for each in FEATURES.values() for part in each]
+    found: list[int] = []
+    for _ in range(rounds):
+        counts = Counts()
+        await clients.count(operation, counts)
+        found.append(
+            sum(
+                count
+                for code, count in counts.instructions.items()
+                if any(part in code.co_filename for part in parts)
+            )
+        )
+    return min(found)
+
+
+async def _show_features(rounds: int) -> None:
+    """Prints a table in Markdown: instructions of one request of a lone client."""
+    print(f"| feature | {' | '.join(SMALL)} |\n|{' --- |' * (len(SMALL) + 1)}")
+    off: list[int] = []
+    async with served(1) as clients:
+        off = [(await cheapest(clients, each, rounds))[0] for each in SMALL]
+        idle = [await off_instructions(clients, each, rounds) for each in SMALL]
+    shares = [f"{one} ({one / whole:.1%})" for one, whole in zip(idle, off, strict=True)]
+    print(f"| all off | {' | '.join(map(str, off))} |")
+    print(f"| of these by modules of features | {' | '.join(shares)} |")
+    for feature in FEATURES:
+        async with served(1, feature) as clients:
+            found = [(await cheapest(clients, each, rounds))[0] for each in SMALL]
+        more = [f"{one - whole:+}" for one, whole in zip(found, off, strict=True)]
+        print(f"| {feature} | {' | '.join(more)} |", flush=True)
 
 
 async def _show(operation: str, connections: int, rounds: int, top: int) -> None:
@@ -270,8 +371,12 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--top", type=int, default=60)
+    parser.add_argument("--features", action="store_true")
     given = parser.parse_args()
     shown = _show(given.operation, given.connections, given.rounds, given.top)
+    if given.features:
+        shown.close()
+        shown = _show_features(given.rounds)
     with (
         logging_to(LogConfig(output="/dev/null")),
         asyncio.Runner(loop_factory=new_loop) as runner,

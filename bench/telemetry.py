@@ -40,6 +40,7 @@ from tarn.rpc.process.defects import new_loop
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.rpc.wire.call import Call
+from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.spans import SpanSink
 from tarn.telemetry.tracing import Tracing
@@ -109,12 +110,15 @@ async def gateway(
     *,
     measured: bool,
     settings: Mapping[str, str] | None = None,
+    traced: float = SAMPLED,
+    audit: AuditLog | None = None,
 ) -> Gateway:
-    """Starts all services in this process; `settings` are further variables of the configuration."""
+    """Starts all services in this process; `settings` are further variables of the configuration, `traced` is the
+    fraction of S3 requests that are traced."""
     clock = SystemClock()
     ids = SystemIds(clock)
     config = _config(folder, settings or {})
-    meters, tracing = (Meters(), tracer()) if measured else (None, None)
+    meters, tracing = (Meters(), tracer(traced)) if measured else (None, None)
     kv = await open_kv(config, clock, ids, meters)
     stack.push_async_callback(kv.close)
     blocks = await open_blocks(config, clock, meters)
@@ -148,6 +152,7 @@ async def gateway(
         ids=ids,
         meters=meters,
         tracing=tracing,
+        audit=audit,
     )
     await stack.enter_async_context(application)
     rest = rest_endpoint(config, calls, auth_calls, blocks, application, clock, ids, meters)
@@ -208,10 +213,10 @@ def rest_endpoint(
     )
 
 
-def tracer() -> Tracing:
+def tracer(ratio: float = SAMPLED) -> Tracing:
     rng = random.Random(1)
     sink = SpanSink(BatchSpanProcessor(Discard()), Resource.get_empty(), rng)
-    return Tracing(sink, 0.01, rng)
+    return Tracing(sink, ratio, rng)
 
 
 class Switch:

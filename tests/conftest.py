@@ -16,6 +16,7 @@ from tests.group_servers import GroupServers
 from tests.groups import group_of
 
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
+from tarn.testing.unhandled import no_lost_errors
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadGroupScheduling
@@ -89,6 +90,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupSch
             return group_of(nodeid)
 
     return Scheduling(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _no_lost_errors() -> Iterator[None]:
+    """An error that nobody retrieves fails the test in which that is found."""
+    with no_lost_errors():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import pytest
 
 from tarn.kv.embedded import open_embedded
 from tarn.testing.contract.kv_contract import (
+    AtOnceContract,
     KvContract,
     Opener,
     SharedKvContract,
@@ -16,7 +17,7 @@ from tarn.testing.contract.kv_contract import (
 )
 
 
-class TestEmbeddedKv(KvContract, SharedKvContract, TogetherContract):
+class TestEmbeddedKv(KvContract, SharedKvContract, TogetherContract, AtOnceContract):
     @pytest.fixture
     def opener(self, tmp_path: Path) -> Opener:
         return functools.partial(open_embedded, tmp_path / "kv.db")

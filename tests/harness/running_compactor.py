@@ -28,6 +28,7 @@ from tarn.core.ids import AccessKeyId
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.rpc.wire.call import Call
+from tarn.testing.unhandled import check_log
 from tarn_auth.keyring import Keyring
 
 __all__ = [
@@ -252,3 +253,4 @@ def another_compactor(tarn: RunningTarn, folder: Path) -> Iterator[str]:
     finally:
         process.terminate()
         assert process.wait(WAIT_SECONDS) == 0, (folder / "compactor.log").read_text()
+    check_log(folder / "compactor.log")

@@ -14,8 +14,8 @@ GRAVELER: Final[Sequence[Written]] = (
         "lookup-oldest-layer-first",
         "tarn_graveler.branch.layers",
         "A lookup takes the row of the oldest sealed token instead of the newest.",
-        "for token in branch.tokens:",
-        "for token in (branch.staging, *reversed(branch.sealed)):",
+        "for token in branch.tokens[depth_min:]:",
+        "for token in (branch.staging, *reversed(branch.sealed))[depth_min:]:",
     ),
     Written(
         "find-oldest-layer-first",

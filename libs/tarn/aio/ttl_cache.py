@@ -23,13 +23,17 @@ class TtlCache(Generic[K, V]):
 
     An expired entry is never returned; it is removed when it is looked up, or as the least recently used one. Values
     must not be None. Belongs to one thread.
+
+    Attributes:
+        hits: how often `get` returned a value.
     """
 
-    __slots__ = ("_entries", "_now", "_size_max")
+    __slots__ = ("_entries", "_now", "_size_max", "hits")
 
     def __init__(self, clock: Clock, size_max: int) -> None:
         assert size_max > 0
         self._now = clock.monotonic
+        self.hits = 0
         self._size_max = size_max
         # The end is a time of the monotonic clock, in seconds.
         self._entries: OrderedDict[K, tuple[V, float]] = OrderedDict()
@@ -47,7 +51,13 @@ class TtlCache(Generic[K, V]):
             del self._entries[key]
             return None
         self._entries.move_to_end(key)
+        self.hits += 1
         return value
+
+    def has(self, key: K) -> bool:
+        """Whether there is a value; it counts neither as a hit nor as a use."""
+        entry = self._entries.get(key)
+        return entry is not None and entry[1] > self._now()
 
     def put(self, key: K, value: V, end: float) -> None:
         """Keeps a value until `end` of the monotonic clock.

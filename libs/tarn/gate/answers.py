@@ -33,33 +33,30 @@ class Answers(Generic[K, T]):
     Args:
         clock: its monotonic time decides expiry.
         answers_max: most answers; the least recently used one is forgotten first.
+
+    Attributes:
+        get: returns the answer that is kept; None without one.
     """
 
     def __init__(self, clock: Clock, answers_max: int) -> None:
         self._clock = clock
         self._answers: TtlCache[K, T] = TtlCache(clock, answers_max)
+        self.get = self._answers.get
         self._refusals: TtlCache[K, TarnError] = TtlCache(clock, _REFUSALS_MAX)
         # With an answer, or a refusal, comes the end of its time, on the monotonic clock.
         self._questions: SingleFlight[K, tuple[T | TarnError, float]] = SingleFlight(
             _error_for_waiters
         )
-        self._hits = self._misses = 0
+        self._misses = 0
 
     def register(self, meters: Meters, cache: str) -> None:
         """Registers the counts of look-ups."""
-        meters.sample("cache.lookups", lambda: self._hits, cache=cache, outcome="hit")
+        meters.sample("cache.lookups", lambda: self._answers.hits, cache=cache, outcome="hit")
         meters.sample("cache.lookups", lambda: self._misses, cache=cache, outcome="miss")
-
-    def get(self, key: K) -> T | None:
-        """Returns the answer that is kept."""
-        found = self._answers.get(key)
-        if found is not None:
-            self._hits += 1
-        return found
 
     def has(self, key: K) -> bool:
         """Whether an answer is kept; not counted as a look-up."""
-        return self._answers.get(key) is not None
+        return self._answers.has(key)
 
     def forget(self, key: K) -> None:
         """Drops the answer, if there is one."""

@@ -29,6 +29,7 @@ from tarn.kv.port import (
     Partition,
     PartitionInfo,
     Predicate,
+    ReadsAtOnce,
     ReadsTogether,
     Row,
     RowFilter,
@@ -75,6 +76,8 @@ class MeteredKv:
             self.get_many = kv.get_many  # type: ignore[method-assign]
             if isinstance(kv, ReadsTogether):
                 self.get_together = kv.get_together
+            if isinstance(kv, ReadsAtOnce):
+                self.get_at_once = kv.get_at_once
         if isinstance(kv, MeasuresBatches):
             kv.measure_batches(meters.histogram("kv.batch"))
         self._set_many = CallMeter("kv", "set_many", meters, clock)

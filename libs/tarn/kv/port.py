@@ -35,6 +35,7 @@ __all__ = [
     "PredicateFailedError",
     "ROW_SCHEMA",
     "ReadKv",
+    "ReadsAtOnce",
     "ReadsTogether",
     "Row",
     "ScanKv",
@@ -83,6 +84,8 @@ class PartitionKind(enum.Enum):
 
     REGISTER = "register"
     PLAIN = "plain"
+
+    __hash__ = object.__hash__  # by identity: an enumeration's own hash costs every read
 
 
 @hot_value
@@ -370,6 +373,22 @@ class ReadsTogether(Protocol):
         """Returns the values of rows of register partitions in their order, None for each absent row.
 
         Each is read as by `Kv.get_many`; they need not be of one moment.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsAtOnce(Protocol):
+    """A store in a file of this machine, which reads a few rows in less time than a task of the event loop costs."""
+
+    def get_at_once(self, rows: Sequence[RowName]) -> list[Versioned | None]:
+        """Returns the values of rows of any partitions in their order, None for each absent row; never waits.
+
+        Each is read as by `Kv.get_many`, and all are of one moment: no transaction lies between them. Only that nothing
+        was ever written to a partition may have been found a moment before.
+
+        Args:
+            rows: a few; those of different numbers and kinds are different statements, which are kept.
         """
         ...
 

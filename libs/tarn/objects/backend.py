@@ -88,8 +88,8 @@ class ObjectBackend:
     def call(self, caller: Caller, timeout_s: float = 0.0) -> Call:
         """Returns the context of one call to graveler. Its time begins now: the transfer of a body is not
         bounded, so a request as a whole has no deadline."""
-        now = self.clock.monotonic()
-        return self._call(caller, now + (timeout_s or self.bounds.call_timeout_s))
+        deadline = self.clock.monotonic() + (timeout_s or self.bounds.call_timeout_s)
+        return Call(caller.request_id, caller.caller_token, deadline, bucket=caller.view)
 
     async def proven_call(self, caller: Caller, timeout_s: float = 0.0) -> Call:
         """Returns the context of a call that only certain services may make for a user (`Rule.through`).

@@ -70,7 +70,8 @@ def block_key(namespace: str, entry: Entry) -> BlockKey:
     Raises:
         TarnError: NOT_IMPLEMENTED for an entry whose bytes are outside its namespace.
     """
-    refuse_external(entry)
+    if entry.external_address:
+        refuse_external(entry)
     return BlockKey(namespace, physical_path(entry.address))
 
 

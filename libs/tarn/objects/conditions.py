@@ -6,7 +6,7 @@ Conditions of writes are not decided here: graveler decides whether they hold, t
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -19,6 +19,7 @@ from tarn.objects.byterange import UnsatisfiableRangeError, parse_range
 __all__ = [
     "NO_CONDITIONS",
     "ReadAnswer",
+    "answer_to",
     "ReadConditions",
     "Verdict",
     "conditions_of",
@@ -157,6 +158,29 @@ class ReadAnswer:
         if self.status == 206:
             return f"bytes {self.start}-{self.start + self.length - 1}/{self.size}"
         return f"bytes */{self.size}" if self.status == 416 else ""
+
+
+_JUDGED = frozenset(
+    {"if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "range", "if-range"}
+)
+"""The headers that `judge_read` decides on."""
+
+
+def answer_to(headers: Mapping[str, str], etag: str, mtime_us: int, size: int) -> ReadAnswer:
+    """Decides a GET or HEAD by its headers: as `judge_read`, which most of them do not need.
+
+    Args:
+        headers: of the request, by their names in lower case.
+        etag: of the object, without quotes.
+        mtime_us: of the object.
+        size: of the object in bytes.
+    """
+    if _JUDGED.isdisjoint(headers):
+        return ReadAnswer(200, 0, size, size)
+    header = headers.get
+    return judge_read(
+        conditions_of(header), etag, mtime_us, size, header("range"), header("if-range")
+    )
 
 
 def judge_read(

@@ -12,7 +12,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.objects.backend import Caller, ObjectBackend
 from tarn.objects.bodies import LostBlockError
 
-__all__ = ["ErasedObjectError", "told_if_erased"]
+__all__ = ["ErasedObjectError", "lost_error", "told_if_erased"]
 
 
 class ErasedObjectError(TarnError):
@@ -28,18 +28,43 @@ class ErasedObjectError(TarnError):
         self.plan_id = plan_id
 
 
-@asynccontextmanager
-async def told_if_erased(
-    backend: ObjectBackend, caller: Caller, repository_id: str, ref: str, path: str
-) -> AsyncIterator[None]:
-    """Turns the loss of a block into the error of an erased object, if the object was erased.
+async def lost_error(
+    lost: LostBlockError,
+    backend: ObjectBackend,
+    caller: Caller,
+    repository_id: str,
+    ref: str,
+    path: str,
+) -> LostBlockError | ErasedObjectError:
+    """Returns the error for a block that was missed: that of an erased object, if the object was erased.
 
     Args:
+        lost: the error of the read.
         backend: of the operation.
         caller: may read the object.
         repository_id: of the object.
         ref: of the object.
         path: of the object.
+
+    Raises:
+        TarnError: graveler gives no answer.
+    """
+    address = bytes.fromhex(lost.key.path.rpartition("/")[2])
+    call = backend.call(caller)
+    try:
+        plan_id = await backend.graveler.find_erased(call, repository_id, ref, path, address)
+    except TarnError as error:
+        if error.kind is not Kind.UNIMPLEMENTED:  # a replica of a release without erasures
+            raise
+        plan_id = ""
+    return ErasedObjectError(plan_id) if plan_id else lost
+
+
+@asynccontextmanager
+async def told_if_erased(
+    backend: ObjectBackend, caller: Caller, repository_id: str, ref: str, path: str
+) -> AsyncIterator[None]:
+    """Turns the loss of a block into the error of an erased object, if the object was erased: `lost_error`.
 
     Raises:
         ErasedObjectError: it was erased.
@@ -49,14 +74,7 @@ async def told_if_erased(
     try:
         yield
     except LostBlockError as lost:
-        address = bytes.fromhex(lost.key.path.rpartition("/")[2])
-        call = backend.call(caller)
-        try:
-            plan_id = await backend.graveler.find_erased(call, repository_id, ref, path, address)
-        except TarnError as error:
-            if error.kind is not Kind.UNIMPLEMENTED:  # a replica of a release without erasures
-                raise
-            plan_id = ""
-        if not plan_id:
+        error = await lost_error(lost, backend, caller, repository_id, ref, path)
+        if error is lost:
             raise
-        raise ErasedObjectError(plan_id) from lost
+        raise error from lost

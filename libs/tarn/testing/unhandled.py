@@ -2,21 +2,22 @@
 
 asyncio and Python report some defects nowhere else: exceptions that were never retrieved, tasks that were
 destroyed, coroutines that were never awaited, resources that were not closed. `no_unhandled_errors` is for code
-on the test's own event loop. A test that starts a service in its own process calls `check_log` after the
-service has ended.
+on the test's own event loop. `no_lost_errors` is around each test (`tests/conftest.py`). A test that starts a service
+in its own process calls `check_log` after the service has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["check_log", "defects_in", "no_unhandled_errors"]
+__all__ = ["check_log", "defects_in", "no_lost_errors", "no_unhandled_errors"]
 
 _MARKS: Final = re.compile(
     r"exception was never retrieved"
@@ -71,6 +72,43 @@ async def no_unhandled_errors() -> AsyncIterator[None]:
         told = "\n".join(f"{each.get('message')}: {each}" for each in contexts)
         text = f"{len(contexts)} errors that asyncio would only log:\n{told}"
         raise AssertionError(text) from (errors[0] if errors else None)
+
+
+_ASYNCIO: Final = logging.getLogger("asyncio")
+
+
+class _LostErrors(logging.Handler):
+    """Collects what asyncio logs about errors that were never retrieved."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        around = [each for each in _ASYNCIO.handlers if isinstance(each, _LostErrors)]
+        if self is around[-1] and "never retrieved" in record.getMessage():
+            self.found.append(logging.Formatter().format(record))
+
+
+@contextmanager
+def no_lost_errors() -> Iterator[None]:
+    """Raises, at the end of the block, the errors of futures and tasks of any loop that were never retrieved.
+
+    Those that only the garbage collector sees belong to the block in which it runs; of blocks around each other, the
+    innermost one has them.
+
+    Raises:
+        AssertionError: with asyncio's descriptions and the tracebacks.
+    """
+    handler = _LostErrors()
+    _ASYNCIO.addHandler(handler)
+    try:
+        yield
+    finally:
+        _ASYNCIO.removeHandler(handler)
+    if handler.found:
+        told = "\n---\n".join(handler.found[:_SHOWN_MAX])
+        raise AssertionError(f"{len(handler.found)} errors were never retrieved:\n{told}")
 
 
 def defects_in(text: str) -> list[str]:

@@ -49,26 +49,24 @@ class Place:
 
 
 class BucketCache:
-    """A small cache over `GravelerClient.get_bucket_view`."""
+    """A small cache over `GravelerClient.get_bucket_view`.
+
+    Attributes:
+        cached: returns what a name stood for some seconds ago; None if that is not known.
+    """
 
     def __init__(self, graveler: GravelerClient, clock: Clock, *, ttl_s: float = _TTL_S) -> None:
         self._graveler = graveler
         self._clock = clock
         self._ttl_s = ttl_s
         self._places: TtlCache[str, Place] = TtlCache(clock, _PLACES_MAX)
-        self._hits = self._misses = 0
+        self.cached = self._places.get
+        self._misses = 0
 
     def register(self, meters: Meters) -> None:
         """Registers the counts of look-ups."""
-        meters.sample("cache.lookups", lambda: self._hits, cache="bucket", outcome="hit")
+        meters.sample("cache.lookups", lambda: self._places.hits, cache="bucket", outcome="hit")
         meters.sample("cache.lookups", lambda: self._misses, cache="bucket", outcome="miss")
-
-    def cached(self, name: str) -> Place | None:
-        """Returns what a name stood for some seconds ago, if it is known."""
-        kept = self._places.get(name)
-        if kept is not None:
-            self._hits += 1
-        return kept
 
     async def fresh(self, call: Call, name: str) -> Place:
         """Returns what a name stands for, by a read that is sent now. A name of nothing is taken for a repository's.

@@ -230,7 +230,8 @@ def _listed(request: S3Request) -> str:
 
 def _key(request: S3Request) -> str:
     """A write names a branch; a read names the ref as the client spelled it (`tarn.core.access.actions`)."""
-    target = request.target
+    target = request.ref_path
+    assert target is not None, "the router gives operations on keys a key"
     if request.operation.action is _WRITE:
         return object_resource(request.repository, request.branch, target.path)
     return ref_object_resource(request.repository, readable_ref(target.ref), target.path)
@@ -286,7 +287,7 @@ def authorize(request: S3Request) -> None:
         S3Error: NoSuchKey for a ref that cannot exist; AccessDenied for an anonymous request of what is not public.
     """
     operation, grant = request.operation, request.granted.grant
-    if request.is_anonymous:
+    if not request.signed.access_key_id:
         if not (operation.is_public and request.place.is_public):
             raise anonymous_refusal()
         return

@@ -121,7 +121,7 @@ class S3Handler:
                 return await self._sts.answer(request, trace)
             finally:
                 trace.perform_s = self._now() - began
-        host = request.headers.text("host")
+        host = request.headers.get("host", "")
         address = parse_address(host, request.raw_path, self._domains)
         if request.method == "OPTIONS":
             bucket, is_key = address.bucket, bool(address.key)
@@ -144,7 +144,8 @@ class S3Handler:
         trace.user = granted.grant.user_id
         trace.access_key_id = signed.access_key_id
         query = parse_query(request.raw_query)
-        refuse_version(query)
+        if query.values:
+            refuse_version(query)
         operation = trace.operation = route(request.method, address, query, request.headers)
         if form is not None:
             check_headers(operation.name, request.headers, trace.user)
@@ -154,7 +155,7 @@ class S3Handler:
             place = Place(address.bucket)
         else:
             place = await self._backend.resolve(
-                request, granted, address.bucket, began, is_fresh=_has_body(request)
+                request, granted, address.bucket, began, is_fresh=request.body.length != 0
             )
         try:
             s3_request = S3Request(
@@ -195,7 +196,7 @@ class S3Handler:
         check_headers(s3_request.operation.name, s3_request.headers, trace.user)
         for left in reversed(range(_PLACES_TRIED)):
             authorize(s3_request)
-            if self._rates is not None and left == _PLACES_TRIED - 1:
+            if self._rates is not None and self._rates.is_on and left == _PLACES_TRIED - 1:
                 admit(self._rates, trace.user, trace.repository)
             try:
                 return await perform(self._backend, s3_request)
@@ -287,11 +288,6 @@ def _writes(request: Request, trace: Trace) -> bool:
     if trace.operation is not None:
         return trace.operation.missing_ref is MissingRef.OF_WRITE
     return request.method not in ("GET", "HEAD")
-
-
-def _has_body(request: Request) -> bool:
-    """Whether a request has a body, which can be read only once."""
-    return request.body.length != 0
 
 
 def _is_form(request: Request, address: Address) -> bool:

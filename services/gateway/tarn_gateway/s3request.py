@@ -86,7 +86,7 @@ class S3Request:
         self.repository = place.repository
         self.form = form
         self.is_body_taken = form is not None
-        self.ref_path: RefPath | None = self.ref_path_of(address.key) if address.key else None
+        self.ref_path: RefPath | None = ref_path_of(place, address.key) if address.key else None
         self.query = query
         self.signed = signed
         self.granted = granted

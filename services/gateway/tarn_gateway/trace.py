@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tarn.core.quota import QuotaKind
 from tarn.telemetry.tracing import RequestSpan
@@ -20,46 +20,27 @@ class Trace:
     `on_end` is called when the request has ended.
     `queue_s` are seconds for which the request waited for its turn.
     `cors` are the headers that tell a browser about the answer, whatever it is.
+
+    What is not known yet is an attribute of the class: most facts of most requests never differ from it.
     """
 
-    __slots__ = (
-        "access_key_id",
-        "auth_s",
-        "code",
-        "cors",
-        "on_end",
-        "operation",
-        "outcomes",
-        "path",
-        "perform_s",
-        "queue_s",
-        "ref",
-        "repository",
-        "session",
-        "span",
-        "throttled_by",
-        "user",
-        "view",
-    )
-
-    def __init__(self) -> None:
-        self.operation: Operation | None = None
-        self.repository = ""
-        self.view = ""
-        self.session = ""
-        self.ref = ""
-        self.path = ""
-        self.user = ""
-        self.access_key_id = ""
-        self.outcomes: list[tuple[str, str]] = []
-        self.code = ""
-        self.cors: list[tuple[str, str]] = []
-        self.on_end: Callable[[], None] | None = None
-        self.span: RequestSpan | None = None
-        self.throttled_by: tuple[QuotaKind, str] | None = None
-        self.auth_s = 0.0
-        self.perform_s = 0.0
-        self.queue_s = 0.0
+    operation: Operation | None = None
+    repository = ""
+    view = ""
+    session = ""
+    ref = ""
+    path = ""
+    user = ""
+    access_key_id = ""
+    outcomes: Sequence[tuple[str, str]] = ()
+    code = ""
+    cors: Sequence[tuple[str, str]] = ()
+    on_end: Callable[[], None] | None = None
+    span: RequestSpan | None = None
+    throttled_by: tuple[QuotaKind, str] | None = None
+    auth_s = 0.0
+    perform_s = 0.0
+    queue_s = 0.0
 
     @property
     def operation_name(self) -> str:

@@ -151,7 +151,7 @@ class Traces:
             self._delete_keys.record(len(trace.outcomes))
         if len(self._ended) >= _COUNTED_TOGETHER:
             self._count_ended()
-        if self._rates is not None and trace.operation is not None:
+        if self._rates is not None and self._rates.is_on and trace.operation is not None:
             moved = exchange.received_bytes + exchange.sent_bytes
             self._rates.charge(trace.user, trace.repository, moved)
         if exchange.seconds > self._slow_s and self._failures:
@@ -170,7 +170,7 @@ class Traces:
         if not (self._failures if failed else self._access_log):
             return
         values = {
-            "operation": trace.operation_name,
+            "operation": "" if trace.operation is None else trace.operation.name,
             "method": request.method,
             "repo": trace.repository,
             "ref": trace.ref,

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tarn.objects.conditions import (
     NO_CONDITIONS,
     ReadAnswer,
     ReadConditions,
+    answer_to,
     conditions_of,
     http_date,
     judge_read,
@@ -81,3 +84,27 @@ def test_the_headers_of_conditions_are_read() -> None:
         conditions_of({f"a-{name}": value for name, value in headers.items()}.get, "a-") == expected
     )
     assert conditions_of(dict[str, str]().get) == NO_CONDITIONS
+
+
+HEADERS = st.dictionaries(
+    st.sampled_from(
+        [
+            *("if-match", "if-none-match", "if-modified-since", "if-unmodified-since"),
+            *("range", "if-range", "host", "x-other"),
+        ]
+    ),
+    st.sampled_from([f'"{ETAG}"', '"other"', "*", THEN, "bytes=1-2", "bytes=100-", "x"]),
+    max_size=3,
+)
+
+
+@given(HEADERS)
+def test_headers_without_conditions_are_judged_as_all_others(headers: dict[str, str]) -> None:
+    """Most reads have none of the headers, and are not judged one by one."""
+    judged = judge_read(
+        conditions_of(headers.get),
+        *(ETAG, MTIME_US, 100),
+        headers.get("range"),
+        headers.get("if-range"),
+    )
+    assert answer_to(headers, ETAG, MTIME_US, 100) == judged

@@ -10,7 +10,14 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.rpc.process.log import REQUEST_ID, LineLogger, LogConfig, _render_json, logging_to
+from tarn.rpc.process.log import (
+    REQUEST_ID,
+    LineLogger,
+    LogConfig,
+    _JsonLine,
+    _render_json,
+    logging_to,
+)
 
 
 def lines_of(path: Path) -> list[dict[str, object]]:
@@ -167,3 +174,32 @@ def test_the_name_of_a_file_that_is_no_text_is_logged(tmp_path: Path) -> None:
         structlog.get_logger().info("read", path="after")
 
     assert [line["path"] for line in lines_of(output)] == ["a\udcffb", "after"]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["path", "token", "request_id", "status", "exc_info", "level"]) | st.text(),
+        VALUES | st.text() | st.lists(st.text(), max_size=2),
+    ),
+    st.sampled_from(["info", "warning", "error", "warn", "exception"]),
+    st.sampled_from(["", "r7"]),
+)
+def test_most_lines_are_made_at_once_as_step_by_step(
+    event: dict[str, object], method: str, request_id: str
+) -> None:
+    """The processors of a plain line are one; each of them has its turn with all other lines."""
+    if event.get("exc_info"):
+        event["exc_info"] = ValueError("a defect")
+    with logging_to(LogConfig(output="/dev/null")):
+        (line,) = structlog.get_config()["processors"]
+    assert isinstance(line, _JsonLine)
+    outside = REQUEST_ID.set(request_id)
+    try:
+        made = [
+            json.loads(render(None, method, dict(event))) for render in (line, line.step_by_step)
+        ]
+    finally:
+        REQUEST_ID.reset(outside)
+    for each in made:
+        del each["timestamp"]
+    assert made[0] == made[1]

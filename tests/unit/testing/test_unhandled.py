@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
 
-from tarn.testing.unhandled import check_log, defects_in, no_unhandled_errors
+from tarn.testing.unhandled import (
+    check_log,
+    defects_in,
+    no_lost_errors,
+    no_unhandled_errors,
+)
 
 LINE = '2026-11-22T04:22:01.897953Z info    s3 method=GET status=200 path="a b"'
 
@@ -65,6 +71,19 @@ async def test_an_error_that_is_never_retrieved_fails_the_test_that_caused_it() 
     with pytest.raises(AssertionError, match="exception was never retrieved") as raised:
         await abandon()
     assert isinstance(raised.value.__cause__, OSError)
+
+
+def test_an_error_of_any_loop_that_is_never_retrieved_fails_its_test() -> None:
+    async def lose() -> None:
+        asyncio.get_running_loop().create_future().set_exception(OSError(5, "lost"))
+
+    with (
+        pytest.raises(AssertionError, match=r"1 errors were never retrieved:(?s:.*)lost"),
+        no_lost_errors(),
+    ):
+        asyncio.run(lose())
+    with no_lost_errors():
+        logging.getLogger("asyncio").error("another error")
 
 
 async def test_errors_that_were_retrieved_pass() -> None:

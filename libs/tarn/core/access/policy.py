@@ -59,12 +59,13 @@ class Statement:
 class _Patterns:
     """A set of patterns, prepared for many look-ups."""
 
-    __slots__ = ("_names", "_prefixes")
+    __slots__ = ("_names", "_prefixes", "is_any")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         patterns = frozenset(patterns)
         self._names = frozenset(p for p in patterns if not p.endswith("*"))
         self._prefixes = tuple(sorted(p[:-1] for p in patterns if p.endswith("*")))
+        self.is_any = bool(patterns)
 
     def match(self, name: str) -> bool:
         return name in self._names or name.startswith(self._prefixes)
@@ -97,7 +98,7 @@ class Policy:
     def allows(self, action: Action, resource: str) -> bool:
         """Whether a statement allows the action on the resource and no statement denies it."""
         denied, allowed = self._rules[action]
-        return allowed.match(resource) and not denied.match(resource)
+        return allowed.match(resource) and not (denied.is_any and denied.match(resource))
 
     def may_allow(self, action: Action, prefix: str) -> bool:
         """Whether the action may be allowed on any resource whose name begins with the prefix. A denial of each

@@ -21,7 +21,7 @@ import pyarrow as pa
 from tarn.kv.embedded import failures, sql
 from tarn.kv.embedded.database import connect_reader
 from tarn.kv.embedded.partitions import PartitionIds
-from tarn.kv.limits import check_register, closed_error
+from tarn.kv.limits import check_keys, closed_error
 from tarn.kv.port import (
     KEY_BYTES_MAX,
     Companion,
@@ -84,26 +84,27 @@ class Reader:
         found = {key: Versioned(value, Predicate(version)) for key, value, version in rows}
         return [found.get(key) for key in keys]
 
-    def get_two(self, one: RowName, other: RowName) -> list[Versioned | None]:
-        """Returns the values of two rows of register partitions."""
-        first, second = self._known(one[0].name), self._known(other[0].name)
-        if (
-            first is None
-            or second is None
-            or not (first[1] is second[1] is one[0].kind is other[0].kind is PartitionKind.REGISTER)
-        ):
-            for partition, _ in (one, other):
-                check_register(partition, "get_together")
-            return [self.get(partition, [key])[0] for partition, key in (one, other)]
+    def get_rows(self, names: Sequence[RowName]) -> list[Versioned | None]:
+        """Returns the values of at least one row of any partitions, by one statement: as of one moment."""
+        wanted: list[int | bytes | None] = []
+        kinds = []
+        for partition, key in names:
+            if type(key) is not bytes or len(key) > KEY_BYTES_MAX:
+                check_keys((key,))  # raises
+            known, kind = self._known(partition.name), partition.kind
+            if known is not None and known[1] is kind:
+                wanted += (known[0], key)
+            else:
+                wanted += (self._find(partition), key)  # that of a new partition equals none
+            kinds.append(kind)
         try:
-            wanted = (first[0], one[1], second[0], other[1])
-            rows = self._connection.execute(sql.GET_TWO_REGISTERS, wanted).fetchall()
+            ((*found,),) = self._connection.execute(sql.get_rows(tuple(kinds)), wanted).fetchall()
         except sqlite3.Error as error:
             raise failures.read_error(error) from error
-        value, version, other_value, other_version = rows[0]
+        columns = iter(found)
         return [
-            None if value is None else Versioned(value, Predicate(version)),
-            None if other_value is None else Versioned(other_value, Predicate(other_version)),
+            None if value is None else Versioned(value, Predicate(version))
+            for value, version in zip(columns, columns, strict=True)
         ]
 
     def page(self, partition: Partition, start: bytes, end: bytes | None, limit: int) -> list[Row]:

@@ -284,10 +284,24 @@ def _page_without(source: str, hidden_by: tuple[int, ...], is_wanted: str) -> st
     )
 
 
-GET_TWO_REGISTERS = """SELECT one.value, one.version, other.value, other.version FROM (SELECT 1)
-    LEFT JOIN registers AS one ON one.partition = ? AND one.key = ?
-    LEFT JOIN registers AS other ON other.partition = ? AND other.key = ?"""
-"""Two rows of any register partitions, NULL for absent ones: half the cost of two statements."""
+@cache
+def get_rows(kinds: tuple[PartitionKind, ...]) -> str:
+    """Returns the statement for one row of each of some partitions: half the cost of a statement for each.
+
+    Its one row has value and version of each, both NULL for an absent row.
+
+    Args:
+        kinds: of the partitions. The parameters are partition and key of each.
+    """
+    columns, joins = [], []
+    for number, kind in enumerate(kinds):
+        version = f"r{number}.version" if kind is PartitionKind.REGISTER else "x''"
+        columns.append(f"r{number}.value, {version}")
+        joins.append(
+            f" LEFT JOIN {_TABLES[kind]} AS r{number} ON r{number}.partition = ? AND r{number}.key = ?"
+        )
+    return f"SELECT {', '.join(columns)} FROM (SELECT 1){''.join(joins)}"
+
 
 CREATE_REGISTER = (
     "INSERT INTO registers (partition, key, value, version) VALUES (?, ?, ?, ?)"

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec
 
 import pyarrow as pa
 
@@ -58,8 +58,10 @@ _DELETE_KEYS = 512
 _TRIM_ROWS = 20_000
 _LIST_PARTITIONS = 500
 
-A = TypeVar("A")
-B = TypeVar("B")
+_ROWS_AT_ONCE = 8
+"""Rows that `get_together` reads by one statement, whose text depends on their number."""
+
+P = ParamSpec("P")
 
 
 async def open_embedded(
@@ -129,33 +131,38 @@ class EmbeddedKv:
                 return await self._get_in_steps(partition, keys, settle=settle)
         return self._measured(self._get_settled if settle else self._get, partition, keys)
 
+    def get_at_once(self, rows: Sequence[RowName]) -> list[Versioned | None]:
+        """See `ReadsAtOnce.get_at_once`. The metrics have it as a `get_many`."""
+        return self._measured(self._get_rows, rows)
+
     async def get_together(self, rows: Sequence[RowName]) -> list[Versioned | None]:
-        """See `ReadsTogether.get_together`. Two rows are one statement, more are one for each partition. The metrics
+        """See `ReadsTogether.get_together`. A few rows are one statement, more are one for each partition. The metrics
         have each as a `get_many`."""
-        if len(rows) == 2:
-            return self._measured(self._get_two, *rows)
+        for partition, _ in rows:
+            check_register(partition, "get_together")
+        if 0 < len(rows) <= _ROWS_AT_ONCE:
+            return self._measured(self._get_rows, rows)
         found: dict[RowName, Versioned | None] = {}
         for partition in dict.fromkeys(partition for partition, _ in rows):
-            check_register(partition, "get_together")
             keys = [key for each, key in rows if each == partition]
             values = await self.get_many(partition, keys)
             found.update(zip(((partition, key) for key in keys), values, strict=True))
         return [found[row] for row in rows]
 
     def _measured(
-        self, read: Callable[[A, B], list[Versioned | None]], one: A, other: B
+        self, read: Callable[P, list[Versioned | None]], *args: P.args, **kwargs: P.kwargs
     ) -> list[Versioned | None]:
         """The hottest reads: measured here, without a coroutine of their own."""
         meter = self._reads
         if meter is None:
-            return read(one, other)
+            return read(*args, **kwargs)
         if TRACEPARENT.get():
             with meter.call():
-                return read(one, other)
+                return read(*args, **kwargs)
         meter.begun += 1
         began = meter.now()
         try:
-            found = read(one, other)
+            found = read(*args, **kwargs)
         except BaseException as error:
             meter.end_failed(began, error)
             raise
@@ -174,11 +181,10 @@ class EmbeddedKv:
         self._check_readable(keys, settle=True)
         return self._reader.get(partition, keys)
 
-    def _get_two(self, one: RowName, other: RowName) -> list[Versioned | None]:
+    def _get_rows(self, rows: Sequence[RowName]) -> list[Versioned | None]:
         if self._closed:
             raise closed_error()
-        check_keys((one[1], other[1]))
-        return self._reader.get_two(one, other)
+        return self._reader.get_rows(rows)
 
     async def _get_in_steps(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool

@@ -32,35 +32,31 @@ class InProcessTransport:
     def __init__(self, endpoints: Sequence[Endpoint], clock: Clock) -> None:
         self._in_flight = InFlight(clock)
         # Keyed by the descriptor itself: asking it for its name costs more than the rest of this transport.
-        self._handles: dict[ServiceDescriptor, dict[str, tuple[Handle, bool]]] = {}
+        # With each handle: whether it only reads, and the path of its rpc.
+        self._handles: dict[ServiceDescriptor, dict[str, tuple[Handle, bool, str]]] = {}
         for endpoint in endpoints:
             check_handler(endpoint)
             self._handles[endpoint.descriptor] = {
-                name: (handle_of(endpoint, name), rule.read_only)
+                name: (handle_of(endpoint, name), rule.read_only, _path(endpoint.descriptor, name))
                 for name, rule in rules_of(endpoint.descriptor).items()
             }
 
     async def unary(
         self, service: ServiceDescriptor, method: str, request: Message, call: Call
     ) -> Message:
-        """Makes one unary call; see `Transport.unary`."""
-        return await self._run(service, method, method, request, call)
-
-    async def operate(
-        self, service: ServiceDescriptor, operation: str, request: Message, call: Call
-    ) -> Message:
-        """Runs one operation of the service's stream; see `Transport.operate`."""
-        return await self._run(service, operation, OPERATE, request, call)
-
-    async def _run(
-        self, service: ServiceDescriptor, name: str, rpc: str, request: Message, call: Call
-    ) -> Message:
-        handle, read_only = self._handle(service, name)
+        """Makes one unary call, or runs one operation of the service's stream: see `Transport`."""
+        try:
+            handle, read_only, path = self._handles[service][method]
+        except KeyError:
+            text = f"{service.full_name} has no {method} in this process"
+            raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text) from None
         if TRACEPARENT.get():
-            handle = _traced(handle, f"/{service.full_name}/{rpc}")
+            handle = _traced(handle, path)
         if read_only:
             return await self._in_flight.read(handle, request, call)
         return await self._in_flight.change(handle, request, call)
+
+    operate = unary
 
     async def drain(self, timeout_s: float) -> bool:
         """Waits for changes that outlived their callers; returns False if that exceeds `timeout_s`."""
@@ -70,12 +66,10 @@ class InProcessTransport:
         """Cancels running calls; their callers get UNKNOWN_OUTCOME. Idempotent."""
         await self._in_flight.close()
 
-    def _handle(self, service: ServiceDescriptor, name: str) -> tuple[Handle, bool]:
-        handle = self._handles.get(service, {}).get(name)
-        if handle is None:
-            text = f"{service.full_name} has no {name} in this process"
-            raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
-        return handle
+
+def _path(service: ServiceDescriptor, name: str) -> str:
+    """Returns the path of an rpc, or of the stream that an operation belongs to."""
+    return f"/{service.full_name}/{name if name in service.methods_by_name else OPERATE}"
 
 
 def _traced(handle: Handle, name: str) -> Handle:

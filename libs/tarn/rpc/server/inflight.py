@@ -13,12 +13,14 @@ Both transports use this module, so a service behaves the same over gRPC and in 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from types import CoroutineType
 
 import structlog
 from google.protobuf.message import Message
 
 from tarn.aio.deadlines import DeadlineSweep
+from tarn.aio.first_step import rest_of
 from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
@@ -49,6 +51,7 @@ class InFlight:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._now = clock.monotonic
         self._tasks = TaskSet()
         self._sweep = DeadlineSweep(clock)
         self._closed = False
@@ -66,21 +69,37 @@ class InFlight:
                 after `close`.
         """
         self._check(call)
-        expiry = _Expiry(self._running_loop())
-        key = self._sweep.enter(call.deadline, expiry)
         outside = REQUEST_ID.set(call.request_id)
         try:
-            return await handle(request, call)
+            work = handle(request, call)
+            if not isinstance(work, CoroutineType):
+                return await work
+            try:
+                waited = work.send(None)
+            except StopIteration as done:
+                answer: Message = done.value
+                return answer
+            return await self._watched(work, waited, call)
         except TarnError:
-            raise
-        except asyncio.CancelledError:
-            if expiry.caught():
-                raise deadline_error(call.request_id) from None
             raise
         except Exception as error:
             raise _reported(error, call) from error
         finally:
             REQUEST_ID.reset(outside)
+
+    async def _watched(
+        self, work: Coroutine[object, object, Message], waited: object, call: Call
+    ) -> Message:
+        """Awaits the rest of a handler that waits; only then a deadline can pass."""
+        expiry = _Expiry(self._running_loop())
+        key = self._sweep.enter(call.deadline, expiry)
+        try:
+            return await rest_of(work, waited)
+        except asyncio.CancelledError:
+            if expiry.caught():
+                raise deadline_error(call.request_id) from None
+            raise
+        finally:
             self._sweep.leave(key)
 
     async def change(self, handle: Handle, request: Message, call: Call) -> Message:
@@ -137,7 +156,8 @@ class InFlight:
         return self._loop
 
     def _check(self, call: Call) -> None:
-        call.remaining(self._clock)
+        if call.deadline <= self._now():
+            call.remaining(self._clock)  # raises
         if self._closed:
             raise unavailable_error("the service has been closed")
 

@@ -39,9 +39,12 @@ from tarn.testing.contract.kv_contract_registers import RegistersContract  # noq
 from tarn.testing.contract.kv_contract_rows import RowsContract  # noqa: E402
 from tarn.testing.contract.kv_contract_shared import Opener, SharedKvContract  # noqa: E402
 from tarn.testing.contract.kv_contract_sifted import SiftedContract  # noqa: E402
-from tarn.testing.contract.kv_contract_together import TogetherContract  # noqa: E402
+from tarn.testing.contract.kv_contract_together import (  # noqa: E402
+    AtOnceContract,
+    TogetherContract,
+)
 
-__all__ = ["KvContract", "Opener", "SharedKvContract", "TogetherContract"]
+__all__ = ["AtOnceContract", "KvContract", "Opener", "SharedKvContract", "TogetherContract"]
 
 
 class KvContract(

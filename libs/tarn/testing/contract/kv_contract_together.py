@@ -1,14 +1,22 @@
-"""The contract of stores that read rows of several partitions together (`ReadsTogether`)."""
+"""Contracts of stores that read rows of several partitions together (`ReadsTogether`) or at once (`ReadsAtOnce`)."""
 
 from __future__ import annotations
 
 import pytest
 
 from tarn.core.errors import Kind, TarnError
-from tarn.kv.port import Kv, Partition, PartitionKind, ReadsTogether, RowName
+from tarn.kv.port import (
+    KEY_BYTES_MAX,
+    Kv,
+    Partition,
+    PartitionKind,
+    ReadsAtOnce,
+    ReadsTogether,
+    RowName,
+)
 from tarn.testing.contract.kv_fixtures import KvFixtures, group
 
-__all__ = ["TogetherContract"]
+__all__ = ["AtOnceContract", "TogetherContract"]
 
 
 class TogetherContract(KvFixtures):
@@ -87,4 +95,52 @@ class TogetherContract(KvFixtures):
         await kv.close()
         with pytest.raises(TarnError) as refused:
             await kv.get_together([(register, b"k")] * count)
+        assert refused.value.kind is Kind.UNAVAILABLE
+
+
+class AtOnceContract(KvFixtures):
+    """One read has rows of several partitions of any kind, each as `get_many` returns it, without waiting."""
+
+    async def test_rows_read_at_once_are_those_read_alone(
+        self, kv: Kv, register: Partition, plain: Partition
+    ) -> None:
+        """In every combination: present, absent, empty, repeated, and of partitions that were never written."""
+        assert isinstance(kv, ReadsAtOnce)
+        never = Partition(f"{plain.name}/never", PartitionKind.PLAIN)
+        await kv.set_if(register, b"k", b"1", None)
+        await kv.set_many(plain, [group((b"k", b"2")), group((b"empty", b""))])
+        keys = (b"k", b"empty", b"absent")
+        rows = [(each, key) for each in (register, plain, never) for key in keys]
+        for one in rows:
+            for another in rows:
+                for names in ([one], [one, another], [one, another, one]):
+                    alone = [(await kv.get_many(partition, [key]))[0] for partition, key in names]
+                    assert kv.get_at_once(names) == alone
+
+    async def test_a_read_at_once_sees_every_acknowledged_write(
+        self, kv: Kv, register: Partition, plain: Partition
+    ) -> None:
+        """Of both kinds, from the moment of its acknowledgement on."""
+        assert isinstance(kv, ReadsAtOnce)
+        predicate = None
+        for value in (b"1", b"2", b"3"):
+            predicate = await kv.set_if(register, b"k", value, predicate)
+            await kv.set_many(plain, [group((b"k", value))])
+            found = kv.get_at_once([(register, b"k"), (plain, b"k")])
+            assert [each and each.value for each in found] == [value, value]
+
+    async def test_a_read_at_once_refuses_what_every_read_refuses(
+        self, kv: Kv, register: Partition, plain: Partition
+    ) -> None:
+        """A partition of the other kind, a key that is too long, a closed store."""
+        assert isinstance(kv, ReadsAtOnce)
+        await kv.set_if(register, b"k", b"1", None)
+        mistaken = Partition(register.name, PartitionKind.PLAIN)
+        for wrong in ((mistaken, b"k"), (register, bytes(KEY_BYTES_MAX + 1))):
+            with pytest.raises(TarnError) as refused:
+                kv.get_at_once([(plain, b"k"), wrong])
+            assert refused.value.kind is Kind.INVALID
+        await kv.close()
+        with pytest.raises(TarnError) as refused:
+            kv.get_at_once([(register, b"k")])
         assert refused.value.kind is Kind.UNAVAILABLE

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from tarn.block.port import FileSlice
 from tarn.core.entry import Entry, unpack
 from tarn.objects.bodies import block_key, open_body
-from tarn.objects.conditions import ReadAnswer, conditions_of, http_date, judge_read, quoted
+from tarn.objects.conditions import ReadAnswer, answer_to, http_date, quoted
 from tarn.objects.erased import told_if_erased
 from tarn_api.bodies import BlockAnswer
 from tarn_api.context import Context
@@ -69,15 +69,7 @@ def _judge(context: Context, entry: Entry) -> ReadAnswer:
     Raises:
         ApiError: 412, 416.
     """
-    header = context.request.headers.get
-    told = judge_read(
-        conditions_of(header),
-        entry.etag,
-        entry.mtime_us,
-        entry.size,
-        header("range"),
-        header("if-range"),
-    )
+    told = answer_to(context.request.headers, entry.etag, entry.mtime_us, entry.size)
     if told.status == 412:
         text = "the object is not the one that the request names by its ETag or time"
         raise ApiError(412, text, reason="PRECONDITION_FAILED", headers=_validators(entry))

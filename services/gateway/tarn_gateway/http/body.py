@@ -33,6 +33,7 @@ __all__ = [
     "BodyTruncatedError",
     "BufferPool",
     "Channel",
+    "WholeBody",
 ]
 
 
@@ -402,4 +403,40 @@ class BodyReader:
                     self._pool.give(buffer)
         self._fill = self._held = None
         self._filled = 0
+        self._first = b""
+
+
+class WholeBody(BodyReader):
+    """A body that arrived with its head, or none at all: most requests need no more of a `BodyReader`.
+
+    Args:
+        whole: the bytes.
+    """
+
+    __slots__ = ()
+
+    complete = True  # no property: it costs nothing
+
+    def __init__(self, whole: bytes) -> None:
+        self.length = self.received = len(whole)
+        self.rate_min_bytes = 0
+        self.place = None
+        self._first = whole
+
+    async def read(self) -> bytes | memoryview:
+        """Returns the whole body, and nothing the next time."""
+        first, self._first = self._first, b""
+        return first
+
+    def left_at_most(self, limit: int) -> bool:
+        """Returns whether the client will send at most `limit` more bytes unprompted: it sends none."""
+        return limit >= 0
+
+    def drop(self) -> int:
+        """Ends the reading; the client has sent all."""
+        self._first = b""
+        return 0
+
+    def release(self) -> None:
+        """Drops the bytes: there is no buffer."""
         self._first = b""

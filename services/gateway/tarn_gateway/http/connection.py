@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NamedTuple, cast
 
-from tarn_gateway.http.body import BodyReader, BodyTruncatedError
+from tarn_gateway.http.body import BodyReader, BodyTruncatedError, WholeBody
 from tarn_gateway.http.context import Exchange, ServerContext, Spawn
 from tarn_gateway.http.discard import Discard
 from tarn_gateway.http.head import HeadError, parse_head
@@ -23,7 +23,7 @@ from tarn_gateway.http.response_writer import (
     frame,
     render_head,
 )
-from tarn_gateway.http.sender import close_body, send_body
+from tarn_gateway.http.sender import ONE_WRITE_BYTES, close_body, send_body
 from tarn_gateway.http.unsent import Unsent
 
 __all__ = ["Connection"]
@@ -246,21 +246,21 @@ class Connection(asyncio.BufferedProtocol):
         except HeadError as error:
             return error
         length = head.body_length
-        first = rest if length is None else rest[:length]
-        body = BodyReader(
-            length,
-            first,
-            self,
-            context.pool,
-            small_bytes=context.limits.small_body_bytes,
-            expects_continue=head.expects_continue,
-            rate_min_bytes=context.limits.body_rate_min_bytes,
-        )
-        if not body.complete:
-            self._body = body
-            self._pause()  # until the handler reads it
-        if length is not None:
+        body: BodyReader
+        if length is not None and length <= len(rest):
+            body = WholeBody(rest[:length])
             self._pending += rest[length:]
+        else:
+            self._body = body = BodyReader(
+                length,
+                rest,
+                self,
+                context.pool,
+                small_bytes=context.limits.small_body_bytes,
+                expects_continue=head.expects_continue,
+                rate_min_bytes=context.limits.body_rate_min_bytes,
+            )
+            self._pause()  # until the handler reads it
         return Request(
             head.method,
             head.raw_path,
@@ -280,11 +280,14 @@ class Connection(asyncio.BufferedProtocol):
         context = self._context
         if context.ends_idle or self._writer is None or self._writer.lost:
             return None
-        begun = self._begin_pending()
-        if begun is None:
+        begun = self._begin_pending() if self._pending else None
+        if begun is not None:
+            await asyncio.sleep(0)  # who pipelines requests lets others run
+        else:
             if not self._request_begun:
                 self._deadline = context.loop.time() + context.limits.idle_timeout_s
-            self._resume()
+            if self._paused:
+                self._resume()
             self._next = context.loop.create_future()
             try:
                 begun = await self._next
@@ -350,12 +353,17 @@ class Connection(asyncio.BufferedProtocol):
         self._cancellable = request.method in _SAFE_METHODS
         self._request = request
         try:
-            response, error = await self._handle(request)
+            error = None
+            try:
+                response = await context.handler(request)
+            except Exception as failure:  # noqa: BLE001 - the edge of the handler's code
+                error = failure
+                response = context.on_error(request, failure)
             sent = await self._send(writer, request, response, error, started)
         finally:
             # Also reached by cancellation: a client that disconnected is logged like any other.
             self._cancellable = False
-            self._identified = self.is_identified
+            self._identified = self._identified or request.identified
             self._client = request.client
             self._request = None
             if context.observer is not None:
@@ -366,12 +374,6 @@ class Connection(asyncio.BufferedProtocol):
                 )
         return sent
 
-    async def _handle(self, request: Request) -> tuple[Response, Exception | None]:
-        try:
-            return await self._context.handler(request), None
-        except Exception as error:  # noqa: BLE001 - the edge of the handler's code
-            return self._context.on_error(request, error), error
-
     async def _send(
         self,
         writer: ResponseWriter,
@@ -381,7 +383,12 @@ class Connection(asyncio.BufferedProtocol):
         started: float,
     ) -> Sent:
         """Sends a response. If it fails before its first byte is sent, an error response replaces it."""
-        keep = self._may_keep(request)
+        body = request.body
+        keep = (
+            request.keep_alive
+            and not self._context.draining
+            and (body.complete or body.left_at_most(self._context.limits.drain_bytes_max))
+        )
         writer.begun = False
         try:
             return await self._send_once(writer, request, response, error, started, keep=keep)
@@ -416,23 +423,20 @@ class Connection(asyncio.BufferedProtocol):
             timing = f"{request.timing}total;dur={milliseconds:.1f}"
             common = context.common_headers()
             head = render_head(response, common, request.request_id, framing, timing)
-            count = 0
+            count, body = 0, response.body
             if framing.bodiless:
                 writer.write(head)
+            elif isinstance(body, bytes) and len(body) <= ONE_WRITE_BYTES:
+                count = len(body)
+                writer.write(head + body)
+                if writer.full:
+                    await writer.drain()
             else:
                 count = await send_body(writer, head, response, chunked=framing.chunked)
             return Sent(response.status, count, error, keep=framing.connection != "close")
         finally:
             if not isinstance(response.body, bytes):
                 await close_body(response)
-
-    def _may_keep(self, request: Request) -> bool:
-        body = request.body
-        return (
-            request.keep_alive
-            and not self._context.draining
-            and (body.complete or body.left_at_most(self._context.limits.drain_bytes_max))
-        )
 
     async def _finish(self, writer: ResponseWriter, request: Request, *, keep: bool) -> bool:
         """Handles the unread rest of the request's body; returns whether to continue."""

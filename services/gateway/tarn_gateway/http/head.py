@@ -7,8 +7,11 @@ never sees a body, so pipelined requests and large bodies need no callbacks.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from contextlib import suppress
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import repeat
+from typing import Final, NamedTuple
 
 import httptools
 
@@ -59,24 +62,53 @@ def _lower(name: bytes) -> str:
 
 
 class _Sink:
-    """Collects llhttp's callbacks."""
+    """Collects llhttp's callbacks. It has those of distinct headers without a call of Python."""
 
-    __slots__ = ("complete", "pairs", "target")
+    __slots__ = ("complete", "distinct", "on_header", "target")
 
     def __init__(self) -> None:
         self.target = b""
-        self.pairs: list[tuple[str, str]] = []
+        self.distinct: dict[bytes, bytes] = {}
+        self.on_header = self.distinct.__setitem__
         self.complete = False
 
     def on_url(self, url: bytes) -> None:
         self.target += url
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        # llhttp keeps blanks after a value; they are not part of it (RFC 9110 §5.5).
-        self.pairs.append((_lower(name), value.decode("latin-1").rstrip(" \t")))
-
     def on_headers_complete(self) -> None:
         self.complete = True
+
+
+class _RepeatedSink:
+    """Collects all headers, in order."""
+
+    __slots__ = ("lines",)
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[bytes, bytes]] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.lines.append((name, value))
+
+
+def _headers_of(data: memoryview | bytes, distinct: dict[bytes, bytes]) -> Headers:
+    """Returns the headers of a parsed head. Each is a line, so fewer distinct ones than lines mean that a name is
+    repeated; then the head is parsed again."""
+    names: Collection[bytes] = distinct
+    texts = b"\n".join(distinct.values()).decode("latin-1").split("\n")  # all at once
+    is_each_a_line = bytes(data).count(b"\r\n") == len(distinct) + 2  # those of request and end
+    if not (is_each_a_line and len(texts) == len(names)):
+        sink = _RepeatedSink()
+        with suppress(httptools.HttpParserUpgrade):
+            httptools.HttpRequestParser(sink).feed_data(data)
+        names = [name for name, _ in sink.lines]
+        texts = [value.decode("latin-1") for _, value in sink.lines]
+    # llhttp keeps blanks after a value; they are not part of it (RFC 9110 §5.5).
+    return Headers(zip(map(_lower, names), map(str.rstrip, texts, repeat(" \t")), strict=False))
+
+
+_FRAMING: Final = frozenset({"content-length", "transfer-encoding"})
+"""Headers of requests with bodies."""
 
 
 def _body_length(headers: Headers, *, http_1_0: bool) -> int | None:
@@ -95,11 +127,9 @@ def _body_length(headers: Headers, *, http_1_0: bool) -> int | None:
     return int(length)
 
 
-def _keep_alive(headers: Headers, *, http_1_0: bool) -> bool:
-    """Applies RFC 9112 §9.3. llhttp's own answer is lost by the time a head without a body is parsed."""
-    value = headers.get("connection")
-    if value is None:
-        return not http_1_0
+def _keep_alive(value: str, *, http_1_0: bool) -> bool:
+    """Applies RFC 9112 §9.3 to the header Connection; without one, HTTP/1.1 keeps a connection and HTTP/1.0 ends it.
+    llhttp's own answer is lost by the time a head without a body is parsed."""
     options = [option.strip() for option in value.lower().split(",")]
     return "close" not in options and (not http_1_0 or "keep-alive" in options)
 
@@ -143,10 +173,10 @@ def parse_head(data: memoryview | bytes, limits: HttpLimits) -> Head:
     version = parser.get_http_version()
     if version not in ("1.1", "1.0"):
         raise HeadError(505, f"HTTP/{version} is not offered")
-    if len(sink.pairs) > limits.header_count_max:
-        raise HeadError(431, f"more than {limits.header_count_max} headers")
     path, query = _split_target(sink.target, limits.url_bytes_max)
-    headers = Headers(sink.pairs)
+    headers = _headers_of(data, sink.distinct)
+    if len(headers.pairs) > limits.header_count_max:
+        raise HeadError(431, f"more than {limits.header_count_max} headers")
     http_1_0 = version == "1.0"
     host = headers.get("host")
     if not http_1_0 and (host is None or "," in host):
@@ -156,8 +186,10 @@ def parse_head(data: memoryview | bytes, limits: HttpLimits) -> Head:
         path,
         query,
         headers,
-        _body_length(headers, http_1_0=http_1_0),
-        not http_1_0 and headers.text("expect").lower() == "100-continue",
-        _keep_alive(headers, http_1_0=http_1_0),
+        0 if _FRAMING.isdisjoint(headers) else _body_length(headers, http_1_0=http_1_0),
+        "expect" in headers and not http_1_0 and headers["expect"].lower() == "100-continue",
+        not http_1_0
+        if "connection" not in headers
+        else _keep_alive(headers["connection"], http_1_0=http_1_0),
         http_1_0,
     )

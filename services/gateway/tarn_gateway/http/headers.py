@@ -6,9 +6,12 @@ bytes that the client sent, as a signature needs them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 __all__ = ["Headers"]
+
+_begins_with_amz = re.compile("x-amz-").match
 
 
 class Headers(dict[str, str]):
@@ -27,12 +30,12 @@ class Headers(dict[str, str]):
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self.pairs = list(pairs)
-        super().__init__(self.pairs)
+        dict.__init__(self, self.pairs)
         if len(self) != len(self.pairs):
             self.clear()
             for name, value in self.pairs:
                 self[name] = f"{self[name]},{value}" if name in self else value
-        self.amz_names = [name for name in self if name.startswith("x-amz-")]
+        self.amz_names = list(filter(_begins_with_amz, self))
 
     def text(self, name: str) -> str:
         """Returns the value of a lower-case name, empty if absent."""

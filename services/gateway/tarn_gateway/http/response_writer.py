@@ -11,7 +11,7 @@ from tarn_gateway.http.response import Response
 
 __all__ = ["ConnectionLostError", "Framing", "ResponseWriter", "frame", "render_head"]
 
-_REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
+_BEGINS: Final = {each.value: f"HTTP/1.1 {each.value} {each.phrase}" for each in HTTPStatus}
 
 
 class ConnectionLostError(Exception):
@@ -23,6 +23,7 @@ class ResponseWriter:
 
     Attributes:
         begun: whether anything was written since this was last set to False.
+        full: whether too many bytes are unsent: then `drain` waits.
         lost: whether the connection is lost; writing then raises.
         waiting_since: loop time at which a wait began, None without a wait.
     """
@@ -30,8 +31,8 @@ class ResponseWriter:
     __slots__ = (
         "_drained",
         "_loop",
-        "_paused",
         "begun",
+        "full",
         "high_bytes",
         "lost",
         "transport",
@@ -47,7 +48,7 @@ class ResponseWriter:
         self.waiting_since: float | None = None
         self.high_bytes = high_bytes
         self._loop = loop
-        self._paused = False
+        self.full = False
         self._drained: asyncio.Future[None] | None = None
         transport.set_write_buffer_limits(high=high_bytes)
 
@@ -62,18 +63,13 @@ class ResponseWriter:
         self.begun = True
         self.transport.write(data)
 
-    @property
-    def full(self) -> bool:
-        """Whether too many bytes are unsent: then `drain` waits."""
-        return self._paused
-
     async def drain(self) -> None:
         """Waits until few enough bytes are unsent.
 
         Raises:
             ConnectionLostError: the client has disconnected.
         """
-        if self._paused and not self.lost:
+        if self.full and not self.lost:
             await self._wait()
         if self.lost:
             raise ConnectionLostError
@@ -118,11 +114,11 @@ class ResponseWriter:
 
     def pause(self) -> None:
         """Called when the transport holds more than its high-water mark."""
-        self._paused = True
+        self.full = True
 
     def resume(self) -> None:
         """Called when the transport holds less than its low-water mark."""
-        self._paused = False
+        self.full = False
         self._wake()
 
     def lose(self) -> None:
@@ -183,20 +179,18 @@ def render_head(
     Raises:
         ValueError: a header contains a line end, a NUL or a character beyond Latin-1.
     """
-    status = response.status
-    lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}"]
-    lines += map(": ".join, response.headers)
-    lines.append(f"x-amz-request-id: {request_id}")
-    lines.append(f"Server-Timing: {timing}")
-    if framing.chunked:
-        lines.append("Transfer-Encoding: chunked")
-    elif framing.length is not None:
-        lines.append(f"Content-Length: {framing.length}")
-    if framing.connection:
-        lines.append(f"Connection: {framing.connection}")
-    text = "\r\n".join(lines)
-    ends = len(lines) - 1
+    status, headers = response.status, response.headers
+    begin = _BEGINS.get(status) or f"HTTP/1.1 {status} Unknown"
+    text = "\r\n".join([begin, *map(": ".join, headers)])
     # A line end in a value would let a client's metadata write our headers.
+    ends = len(headers)
     if text.count("\n") != ends or text.count("\r") != ends or "\x00" in text:
         raise ValueError("a response header contains a line end or NUL")
-    return f"{text}\r\n{common}\r\n".encode("latin-1")
+    own = f"x-amz-request-id: {request_id}\r\nServer-Timing: {timing}\r\n"
+    if framing.chunked:
+        own += "Transfer-Encoding: chunked\r\n"
+    elif framing.length is not None:
+        own += f"Content-Length: {framing.length}\r\n"
+    if framing.connection:
+        own += f"Connection: {framing.connection}\r\n"
+    return f"{text}\r\n{own}{common}\r\n".encode("latin-1")

@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from tarn.core.entry import Checksum, Entry, unpack
-from tarn.objects.bodies import block_key, open_body
+from tarn.objects.bodies import LostBlockError, block_key, open_body
 from tarn.objects.byterange import ByteRange
 from tarn.objects.checksums import EMPTY_MD5, known_checksums
-from tarn.objects.conditions import ReadAnswer, http_date, judge_read, quoted
-from tarn.objects.erased import told_if_erased
+from tarn.objects.conditions import ReadAnswer, answer_to, http_date, quoted
+from tarn.objects.erased import lost_error
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.checksums import checksum_headers
 from tarn_gateway.http import Headers, Response
 from tarn_gateway.operations.object_parts import part_of, requested_part
-from tarn_gateway.requests.condition_headers import read_conditions
 from tarn_gateway.requests.object_headers import override_headers, response_headers
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
-__all__ = ["get_object", "head_object", "root_marker"]
+__all__ = ["read_object", "root_marker"]
 
 DIRECTORY: Final = "application/x-directory"
 _SANDBOX: Final = ("Content-Security-Policy", "sandbox")
@@ -29,19 +28,11 @@ _OF_304: Final = frozenset({"Cache-Control", "Expires", "Vary"})
 """Headers of the full answer that RFC 9110 §15.4.5 wants, besides the validators: caches keep what they say."""
 
 
-async def get_object(backend: Backend, request: S3Request) -> Response:
-    """GetObject: looks up the entry of a path on a ref, then sends its bytes from the block store."""
-    return await _read(backend, request, with_body=True)
-
-
-async def head_object(backend: Backend, request: S3Request) -> Response:
-    """HeadObject: GetObject without the bytes, including Range."""
-    return await _read(backend, request, with_body=False)
-
-
-async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Response:
+async def read_object(backend: Backend, request: S3Request) -> Response:
+    """GetObject: looks up the entry of a path on a ref, then sends its bytes from the block store. HeadObject: the same
+    without the bytes, including Range."""
     query, request_headers = request.query, request.headers
-    number = requested_part(request)
+    number = requested_part(request) if query.values else None
     target = request.target
     if not target.path:
         return await root_marker(backend, request)
@@ -51,21 +42,16 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
     entry = unpack(found.entry)
     etag = entry.etag
     validators = [("ETag", quoted(etag)), ("Last-Modified", http_date(entry.mtime_us))]
-    told = judge_read(
-        read_conditions(request_headers),
-        etag,
-        entry.mtime_us,
-        entry.size,
-        request_headers.get("range"),
-        request_headers.get("if-range"),
-    )
+    told = answer_to(request_headers, etag, entry.mtime_us, entry.size)
     if told.status == 412:
         raise S3Error("PreconditionFailed")
     if told.status == 304:
         stored = override_headers(response_headers(entry), query)
         kept = [pair for pair in stored if pair[0] in _OF_304]
         return Response(304, [*validators, *kept, _SANDBOX])
-    headers = override_headers(response_headers(entry), query)
+    headers = response_headers(entry)
+    if query.values:
+        headers = override_headers(headers, query)
     headers += validators
     headers += (("Accept-Ranges", "bytes"), _SANDBOX)
     if entry.tags and not request.is_anonymous:  # who may not read tags does not learn of any
@@ -75,12 +61,17 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
     else:
         status, start, length, about = _one_part(request_headers, entry, number)
     headers += about
-    if not with_body:
+    if request.http.method == "HEAD":
         return Response(status, headers, length=length)
     small = backend.bounds.small_body_bytes
     key = block_key(found.storage_namespace, entry)
-    async with told_if_erased(backend, request, request.repository, target.ref, target.path):
+    try:
         body = await open_body(backend.blocks, key, start, length, small)
+    except LostBlockError as lost:
+        error = await lost_error(
+            lost, backend, request, request.repository, target.ref, target.path
+        )
+        raise error from lost.__cause__ if error is lost else lost
     return Response(status, headers, body, length)
 
 
@@ -113,7 +104,7 @@ def _one_part(request_headers: Headers, entry: Entry, number: int) -> _Piece:
 
 
 def _checksums(request_headers: Headers, checksums: tuple[Checksum, ...]) -> list[tuple[str, str]]:
-    if request_headers.text("x-amz-checksum-mode").upper() != "ENABLED":
+    if request_headers.get("x-amz-checksum-mode", "").upper() != "ENABLED":
         return []
     return checksum_headers(known_checksums(checksums))
 

@@ -113,9 +113,9 @@ OPERATIONS: Final = (
     Row("ListObjectVersions", "GET", "versions", _REF, _READ, _OF_READ, listing.list_object_versions),
     Row("ListMultipartUploads", "GET", "uploads", _REF, _READ, _OF_WRITE, uploads.list_multipart_uploads),
 
-    Row("GetObject", "GET", "", _KEY, _READ, _OF_READ, reading.get_object, narrowed_by="partNumber",
+    Row("GetObject", "GET", "", _KEY, _READ, _OF_READ, reading.read_object, narrowed_by="partNumber",
         is_public=True),
-    Row("HeadObject", "HEAD", "", _KEY, _READ, _OF_READ, reading.head_object, narrowed_by="partNumber",
+    Row("HeadObject", "HEAD", "", _KEY, _READ, _OF_READ, reading.read_object, narrowed_by="partNumber",
         is_public=True),
     Row("GetObjectAttributes", "GET", "attributes", _KEY, _READ, _OF_READ, attributes.get_object_attributes),
     Row("PutObject", "PUT", "", _KEY, _WRITE, _OF_WRITE, putting.put_object, if_match=_READ),

@@ -101,13 +101,15 @@ def parse_address(host: str, raw_path: bytes, domains: Sequence[str] = ()) -> Ad
     Raises:
         S3Error: InvalidURI (not UTF-8, NUL), KeyTooLongError.
     """
-    bucket = bucket_of_host(host, domains)
+    bucket = bucket_of_host(host, domains) if domains else ""
     if bucket:
         key = _decode(raw_path[1:], "key")
     else:
         raw_bucket, _, raw_key = raw_path[1:].partition(b"/")
         bucket, key = _decode(raw_bucket, "bucket name"), _decode(raw_key, "key")
-    return Address(bucket, check_key(key))
+    if len(key) * 4 > KEY_BYTES_MAX:
+        check_key(key)
+    return Address(bucket, key)
 
 
 def check_key(key: str) -> str:

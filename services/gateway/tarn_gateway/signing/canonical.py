@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
@@ -42,7 +43,8 @@ def canonical_requests(
         payload_hash: the last line.
     """
     names = list(signed_headers)
-    lines = "".join([f"{name}:{headers.text(name)}\n" for name in names])
+    values = map(headers.get, names, repeat(""))
+    lines = "".join(map("%s:%s\n".__mod__, zip(names, values, strict=False)))
     if "  " in lines or "\t" in lines:
         lines = "".join([f"{name}:{_folded(headers.text(name))}\n" for name in names])
     tail = f"\n{lines}\n{';'.join(names)}\n{payload_hash}".encode("latin-1")

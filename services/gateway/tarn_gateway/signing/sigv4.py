@@ -146,7 +146,7 @@ def parse_authorization(request: Request, now_us: int, policy: SigV4Policy) -> S
             InvalidURI.
     """
     header = request.headers.get("authorization")
-    query = signed_query(request)
+    query = signed_query(request) if request.raw_query else None
     now_s = now_us // 1_000_000
     if header is not None and query is not None:
         text = "The request is authenticated both by its query and by its Authorization header."
@@ -228,10 +228,7 @@ def _refuse_kind(kind: str, header: str) -> NoReturn:
 
 
 def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy) -> SignedRequest:
-    kind, _, rest = header.partition(" ")
-    if kind != ALGORITHM:
-        _refuse_kind(kind, header)
-    (access_key_id, date, region, service), names, signature = _claim_of(rest, policy)
+    (access_key_id, date, region, service), names, signature = _claim_of(header, policy)
     if not SIGNATURE.fullmatch(signature):
         raise _malformed("Signature is not 64 hex digits.")
     headers = request.headers
@@ -245,7 +242,7 @@ def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy
         )
     if date != timestamp[:8]:
         raise _malformed("Invalid credential date. Date is not the same as X-Amz-Date.")
-    signed_headers = _split_signed_headers(names, headers, _malformed)
+    signed_headers = _checked_names(names, headers, _malformed)
     payload_hash = headers.get("x-amz-content-sha256")
     if payload_hash is None and policy.service != SERVICE:
         payload_hash = UNSIGNED_PAYLOAD  # until the body is read
@@ -259,7 +256,7 @@ def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy
         timestamp,
         signed_headers,
         signature,
-        _checked_hash(payload_hash),
+        payload_hash if payload_hash in PAYLOAD_MODES else _checked_hash(payload_hash),
         request=request,
         headers=headers,
     )
@@ -270,7 +267,7 @@ _Scope = tuple[str, str, str, str]
 
 
 def _claim_of(text: str, policy: SigV4Policy) -> tuple[_Scope, str, str]:
-    """Returns the scope, the signed headers and the signature of an Authorization header."""
+    """Returns the scope, the signed headers and the signature of an Authorization header, whose kind is ours."""
     # Clients put the signature last; the text before it is the same in all their requests of a day.
     end = len(text) - _SIGNATURE_DIGITS
     if 0 < end <= _REMEMBERED_CHARACTERS_MAX and text.endswith("Signature=", 0, end):
@@ -279,7 +276,10 @@ def _claim_of(text: str, policy: SigV4Policy) -> tuple[_Scope, str, str]:
     return _parse_claim(text, policy.region, policy.service)
 
 
-def _parse_claim(text: str, region: str | None, service: str) -> tuple[_Scope, str, str]:
+def _parse_claim(header: str, region: str | None, service: str) -> tuple[_Scope, str, str]:
+    kind, _, text = header.partition(" ")
+    if kind != ALGORITHM:
+        _refuse_kind(kind, header)
     fields: dict[str, str] = {}
     for item in text.split(","):
         name, equals, value = item.strip().partition("=")
@@ -357,7 +357,7 @@ def _parse_presigned(
     if not SIGNATURE.fullmatch(signature):
         raise _bad_query("X-Amz-Signature is not 64 hex digits.")
     headers = request.headers
-    signed_headers = _split_signed_headers(query.text("X-Amz-SignedHeaders"), headers, _bad_query)
+    signed_headers = _checked_names(query.text("X-Amz-SignedHeaders"), headers, _bad_query)
     payload_hash = query.get("X-Amz-Content-Sha256")
     if payload_hash is None:
         payload_hash = headers.get("x-amz-content-sha256", UNSIGNED_PAYLOAD)
@@ -473,7 +473,11 @@ def split_scope(
     return access_key_id, date, region, service
 
 
-def _split_signed_headers(
+_Names = tuple[tuple[str, ...], frozenset[str]]
+"""The names of signed headers, in the order signed and as a set."""
+
+
+def _checked_names(
     text: str, headers: Headers, malformed: Callable[[str], S3Error]
 ) -> tuple[str, ...]:
     """Returns the signed names, if they include all that must be signed.
@@ -481,6 +485,14 @@ def _split_signed_headers(
     Content-Type may be absent, contrary to the documentation: AWS accepts presigned PUTs to which a browser
     added one.
     """
+    split = _remembered_names if len(text) <= _REMEMBERED_CHARACTERS_MAX else _split_names
+    names, signed = split(text, malformed)
+    if not signed.issuperset(headers.amz_names):
+        _refuse_unsigned(signed, headers)
+    return names
+
+
+def _split_names(text: str, malformed: Callable[[str], S3Error]) -> _Names:
     names = tuple(text.split(";"))
     if "host" not in names:
         raise malformed("host must be signed.")
@@ -488,13 +500,18 @@ def _split_signed_headers(
         raise malformed("the names of signed headers must be ASCII.")
     if text != text.lower():
         raise malformed("the names of signed headers must be lower case.")
-    unsigned = [name for name in headers.amz_names if name not in names]
+    return names, frozenset(names)
+
+
+_remembered_names = lru_cache(maxsize=1024)(_split_names)
+
+
+def _refuse_unsigned(signed: frozenset[str], headers: Headers) -> None:
+    unsigned = [name for name in headers.amz_names if name not in signed]
     if unsigned == ["x-amz-content-sha256"] and headers.text(unsigned[0]) == UNSIGNED_PAYLOAD:
-        return names  # clients add it when they use a presigned URL; it claims nothing
-    if unsigned:
-        text = "There were headers present in the request which were not signed"
-        raise S3Error("AccessDenied", text, HeadersNotSigned=", ".join(sorted(unsigned))[:1024])
-    return names
+        return  # clients add it when they use a presigned URL; it claims nothing
+    text = "There were headers present in the request which were not signed"
+    raise S3Error("AccessDenied", text, HeadersNotSigned=", ".join(sorted(unsigned))[:1024])
 
 
 def _checked_hash(value: str) -> str:

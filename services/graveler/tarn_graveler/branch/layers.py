@@ -109,12 +109,14 @@ class Layers:
                 found[path] = LayerRow(packed, -1)
         return [found[path] for path in paths]
 
-    async def find_one(self, name: BranchName, path: str, branch: Branch) -> bytes | None:
+    async def find_one(
+        self, name: BranchName, path: str, branch: Branch, *, depth_min: int = 0
+    ) -> bytes | None:
         """Finds the newest row of one path: `find`, optimised for single lookups."""
         repository = name.repository
         keys = self._repositories.keys_of(repository)
         key = [path_key(path)]
-        for token in branch.tokens:
+        for token in branch.tokens[depth_min:]:
             (row,) = await self._kv.get_many(keys.token(name.branch_id, token), key)
             if row is not None:
                 return row.value

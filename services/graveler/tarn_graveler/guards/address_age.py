@@ -12,7 +12,7 @@ The object of an upload needs no check. Its record keeps the address, and outliv
 
 from __future__ import annotations
 
-from tarn.core.address_age import check_address_age
+from tarn.core.address_age import check_address_age, is_young
 from tarn.core.clock import Clock
 from tarn.core.collection import CollectionLimits
 from tarn.core.entry import address_of
@@ -41,5 +41,7 @@ class AddressAge:
         address = address_of(packed)
         if address is None:
             return
-        with unknown_if(written):
-            check_address_age(address, self._clock.now_us(), self._limits)
+        now_us = self._clock.now_us()
+        if not is_young(address, now_us, self._limits):
+            with unknown_if(written):
+                check_address_age(address, now_us, self._limits)

@@ -37,8 +37,10 @@ from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import (
     Kv,
     OutcomeUnknownError,
+    Partition,
     Predicate,
     PredicateFailedError,
+    RowName,
     Versioned,
 )
 from tarn.kv.records import (
@@ -139,11 +141,13 @@ class _Known:
 
     Attributes:
         read_at: monotonic seconds; updated by each read that finds the same bytes, as most do.
+        rows: the row of the record, and the partition of its staging token; None until they are needed.
     """
 
     value: bytes
     branch: Branch
     read_at: float
+    rows: tuple[RowName, Partition] | None = None
 
 
 class Branches:
@@ -151,6 +155,8 @@ class Branches:
 
     Attributes:
         events: told of every confirmed change, and by writers of every acknowledged row.
+        reads_at_once: whether a fresh read of a record takes no time, so that nothing is gained by another read at the
+            same time.
     """
 
     def __init__(
@@ -177,6 +183,7 @@ class Branches:
         # Not a `TtlCache`: `accept` still compares a record that is too old to be used with the one that was read.
         self._known: BoundedMap[tuple[str, str], _Known] = BoundedMap(_CACHED_MAX)
         self._reads = reads
+        self.reads_at_once = reads.are_at_once
 
     def new_token(self, kind: TokenKind = TokenKind.PLAIN) -> Token:
         """Returns a token that has no rows yet."""
@@ -198,8 +205,7 @@ class Branches:
 
     def begin_fresh(self, name: BranchName) -> asyncio.Future[Versioned | None]:
         """Requests a fresh read of the record; pass its result to `accept`."""
-        partition = self._repositories.keys_of(name.repository).refs
-        return self._reads.begin(partition, RepositoryKeys.branch(name.branch_id))
+        return self._reads.begin(*self._row(name))
 
     async def fresh(self, name: BranchName) -> BranchVersion:
         """Returns the record, by a read issued after this call.
@@ -207,7 +213,35 @@ class Branches:
         Raises:
             TarnError: BRANCH_NOT_FOUND, also when its repository is being deleted.
         """
-        return self.accept(name, await self.begin_fresh(name))
+        if self.reads_at_once:
+            (found,) = self._reads.at_once(self._row(name))
+        else:
+            found = await self.begin_fresh(name)
+        return self.accept(name, found)
+
+    def at_once(self, name: BranchName, key: bytes) -> tuple[Branch, Versioned | None] | None:
+        """Returns the record, and the row of a key in its staging token, both as of one moment of this call; only if
+        `reads_at_once`. None if the record is not the one that this process knows.
+
+        Raises:
+            TarnError: errors of the store.
+        """
+        known = self._known.get((name.repository.instance_uid, name.branch_id))
+        if known is None:
+            return None
+        if known.rows is None:
+            keys = self._repositories.keys_of(name.repository)
+            known.rows = self._row(name), keys.token(name.branch_id, known.branch.staging)
+        record, token = known.rows
+        found, row = self._reads.at_once(record, (token, key))
+        if found is None or found.value != known.value:
+            return None
+        known.read_at = self._clock.monotonic()
+        return known.branch, row
+
+    def _row(self, name: BranchName) -> RowName:
+        keys = self._repositories.keys_of(name.repository)
+        return keys.refs, RepositoryKeys.branch(name.branch_id)
 
     def accept(self, name: BranchName, found: Versioned | None) -> BranchVersion:
         """Decodes and caches the record that a fresh read found.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tarn.aio.batcher import Batcher
 from tarn.aio.task_set import TaskSet
 from tarn.gate.permits import Begun
-from tarn.kv.port import Kv, Partition, ReadsTogether, RowName, Versioned
+from tarn.kv.port import Kv, Partition, ReadsAtOnce, ReadsTogether, RowName, Versioned
 
 __all__ = ["Beside", "FreshReads"]
 
@@ -34,11 +34,17 @@ class Beside:
 
 
 class FreshReads:
-    """Reads rows of a store together. No request joins a read that was sent before it (`tarn.aio.batcher`)."""
+    """Reads rows of a store together. No request joins a read that was sent before it (`tarn.aio.batcher`).
+
+    Attributes:
+        are_at_once: whether the store reads at once, so that sharing a read would cost more than it saves.
+    """
 
     def __init__(self, kv: Kv, tasks: TaskSet) -> None:
         self._kv = kv
         self._together = kv.get_together if isinstance(kv, ReadsTogether) else None
+        self._at_once = kv.get_at_once if isinstance(kv, ReadsAtOnce) else None
+        self.are_at_once = self._at_once is not None
         # By the name of a partition: hashing the partition itself costs a call.
         self._reads = Batcher[str, RowName, Versioned | None](self._read, tasks)
         self._beside: dict[str, Beside] = {}
@@ -47,6 +53,21 @@ class FreshReads:
     def begin(self, partition: Partition, key: bytes) -> asyncio.Future[Versioned | None]:
         """Requests a row; the future is the row, None if there is none, or the error of the store."""
         return self._reads.submit(partition.name, (partition, key))
+
+    def at_once(self, *rows: RowName) -> list[Versioned | None]:
+        """Returns rows as of now, and reads the row that waits beside the first one; only if `are_at_once`.
+
+        Raises:
+            TarnError: errors of the store.
+        """
+        assert self._at_once is not None, "the store reads at once"
+        beside = self._beside.pop(rows[0][0].name, None) if self._beside else None
+        if beside is None:
+            return self._at_once(rows)
+        self._sent += 1
+        *found, beside.found = self._at_once((*rows, beside.row))
+        beside.sent = self._sent
+        return found
 
     def begin_beside(self, beside: Beside, partition: Partition) -> Begun:
         """Requests a row, for a caller who is about to request one of another partition; both are register partitions.

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tarn_gateway.http import HttpLimits
 from tarn_gateway.http.head import HeadError, parse_head
@@ -63,3 +65,22 @@ def test_targets(target: str, path: bytes, query: bytes) -> None:
 def test_a_head_must_be_whole() -> None:
     with pytest.raises(HeadError):
         parse_head(head()[:-2], LIMITS)
+
+
+NAMES = st.sampled_from(["a", "A", "b", "x-amz-meta-c", "X-Amz-Meta-C"])
+VALUES = st.text(st.sampled_from("a ,:\t\xe9\xa0\x85\xff"), max_size=6)
+
+
+@given(st.lists(st.tuples(NAMES, VALUES), max_size=8))
+def test_headers_are_those_that_were_sent_whether_or_not_a_name_is_repeated(
+    sent: list[tuple[str, str]],
+) -> None:
+    """Distinct headers are collected in another way than repeated ones."""
+    parsed = parse_head(head(*(f"{name}: {value}" for name, value in sent)), LIMITS)
+    expected = [(name.lower(), value.strip(" \t")) for name, value in sent]
+    assert parsed.headers.pairs == [("host", "h"), *expected]
+    joined: dict[str, str] = {"host": "h"}
+    for name, value in expected:
+        joined[name] = f"{joined[name]},{value}" if name in joined else value
+    assert parsed.headers == joined
+    assert parsed.headers.amz_names == [name for name in joined if name.startswith("x-amz-")]
