@@ -49,6 +49,8 @@ def _credential_record(credential: Credential) -> Record:
         "user": credential.user_id,
         "description": credential.description,
         "created": shown_time(credential.create_time),
+        "last_use": shown_time(credential.use_time) if credential.HasField("use_time") else "",
+        "last_use_kind": credential.use_kind,
     }
 
 
@@ -328,7 +330,7 @@ def create_credential(session: Session, user_id: str, description: str) -> None:
 @click.option("--user", "user_id", default="", help="User that owns the keys.  [default: you]")
 @pass_session
 def list_credentials(session: Session, user_id: str) -> None:
-    """List keys, without their secrets."""
+    """List keys, without their secrets, with the last use of each: by the hour, empty if none was seen."""
     from tarn_cli.connection import collect
 
     found = session.run(
@@ -339,7 +341,7 @@ def list_credentials(session: Session, user_id: str) -> None:
             lambda page: page.credentials,
         )
     )
-    columns = ("access_key_id", "user", "description", "created")
+    columns = ("access_key_id", "user", "description", "created", "last_use", "last_use_kind")
     session.output.many(map(_credential_record, found), columns, empty="no keys")
 
 

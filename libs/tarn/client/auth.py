@@ -233,11 +233,12 @@ class AuthClient:
         now_us: int,
         nonce: bytes,
         session_token: str = "",
+        use: str = "",
     ) -> Session:
         """Exchanges a key pair for a caller token. Proves the secret without sending it.
 
         `now_us` is the caller's wall clock in Unix microseconds, `nonce` 16 new random bytes, `session_token` that of a
-        session key, which is sent.
+        session key, which is sent; `use` what the key pair is used for, if not for rpcs (`tarn.core.access.key_use`).
 
         Raises:
             TarnError: UNAUTHENTICATED, SIGNATURE_MISMATCH: the proof is wrong. The error does not tell which
@@ -250,6 +251,7 @@ class AuthClient:
             nonce=nonce.hex(),
             signature=log_in_proof(secret_access_key, access_key_id, sign_time_s, nonce.hex()),
             session_token=session_token,
+            use=use,
         )
         response = await self._session_service.LogIn(request, call)
         end = response.expire_time

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from tarn.aio.ttl_cache import TtlCache
 from tarn.core.access.caller_token import CallerToken, issue, verify
+from tarn.core.access.key_use import KeyUse
 from tarn.core.access.policy import Grant, Role, compile_policy, statements_of
 from tarn.core.access.service import Service, service_of
 from tarn.core.access.session_policy import intersect, session_statements
@@ -33,6 +34,7 @@ from tarn.rpc.rules import Rule
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.note import note_principal, note_resource
 from tarn_auth.credentials import Credentials
+from tarn_auth.key_uses import KeyUses
 from tarn_auth.keyring import Keyring
 from tarn_auth.session_keys import SessionKeys, is_token_of
 from tarn_auth.users import Users
@@ -103,6 +105,7 @@ class Authorizer:
 
     Args:
         keyring: its token keys sign and verify caller tokens.
+        uses: is told of each proof of a key pair.
     """
 
     def __init__(
@@ -112,12 +115,14 @@ class Authorizer:
         session_keys: SessionKeys,
         keyring: Keyring,
         clock: Clock,
+        uses: KeyUses,
     ) -> None:
         self._users = users
         self._credentials = credentials
         self._session_keys = session_keys
         self._keyring = keyring
         self._clock = clock
+        self._uses = uses
         self._holders: TtlCache[str, Holder] = TtlCache(clock, _HOLDERS_MAX)
         # Apart, so that an id that a client chose is never looked up as one of the other kind.
         self._session_holders: TtlCache[str, Holder] = TtlCache(clock, _HOLDERS_MAX)
@@ -141,7 +146,9 @@ class Authorizer:
         """
         self._check_scope(date, region, service)
         holder, secret = await self._signer(access_key_id, token_digest)
-        return SigningKey(signing_key(secret, date, region, service), self.grant(holder))
+        # No use is noted yet: the gateway has still to verify the signature.
+        key = signing_key(secret, date, region, service)
+        return SigningKey(key, self.grant(holder, KeyUse.S3))
 
     async def authorize_signature_v2(
         self, access_key_id: str, string_to_sign: bytes, signature: bytes, token_digest: bytes = b""
@@ -166,7 +173,8 @@ class Authorizer:
         if not hmac.compare_digest(hmac.digest(secret.encode(), string_to_sign, "sha1"), signature):
             text = "the signature is not that of the access key and the request"
             raise TarnError(Kind.UNAUTHENTICATED, Reason.SIGNATURE_MISMATCH, text)
-        return self.grant(holder)
+        self._uses.note(holder.credential, KeyUse.S3)
+        return self.grant(holder, KeyUse.S3)
 
     async def _signer(self, access_key_id: str, token_digest: bytes) -> tuple[Holder, str]:
         """Returns the holder of a key pair or session key, and its secret. Arguments and errors as `authorize_key`."""
@@ -206,6 +214,7 @@ class Authorizer:
             self._require_life(holder, Reason.CALLER_TOKEN_INVALID)
         else:
             holder = _claimed(claims, await self._kept(claims.access_key_id))
+        self._uses.note(holder.credential, claims.use)
         return self._grant(holder, token)
 
     def authorize_service(self, name: str, callers: Collection[Service]) -> Grant:
@@ -262,10 +271,12 @@ class Authorizer:
             TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID if it is forged or expired, or if its key pair was deleted.
         """
         claims = self._verify(token, self._clock.now_us())
-        if not claims.is_session:
-            return _claimed(claims, await self.find(claims.access_key_id))
-        holder = _claimed(claims, await self.find_session(claims.access_key_id))
-        self._require_life(holder, Reason.CALLER_TOKEN_INVALID)
+        if claims.is_session:
+            holder = _claimed(claims, await self.find_session(claims.access_key_id))
+            self._require_life(holder, Reason.CALLER_TOKEN_INVALID)
+        else:
+            holder = _claimed(claims, await self.find(claims.access_key_id))
+        self._uses.note(holder.credential, claims.use)
         return holder
 
     def require(self, caller: Holder, rule: Rule, resource: str) -> None:
@@ -314,8 +325,13 @@ class Authorizer:
                 return None
         return replace(issuer, session=session)
 
-    def grant(self, holder: Holder) -> Grant:
-        """Returns a grant with a new token."""
+    def grant(self, holder: Holder, use: str = "") -> Grant:
+        """Returns a grant with a new token.
+
+        Args:
+            holder: of the key that the caller has named, and proved or will prove to hold.
+            use: what the key is used for (`tarn.core.access.key_use`); empty if the token is not given out.
+        """
         window = self._window()
         token = issue(
             self._keyring.token_keys[0],
@@ -325,6 +341,7 @@ class Authorizer:
             window,
             window + _TOKEN_WINDOW_US + TOKEN_LIFE_US,
             is_session=holder.session is not None,
+            use=use,
         )
         return self._grant(holder, token)
 

@@ -379,6 +379,18 @@ async def test_a_secret_is_shown_once_and_kept_nowhere(user: WebUser, rest: Rest
     assert (answer.status, b"use another to delete it" in answer.body) == (403, True)
 
 
+async def test_the_last_use_of_a_key_pair_is_shown(user: WebUser) -> None:
+    key = user.rest.service.admin_key[0]
+    await user.post("/user/keys", {"user": "root", "description": "new"})
+    user.rest.service.clock.advance(31)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    page = await user.page("/user?id=root")
+    uses = {row[0]: row[3] for row in page.rows("Key pairs")}
+    assert uses.pop(key).split(", ")[-1] in ("rpc", "web")
+    assert list(uses.values()) == ["none seen"]
+
+
 async def test_users_see_and_end_their_own_keys_and_sessions(rest: Rest, user: WebUser) -> None:
     ann = await person(rest, "ann")
     other = WebUser(rest)
