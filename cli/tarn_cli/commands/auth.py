@@ -220,6 +220,42 @@ def whoami(session: Session) -> None:
 
 
 @auth.command()
+@click.argument("action")
+@click.argument("resource")
+@click.option("--user", "user_id", default="", help="User whom you ask about.  [default: you]")
+@pass_session
+def check(session: Session, action: str, resource: str, user_id: str) -> None:
+    """Tell whether a user may do an action on a resource, and by which role.
+
+    Exits with 4 if not. Rules of the repository and quotas may refuse what a role allows.
+
+    \b
+    Example:
+      tarn auth check WriteRepo repository/lake/branch/main/object/prices.csv --user ada
+    """
+    found = session.run(
+        lambda tarn: tarn.auth.check_access(tarn.call(), action, resource, user_id=user_id)
+    )
+    deciding = [
+        {
+            "role": each.role,
+            "effect": "allow" if each.statement.allow else "deny",
+            "actions": list(each.statement.actions),
+            "resources": list(each.statement.resources),
+        }
+        for each in found.deciding
+    ]
+    names = " ".join(dict.fromkeys(each.role or "every user" for each in found.deciding))
+    verdict = "allowed" if found.is_allowed else "denied"
+    session.output.one(
+        {"user": found.user_id, "allowed": found.is_allowed, "deciding": deciding},
+        f"{verdict}: {names or 'no role allows it'}",
+    )
+    if not found.is_allowed:
+        raise click.exceptions.Exit(Exit.DENIED)
+
+
+@auth.command()
 @pass_session
 def token(session: Session) -> None:
     """Print a caller token, for programs that call Tarn's gRPC themselves. It is a secret, valid for an hour.

@@ -302,6 +302,18 @@ class AuthClient:
         request = users_pb.DeleteUserRequest(user_id=user_id)
         await self._user_service.DeleteUser(request, call)
 
+    async def check_access(
+        self, call: Call, action: str, resource: str, *, user_id: str = ""
+    ) -> users_pb.CheckAccessResponse:
+        """Returns whether a user, or the caller, may do an action on a resource, and the statements that decide.
+
+        Raises:
+            TarnError: INVALID: no such action, or a resource of no known form. NOT_FOUND, USER_NOT_FOUND. DENIED: the
+                caller may not read that user.
+        """
+        request = users_pb.CheckAccessRequest(user_id=user_id, action=action, resource=resource)
+        return await self._user_service.CheckAccess(request, call)
+
     async def create_credential(
         self, call: Call, *, user_id: str = "", description: str = ""
     ) -> NewCredential:

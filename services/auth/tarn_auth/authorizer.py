@@ -17,13 +17,13 @@ import datetime as dt
 import hashlib
 import hmac
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from tarn.aio.ttl_cache import TtlCache
 from tarn.core.access.caller_token import CallerToken, issue, verify
 from tarn.core.access.key_use import KeyUse
-from tarn.core.access.policy import Grant, Role, compile_policy, statements_of
+from tarn.core.access.policy import Grant, Policy, Role, compile_policy, statements_of
 from tarn.core.access.service import Service, service_of
 from tarn.core.access.session_policy import intersect, session_statements
 from tarn.core.clock import Clock
@@ -46,6 +46,8 @@ __all__ = [
     "Authorizer",
     "Holder",
     "SigningKey",
+    "policy_of",
+    "roles_of",
     "signing_key",
 ]
 
@@ -406,15 +408,12 @@ class Authorizer:
 
     def _grant(self, holder: Holder, token: str) -> Grant:
         user, session = holder.user, holder.session
-        known = {role.value for role in Role}
-        roles = [Role(name) for name in user.roles if name in known]
-        names = tuple(role.value for role in roles)
-        statements = statements_of(roles, user.user_id)
+        names = tuple(role.value for role in roles_of(user))
+        policy = policy_of(user)
         if session is None:
-            policy = compile_policy(statements)
             return Grant(user.user_id, policy, token, GRANT_TTL_MS, user.user_uid, names)
         own = session_statements(user.user_id, session.access_key_id, session.permissions)
-        policy = compile_policy(intersect(statements, own))
+        policy = compile_policy(intersect(policy.statements, own))
         left_ms = max(0, (session.expire_time_us - self._clock.now_us()) // 1000)
         ttl_ms = min(GRANT_TTL_MS, left_ms)
         return Grant(user.user_id, policy, token, ttl_ms, user.user_uid, names, session.bindings)
@@ -431,6 +430,17 @@ class Authorizer:
         now = dt.datetime.fromtimestamp(self._clock.now_us() // 1_000_000, dt.UTC)
         if abs(day - now.date()) > dt.timedelta(days=1):
             raise _invalid("date", date, "must be within a day of today, UTC")
+
+
+def roles_of(user: User) -> Sequence[Role]:
+    """Returns the roles of a user that this release knows; others allow nothing."""
+    known = {role.value for role in Role}
+    return [Role(name) for name in user.roles if name in known]
+
+
+def policy_of(user: User) -> Policy:
+    """Returns what a user may do with a key pair."""
+    return compile_policy(statements_of(roles_of(user), user.user_id))
 
 
 def _service_grant(service: Service, token: str) -> Grant:

@@ -379,6 +379,34 @@ async def test_a_secret_is_shown_once_and_kept_nowhere(user: WebUser, rest: Rest
     assert (answer.status, b"use another to delete it" in answer.body) == (403, True)
 
 
+async def test_a_page_tells_who_may_what(user: WebUser) -> None:
+    ann = await person(user.rest, "ann", "Analyst")
+    page = await user.page("/access")
+    assert page.rows("Why") == []
+    asked = {"user": "ann", "action": "ReadRepo", "resource": "repository/lake"}
+    page = await user.page(to("access", **asked))
+    assert "ann may ReadRepo on repository/lake." in page.text
+    assert page.rows("Why") == [["Analyst", "allow", "ListRepos, ReadRepo", "repository/*"]]
+    page = await user.page(to("access", **{**asked, "action": "WriteRepo"}))
+    assert "ann may not WriteRepo on repository/lake. No role of this user allows it." in page.text
+    page = await ann.page(to("access", action="ReadRepo", resource="repository/lake"))
+    assert "ann may ReadRepo" in page.text
+    assert not page.root.xpath("//input[@name='user']")
+    assert (await ann.page(to("access", **{**asked, "user": "root"}))).status == 403
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_hostile_resource_is_only_shown(user: WebUser, name: str) -> None:
+    resource = f"repository/lake/ref/main/object/{name}"
+    page = await user.page(to("access", action="ReadRepo", resource=resource))
+    assert (page.status, page.foreign) == (200, [])
+    assert "root may ReadRepo" in page.text
+    page = await user.page(to("access", action=name, resource=name))
+    assert (page.status, page.foreign) == (400, [])
+    page = await user.page(to("access", user=name, action="ReadRepo", resource=resource))
+    assert (page.status, page.foreign) == (400, [])
+
+
 async def test_the_last_use_of_a_key_pair_is_shown(user: WebUser) -> None:
     key = user.rest.service.admin_key[0]
     await user.post("/user/keys", {"user": "root", "description": "new"})

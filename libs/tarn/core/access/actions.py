@@ -30,17 +30,22 @@ deny them per repository.
 from __future__ import annotations
 
 import enum
+import re
+from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = [
     "QUOTAS",
+    "RESOURCE_CHARS_MAX",
     "REPOSITORIES",
     "USERS",
     "Action",
     "branches_resource",
     "bucket_resource",
     "object_resource",
+    "parse_action",
+    "parse_resource",
     "ref_object_resource",
     "repository_resource",
     "session_resource",
@@ -92,6 +97,39 @@ QUOTAS = "quota/*"
 
 USERS = "user/*"
 """The resource of listing users."""
+
+
+RESOURCE_CHARS_MAX: Final = 1_600
+"""A path has at most 1,024 bytes, and names before it."""
+
+_NAMED: Final = re.compile(
+    r"repository/[^/]+(/(branch|ref)/[^/]+(/object/.*)?|/tag/[^/]+)?"
+    r"|bucket/[^/]+|user/[^/]+(/session/[^/]+)?|compactor/\*|quota/(\*|(repository|user)/[^/]+)",
+    re.DOTALL,
+)
+
+
+def parse_action(name: str) -> Action:
+    """Parses the name of an action; raises `TarnError` INVALID, which lists them."""
+    if name not in set(Action):
+        text = f"action {name[:80]!r} does not exist; the actions are {', '.join(Action)}"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="action")
+    return Action(name)
+
+
+def parse_resource(name: str) -> str:
+    """Parses the name of a resource, in one of the forms that the head of this module lists.
+
+    Raises:
+        TarnError: INVALID: it has another form, or more than `RESOURCE_CHARS_MAX` characters.
+    """
+    if len(name) > RESOURCE_CHARS_MAX or not _NAMED.fullmatch(name):
+        text = (
+            f"resource {name[:80]!r} has no known form, such as repository/lake, "
+            "repository/lake/branch/main/object/a/b, repository/lake/ref/main, user/ada"
+        )
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="resource")
+    return name
 
 
 def _segment(name: str) -> str:

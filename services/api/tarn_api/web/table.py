@@ -12,6 +12,7 @@ from typing import Final
 
 from tarn_api.forms import Form
 from tarn_api.web.pages import (
+    access,
     administration,
     commits,
     comparing,
@@ -106,6 +107,7 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.resumeCompaction", "POST", "/administration/resume", administration.resume),
     ("web.quotas", "GET", "/quotas", quotas.quotas),
     ("web.setQuota", "POST", "/quotas", quotas.set_quota),
+    ("web.access", "GET", "/access", access.check),
     ("web.account", "GET", "/account", users.account),
     ("web.users", "GET", "/users", users.users),
     ("web.createUser", "POST", "/users", users.create_user),
