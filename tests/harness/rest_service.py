@@ -189,6 +189,7 @@ async def running_rest(
     namespace_prefix: str = "local://",
     bodies: BodyBounds | None = None,
     presigned_links: bool = True,
+    audit_folder: Path | None = None,
 ) -> AsyncIterator[Rest]:
     """Yields the endpoint over one replica with a repository `lake`."""
     async with running_service(folder, store=store, namespace_prefix=namespace_prefix) as service:
@@ -217,6 +218,7 @@ async def running_rest(
             objects,
             bodies or BodyBounds(),
             presigned_links,
+            audit_folder=audit_folder,
         )
         traces = Traces(meters, audit, access_log=False)  # type: ignore[arg-type]
         calls = ServiceCalls(access, ServiceName.API, service.clock, ids)

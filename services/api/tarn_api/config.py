@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 
 from tarn.config import Config
 from tarn.rpc.client.addresses import host_and_port
@@ -31,6 +32,7 @@ class ApiSettings:
         bounds: limits of the HTTP server.
         bodies: limits of the bodies of objects.
         s3: where S3 clients reach the installation.
+        audit_folder: of the audit log's files on this machine; None: there are none.
     """
 
     host: str = "127.0.0.1"
@@ -46,6 +48,7 @@ class ApiSettings:
     bounds: HttpBounds = field(default_factory=HttpBounds)
     bodies: BodyBounds = field(default_factory=BodyBounds)
     s3: S3Endpoint = field(default_factory=S3Endpoint)
+    audit_folder: Path | None = None
 
 
 def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
@@ -77,4 +80,5 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
             int(s3.listen_address.rpartition(":")[2]),
             s3.tls.cert is not None,
         ),
+        audit_folder=config.audit.folder if config.audit.output == "file" else None,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,10 @@ from web_pages import NAMES, WebPage, WebUser
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import Limits, QuotaKind
 from tarn.kv.keys import RepositoryKeys
+from tarn.telemetry.audit.files import AuditFile
+from tarn.telemetry.audit.record import AuditRecord, Outcome, line_of
 from tarn_api.web.links import to
+from tarn_api.web.pages import audit
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
 from tarn_proto.graveler.v1.merge_service_pb2 import PreviewMergeRequest
 
@@ -377,6 +381,96 @@ async def test_a_secret_is_shown_once_and_kept_nowhere(user: WebUser, rest: Rest
     own = rest.service.admin_key[0]
     answer = await user.post("/user/keys/delete", {"user": "root", "key": own})
     assert (answer.status, b"use another to delete it" in answer.body) == (403, True)
+
+
+def audited(folder: Path, *records: AuditRecord) -> None:
+    file = AuditFile(folder, "node", 2**20, 8)
+    file.write("".join(line_of("node", each) for each in records))
+    file.close()
+
+
+def audit_record(number: int, **fields: object) -> AuditRecord:
+    about = {
+        "operation": "s3:PutObject",
+        "resource": "repository/lake/branch/main/object/a",
+        "outcome": Outcome.OK,
+        "reason": "",
+        "principal": "ada",
+        "access_key_id": "",
+        "source": "192.0.2.1:5",
+        "request_id": f"r{number}",
+    }
+    return AuditRecord(1_790_000_000_000_000 + number, **{**about, **fields})  # type: ignore[arg-type]
+
+
+async def test_administrators_search_the_audit_log_page_by_page(tmp_path: Path) -> None:
+    audited(
+        tmp_path / "audit",
+        *(audit_record(each) for each in range(150)),
+        audit_record(200, principal="ben", outcome=Outcome.DENIED, reason="ACCESS_DENIED"),
+    )
+    async with running_rest(tmp_path / "rest", audit_folder=tmp_path / "audit") as rest:
+        root = WebUser(rest)
+        await root.sign_in()
+        page = await root.page("/audit")
+        assert len(page.rows("Records")) == 100
+        assert page.rows("Records")[0][1:] == [
+            *("ben", "s3:PutObject", "repository/lake/branch/main/object/a"),
+            *("denied, ACCESS_DENIED", "192.0.2.1:5", "node", "r200"),
+        ]
+        assert "those of node-0. Records of services on other machines are not among" in page.text
+        [more] = page.root.xpath("//p[@class='more']/a/@href")
+        rest_of = await root.page(more)
+        assert [row[-1] for row in rest_of.rows("Records")] == [f"r{n}" for n in range(50, -1, -1)]
+        assert not rest_of.root.xpath("//p[@class='more']")
+        page = await root.page(to("audit", user="ben", repository="lake", outcome="denied"))
+        assert [row[-1] for row in page.rows("Records")] == ["r200"]
+        page = await root.page(to("audit", since="2030-01-01"))
+        assert page.rows("Records") == [["No record fits."]]
+        for wrong in ({"outcome": "x"}, {"before": "-1"}, {"since": "x"}, {"repository": "a/b"}):
+            assert (await root.page(to("audit", **wrong))).status == 400
+        for role in ("Developer", "Analyst"):
+            other = await person(rest, role.lower(), role)
+            assert (await other.page("/audit")).status == 403
+            assert "/audit" not in (await other.page("/administration")).links
+        assert "/audit" in (await root.page("/administration")).links
+
+
+async def test_what_strangers_wrote_into_the_audit_log_is_only_shown(tmp_path: Path) -> None:
+    audited(
+        tmp_path / "audit",
+        *(
+            audit_record(n, resource=name, principal=name, reason=name, request_id=name)
+            for n, name in enumerate(NAMES)
+        ),
+    )
+    async with running_rest(tmp_path / "rest", audit_folder=tmp_path / "audit") as rest:
+        root = WebUser(rest)
+        await root.sign_in()
+        for name in ("", *NAMES):
+            page = await root.page(to("audit", user=name))
+            assert (page.status, page.foreign) == (200, []), page.text
+        assert len((await root.page("/audit")).rows("Records")) == len(NAMES)
+
+
+async def test_an_audit_log_that_stops_at_its_bounds_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited(tmp_path / "audit", audit_record(1))
+    monkeypatch.setattr(audit, "search_audit", partial(audit.search_audit, bytes_max=0))
+    async with running_rest(tmp_path / "rest", audit_folder=tmp_path / "audit") as rest:
+        root = WebUser(rest)
+        await root.sign_in()
+        page = await root.page("/audit")
+        assert "The search stopped at its bounds" in page.text
+        assert "Ask about a shorter time." in page.text
+        assert page.rows("Records") == [["No record on this page."]]
+
+
+async def test_without_files_the_page_says_where_the_records_are(user: WebUser) -> None:
+    page = await user.page("/audit")
+    assert "This service has no files of the audit log." in page.text
+    assert page.rows("Records") == []
 
 
 async def test_a_page_tells_who_may_what(user: WebUser) -> None:

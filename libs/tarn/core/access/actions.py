@@ -18,6 +18,7 @@ Resources are paths of names:
     user/<user>/session/*                            all session keys of a user, for creating and listing them
     user/<user>/session/<access key id>
     compactor/*                                      all compactors
+    audit/*                                          the audit log
     quota/*                                          the limits of all repositories and users
     quota/repository/<repository>
     quota/user/<user>
@@ -36,6 +37,7 @@ from typing import Final
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = [
+    "AUDIT",
     "QUOTAS",
     "RESOURCE_CHARS_MAX",
     "REPOSITORIES",
@@ -81,6 +83,8 @@ class Action(enum.StrEnum):
     READ_QUOTAS = "ReadQuotas"
     WRITE_QUOTAS = "WriteQuotas"
     """Limits of repositories and users (docs/design/quotas.md)."""
+    READ_AUDIT = "ReadAudit"
+    """The audit log (docs/operate/audit.md), which tells what every user did."""
     READ_USERS = "ReadUsers"
     WRITE_USERS = "WriteUsers"
     MANAGE_CREDENTIALS = "ManageCredentials"
@@ -88,6 +92,9 @@ class Action(enum.StrEnum):
     MANAGE_SESSIONS = "ManageSessions"
     """Session keys (docs/design/session-keys.md); the built-in roles allow users to manage their own."""
 
+
+AUDIT = "audit/*"
+"""The resource of reading the audit log."""
 
 REPOSITORIES = "repository/*"
 """The resource of ListRepos."""
@@ -104,7 +111,7 @@ RESOURCE_CHARS_MAX: Final = 1_600
 
 _NAMED: Final = re.compile(
     r"repository/[^/]+(/(branch|ref)/[^/]+(/object/.*)?|/tag/[^/]+)?"
-    r"|bucket/[^/]+|user/[^/]+(/session/[^/]+)?|compactor/\*|quota/(\*|(repository|user)/[^/]+)",
+    r"|bucket/[^/]+|user/[^/]+(/session/[^/]+)?|(compactor|audit)/\*|quota/(\*|(repository|user)/[^/]+)",
     re.DOTALL,
 )
 

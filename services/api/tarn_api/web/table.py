@@ -14,6 +14,7 @@ from tarn_api.forms import Form
 from tarn_api.web.pages import (
     access,
     administration,
+    audit,
     commits,
     comparing,
     content,
@@ -108,6 +109,7 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.quotas", "GET", "/quotas", quotas.quotas),
     ("web.setQuota", "POST", "/quotas", quotas.set_quota),
     ("web.access", "GET", "/access", access.check),
+    ("web.audit", "GET", "/audit", audit.search),
     ("web.account", "GET", "/account", users.account),
     ("web.users", "GET", "/users", users.users),
     ("web.createUser", "POST", "/users", users.create_user),
