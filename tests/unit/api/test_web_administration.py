@@ -13,13 +13,16 @@ from lxml import html
 from rest_service import Answer, Rest, basic, running_rest
 from web_pages import NAMES, WebPage, WebUser
 
+from tarn.client import ref_size
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import Limits, QuotaKind
 from tarn.kv.keys import RepositoryKeys
 from tarn.telemetry.audit.files import AuditFile
 from tarn.telemetry.audit.record import AuditRecord, Outcome, line_of
+from tarn.telemetry.audit.searching import search_audit
 from tarn_api.web.links import to
 from tarn_api.web.pages import audit
+from tarn_graveler.views import diffing
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
 from tarn_proto.graveler.v1.merge_service_pb2 import PreviewMergeRequest
 
@@ -457,7 +460,7 @@ async def test_an_audit_log_that_stops_at_its_bounds_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audited(tmp_path / "audit", audit_record(1))
-    monkeypatch.setattr(audit, "search_audit", partial(audit.search_audit, bytes_max=0))
+    monkeypatch.setattr(audit, "search_audit", partial(search_audit, bytes_max=0))
     async with running_rest(tmp_path / "rest", audit_folder=tmp_path / "audit") as rest:
         root = WebUser(rest)
         await root.sign_in()
@@ -471,6 +474,52 @@ async def test_without_files_the_page_says_where_the_records_are(user: WebUser) 
     page = await user.page("/audit")
     assert "This service has no files of the audit log." in page.text
     assert page.rows("Records") == []
+
+
+async def put_object(user: WebUser, path: str, size: int) -> None:
+    answer = await user.upload(f"{LAKE}/upload?branch=main", "f", b"x" * size, path=path)
+    assert answer.status == 303, answer.body
+
+
+async def test_the_size_of_refs_is_shown_with_uncommitted_changes(user: WebUser) -> None:
+    for path, size in (("a", 100), ("b/c", 20)):
+        await put_object(user, path, size)
+    await user.post(f"{LAKE}/commit", {"branch": "main", "message": "m"})
+    await user.post(f"{LAKE}/tags", {"name": "v1", "source": "main"})
+    await put_object(user, "d", 3)
+    await user.post(f"{LAKE}/objects/delete?branch=main&path=a", {})
+    [link] = [each for each in (await user.page(f"{LAKE}/branches")).links if "/size?" in each]
+    rows = (await user.page(link)).rows("Size")
+    assert [row[1:] for row in rows] == [["2", "120 B"], ["2", "23 B"]]
+    [link] = [each for each in (await user.page(f"{LAKE}/tags")).links if "/size?" in each]
+    assert [row[1:] for row in (await user.page(link)).rows("Size")] == [["2", "120 B"]]
+    page = await user.page(f"{LAKE}/size?ref=main~1")
+    assert [row[1:] for row in page.rows("Size")] == [["0", "0 B"]]
+    assert (await user.page(f"{LAKE}/size?branch=nowhere")).status == 404
+    reader = await person(user.rest, "ann", "Analyst")
+    assert (await reader.page(f"{LAKE}/size?branch=main")).status == 200
+    nobody = await person(user.rest, "ben")
+    assert (await nobody.page(f"{LAKE}/size?branch=main")).status == 403
+    for name in NAMES:
+        page = await user.page(to("repositories", "lake", "size", ref=name))
+        assert page.status in (400, 404)
+        assert page.foreign == []
+
+
+async def test_uncommitted_changes_that_are_too_many_are_not_counted_silently(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diffing, "_STAGED_ROWS", 1)
+    monkeypatch.setattr(diffing, "_STAGED_READS_MAX", 1)
+    monkeypatch.setattr(ref_size, "CALLS_MAX", 2)
+    for number in range(6):
+        await put_object(user, f"{number}", 10)
+    page = await user.page(f"{LAKE}/size?branch=main")
+    [committed, with_changes] = page.rows("Size")
+    assert committed[1:] == ["0", "0 B"]
+    assert "of which only some were counted" in with_changes[0]
+    assert int(with_changes[1]) < 6
+    assert "Counting stopped" in page.text
 
 
 async def test_a_page_tells_who_may_what(user: WebUser) -> None:

@@ -30,6 +30,7 @@ READS = {
     *("GetRepository", "ListRepositories", "GetBranch", "ListBranches", "GetTag", "ListTags"),
     *(
         "GetCommit",
+        "MeasureRef",
         "GetCompactionPause",
         "ListCommits",
         "AnnotatePaths",

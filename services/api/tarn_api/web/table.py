@@ -55,6 +55,7 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.repository", "GET", _OF, repositories.open_repository),
     ("web.connect", "GET", f"{_OF}/connect", repositories.connect),
     ("web.branches", "GET", f"{_OF}/branches", refs.branches),
+    ("web.size", "GET", f"{_OF}/size", refs.size),
     ("web.createBranch", "POST", f"{_OF}/branches", refs.create_branch),
     ("web.deleteBranch", "POST", f"{_OF}/branches/delete", refs.delete_branch),
     ("web.tags", "GET", f"{_OF}/tags", refs.tags),
