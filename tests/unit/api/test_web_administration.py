@@ -14,6 +14,10 @@ from rest_service import Answer, Rest, basic, running_rest
 from web_pages import NAMES, WebPage, WebUser
 
 from tarn.client import ref_size
+from tarn.collection import outcomes as collection_outcomes
+from tarn.collection.block_names import BlockKind
+from tarn.collection.outcomes import Report, write_report
+from tarn.collection.quarantine import Manifest, Part, Tally, write_manifest
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import Limits, QuotaKind
 from tarn.kv.keys import RepositoryKeys
@@ -21,7 +25,7 @@ from tarn.telemetry.audit.files import AuditFile
 from tarn.telemetry.audit.record import AuditRecord, Outcome, line_of
 from tarn.telemetry.audit.searching import search_audit
 from tarn_api.web.links import to
-from tarn_api.web.pages import audit
+from tarn_api.web.pages import audit, collections
 from tarn_graveler.views import diffing
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
 from tarn_proto.graveler.v1.merge_service_pb2 import PreviewMergeRequest
@@ -665,6 +669,60 @@ async def test_the_state_of_a_branch_is_shown_and_compacted(user: WebUser) -> No
     page = await user.page(f"{LAKE}/state?outcome=%3Cb%3E")
     assert not page.root.xpath("//*[@role='status']")
     assert (await user.page(f"{LAKE}/state?branch=nowhere")).status == 404
+
+
+async def collected(rest: Rest, number: int, deleted: int | None, missing: int = 0) -> str:
+    """Leaves the files of a collection that deleted some bytes; None: it was not swept."""
+    service = rest.service
+    found = await service.graveler.get_repository(service.admin, "lake")
+    namespace, run_id = found.storage_namespace, f"{number:032x}"
+    part = Part("x", BlockKind.DATA.value, 7, 1 << 20, "")
+    listed = {kind.value: Tally(9, 1 << 21) for kind in BlockKind}
+    marked_us = 1_790_000_000_000_000 + number
+    blocks = service.replicas.blocks
+    manifest = Manifest(run_id, "<b>", 5, marked_us, listed, (part,))
+    await write_manifest(blocks, namespace, manifest)
+    if deleted is not None:
+        outcomes = {
+            BlockKind.DATA.value: {collection_outcomes.Outcome.DELETED.value: Tally(3, deleted)}
+        }
+        report = Report(run_id, run_id, "<b>", 5, 9, listed, outcomes, 4, ("x",) * missing)
+        await write_report(blocks, namespace, report)
+    return run_id
+
+
+async def test_earlier_collections_are_shown_with_what_they_deleted(user: WebUser) -> None:
+    page = await user.page(f"{LAKE}/state/collections")
+    assert page.rows("Collections") == [["No collection has left files here."]]
+    first = await collected(user.rest, 1, 1024)
+    second = await collected(user.rest, 2, 2048, missing=2)
+    third = await collected(user.rest, 3, None)
+    assert f"{LAKE}/state/collections" in (await user.page(f"{LAKE}/state")).links
+    page = await user.page(f"{LAKE}/state/collections")
+    assert page.foreign == []
+    assert [row[1:4] for row in page.rows("Collections")] == [
+        [third, "7 blocks, 1.0 MiB", "not swept yet"],
+        [second, "7 blocks, 1.0 MiB", "3 blocks, 2.0 KiB; 2 blocks in use are missing"],
+        [first, "7 blocks, 1.0 MiB", "3 blocks, 1.0 KiB"],
+    ]
+    assert page.root.xpath("//table//svg/path/@d") == ["M0 6h0", "M0 6h200", "M0 6h100"]
+    for role in ("Developer", "Analyst"):
+        other = await person(user.rest, role.lower(), role)
+        assert (await other.page(f"{LAKE}/state/collections")).status == 403
+
+
+async def test_collections_that_are_not_shown_are_counted(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collections, "_RUNS_MAX", 2)
+    for number in range(1, 6):
+        await collected(user.rest, number, 1)
+    page = await user.page(f"{LAKE}/state/collections")
+    assert len(page.rows("Collections")) == 2
+    assert "3 earlier ones are not shown." in page.text
+    monkeypatch.setattr(collections, "_SECONDS_MAX", -1.0)
+    page = await user.page(f"{LAKE}/state/collections")
+    assert "5 earlier ones are not shown." in page.text
 
 
 async def test_collections_are_held(user: WebUser) -> None:
