@@ -78,6 +78,7 @@ _COMMANDS = {
     "fs": ("tarn_cli.commands.fs:fs", "Objects: list, read, upload, download, remove."),
     # Permissions.
     "auth": ("tarn_cli.commands.auth:auth", "Users, keys and logging in."),
+    "audit": ("tarn_cli.commands.audit:audit", "Search the audit log."),
     "quota": ("tarn_cli.commands.quota:quota", "Limits of repositories and users."),
     # The metadata store.
     "kv": ("tarn_cli.commands.kv:kv", "The metadata store: move a whole installation."),

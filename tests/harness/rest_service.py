@@ -192,6 +192,7 @@ async def running_rest(
     bodies: BodyBounds | None = None,
     presigned_links: bool = True,
     feed_limits: FeedLimits | None = None,
+    audit_folder: Path | None = None,
 ) -> AsyncIterator[Rest]:
     """Yields the endpoint over one replica with a repository `lake`."""
     async with running_service(folder, store=store, namespace_prefix=namespace_prefix) as service:
@@ -222,6 +223,7 @@ async def running_rest(
             feeds,
             bodies or BodyBounds(),
             presigned_links,
+            audit_folder=audit_folder,
         )
         traces = Traces(meters, audit, access_log=False)  # type: ignore[arg-type]
         calls = ServiceCalls(access, ServiceName.API, service.clock, ids)

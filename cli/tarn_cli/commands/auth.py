@@ -49,6 +49,8 @@ def _credential_record(credential: Credential) -> Record:
         "user": credential.user_id,
         "description": credential.description,
         "created": shown_time(credential.create_time),
+        "last_use": shown_time(credential.use_time) if credential.HasField("use_time") else "",
+        "last_use_kind": credential.use_kind,
     }
 
 
@@ -218,6 +220,42 @@ def whoami(session: Session) -> None:
 
 
 @auth.command()
+@click.argument("action")
+@click.argument("resource")
+@click.option("--user", "user_id", default="", help="User whom you ask about.  [default: you]")
+@pass_session
+def check(session: Session, action: str, resource: str, user_id: str) -> None:
+    """Tell whether a user may do an action on a resource, and by which role.
+
+    Exits with 4 if not. Rules of the repository and quotas may refuse what a role allows.
+
+    \b
+    Example:
+      tarn auth check WriteRepo repository/lake/branch/main/object/prices.csv --user ada
+    """
+    found = session.run(
+        lambda tarn: tarn.auth.check_access(tarn.call(), action, resource, user_id=user_id)
+    )
+    deciding = [
+        {
+            "role": each.role,
+            "effect": "allow" if each.statement.allow else "deny",
+            "actions": list(each.statement.actions),
+            "resources": list(each.statement.resources),
+        }
+        for each in found.deciding
+    ]
+    names = " ".join(dict.fromkeys(each.role or "every user" for each in found.deciding))
+    verdict = "allowed" if found.is_allowed else "denied"
+    session.output.one(
+        {"user": found.user_id, "allowed": found.is_allowed, "deciding": deciding},
+        f"{verdict}: {names or 'no role allows it'}",
+    )
+    if not found.is_allowed:
+        raise click.exceptions.Exit(Exit.DENIED)
+
+
+@auth.command()
 @pass_session
 def token(session: Session) -> None:
     """Print a caller token, for programs that call Tarn's gRPC themselves. It is a secret, valid for an hour.
@@ -328,7 +366,7 @@ def create_credential(session: Session, user_id: str, description: str) -> None:
 @click.option("--user", "user_id", default="", help="User that owns the keys.  [default: you]")
 @pass_session
 def list_credentials(session: Session, user_id: str) -> None:
-    """List keys, without their secrets."""
+    """List keys, without their secrets, with the last use of each: by the hour, empty if none was seen."""
     from tarn_cli.connection import collect
 
     found = session.run(
@@ -339,7 +377,7 @@ def list_credentials(session: Session, user_id: str) -> None:
             lambda page: page.credentials,
         )
     )
-    columns = ("access_key_id", "user", "description", "created")
+    columns = ("access_key_id", "user", "description", "created", "last_use", "last_use_kind")
     session.output.many(map(_credential_record, found), columns, empty="no keys")
 
 

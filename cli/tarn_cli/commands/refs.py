@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tarn.core.errors import Reason, TarnError
+from tarn.core.ids import parse_branch_id
 from tarn_cli.commands.commit import commit_record
 from tarn_cli.objects.uri import parse_ref, parse_ref_of, parse_repository
 from tarn_cli.output import Record
@@ -73,6 +75,50 @@ def show(session: Session, ref_uri: str) -> None:
             "shown. Write more of the id to mean the commit."
         )
     session.output.one(record)
+
+
+@refs.command()
+@click.argument("ref_uri", metavar="REPOSITORY/REF")
+@pass_session
+def size(session: Session, ref_uri: str) -> None:
+    """Show how many objects a ref has, and their bytes; of a branch also with its uncommitted changes.
+
+    It is what a full copy would have: in the bucket, refs share blocks.
+
+    \b
+    Example:
+      tarn refs size lake/main
+    """
+    from tarn.client.ref_size import RefSize, size_of_branch, size_of_ref
+    from tarn_cli.connection import Connection
+
+    uri = parse_ref(ref_uri)
+
+    async def work(tarn: Connection) -> RefSize:
+        try:
+            parse_branch_id(uri.ref)
+            await tarn.graveler.get_branch(tarn.call(), uri.repository, uri.ref)
+        except TarnError as error:
+            if error.reason not in (Reason.BRANCH_NOT_FOUND, Reason.INVALID_ARGUMENT):
+                raise
+            return await size_of_ref(tarn.graveler, tarn.call(), uri.repository, uri.ref)
+        return await size_of_branch(tarn.graveler, tarn.call(), uri.repository, uri.ref)
+
+    found = session.run(work)
+    session.output.one(
+        {
+            "commit": found.commit_id,
+            "committed_objects": found.committed_count,
+            "committed_bytes": found.committed_bytes,
+            "objects": found.object_count,
+            "bytes": found.object_bytes,
+            "complete": found.is_complete,
+        }
+    )
+    if not found.is_complete:
+        session.output.remark(
+            "only some uncommitted changes were counted: there are very many; a commit makes them exact"
+        )
 
 
 @refs.command(name="merge-base")

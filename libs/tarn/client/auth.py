@@ -233,11 +233,12 @@ class AuthClient:
         now_us: int,
         nonce: bytes,
         session_token: str = "",
+        use: str = "",
     ) -> Session:
         """Exchanges a key pair for a caller token. Proves the secret without sending it.
 
         `now_us` is the caller's wall clock in Unix microseconds, `nonce` 16 new random bytes, `session_token` that of a
-        session key, which is sent.
+        session key, which is sent; `use` what the key pair is used for, if not for rpcs (`tarn.core.access.key_use`).
 
         Raises:
             TarnError: UNAUTHENTICATED, SIGNATURE_MISMATCH: the proof is wrong. The error does not tell which
@@ -250,6 +251,7 @@ class AuthClient:
             nonce=nonce.hex(),
             signature=log_in_proof(secret_access_key, access_key_id, sign_time_s, nonce.hex()),
             session_token=session_token,
+            use=use,
         )
         response = await self._session_service.LogIn(request, call)
         end = response.expire_time
@@ -299,6 +301,18 @@ class AuthClient:
         """Deletes a user and its key pairs."""
         request = users_pb.DeleteUserRequest(user_id=user_id)
         await self._user_service.DeleteUser(request, call)
+
+    async def check_access(
+        self, call: Call, action: str, resource: str, *, user_id: str = ""
+    ) -> users_pb.CheckAccessResponse:
+        """Returns whether a user, or the caller, may do an action on a resource, and the statements that decide.
+
+        Raises:
+            TarnError: INVALID: no such action, or a resource of no known form. NOT_FOUND, USER_NOT_FOUND. DENIED: the
+                caller may not read that user.
+        """
+        request = users_pb.CheckAccessRequest(user_id=user_id, action=action, resource=resource)
+        return await self._user_service.CheckAccess(request, call)
 
     async def create_credential(
         self, call: Call, *, user_id: str = "", description: str = ""

@@ -109,6 +109,11 @@ class CommitClient(RpcClient):
         request = pb.GetCommitRequest(repository_id=repository_id, ref=ref)
         return await self._commit_service.GetCommit(request, call)
 
+    async def measure_ref(self, call: Call, repository_id: str, ref: str) -> pb.MeasureRefResponse:
+        """Returns the number of objects of the commit that a ref names, and the sum of their sizes in bytes."""
+        request = pb.MeasureRefRequest(repository_id=repository_id, ref=ref)
+        return await self._commit_service.MeasureRef(request, call)
+
     async def list_commits(
         self,
         call: Call,

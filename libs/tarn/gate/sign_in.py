@@ -12,6 +12,7 @@ import hashlib
 from typing import Final
 
 from tarn.client.auth import AuthClient
+from tarn.core.access.key_use import KeyUse
 from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
@@ -51,8 +52,11 @@ class SignIn:
         """Registers the counts of look-ups of pairs."""
         self._tokens.register(meters, "key-pair")
 
-    async def log_in(self, call: Call, access_key_id: str, secret: str) -> tuple[str, int]:
-        """Returns a caller token of a key pair, and when it expires, in Unix microseconds. Auth is asked.
+    async def log_in(
+        self, call: Call, access_key_id: str, secret: str, use: KeyUse = KeyUse.REST
+    ) -> tuple[str, int]:
+        """Returns a caller token of a key pair, and when it expires, in Unix microseconds. Auth is asked, and told what
+        the pair is used for.
 
         Raises:
             TarnError: UNAUTHENTICATED, SIGNATURE_MISMATCH: the pair is wrong; it does not tell which half.
@@ -61,7 +65,12 @@ class SignIn:
             text = "the key pair is wrong: check the access key id and the secret"
             raise TarnError(Kind.UNAUTHENTICATED, Reason.SIGNATURE_MISMATCH, text)
         session = await self._auth.log_in(
-            call, access_key_id, secret, now_us=self._clock.now_us(), nonce=self._ids.nonce()
+            call,
+            access_key_id,
+            secret,
+            now_us=self._clock.now_us(),
+            nonce=self._ids.nonce(),
+            use=use,
         )
         return session.grant.caller_token, session.expire_time_us
 

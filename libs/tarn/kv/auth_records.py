@@ -59,6 +59,8 @@ class Credential:
     Attributes:
         sealed_secret: the encrypted secret, see `tarn_auth.secret_box`.
         encryption_key_id: id of the key that encrypts `sealed_secret`.
+        use_time_us: its last use, up to an hour earlier, in Unix microseconds; 0: none was seen.
+        use_kind: of `tarn.core.access.key_use`; empty if it is not known.
     """
 
     access_key_id: AccessKeyId
@@ -68,6 +70,8 @@ class Credential:
     create_time_us: int
     sealed_secret: bytes = field(repr=False)
     encryption_key_id: str
+    use_time_us: int = 0
+    use_kind: str = ""
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
@@ -169,6 +173,8 @@ def encode_credential(credential: Credential) -> bytes:
         create_time_us=credential.create_time_us,
         sealed_secret=credential.sealed_secret,
         encryption_key_id=credential.encryption_key_id,
+        use_time_us=credential.use_time_us,
+        use_kind=credential.use_kind,
     )
     return with_unknown(record, credential.unknown_fields).SerializeToString()
 
@@ -184,6 +190,8 @@ def decode_credential(value: bytes) -> Credential:
         record.create_time_us,
         record.sealed_secret,
         record.encryption_key_id,
+        record.use_time_us,
+        record.use_kind,
         unknown_of(record),
     )
 

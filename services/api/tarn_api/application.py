@@ -102,6 +102,7 @@ class ApiApplication:
             settings.bodies,
             settings.presigned_links,
             settings.s3,
+            audit_folder=settings.audit_folder,
         )
         self._tasks = TaskSet()
         self._own_rates: RateLimits | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 
 from tarn.config import Config
 from tarn.rpc.client.addresses import host_and_port
@@ -33,6 +34,7 @@ class ApiSettings:
         bodies: limits of the bodies of objects.
         s3: where S3 clients reach the installation.
         feeds: limits of streams of events.
+        audit_folder: of the audit log's files on this machine; None: there are none.
     """
 
     host: str = "127.0.0.1"
@@ -49,6 +51,7 @@ class ApiSettings:
     bodies: BodyBounds = field(default_factory=BodyBounds)
     s3: S3Endpoint = field(default_factory=S3Endpoint)
     feeds: FeedLimits = field(default_factory=FeedLimits)
+    audit_folder: Path | None = None
 
 
 def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
@@ -80,4 +83,5 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
             int(s3.listen_address.rpartition(":")[2]),
             s3.tls.cert is not None,
         ),
+        audit_folder=config.audit.folder if config.audit.output == "file" else None,
     )

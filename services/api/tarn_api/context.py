@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from starlette.requests import Request
 
@@ -64,6 +65,8 @@ class Backend:
         previewing: held while a preview of retention rules reads a history: one at a time.
         reading_parquet: held while a child process reads a Parquet file for its preview: one at a time.
         reading_markdown: held while a thread renders Markdown of users: one at a time.
+        audit_folder: of the audit log's files on this machine; None: there are none.
+        searching_audit: held while a search reads them: one at a time.
     """
 
     graveler: GravelerClient
@@ -82,6 +85,8 @@ class Backend:
     previewing: asyncio.Lock = field(default_factory=asyncio.Lock)
     reading_parquet: asyncio.Lock = field(default_factory=asyncio.Lock)
     reading_markdown: asyncio.Lock = field(default_factory=asyncio.Lock)
+    audit_folder: Path | None = None
+    searching_audit: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
         """Returns the context of a call that begins now."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Self
 
 import structlog
 
+from tarn.aio.task_set import TaskSet
 from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, TarnError
@@ -21,6 +24,7 @@ from tarn_auth.authorization_service import AuthorizationService
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.credentials import Credentials
 from tarn_auth.gate import AuthGate
+from tarn_auth.key_uses import KeyUses
 from tarn_auth.keyring import Keyring
 from tarn_auth.log_in import LogIn
 from tarn_auth.registers import Registers
@@ -88,10 +92,12 @@ class AuthApplication:
         credentials = Credentials(registers, box, clock, random_bytes)
         session_keys = SessionKeys(registers, box, clock, random_bytes, features)
         self._users = Users(registers, credentials, session_keys, clock, ids, features)
-        authorizer = Authorizer(self._users, credentials, session_keys, keyring, clock)
+        self._uses = uses = KeyUses(registers, clock, features)
+        self._writing = TaskSet()
+        authorizer = Authorizer(self._users, credentials, session_keys, keyring, clock, uses)
         set_up = SetUp(registers, self._users, credentials, authorizer, keyring, clock)
-        log_in = LogIn(authorizer, credentials, session_keys, box, clock, random_bytes)
-        web_sessions = WebSessions(registers, authorizer, clock, random_bytes, features)
+        log_in = LogIn(authorizer, credentials, session_keys, box, clock, random_bytes, uses)
+        web_sessions = WebSessions(registers, authorizer, clock, random_bytes, features, uses)
         sessions = SessionService(
             installation_id, set_up, log_in, authorizer, self._users, web_sessions
         )
@@ -111,7 +117,8 @@ class AuthApplication:
         self.endpoints_in_process = endpoints(SameProcess())
 
     async def __aenter__(self) -> Self:
-        """Checks the installation's secret and finishes deletions that a crash interrupted.
+        """Checks the installation's secret, finishes deletions that a crash interrupted, and begins to write uses
+        of key pairs.
 
         An unavailable store does not prevent the start.
 
@@ -131,6 +138,7 @@ class AuthApplication:
         else:
             if finished:
                 _log.info("deletions finished", users=finished)
+        self._writing.spawn(self._uses.run())
         return self
 
     async def use_secrets(self, secrets: Sequence[bytes]) -> None:
@@ -138,7 +146,11 @@ class AuthApplication:
         await self._secret_change.use(secrets)
 
     async def __aexit__(self, *exc: object) -> None:
-        """Does nothing: it owns no resources."""
+        """Ends the writer of uses."""
+        await self._writing.close()
 
     async def drain(self, timeout_s: float) -> None:
-        """Does nothing: no work outlives a call, and the server waits for running calls."""
+        """Writes the uses of key pairs that wait. No other work outlives a call."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._uses.write()

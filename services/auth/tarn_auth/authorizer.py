@@ -17,12 +17,13 @@ import datetime as dt
 import hashlib
 import hmac
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from tarn.aio.ttl_cache import TtlCache
 from tarn.core.access.caller_token import CallerToken, issue, verify
-from tarn.core.access.policy import Grant, Role, compile_policy, statements_of
+from tarn.core.access.key_use import KeyUse
+from tarn.core.access.policy import Grant, Policy, Role, compile_policy, statements_of
 from tarn.core.access.service import Service, service_of
 from tarn.core.access.session_policy import intersect, session_statements
 from tarn.core.clock import Clock
@@ -33,6 +34,7 @@ from tarn.rpc.rules import Rule
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.note import note_principal, note_resource
 from tarn_auth.credentials import Credentials
+from tarn_auth.key_uses import KeyUses
 from tarn_auth.keyring import Keyring
 from tarn_auth.session_keys import SessionKeys, is_token_of
 from tarn_auth.users import Users
@@ -44,6 +46,8 @@ __all__ = [
     "Authorizer",
     "Holder",
     "SigningKey",
+    "policy_of",
+    "roles_of",
     "signing_key",
 ]
 
@@ -103,6 +107,7 @@ class Authorizer:
 
     Args:
         keyring: its token keys sign and verify caller tokens.
+        uses: is told of each proof of a key pair.
     """
 
     def __init__(
@@ -112,12 +117,14 @@ class Authorizer:
         session_keys: SessionKeys,
         keyring: Keyring,
         clock: Clock,
+        uses: KeyUses,
     ) -> None:
         self._users = users
         self._credentials = credentials
         self._session_keys = session_keys
         self._keyring = keyring
         self._clock = clock
+        self._uses = uses
         self._holders: TtlCache[str, Holder] = TtlCache(clock, _HOLDERS_MAX)
         # Apart, so that an id that a client chose is never looked up as one of the other kind.
         self._session_holders: TtlCache[str, Holder] = TtlCache(clock, _HOLDERS_MAX)
@@ -141,7 +148,9 @@ class Authorizer:
         """
         self._check_scope(date, region, service)
         holder, secret = await self._signer(access_key_id, token_digest)
-        return SigningKey(signing_key(secret, date, region, service), self.grant(holder))
+        # No use is noted yet: the gateway has still to verify the signature.
+        key = signing_key(secret, date, region, service)
+        return SigningKey(key, self.grant(holder, KeyUse.S3))
 
     async def authorize_signature_v2(
         self, access_key_id: str, string_to_sign: bytes, signature: bytes, token_digest: bytes = b""
@@ -166,7 +175,8 @@ class Authorizer:
         if not hmac.compare_digest(hmac.digest(secret.encode(), string_to_sign, "sha1"), signature):
             text = "the signature is not that of the access key and the request"
             raise TarnError(Kind.UNAUTHENTICATED, Reason.SIGNATURE_MISMATCH, text)
-        return self.grant(holder)
+        self._uses.note(holder.credential, KeyUse.S3)
+        return self.grant(holder, KeyUse.S3)
 
     async def _signer(self, access_key_id: str, token_digest: bytes) -> tuple[Holder, str]:
         """Returns the holder of a key pair or session key, and its secret. Arguments and errors as `authorize_key`."""
@@ -206,6 +216,7 @@ class Authorizer:
             self._require_life(holder, Reason.CALLER_TOKEN_INVALID)
         else:
             holder = _claimed(claims, await self._kept(claims.access_key_id))
+        self._uses.note(holder.credential, claims.use)
         return self._grant(holder, token)
 
     def authorize_service(self, name: str, callers: Collection[Service]) -> Grant:
@@ -262,10 +273,12 @@ class Authorizer:
             TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID if it is forged or expired, or if its key pair was deleted.
         """
         claims = self._verify(token, self._clock.now_us())
-        if not claims.is_session:
-            return _claimed(claims, await self.find(claims.access_key_id))
-        holder = _claimed(claims, await self.find_session(claims.access_key_id))
-        self._require_life(holder, Reason.CALLER_TOKEN_INVALID)
+        if claims.is_session:
+            holder = _claimed(claims, await self.find_session(claims.access_key_id))
+            self._require_life(holder, Reason.CALLER_TOKEN_INVALID)
+        else:
+            holder = _claimed(claims, await self.find(claims.access_key_id))
+        self._uses.note(holder.credential, claims.use)
         return holder
 
     def require(self, caller: Holder, rule: Rule, resource: str) -> None:
@@ -314,8 +327,13 @@ class Authorizer:
                 return None
         return replace(issuer, session=session)
 
-    def grant(self, holder: Holder) -> Grant:
-        """Returns a grant with a new token."""
+    def grant(self, holder: Holder, use: str = "") -> Grant:
+        """Returns a grant with a new token.
+
+        Args:
+            holder: of the key that the caller has named, and proved or will prove to hold.
+            use: what the key is used for (`tarn.core.access.key_use`); empty if the token is not given out.
+        """
         window = self._window()
         token = issue(
             self._keyring.token_keys[0],
@@ -325,6 +343,7 @@ class Authorizer:
             window,
             window + _TOKEN_WINDOW_US + TOKEN_LIFE_US,
             is_session=holder.session is not None,
+            use=use,
         )
         return self._grant(holder, token)
 
@@ -389,15 +408,12 @@ class Authorizer:
 
     def _grant(self, holder: Holder, token: str) -> Grant:
         user, session = holder.user, holder.session
-        known = {role.value for role in Role}
-        roles = [Role(name) for name in user.roles if name in known]
-        names = tuple(role.value for role in roles)
-        statements = statements_of(roles, user.user_id)
+        names = tuple(role.value for role in roles_of(user))
+        policy = policy_of(user)
         if session is None:
-            policy = compile_policy(statements)
             return Grant(user.user_id, policy, token, GRANT_TTL_MS, user.user_uid, names)
         own = session_statements(user.user_id, session.access_key_id, session.permissions)
-        policy = compile_policy(intersect(statements, own))
+        policy = compile_policy(intersect(policy.statements, own))
         left_ms = max(0, (session.expire_time_us - self._clock.now_us()) // 1000)
         ttl_ms = min(GRANT_TTL_MS, left_ms)
         return Grant(user.user_id, policy, token, ttl_ms, user.user_uid, names, session.bindings)
@@ -414,6 +430,17 @@ class Authorizer:
         now = dt.datetime.fromtimestamp(self._clock.now_us() // 1_000_000, dt.UTC)
         if abs(day - now.date()) > dt.timedelta(days=1):
             raise _invalid("date", date, "must be within a day of today, UTC")
+
+
+def roles_of(user: User) -> Sequence[Role]:
+    """Returns the roles of a user that this release knows; others allow nothing."""
+    known = {role.value for role in Role}
+    return [Role(name) for name in user.roles if name in known]
+
+
+def policy_of(user: User) -> Policy:
+    """Returns what a user may do with a key pair."""
+    return compile_policy(statements_of(roles_of(user), user.user_id))
 
 
 def _service_grant(service: Service, token: str) -> Grant:

@@ -10,6 +10,7 @@ import hmac
 import re
 from collections import Counter, OrderedDict
 
+from tarn.core.access.key_use import claimed_use
 from tarn.core.access.policy import Grant
 from tarn.core.access.proof import NONCE_BYTES, log_in_proof
 from tarn.core.clock import Clock
@@ -18,6 +19,7 @@ from tarn.core.ids import AccessKeyId, UserId
 from tarn.kv.auth_records import Credential
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.credentials import Credentials
+from tarn_auth.key_uses import KeyUses
 from tarn_auth.secret_box import RandomBytes, SecretBox
 from tarn_auth.session_keys import SessionKeys
 
@@ -40,8 +42,10 @@ class LogIn:
         box: SecretBox,
         clock: Clock,
         random_bytes: RandomBytes,
+        uses: KeyUses,
     ) -> None:
         self._authorizer = authorizer
+        self._uses = uses
         self._credentials = credentials
         self._session_keys = session_keys
         self._clock = clock
@@ -57,9 +61,10 @@ class LogIn:
         nonce: str,
         signature: str,
         session_token: str = "",
+        use: str = "",
     ) -> tuple[Grant, int]:
         """Returns the grant of the user of a key pair, or of a session key if there is a token, and when the caller
-        token expires, in Unix microseconds.
+        token expires, in Unix microseconds. `use` is what the log-in claims to be for (`claimed_use`).
 
         Raises:
             TarnError: UNAUTHENTICATED, SIGNATURE_MISMATCH for a wrong secret, an unknown key, a time
@@ -90,7 +95,9 @@ class LogIn:
                 "machine's clock"
             )
             raise TarnError(Kind.UNAUTHENTICATED, Reason.SIGNATURE_MISMATCH, text)
-        grant = self._authorizer.grant(holder)
+        kind = claimed_use(use)
+        self._uses.note(holder.credential, kind)
+        grant = self._authorizer.grant(holder, kind)
         return grant, self._authorizer.expire_time_us(holder, grant)
 
 

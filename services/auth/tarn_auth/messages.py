@@ -105,4 +105,6 @@ def to_credential(credential: Credential) -> user_pb.Credential:
         user_id=credential.user_id,
         description=credential.description,
         create_time=to_timestamp(credential.create_time_us),
+        use_time=to_timestamp(credential.use_time_us) if credential.use_time_us else None,
+        use_kind=credential.use_kind,
     )

@@ -80,6 +80,7 @@ class SessionService:
             request.nonce,
             request.signature,
             request.session_token,
+            request.use,
         )
         _note(grant.user_id)
         return pb.LogInResponse(grant=to_grant(grant), expire_time=to_timestamp(expire_time_us))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tarn.core.access.actions import USERS
-from tarn.core.access.policy import Role, parse_roles
+from tarn.core.access.actions import USERS, parse_action, parse_resource
+from tarn.core.access.policy import Role, parse_roles, statements_by_role
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_user_id
 from tarn.kv.auth_records import User
 from tarn.rpc.wire import pagination
-from tarn_auth.authorizer import Authorizer
+from tarn_auth.authorizer import Authorizer, policy_of, roles_of
 from tarn_auth.credentials import (
     Credentials,
     credential_not_found,
@@ -17,7 +17,7 @@ from tarn_auth.credentials import (
 )
 from tarn_auth.gate import UserCaller
 from tarn_auth.keyring import Keyring
-from tarn_auth.messages import to_credential, to_user
+from tarn_auth.messages import to_credential, to_statements, to_user
 from tarn_auth.users import Users, user_not_found
 from tarn_proto.auth.v1 import user_service_pb2 as pb
 
@@ -166,12 +166,31 @@ class UserService:
             self._authorizer.forget()
         return pb.DeleteCredentialResponse()
 
+    async def CheckAccess(
+        self, request: pb.CheckAccessRequest, caller: UserCaller
+    ) -> pb.CheckAccessResponse:
+        """Returns whether a user may do something, as stored now: decided by the policy that is enforced."""
+        user = await self._owner(caller, request)
+        action, resource = parse_action(request.action), parse_resource(request.resource)
+        policy = policy_of(user)
+        deciding = policy.deciding(action, resource)
+        return pb.CheckAccessResponse(
+            user_id=user.user_id,
+            is_allowed=policy.allows(action, resource),
+            deciding=[
+                pb.DecidingStatement(role="" if role is None else role.value, statement=statement)
+                for role, each in statements_by_role(roles_of(user), user.user_id)
+                if each in deciding
+                for statement in to_statements([each])
+            ],
+        )
+
     async def _owner(
         self,
         caller: UserCaller,
-        request: pb.CreateCredentialRequest | pb.ListCredentialsRequest,
+        request: pb.CreateCredentialRequest | pb.ListCredentialsRequest | pb.CheckAccessRequest,
     ) -> User:
-        """Returns the owner of the key pairs: the named user, or the caller."""
+        """Returns the user whom a request is about: the named one, or the caller."""
         named = request.user_id
         user_id = parse_user_id(named) if named else caller.holder.user.user_id
         caller.require(caller.resource(user_id=user_id))

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from tarn.core.access.key_use import KeyUse
 from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
@@ -23,6 +24,7 @@ from tarn.core.levels import Feature, FeatureGate
 from tarn.kv.auth_records import WebSession, decode_web_session, encode_web_session
 from tarn.kv.keys import AuthKeys, after_prefix
 from tarn_auth.authorizer import Authorizer, Holder
+from tarn_auth.key_uses import KeyUses
 from tarn_auth.registers import Registers
 from tarn_auth.secret_box import RandomBytes
 
@@ -72,9 +74,11 @@ class WebSessions:
         clock: Clock,
         random_bytes: RandomBytes,
         features: FeatureGate,
+        uses: KeyUses,
     ) -> None:
         self._registers = registers
         self._authorizer = authorizer
+        self._uses = uses
         self._clock = clock
         self._random_bytes = random_bytes
         self._features = features
@@ -130,7 +134,8 @@ class WebSessions:
             # Without it, the session ends earlier: the next use notes it.
             with contextlib.suppress(TarnError):
                 await self._note_use(digest)
-        return self._authorizer.grant(holder)
+        self._uses.note(holder.credential, KeyUse.WEB)
+        return self._authorizer.grant(holder, KeyUse.WEB)
 
     async def end(self, digest: bytes) -> None:
         """Ends a session; one that is over is not an error."""

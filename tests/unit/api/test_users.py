@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from rest_service import Rest, basic, running_rest
 
 from tarn.telemetry.audit.record import Outcome
+from tarn_api.endpoint import OWN_BASE
 
 
 @pytest.fixture
@@ -119,3 +121,17 @@ async def test_a_new_user_is_named_in_the_audit_record(rest: Rest) -> None:
         "user/ann",
         Outcome.OK,
     )
+
+
+async def test_the_rpc_as_json_has_the_last_uses_of_key_pairs(rest: Rest) -> None:
+    made = (await rest.ask("POST", f"{USERS}/root/credentials")).json["access_key_id"]
+    used = rest.service.admin_key[0]
+    rest.service.clock.advance(31)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    path, body = "/tarn.auth.v1.UserService/ListCredentials", {"userId": "root"}
+    answer = await rest.ask("POST", path, body, base=OWN_BASE)
+    found = {each["accessKeyId"]: each for each in answer.json["credentials"]}
+    assert found[used]["useKind"] in ("rest", "rpc")
+    assert found[used]["useTime"] >= found[used]["createTime"]
+    assert not {"useKind", "useTime"} & set(found[made])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,20 @@ from lxml import html
 from rest_service import Answer, Rest, basic, running_rest
 from web_pages import NAMES, WebPage, WebUser
 
+from tarn.client import ref_size
+from tarn.collection import outcomes as collection_outcomes
+from tarn.collection.block_names import BlockKind
+from tarn.collection.outcomes import Report, write_report
+from tarn.collection.quarantine import Manifest, Part, Tally, write_manifest
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import Limits, QuotaKind
 from tarn.kv.keys import RepositoryKeys
+from tarn.telemetry.audit.files import AuditFile
+from tarn.telemetry.audit.record import AuditRecord, Outcome, line_of
+from tarn.telemetry.audit.searching import search_audit
 from tarn_api.web.links import to
+from tarn_api.web.pages import audit, collections
+from tarn_graveler.views import diffing
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
 from tarn_proto.graveler.v1.merge_service_pb2 import PreviewMergeRequest
 
@@ -379,6 +390,182 @@ async def test_a_secret_is_shown_once_and_kept_nowhere(user: WebUser, rest: Rest
     assert (answer.status, b"use another to delete it" in answer.body) == (403, True)
 
 
+def audited(folder: Path, *records: AuditRecord) -> None:
+    file = AuditFile(folder, "node", 2**20, 8)
+    file.write("".join(line_of("node", each) for each in records))
+    file.close()
+
+
+def audit_record(number: int, **fields: object) -> AuditRecord:
+    about = {
+        "operation": "s3:PutObject",
+        "resource": "repository/lake/branch/main/object/a",
+        "outcome": Outcome.OK,
+        "reason": "",
+        "principal": "ada",
+        "access_key_id": "",
+        "source": "192.0.2.1:5",
+        "request_id": f"r{number}",
+    }
+    return AuditRecord(1_790_000_000_000_000 + number, **{**about, **fields})  # type: ignore[arg-type]
+
+
+async def test_administrators_search_the_audit_log_page_by_page(tmp_path: Path) -> None:
+    audited(
+        tmp_path / "audit",
+        *(audit_record(each) for each in range(150)),
+        audit_record(200, principal="ben", outcome=Outcome.DENIED, reason="ACCESS_DENIED"),
+    )
+    async with running_rest(tmp_path / "rest", audit_folder=tmp_path / "audit") as rest:
+        root = WebUser(rest)
+        await root.sign_in()
+        page = await root.page("/audit")
+        assert len(page.rows("Records")) == 100
+        assert page.rows("Records")[0][1:] == [
+            *("ben", "s3:PutObject", "repository/lake/branch/main/object/a"),
+            *("denied, ACCESS_DENIED", "192.0.2.1:5", "node", "r200"),
+        ]
+        assert "those of node-0. Records of services on other machines are not among" in page.text
+        [more] = page.root.xpath("//p[@class='more']/a/@href")
+        rest_of = await root.page(more)
+        assert [row[-1] for row in rest_of.rows("Records")] == [f"r{n}" for n in range(50, -1, -1)]
+        assert not rest_of.root.xpath("//p[@class='more']")
+        page = await root.page(to("audit", user="ben", repository="lake", outcome="denied"))
+        assert [row[-1] for row in page.rows("Records")] == ["r200"]
+        page = await root.page(to("audit", since="2030-01-01"))
+        assert page.rows("Records") == [["No record fits."]]
+        for wrong in ({"outcome": "x"}, {"before": "-1"}, {"since": "x"}, {"repository": "a/b"}):
+            assert (await root.page(to("audit", **wrong))).status == 400
+        for role in ("Developer", "Analyst"):
+            other = await person(rest, role.lower(), role)
+            assert (await other.page("/audit")).status == 403
+            assert "/audit" not in (await other.page("/administration")).links
+        assert "/audit" in (await root.page("/administration")).links
+
+
+async def test_what_strangers_wrote_into_the_audit_log_is_only_shown(tmp_path: Path) -> None:
+    audited(
+        tmp_path / "audit",
+        *(
+            audit_record(n, resource=name, principal=name, reason=name, request_id=name)
+            for n, name in enumerate(NAMES)
+        ),
+    )
+    async with running_rest(tmp_path / "rest", audit_folder=tmp_path / "audit") as rest:
+        root = WebUser(rest)
+        await root.sign_in()
+        for name in ("", *NAMES):
+            page = await root.page(to("audit", user=name))
+            assert (page.status, page.foreign) == (200, []), page.text
+        assert len((await root.page("/audit")).rows("Records")) == len(NAMES)
+
+
+async def test_an_audit_log_that_stops_at_its_bounds_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited(tmp_path / "audit", audit_record(1))
+    monkeypatch.setattr(audit, "search_audit", partial(search_audit, bytes_max=0))
+    async with running_rest(tmp_path / "rest", audit_folder=tmp_path / "audit") as rest:
+        root = WebUser(rest)
+        await root.sign_in()
+        page = await root.page("/audit")
+        assert "The search stopped at its bounds" in page.text
+        assert "Ask about a shorter time." in page.text
+        assert page.rows("Records") == [["No record on this page."]]
+
+
+async def test_without_files_the_page_says_where_the_records_are(user: WebUser) -> None:
+    page = await user.page("/audit")
+    assert "This service has no files of the audit log." in page.text
+    assert page.rows("Records") == []
+
+
+async def put_object(user: WebUser, path: str, size: int) -> None:
+    answer = await user.upload(f"{LAKE}/upload?branch=main", "f", b"x" * size, path=path)
+    assert answer.status == 303, answer.body
+
+
+async def test_the_size_of_refs_is_shown_with_uncommitted_changes(user: WebUser) -> None:
+    for path, size in (("a", 100), ("b/c", 20)):
+        await put_object(user, path, size)
+    await user.post(f"{LAKE}/commit", {"branch": "main", "message": "m"})
+    await user.post(f"{LAKE}/tags", {"name": "v1", "source": "main"})
+    await put_object(user, "d", 3)
+    await user.post(f"{LAKE}/objects/delete?branch=main&path=a", {})
+    [link] = [each for each in (await user.page(f"{LAKE}/branches")).links if "/size?" in each]
+    rows = (await user.page(link)).rows("Size")
+    assert [row[1:] for row in rows] == [["2", "120 B"], ["2", "23 B"]]
+    [link] = [each for each in (await user.page(f"{LAKE}/tags")).links if "/size?" in each]
+    assert [row[1:] for row in (await user.page(link)).rows("Size")] == [["2", "120 B"]]
+    page = await user.page(f"{LAKE}/size?ref=main~1")
+    assert [row[1:] for row in page.rows("Size")] == [["0", "0 B"]]
+    assert (await user.page(f"{LAKE}/size?branch=nowhere")).status == 404
+    reader = await person(user.rest, "ann", "Analyst")
+    assert (await reader.page(f"{LAKE}/size?branch=main")).status == 200
+    nobody = await person(user.rest, "ben")
+    assert (await nobody.page(f"{LAKE}/size?branch=main")).status == 403
+    for name in NAMES:
+        page = await user.page(to("repositories", "lake", "size", ref=name))
+        assert page.status in (400, 404)
+        assert page.foreign == []
+
+
+async def test_uncommitted_changes_that_are_too_many_are_not_counted_silently(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diffing, "_STAGED_ROWS", 1)
+    monkeypatch.setattr(diffing, "_STAGED_READS_MAX", 1)
+    monkeypatch.setattr(ref_size, "CALLS_MAX", 2)
+    for number in range(6):
+        await put_object(user, f"{number}", 10)
+    page = await user.page(f"{LAKE}/size?branch=main")
+    [committed, with_changes] = page.rows("Size")
+    assert committed[1:] == ["0", "0 B"]
+    assert "of which only some were counted" in with_changes[0]
+    assert int(with_changes[1]) < 6
+    assert "Counting stopped" in page.text
+
+
+async def test_a_page_tells_who_may_what(user: WebUser) -> None:
+    ann = await person(user.rest, "ann", "Analyst")
+    page = await user.page("/access")
+    assert page.rows("Why") == []
+    asked = {"user": "ann", "action": "ReadRepo", "resource": "repository/lake"}
+    page = await user.page(to("access", **asked))
+    assert "ann may ReadRepo on repository/lake." in page.text
+    assert page.rows("Why") == [["Analyst", "allow", "ListRepos, ReadRepo", "repository/*"]]
+    page = await user.page(to("access", **{**asked, "action": "WriteRepo"}))
+    assert "ann may not WriteRepo on repository/lake. No role of this user allows it." in page.text
+    page = await ann.page(to("access", action="ReadRepo", resource="repository/lake"))
+    assert "ann may ReadRepo" in page.text
+    assert not page.root.xpath("//input[@name='user']")
+    assert (await ann.page(to("access", **{**asked, "user": "root"}))).status == 403
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_hostile_resource_is_only_shown(user: WebUser, name: str) -> None:
+    resource = f"repository/lake/ref/main/object/{name}"
+    page = await user.page(to("access", action="ReadRepo", resource=resource))
+    assert (page.status, page.foreign) == (200, [])
+    assert "root may ReadRepo" in page.text
+    page = await user.page(to("access", action=name, resource=name))
+    assert (page.status, page.foreign) == (400, [])
+    page = await user.page(to("access", user=name, action="ReadRepo", resource=resource))
+    assert (page.status, page.foreign) == (400, [])
+
+
+async def test_the_last_use_of_a_key_pair_is_shown(user: WebUser) -> None:
+    key = user.rest.service.admin_key[0]
+    await user.post("/user/keys", {"user": "root", "description": "new"})
+    user.rest.service.clock.advance(31)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    page = await user.page("/user?id=root")
+    uses = {row[0]: row[3] for row in page.rows("Key pairs")}
+    assert uses.pop(key).split(", ")[-1] in ("rpc", "web")
+    assert list(uses.values()) == ["none seen"]
+
+
 async def test_users_see_and_end_their_own_keys_and_sessions(rest: Rest, user: WebUser) -> None:
     ann = await person(rest, "ann")
     other = WebUser(rest)
@@ -482,6 +669,60 @@ async def test_the_state_of_a_branch_is_shown_and_compacted(user: WebUser) -> No
     page = await user.page(f"{LAKE}/state?outcome=%3Cb%3E")
     assert not page.root.xpath("//*[@role='status']")
     assert (await user.page(f"{LAKE}/state?branch=nowhere")).status == 404
+
+
+async def collected(rest: Rest, number: int, deleted: int | None, missing: int = 0) -> str:
+    """Leaves the files of a collection that deleted some bytes; None: it was not swept."""
+    service = rest.service
+    found = await service.graveler.get_repository(service.admin, "lake")
+    namespace, run_id = found.storage_namespace, f"{number:032x}"
+    part = Part("x", BlockKind.DATA.value, 7, 1 << 20, "")
+    listed = {kind.value: Tally(9, 1 << 21) for kind in BlockKind}
+    marked_us = 1_790_000_000_000_000 + number
+    blocks = service.replicas.blocks
+    manifest = Manifest(run_id, "<b>", 5, marked_us, listed, (part,))
+    await write_manifest(blocks, namespace, manifest)
+    if deleted is not None:
+        outcomes = {
+            BlockKind.DATA.value: {collection_outcomes.Outcome.DELETED.value: Tally(3, deleted)}
+        }
+        report = Report(run_id, run_id, "<b>", 5, 9, listed, outcomes, 4, ("x",) * missing)
+        await write_report(blocks, namespace, report)
+    return run_id
+
+
+async def test_earlier_collections_are_shown_with_what_they_deleted(user: WebUser) -> None:
+    page = await user.page(f"{LAKE}/state/collections")
+    assert page.rows("Collections") == [["No collection has left files here."]]
+    first = await collected(user.rest, 1, 1024)
+    second = await collected(user.rest, 2, 2048, missing=2)
+    third = await collected(user.rest, 3, None)
+    assert f"{LAKE}/state/collections" in (await user.page(f"{LAKE}/state")).links
+    page = await user.page(f"{LAKE}/state/collections")
+    assert page.foreign == []
+    assert [row[1:4] for row in page.rows("Collections")] == [
+        [third, "7 blocks, 1.0 MiB", "not swept yet"],
+        [second, "7 blocks, 1.0 MiB", "3 blocks, 2.0 KiB; 2 blocks in use are missing"],
+        [first, "7 blocks, 1.0 MiB", "3 blocks, 1.0 KiB"],
+    ]
+    assert page.root.xpath("//table//svg/path/@d") == ["M0 6h0", "M0 6h200", "M0 6h100"]
+    for role in ("Developer", "Analyst"):
+        other = await person(user.rest, role.lower(), role)
+        assert (await other.page(f"{LAKE}/state/collections")).status == 403
+
+
+async def test_collections_that_are_not_shown_are_counted(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collections, "_RUNS_MAX", 2)
+    for number in range(1, 6):
+        await collected(user.rest, number, 1)
+    page = await user.page(f"{LAKE}/state/collections")
+    assert len(page.rows("Collections")) == 2
+    assert "3 earlier ones are not shown." in page.text
+    monkeypatch.setattr(collections, "_SECONDS_MAX", -1.0)
+    page = await user.page(f"{LAKE}/state/collections")
+    assert "5 earlier ones are not shown." in page.text
 
 
 async def test_collections_are_held(user: WebUser) -> None:

@@ -58,7 +58,7 @@ async def call(world: World, method: MethodDescriptor, token: str, **fields: obj
 
 
 def test_there_are_rpcs_to_walk() -> None:
-    assert len(GUARDED) == 15
+    assert len(GUARDED) == 16
 
 
 @pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)

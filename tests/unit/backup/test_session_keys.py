@@ -15,6 +15,7 @@ from tarn.kv.keys import AuthKeys
 from tarn.testing.clock import SeededIds
 from tarn_auth.authorizer import Authorizer, Holder
 from tarn_auth.credentials import Credentials
+from tarn_auth.key_uses import KeyUses
 from tarn_auth.keyring import Keyring
 from tarn_auth.registers import Registers
 from tarn_auth.session_keys import SessionKeys
@@ -38,8 +39,9 @@ async def test_sessions_of_either_kind_are_no_part_of_a_backup(lab: BackupLab) -
     stored = (await kv.get_many(PARTITION, [AuthKeys.session(made.key.access_key_id)]))[0]
     assert stored is not None
     assert decode_session_key(stored.value) == made.key
-    authorizer = Authorizer(users, credentials, session_keys, keyring, clock)
-    web_sessions = WebSessions(registers, authorizer, clock, random_bytes, ALL_FEATURES)
+    uses = KeyUses(registers, clock, ALL_FEATURES)
+    authorizer = Authorizer(users, credentials, session_keys, keyring, clock, uses)
+    web_sessions = WebSessions(registers, authorizer, clock, random_bytes, ALL_FEATURES, uses)
     token = authorizer.grant(Holder(user, pair)).caller_token
     digest = hashlib.sha256((await web_sessions.begin(token)).encode()).digest()
     assert (await kv.get_many(PARTITION, [AuthKeys.web_session(digest)]))[0] is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +25,7 @@ def made(key: bytes = KEY, claims: CallerToken = CLAIMS) -> str:
         claims.access_key_id,
         claims.issue_time_us,
         claims.expire_time_us,
+        use=claims.use,
     )
 
 
@@ -56,6 +60,18 @@ def test_a_token_returns_the_fields_it_was_issued_with(
     token = made(claims=claims)
     assert len(token) <= TOKEN_LENGTH_MAX
     assert verify(KEY, token, end) == claims
+
+
+@pytest.mark.parametrize("use", ["s3", "rest", "rpc", "web"])
+def test_a_token_tells_what_its_key_was_used_for_at_its_end(use: str) -> None:
+    claims = replace(CLAIMS, use=use)
+    token = made(claims=claims)
+    assert verify(KEY, token, 1_500) == claims
+    # Release 0.9.0 reads the fields before it, and leaves out what follows.
+    payload, plain = (
+        base64.urlsafe_b64decode(each.split(".")[1] + "==") for each in (token, made())
+    )
+    assert payload == plain + bytes((len(use),)) + use.encode()
 
 
 def test_a_token_ends() -> None:

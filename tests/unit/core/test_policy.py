@@ -155,7 +155,12 @@ def test_a_compiled_policy_decides_as_the_rule_says(
         if any(matches(pattern, action.value) for pattern in statement.actions)
         and any(matches(pattern, resource) for pattern in statement.resources)
     ]
-    assert Policy(statements).allows(action, resource) is (bool(hits) and all(hits))
+    policy = Policy(statements)
+    assert policy.allows(action, resource) is (bool(hits) and all(hits))
+    deciding = [each.allow for each in policy.deciding(action, resource)]
+    assert deciding == (
+        [] if not hits else [True] * len(hits) if all(hits) else [False] * hits.count(False)
+    )
 
 
 def test_the_roles_allow_what_the_documentation_says() -> None:

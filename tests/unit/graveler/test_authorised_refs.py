@@ -206,7 +206,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
             await service.graveler.set_default_branch(service.admin, "lake", MAIN)
-    assert len(walked) == 63, sorted(walked)
+    assert len(walked) == 64, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:

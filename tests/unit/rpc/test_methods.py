@@ -25,10 +25,12 @@ from tarn_proto.graveler.v1 import (
 ENTRIES = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
 
 READS = {
+    "CheckAccess",
     "FindErased",
     *("GetRepository", "ListRepositories", "GetBranch", "ListBranches", "GetTag", "ListTags"),
     *(
         "GetCommit",
+        "MeasureRef",
         "GetCompactionPause",
         "ListCommits",
         "AnnotatePaths",

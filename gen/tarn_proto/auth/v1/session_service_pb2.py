@@ -28,7 +28,7 @@ from tarn_proto.auth.v1 import user_pb2 as tarn__proto_dot_auth_dot_v1_dot_user_
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(tarn_proto/auth/v1/session_service.proto\x12\x0ctarn.auth.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/auth/v1/caller.proto\x1a\x1dtarn_proto/auth/v1/user.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\x16\n\x14GetSetupStateRequest\"C\n\x15GetSetupStateResponse\x12\x11\n\tis_set_up\x18\x01 \x01(\x08\x12\x17\n\x0finstallation_id\x18\x02 \x01(\t\"f\n\x0cSetUpRequest\x12\x13\n\x0bsetup_proof\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x15\n\raccess_key_id\x18\x03 \x01(\t\x12\x19\n\x11secret_access_key\x18\x04 \x01(\t\"X\n\rSetUpResponse\x12,\n\ncredential\x18\x01 \x01(\x0b\x32\x18.tarn.auth.v1.Credential\x12\x19\n\x11secret_access_key\x18\x02 \x01(\t\"\x8d\x01\n\x0cLogInRequest\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12-\n\tsign_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05nonce\x18\x03 \x01(\t\x12\x11\n\tsignature\x18\x04 \x01(\t\x12\x15\n\rsession_token\x18\x05 \x01(\t\"d\n\rLogInResponse\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x12\n\x10GetCallerRequest\"b\n\x11GetCallerResponse\x12 \n\x04user\x18\x01 \x01(\x0b\x32\x12.tarn.auth.v1.User\x12+\n\nstatements\x18\x02 \x03(\x0b\x32\x17.tarn.auth.v1.Statement\"\x9a\x01\n\nWebSession\x12\x16\n\x0eweb_session_id\x18\x01 \x01(\t\x12\x15\n\raccess_key_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08use_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\")\n\x16ListWebSessionsRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\"I\n\x17ListWebSessionsResponse\x12.\n\x0cweb_sessions\x18\x01 \x03(\x0b\x32\x18.tarn.auth.v1.WebSession\"@\n\x15\x45ndWebSessionsRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x16\n\x0eweb_session_id\x18\x02 \x01(\t\"-\n\x16\x45ndWebSessionsResponse\x12\x13\n\x0b\x65nded_count\x18\x01 \x01(\x05\x32\xdc\x06\n\x0eSessionService\x12\xac\x01\n\rGetSetupState\x12\".tarn.auth.v1.GetSetupStateRequest\x1a#.tarn.auth.v1.GetSetupStateResponse\"R\x90\x02\x01\xa2\xbb\x18K\"Ian installation without users has no caller that could prove its identity\x12\x8f\x01\n\x05SetUp\x12\x1a.tarn.auth.v1.SetUpRequest\x1a\x1b.tarn.auth.v1.SetUpResponse\"M\xa2\xbb\x18I\"Git makes the first user, and asks for the installation\'s secret instead\x12h\n\x05LogIn\x12\x1a.tarn.auth.v1.LogInRequest\x1a\x1b.tarn.auth.v1.LogInResponse\"&\xa2\xbb\x18\"\" it is how a caller becomes known\x12\x93\x01\n\x0fListWebSessions\x12$.tarn.auth.v1.ListWebSessionsRequest\x1a%.tarn.auth.v1.ListWebSessionsResponse\"3\x90\x02\x01\xa2\xbb\x18,\n\x0eManageSessions\x12\x18user/{user_id}/session/*H\x01\x12\x8d\x01\n\x0e\x45ndWebSessions\x12#.tarn.auth.v1.EndWebSessionsRequest\x1a$.tarn.auth.v1.EndWebSessionsResponse\"0\xa2\xbb\x18,\n\x0eManageSessions\x12\x18user/{user_id}/session/*H\x01\x12y\n\tGetCaller\x12\x1e.tarn.auth.v1.GetCallerRequest\x1a\x1f.tarn.auth.v1.GetCallerResponse\"+\x90\x02\x01\xa2\xbb\x18$\n\tReadUsers\x12\x15user/{caller.user_id}H\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(tarn_proto/auth/v1/session_service.proto\x12\x0ctarn.auth.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/auth/v1/caller.proto\x1a\x1dtarn_proto/auth/v1/user.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\x16\n\x14GetSetupStateRequest\"C\n\x15GetSetupStateResponse\x12\x11\n\tis_set_up\x18\x01 \x01(\x08\x12\x17\n\x0finstallation_id\x18\x02 \x01(\t\"f\n\x0cSetUpRequest\x12\x13\n\x0bsetup_proof\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x15\n\raccess_key_id\x18\x03 \x01(\t\x12\x19\n\x11secret_access_key\x18\x04 \x01(\t\"X\n\rSetUpResponse\x12,\n\ncredential\x18\x01 \x01(\x0b\x32\x18.tarn.auth.v1.Credential\x12\x19\n\x11secret_access_key\x18\x02 \x01(\t\"\x9a\x01\n\x0cLogInRequest\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12-\n\tsign_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05nonce\x18\x03 \x01(\t\x12\x11\n\tsignature\x18\x04 \x01(\t\x12\x15\n\rsession_token\x18\x05 \x01(\t\x12\x0b\n\x03use\x18\x06 \x01(\t\"d\n\rLogInResponse\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x12\n\x10GetCallerRequest\"b\n\x11GetCallerResponse\x12 \n\x04user\x18\x01 \x01(\x0b\x32\x12.tarn.auth.v1.User\x12+\n\nstatements\x18\x02 \x03(\x0b\x32\x17.tarn.auth.v1.Statement\"\x9a\x01\n\nWebSession\x12\x16\n\x0eweb_session_id\x18\x01 \x01(\t\x12\x15\n\raccess_key_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08use_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\")\n\x16ListWebSessionsRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\"I\n\x17ListWebSessionsResponse\x12.\n\x0cweb_sessions\x18\x01 \x03(\x0b\x32\x18.tarn.auth.v1.WebSession\"@\n\x15\x45ndWebSessionsRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x16\n\x0eweb_session_id\x18\x02 \x01(\t\"-\n\x16\x45ndWebSessionsResponse\x12\x13\n\x0b\x65nded_count\x18\x01 \x01(\x05\x32\xdc\x06\n\x0eSessionService\x12\xac\x01\n\rGetSetupState\x12\".tarn.auth.v1.GetSetupStateRequest\x1a#.tarn.auth.v1.GetSetupStateResponse\"R\x90\x02\x01\xa2\xbb\x18K\"Ian installation without users has no caller that could prove its identity\x12\x8f\x01\n\x05SetUp\x12\x1a.tarn.auth.v1.SetUpRequest\x1a\x1b.tarn.auth.v1.SetUpResponse\"M\xa2\xbb\x18I\"Git makes the first user, and asks for the installation\'s secret instead\x12h\n\x05LogIn\x12\x1a.tarn.auth.v1.LogInRequest\x1a\x1b.tarn.auth.v1.LogInResponse\"&\xa2\xbb\x18\"\" it is how a caller becomes known\x12\x93\x01\n\x0fListWebSessions\x12$.tarn.auth.v1.ListWebSessionsRequest\x1a%.tarn.auth.v1.ListWebSessionsResponse\"3\x90\x02\x01\xa2\xbb\x18,\n\x0eManageSessions\x12\x18user/{user_id}/session/*H\x01\x12\x8d\x01\n\x0e\x45ndWebSessions\x12#.tarn.auth.v1.EndWebSessionsRequest\x1a$.tarn.auth.v1.EndWebSessionsResponse\"0\xa2\xbb\x18,\n\x0eManageSessions\x12\x18user/{user_id}/session/*H\x01\x12y\n\tGetCaller\x12\x1e.tarn.auth.v1.GetCallerRequest\x1a\x1f.tarn.auth.v1.GetCallerResponse\"+\x90\x02\x01\xa2\xbb\x18$\n\tReadUsers\x12\x15user/{caller.user_id}H\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,23 +56,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETUPRESPONSE']._serialized_start=385
   _globals['_SETUPRESPONSE']._serialized_end=473
   _globals['_LOGINREQUEST']._serialized_start=476
-  _globals['_LOGINREQUEST']._serialized_end=617
-  _globals['_LOGINRESPONSE']._serialized_start=619
-  _globals['_LOGINRESPONSE']._serialized_end=719
-  _globals['_GETCALLERREQUEST']._serialized_start=721
-  _globals['_GETCALLERREQUEST']._serialized_end=739
-  _globals['_GETCALLERRESPONSE']._serialized_start=741
-  _globals['_GETCALLERRESPONSE']._serialized_end=839
-  _globals['_WEBSESSION']._serialized_start=842
-  _globals['_WEBSESSION']._serialized_end=996
-  _globals['_LISTWEBSESSIONSREQUEST']._serialized_start=998
-  _globals['_LISTWEBSESSIONSREQUEST']._serialized_end=1039
-  _globals['_LISTWEBSESSIONSRESPONSE']._serialized_start=1041
-  _globals['_LISTWEBSESSIONSRESPONSE']._serialized_end=1114
-  _globals['_ENDWEBSESSIONSREQUEST']._serialized_start=1116
-  _globals['_ENDWEBSESSIONSREQUEST']._serialized_end=1180
-  _globals['_ENDWEBSESSIONSRESPONSE']._serialized_start=1182
-  _globals['_ENDWEBSESSIONSRESPONSE']._serialized_end=1227
-  _globals['_SESSIONSERVICE']._serialized_start=1230
-  _globals['_SESSIONSERVICE']._serialized_end=2090
+  _globals['_LOGINREQUEST']._serialized_end=630
+  _globals['_LOGINRESPONSE']._serialized_start=632
+  _globals['_LOGINRESPONSE']._serialized_end=732
+  _globals['_GETCALLERREQUEST']._serialized_start=734
+  _globals['_GETCALLERREQUEST']._serialized_end=752
+  _globals['_GETCALLERRESPONSE']._serialized_start=754
+  _globals['_GETCALLERRESPONSE']._serialized_end=852
+  _globals['_WEBSESSION']._serialized_start=855
+  _globals['_WEBSESSION']._serialized_end=1009
+  _globals['_LISTWEBSESSIONSREQUEST']._serialized_start=1011
+  _globals['_LISTWEBSESSIONSREQUEST']._serialized_end=1052
+  _globals['_LISTWEBSESSIONSRESPONSE']._serialized_start=1054
+  _globals['_LISTWEBSESSIONSRESPONSE']._serialized_end=1127
+  _globals['_ENDWEBSESSIONSREQUEST']._serialized_start=1129
+  _globals['_ENDWEBSESSIONSREQUEST']._serialized_end=1193
+  _globals['_ENDWEBSESSIONSRESPONSE']._serialized_start=1195
+  _globals['_ENDWEBSESSIONSRESPONSE']._serialized_end=1240
+  _globals['_SESSIONSERVICE']._serialized_start=1243
+  _globals['_SESSIONSERVICE']._serialized_end=2103
 # @@protoc_insertion_point(module_scope)

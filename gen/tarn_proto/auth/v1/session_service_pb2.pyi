@@ -45,18 +45,20 @@ class SetUpResponse(_message.Message):
     def __init__(self, credential: _Optional[_Union[_user_pb2.Credential, _Mapping]] = ..., secret_access_key: _Optional[str] = ...) -> None: ...
 
 class LogInRequest(_message.Message):
-    __slots__ = ("access_key_id", "sign_time", "nonce", "signature", "session_token")
+    __slots__ = ("access_key_id", "sign_time", "nonce", "signature", "session_token", "use")
     ACCESS_KEY_ID_FIELD_NUMBER: _ClassVar[int]
     SIGN_TIME_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     SESSION_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    USE_FIELD_NUMBER: _ClassVar[int]
     access_key_id: str
     sign_time: _timestamp_pb2.Timestamp
     nonce: str
     signature: str
     session_token: str
-    def __init__(self, access_key_id: _Optional[str] = ..., sign_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., nonce: _Optional[str] = ..., signature: _Optional[str] = ..., session_token: _Optional[str] = ...) -> None: ...
+    use: str
+    def __init__(self, access_key_id: _Optional[str] = ..., sign_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., nonce: _Optional[str] = ..., signature: _Optional[str] = ..., session_token: _Optional[str] = ..., use: _Optional[str] = ...) -> None: ...
 
 class LogInResponse(_message.Message):
     __slots__ = ("grant", "expire_time")

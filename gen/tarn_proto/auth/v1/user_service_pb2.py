@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from tarn_proto.auth.v1 import caller_pb2 as tarn__proto_dot_auth_dot_v1_dot_caller__pb2
 from tarn_proto.auth.v1 import user_pb2 as tarn__proto_dot_auth_dot_v1_dot_user__pb2
 from tarn_proto.common.v1 import bound_pb2 as tarn__proto_dot_common_dot_v1_dot_bound__pb2
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%tarn_proto/auth/v1/user_service.proto\x12\x0ctarn.auth.v1\x1a\x1dtarn_proto/auth/v1/user.proto\x1a tarn_proto/common/v1/bound.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"9\n\x11\x43reateUserRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x13\n\x05roles\x18\x02 \x03(\tB\x04\xa8\xbb\x18 \"6\n\x12\x43reateUserResponse\x12 \n\x04user\x18\x01 \x01(\x0b\x32\x12.tarn.auth.v1.User\"!\n\x0eGetUserRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\"3\n\x0fGetUserResponse\x12 \n\x04user\x18\x01 \x01(\x0b\x32\x12.tarn.auth.v1.User\"X\n\x10ListUsersRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\"O\n\x11ListUsersResponse\x12!\n\x05users\x18\x01 \x03(\x0b\x32\x12.tarn.auth.v1.User\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\">\n\x16UpdateUserRolesRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x13\n\x05roles\x18\x02 \x03(\tB\x04\xa8\xbb\x18 \";\n\x17UpdateUserRolesResponse\x12 \n\x04user\x18\x01 \x01(\x0b\x32\x12.tarn.auth.v1.User\"$\n\x11\x44\x65leteUserRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\"\x14\n\x12\x44\x65leteUserResponse\"?\n\x17\x43reateCredentialRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\"c\n\x18\x43reateCredentialResponse\x12,\n\ncredential\x18\x01 \x01(\x0b\x32\x18.tarn.auth.v1.Credential\x12\x19\n\x11secret_access_key\x18\x02 \x01(\t\"P\n\x16ListCredentialsRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"a\n\x17ListCredentialsResponse\x12-\n\x0b\x63redentials\x18\x01 \x03(\x0b\x32\x18.tarn.auth.v1.Credential\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"0\n\x17\x44\x65leteCredentialRequest\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\"\x1a\n\x18\x44\x65leteCredentialResponse2\x84\x08\n\x0bUserService\x12q\n\nCreateUser\x12\x1f.tarn.auth.v1.CreateUserRequest\x1a .tarn.auth.v1.CreateUserResponse\" \xa2\xbb\x18\x1c\n\nWriteUsers\x12\x0euser/{user_id}\x12j\n\x07GetUser\x12\x1c.tarn.auth.v1.GetUserRequest\x1a\x1d.tarn.auth.v1.GetUserResponse\"\"\x90\x02\x01\xa2\xbb\x18\x1b\n\tReadUsers\x12\x0euser/{user_id}\x12h\n\tListUsers\x12\x1e.tarn.auth.v1.ListUsersRequest\x1a\x1f.tarn.auth.v1.ListUsersResponse\"\x1a\x90\x02\x01\xa2\xbb\x18\x13\n\tReadUsers\x12\x06user/*\x12\x80\x01\n\x0fUpdateUserRoles\x12$.tarn.auth.v1.UpdateUserRolesRequest\x1a%.tarn.auth.v1.UpdateUserRolesResponse\" \xa2\xbb\x18\x1c\n\nWriteUsers\x12\x0euser/{user_id}\x12q\n\nDeleteUser\x12\x1f.tarn.auth.v1.DeleteUserRequest\x1a .tarn.auth.v1.DeleteUserResponse\" \xa2\xbb\x18\x1c\n\nWriteUsers\x12\x0euser/{user_id}\x12\x8c\x01\n\x10\x43reateCredential\x12%.tarn.auth.v1.CreateCredentialRequest\x1a&.tarn.auth.v1.CreateCredentialResponse\")\xa2\xbb\x18%\n\x11ManageCredentials\x12\x0euser/{user_id}H\x01\x12\x8c\x01\n\x0fListCredentials\x12$.tarn.auth.v1.ListCredentialsRequest\x1a%.tarn.auth.v1.ListCredentialsResponse\",\x90\x02\x01\xa2\xbb\x18%\n\x11ManageCredentials\x12\x0euser/{user_id}H\x01\x12\x97\x01\n\x10\x44\x65leteCredential\x12%.tarn.auth.v1.DeleteCredentialRequest\x1a&.tarn.auth.v1.DeleteCredentialResponse\"4\xa2\xbb\x18\x30\n\x11ManageCredentials\x12\x19user/{credential.user_id}H\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%tarn_proto/auth/v1/user_service.proto\x12\x0ctarn.auth.v1\x1a\x1ftarn_proto/auth/v1/caller.proto\x1a\x1dtarn_proto/auth/v1/user.proto\x1a tarn_proto/common/v1/bound.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"9\n\x11\x43reateUserRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x13\n\x05roles\x18\x02 \x03(\tB\x04\xa8\xbb\x18 \"6\n\x12\x43reateUserResponse\x12 \n\x04user\x18\x01 \x01(\x0b\x32\x12.tarn.auth.v1.User\"!\n\x0eGetUserRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\"3\n\x0fGetUserResponse\x12 \n\x04user\x18\x01 \x01(\x0b\x32\x12.tarn.auth.v1.User\"X\n\x10ListUsersRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\"O\n\x11ListUsersResponse\x12!\n\x05users\x18\x01 \x03(\x0b\x32\x12.tarn.auth.v1.User\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\">\n\x16UpdateUserRolesRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x13\n\x05roles\x18\x02 \x03(\tB\x04\xa8\xbb\x18 \";\n\x17UpdateUserRolesResponse\x12 \n\x04user\x18\x01 \x01(\x0b\x32\x12.tarn.auth.v1.User\"$\n\x11\x44\x65leteUserRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\"\x14\n\x12\x44\x65leteUserResponse\"G\n\x12\x43heckAccessRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12\x10\n\x08resource\x18\x03 \x01(\t\"m\n\x13\x43heckAccessResponse\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x12\n\nis_allowed\x18\x02 \x01(\x08\x12\x31\n\x08\x64\x65\x63iding\x18\x03 \x03(\x0b\x32\x1f.tarn.auth.v1.DecidingStatement\"M\n\x11\x44\x65\x63idingStatement\x12\x0c\n\x04role\x18\x01 \x01(\t\x12*\n\tstatement\x18\x02 \x01(\x0b\x32\x17.tarn.auth.v1.Statement\"?\n\x17\x43reateCredentialRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\"c\n\x18\x43reateCredentialResponse\x12,\n\ncredential\x18\x01 \x01(\x0b\x32\x18.tarn.auth.v1.Credential\x12\x19\n\x11secret_access_key\x18\x02 \x01(\t\"P\n\x16ListCredentialsRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"a\n\x17ListCredentialsResponse\x12-\n\x0b\x63redentials\x18\x01 \x03(\x0b\x32\x18.tarn.auth.v1.Credential\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"0\n\x17\x44\x65leteCredentialRequest\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\"\x1a\n\x18\x44\x65leteCredentialResponse2\xfe\x08\n\x0bUserService\x12q\n\nCreateUser\x12\x1f.tarn.auth.v1.CreateUserRequest\x1a .tarn.auth.v1.CreateUserResponse\" \xa2\xbb\x18\x1c\n\nWriteUsers\x12\x0euser/{user_id}\x12j\n\x07GetUser\x12\x1c.tarn.auth.v1.GetUserRequest\x1a\x1d.tarn.auth.v1.GetUserResponse\"\"\x90\x02\x01\xa2\xbb\x18\x1b\n\tReadUsers\x12\x0euser/{user_id}\x12h\n\tListUsers\x12\x1e.tarn.auth.v1.ListUsersRequest\x1a\x1f.tarn.auth.v1.ListUsersResponse\"\x1a\x90\x02\x01\xa2\xbb\x18\x13\n\tReadUsers\x12\x06user/*\x12\x80\x01\n\x0fUpdateUserRoles\x12$.tarn.auth.v1.UpdateUserRolesRequest\x1a%.tarn.auth.v1.UpdateUserRolesResponse\" \xa2\xbb\x18\x1c\n\nWriteUsers\x12\x0euser/{user_id}\x12q\n\nDeleteUser\x12\x1f.tarn.auth.v1.DeleteUserRequest\x1a .tarn.auth.v1.DeleteUserResponse\" \xa2\xbb\x18\x1c\n\nWriteUsers\x12\x0euser/{user_id}\x12x\n\x0b\x43heckAccess\x12 .tarn.auth.v1.CheckAccessRequest\x1a!.tarn.auth.v1.CheckAccessResponse\"$\x90\x02\x01\xa2\xbb\x18\x1d\n\tReadUsers\x12\x0euser/{user_id}H\x01\x12\x8c\x01\n\x10\x43reateCredential\x12%.tarn.auth.v1.CreateCredentialRequest\x1a&.tarn.auth.v1.CreateCredentialResponse\")\xa2\xbb\x18%\n\x11ManageCredentials\x12\x0euser/{user_id}H\x01\x12\x8c\x01\n\x0fListCredentials\x12$.tarn.auth.v1.ListCredentialsRequest\x1a%.tarn.auth.v1.ListCredentialsResponse\",\x90\x02\x01\xa2\xbb\x18%\n\x11ManageCredentials\x12\x0euser/{user_id}H\x01\x12\x97\x01\n\x10\x44\x65leteCredential\x12%.tarn.auth.v1.DeleteCredentialRequest\x1a&.tarn.auth.v1.DeleteCredentialResponse\"4\xa2\xbb\x18\x30\n\x11ManageCredentials\x12\x19user/{credential.user_id}H\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,44 +49,52 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_USERSERVICE'].methods_by_name['UpdateUserRoles']._serialized_options = b'\242\273\030\034\n\nWriteUsers\022\016user/{user_id}'
   _globals['_USERSERVICE'].methods_by_name['DeleteUser']._loaded_options = None
   _globals['_USERSERVICE'].methods_by_name['DeleteUser']._serialized_options = b'\242\273\030\034\n\nWriteUsers\022\016user/{user_id}'
+  _globals['_USERSERVICE'].methods_by_name['CheckAccess']._loaded_options = None
+  _globals['_USERSERVICE'].methods_by_name['CheckAccess']._serialized_options = b'\220\002\001\242\273\030\035\n\tReadUsers\022\016user/{user_id}H\001'
   _globals['_USERSERVICE'].methods_by_name['CreateCredential']._loaded_options = None
   _globals['_USERSERVICE'].methods_by_name['CreateCredential']._serialized_options = b'\242\273\030%\n\021ManageCredentials\022\016user/{user_id}H\001'
   _globals['_USERSERVICE'].methods_by_name['ListCredentials']._loaded_options = None
   _globals['_USERSERVICE'].methods_by_name['ListCredentials']._serialized_options = b'\220\002\001\242\273\030%\n\021ManageCredentials\022\016user/{user_id}H\001'
   _globals['_USERSERVICE'].methods_by_name['DeleteCredential']._loaded_options = None
   _globals['_USERSERVICE'].methods_by_name['DeleteCredential']._serialized_options = b'\242\273\0300\n\021ManageCredentials\022\031user/{credential.user_id}H\001'
-  _globals['_CREATEUSERREQUEST']._serialized_start=153
-  _globals['_CREATEUSERREQUEST']._serialized_end=210
-  _globals['_CREATEUSERRESPONSE']._serialized_start=212
-  _globals['_CREATEUSERRESPONSE']._serialized_end=266
-  _globals['_GETUSERREQUEST']._serialized_start=268
-  _globals['_GETUSERREQUEST']._serialized_end=301
-  _globals['_GETUSERRESPONSE']._serialized_start=303
-  _globals['_GETUSERRESPONSE']._serialized_end=354
-  _globals['_LISTUSERSREQUEST']._serialized_start=356
-  _globals['_LISTUSERSREQUEST']._serialized_end=444
-  _globals['_LISTUSERSRESPONSE']._serialized_start=446
-  _globals['_LISTUSERSRESPONSE']._serialized_end=525
-  _globals['_UPDATEUSERROLESREQUEST']._serialized_start=527
-  _globals['_UPDATEUSERROLESREQUEST']._serialized_end=589
-  _globals['_UPDATEUSERROLESRESPONSE']._serialized_start=591
-  _globals['_UPDATEUSERROLESRESPONSE']._serialized_end=650
-  _globals['_DELETEUSERREQUEST']._serialized_start=652
-  _globals['_DELETEUSERREQUEST']._serialized_end=688
-  _globals['_DELETEUSERRESPONSE']._serialized_start=690
-  _globals['_DELETEUSERRESPONSE']._serialized_end=710
-  _globals['_CREATECREDENTIALREQUEST']._serialized_start=712
-  _globals['_CREATECREDENTIALREQUEST']._serialized_end=775
-  _globals['_CREATECREDENTIALRESPONSE']._serialized_start=777
-  _globals['_CREATECREDENTIALRESPONSE']._serialized_end=876
-  _globals['_LISTCREDENTIALSREQUEST']._serialized_start=878
-  _globals['_LISTCREDENTIALSREQUEST']._serialized_end=958
-  _globals['_LISTCREDENTIALSRESPONSE']._serialized_start=960
-  _globals['_LISTCREDENTIALSRESPONSE']._serialized_end=1057
-  _globals['_DELETECREDENTIALREQUEST']._serialized_start=1059
-  _globals['_DELETECREDENTIALREQUEST']._serialized_end=1107
-  _globals['_DELETECREDENTIALRESPONSE']._serialized_start=1109
-  _globals['_DELETECREDENTIALRESPONSE']._serialized_end=1135
-  _globals['_USERSERVICE']._serialized_start=1138
-  _globals['_USERSERVICE']._serialized_end=2166
+  _globals['_CREATEUSERREQUEST']._serialized_start=186
+  _globals['_CREATEUSERREQUEST']._serialized_end=243
+  _globals['_CREATEUSERRESPONSE']._serialized_start=245
+  _globals['_CREATEUSERRESPONSE']._serialized_end=299
+  _globals['_GETUSERREQUEST']._serialized_start=301
+  _globals['_GETUSERREQUEST']._serialized_end=334
+  _globals['_GETUSERRESPONSE']._serialized_start=336
+  _globals['_GETUSERRESPONSE']._serialized_end=387
+  _globals['_LISTUSERSREQUEST']._serialized_start=389
+  _globals['_LISTUSERSREQUEST']._serialized_end=477
+  _globals['_LISTUSERSRESPONSE']._serialized_start=479
+  _globals['_LISTUSERSRESPONSE']._serialized_end=558
+  _globals['_UPDATEUSERROLESREQUEST']._serialized_start=560
+  _globals['_UPDATEUSERROLESREQUEST']._serialized_end=622
+  _globals['_UPDATEUSERROLESRESPONSE']._serialized_start=624
+  _globals['_UPDATEUSERROLESRESPONSE']._serialized_end=683
+  _globals['_DELETEUSERREQUEST']._serialized_start=685
+  _globals['_DELETEUSERREQUEST']._serialized_end=721
+  _globals['_DELETEUSERRESPONSE']._serialized_start=723
+  _globals['_DELETEUSERRESPONSE']._serialized_end=743
+  _globals['_CHECKACCESSREQUEST']._serialized_start=745
+  _globals['_CHECKACCESSREQUEST']._serialized_end=816
+  _globals['_CHECKACCESSRESPONSE']._serialized_start=818
+  _globals['_CHECKACCESSRESPONSE']._serialized_end=927
+  _globals['_DECIDINGSTATEMENT']._serialized_start=929
+  _globals['_DECIDINGSTATEMENT']._serialized_end=1006
+  _globals['_CREATECREDENTIALREQUEST']._serialized_start=1008
+  _globals['_CREATECREDENTIALREQUEST']._serialized_end=1071
+  _globals['_CREATECREDENTIALRESPONSE']._serialized_start=1073
+  _globals['_CREATECREDENTIALRESPONSE']._serialized_end=1172
+  _globals['_LISTCREDENTIALSREQUEST']._serialized_start=1174
+  _globals['_LISTCREDENTIALSREQUEST']._serialized_end=1254
+  _globals['_LISTCREDENTIALSRESPONSE']._serialized_start=1256
+  _globals['_LISTCREDENTIALSRESPONSE']._serialized_end=1353
+  _globals['_DELETECREDENTIALREQUEST']._serialized_start=1355
+  _globals['_DELETECREDENTIALREQUEST']._serialized_end=1403
+  _globals['_DELETECREDENTIALRESPONSE']._serialized_start=1405
+  _globals['_DELETECREDENTIALRESPONSE']._serialized_end=1431
+  _globals['_USERSERVICE']._serialized_start=1434
+  _globals['_USERSERVICE']._serialized_end=2584
 # @@protoc_insertion_point(module_scope)

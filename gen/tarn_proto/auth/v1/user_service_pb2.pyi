@@ -1,3 +1,4 @@
+from tarn_proto.auth.v1 import caller_pb2 as _caller_pb2
 from tarn_proto.auth.v1 import user_pb2 as _user_pb2
 from tarn_proto.common.v1 import bound_pb2 as _bound_pb2
 from tarn_proto.common.v1 import rule_pb2 as _rule_pb2
@@ -78,6 +79,34 @@ class DeleteUserRequest(_message.Message):
 class DeleteUserResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class CheckAccessRequest(_message.Message):
+    __slots__ = ("user_id", "action", "resource")
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    user_id: str
+    action: str
+    resource: str
+    def __init__(self, user_id: _Optional[str] = ..., action: _Optional[str] = ..., resource: _Optional[str] = ...) -> None: ...
+
+class CheckAccessResponse(_message.Message):
+    __slots__ = ("user_id", "is_allowed", "deciding")
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    DECIDING_FIELD_NUMBER: _ClassVar[int]
+    user_id: str
+    is_allowed: bool
+    deciding: _containers.RepeatedCompositeFieldContainer[DecidingStatement]
+    def __init__(self, user_id: _Optional[str] = ..., is_allowed: _Optional[bool] = ..., deciding: _Optional[_Iterable[_Union[DecidingStatement, _Mapping]]] = ...) -> None: ...
+
+class DecidingStatement(_message.Message):
+    __slots__ = ("role", "statement")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    STATEMENT_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    statement: _caller_pb2.Statement
+    def __init__(self, role: _Optional[str] = ..., statement: _Optional[_Union[_caller_pb2.Statement, _Mapping]] = ...) -> None: ...
 
 class CreateCredentialRequest(_message.Message):
     __slots__ = ("user_id", "description")

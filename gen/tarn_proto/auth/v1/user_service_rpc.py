@@ -53,6 +53,16 @@ class UserService(Protocol[CallerT_contra]):
         """Deletes a user and all of its key pairs. Fails with USER_NOT_FOUND. Callers cannot delete themselves."""
         ...
 
+    async def CheckAccess(
+        self, request: pb.CheckAccessRequest, caller: CallerT_contra, /
+    ) -> pb.CheckAccessResponse:
+        """Tells whether a user may do something, by the policy that is enforced, as stored now. Changes of roles are
+        in force everywhere within 10 seconds. It is about the user with a key pair: a session key may do less. The
+        rules of a repository (`SettingsService`) and quotas may refuse what the answer allows. Fails with
+        USER_NOT_FOUND.
+        """
+        ...
+
     async def CreateCredential(
         self, request: pb.CreateCredentialRequest, caller: CallerT_contra, /
     ) -> pb.CreateCredentialResponse:
@@ -118,6 +128,17 @@ class UserServiceClient:
         """Deletes a user and all of its key pairs. Fails with USER_NOT_FOUND. Callers cannot delete themselves."""
         answer = await self._transport.unary(_USER_SERVICE, "DeleteUser", request, call)
         return expect(answer, pb.DeleteUserResponse)
+
+    async def CheckAccess(
+        self, request: pb.CheckAccessRequest, call: Call
+    ) -> pb.CheckAccessResponse:
+        """Tells whether a user may do something, by the policy that is enforced, as stored now. Changes of roles are
+        in force everywhere within 10 seconds. It is about the user with a key pair: a session key may do less. The
+        rules of a repository (`SettingsService`) and quotas may refuse what the answer allows. Fails with
+        USER_NOT_FOUND.
+        """
+        answer = await self._transport.unary(_USER_SERVICE, "CheckAccess", request, call)
+        return expect(answer, pb.CheckAccessResponse)
 
     async def CreateCredential(
         self, request: pb.CreateCredentialRequest, call: Call

@@ -105,6 +105,24 @@ class GetCommitResponse(_message.Message):
     shadowed_commit_id: str
     def __init__(self, commit: _Optional[_Union[Commit, _Mapping]] = ..., shadowed_commit_id: _Optional[str] = ...) -> None: ...
 
+class MeasureRefRequest(_message.Message):
+    __slots__ = ("repository_id", "ref")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    ref: str
+    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ...) -> None: ...
+
+class MeasureRefResponse(_message.Message):
+    __slots__ = ("commit_id", "object_count", "object_bytes")
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    commit_id: str
+    object_count: int
+    object_bytes: int
+    def __init__(self, commit_id: _Optional[str] = ..., object_count: _Optional[int] = ..., object_bytes: _Optional[int] = ...) -> None: ...
+
 class ListCommitsRequest(_message.Message):
     __slots__ = ("repository_id", "ref", "page_size", "page_token", "first_parent", "exclude_ref", "symmetric", "since", "until", "committer", "paths", "prefixes")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]

@@ -38,6 +38,15 @@ class CommitService(Protocol):
         """Returns the commit that a ref names."""
         ...
 
+    async def MeasureRef(
+        self, request: pb.MeasureRefRequest, permit: RepositoryPermit, /
+    ) -> pb.MeasureRefResponse:
+        """Tells how many objects the commit of a ref has, and their bytes. It reads the list of the commit's ranges,
+        which carry both, so the cost does not depend on the number of objects. `DiffService.SummarizeUncommitted`
+        tells what the uncommitted changes of a branch add and remove. Fails with REF_NOT_FOUND, REF_AMBIGUOUS.
+        """
+        ...
+
     async def ListCommits(
         self, request: pb.ListCommitsRequest, permit: RepositoryPermit, /
     ) -> pb.ListCommitsResponse:
@@ -92,6 +101,16 @@ class CommitServiceClient:
         """Returns the commit that a ref names."""
         answer = await self._transport.unary(_COMMIT_SERVICE, "GetCommit", request, call)
         return expect(answer, pb.GetCommitResponse)
+
+    async def MeasureRef(
+        self, request: pb.MeasureRefRequest, call: Call
+    ) -> pb.MeasureRefResponse:
+        """Tells how many objects the commit of a ref has, and their bytes. It reads the list of the commit's ranges,
+        which carry both, so the cost does not depend on the number of objects. `DiffService.SummarizeUncommitted`
+        tells what the uncommitted changes of a branch add and remove. Fails with REF_NOT_FOUND, REF_AMBIGUOUS.
+        """
+        answer = await self._transport.unary(_COMMIT_SERVICE, "MeasureRef", request, call)
+        return expect(answer, pb.MeasureRefResponse)
 
     async def ListCommits(
         self, request: pb.ListCommitsRequest, call: Call

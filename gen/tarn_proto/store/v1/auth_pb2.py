@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etarn_proto/store/v1/auth.proto\x12\rtarn.store.v1\"i\n\nUserRecord\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x10\n\x08user_uid\x18\x02 \x01(\x0c\x12\r\n\x05roles\x18\x03 \x03(\t\x12\x16\n\x0e\x63reate_time_us\x18\x04 \x01(\x03\x12\x11\n\tchange_id\x18\x05 \x01(\x0c\"\xab\x01\n\x10\x43redentialRecord\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x10\n\x08user_uid\x18\x03 \x01(\x0c\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x15\n\rsealed_secret\x18\x06 \x01(\x0c\x12\x19\n\x11\x65ncryption_key_id\x18\x07 \x01(\t\"\xdf\x02\n\x10SessionKeyRecord\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x10\n\x08user_uid\x18\x03 \x01(\x0c\x12\x1c\n\x14issuer_access_key_id\x18\x04 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x05 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x06 \x01(\x03\x12\x16\n\x0e\x65xpire_time_us\x18\x07 \x01(\x03\x12\x15\n\rsealed_secret\x18\x08 \x01(\x0c\x12\x19\n\x11\x65ncryption_key_id\x18\t \x01(\t\x12\x14\n\x0ctoken_digest\x18\n \x01(\x0c\x12\x35\n\x0bpermissions\x18\x0b \x03(\x0b\x32 .tarn.store.v1.SessionPermission\x12/\n\x08\x62indings\x18\x0c \x03(\x0b\x32\x1d.tarn.store.v1.SessionBinding\"7\n\x11SessionPermission\x12\x0f\n\x07\x61\x63tions\x18\x01 \x03(\t\x12\x11\n\tresources\x18\x02 \x03(\t\"G\n\x0eSessionBinding\x12\x11\n\tbucket_id\x18\x01 \x01(\t\x12\x15\n\rrepository_id\x18\x02 \x01(\t\x12\x0b\n\x03ref\x18\x03 \x01(\t\"y\n\x10WebSessionRecord\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x10\n\x08user_uid\x18\x02 \x01(\x0c\x12\x15\n\raccess_key_id\x18\x03 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x04 \x01(\x03\x12\x13\n\x0buse_time_us\x18\x05 \x01(\x03\"5\n\x0bSetupRecord\x12\x15\n\rsetup_time_us\x18\x01 \x01(\x03\x12\x0f\n\x07user_id\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etarn_proto/store/v1/auth.proto\x12\rtarn.store.v1\"i\n\nUserRecord\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x10\n\x08user_uid\x18\x02 \x01(\x0c\x12\r\n\x05roles\x18\x03 \x03(\t\x12\x16\n\x0e\x63reate_time_us\x18\x04 \x01(\x03\x12\x11\n\tchange_id\x18\x05 \x01(\x0c\"\xd2\x01\n\x10\x43redentialRecord\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x10\n\x08user_uid\x18\x03 \x01(\x0c\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x15\n\rsealed_secret\x18\x06 \x01(\x0c\x12\x19\n\x11\x65ncryption_key_id\x18\x07 \x01(\t\x12\x13\n\x0buse_time_us\x18\x08 \x01(\x03\x12\x10\n\x08use_kind\x18\t \x01(\t\"\xdf\x02\n\x10SessionKeyRecord\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x10\n\x08user_uid\x18\x03 \x01(\x0c\x12\x1c\n\x14issuer_access_key_id\x18\x04 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x05 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x06 \x01(\x03\x12\x16\n\x0e\x65xpire_time_us\x18\x07 \x01(\x03\x12\x15\n\rsealed_secret\x18\x08 \x01(\x0c\x12\x19\n\x11\x65ncryption_key_id\x18\t \x01(\t\x12\x14\n\x0ctoken_digest\x18\n \x01(\x0c\x12\x35\n\x0bpermissions\x18\x0b \x03(\x0b\x32 .tarn.store.v1.SessionPermission\x12/\n\x08\x62indings\x18\x0c \x03(\x0b\x32\x1d.tarn.store.v1.SessionBinding\"7\n\x11SessionPermission\x12\x0f\n\x07\x61\x63tions\x18\x01 \x03(\t\x12\x11\n\tresources\x18\x02 \x03(\t\"G\n\x0eSessionBinding\x12\x11\n\tbucket_id\x18\x01 \x01(\t\x12\x15\n\rrepository_id\x18\x02 \x01(\t\x12\x0b\n\x03ref\x18\x03 \x01(\t\"y\n\x10WebSessionRecord\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x10\n\x08user_uid\x18\x02 \x01(\x0c\x12\x15\n\raccess_key_id\x18\x03 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x04 \x01(\x03\x12\x13\n\x0buse_time_us\x18\x05 \x01(\x03\"5\n\x0bSetupRecord\x12\x15\n\rsetup_time_us\x18\x01 \x01(\x03\x12\x0f\n\x07user_id\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,15 +34,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_USERRECORD']._serialized_start=49
   _globals['_USERRECORD']._serialized_end=154
   _globals['_CREDENTIALRECORD']._serialized_start=157
-  _globals['_CREDENTIALRECORD']._serialized_end=328
-  _globals['_SESSIONKEYRECORD']._serialized_start=331
-  _globals['_SESSIONKEYRECORD']._serialized_end=682
-  _globals['_SESSIONPERMISSION']._serialized_start=684
-  _globals['_SESSIONPERMISSION']._serialized_end=739
-  _globals['_SESSIONBINDING']._serialized_start=741
-  _globals['_SESSIONBINDING']._serialized_end=812
-  _globals['_WEBSESSIONRECORD']._serialized_start=814
-  _globals['_WEBSESSIONRECORD']._serialized_end=935
-  _globals['_SETUPRECORD']._serialized_start=937
-  _globals['_SETUPRECORD']._serialized_end=990
+  _globals['_CREDENTIALRECORD']._serialized_end=367
+  _globals['_SESSIONKEYRECORD']._serialized_start=370
+  _globals['_SESSIONKEYRECORD']._serialized_end=721
+  _globals['_SESSIONPERMISSION']._serialized_start=723
+  _globals['_SESSIONPERMISSION']._serialized_end=778
+  _globals['_SESSIONBINDING']._serialized_start=780
+  _globals['_SESSIONBINDING']._serialized_end=851
+  _globals['_WEBSESSIONRECORD']._serialized_start=853
+  _globals['_WEBSESSIONRECORD']._serialized_end=974
+  _globals['_SETUPRECORD']._serialized_start=976
+  _globals['_SETUPRECORD']._serialized_end=1029
 # @@protoc_insertion_point(module_scope)

@@ -21,7 +21,7 @@ class UserRecord(_message.Message):
     def __init__(self, user_id: _Optional[str] = ..., user_uid: _Optional[bytes] = ..., roles: _Optional[_Iterable[str]] = ..., create_time_us: _Optional[int] = ..., change_id: _Optional[bytes] = ...) -> None: ...
 
 class CredentialRecord(_message.Message):
-    __slots__ = ("access_key_id", "user_id", "user_uid", "description", "create_time_us", "sealed_secret", "encryption_key_id")
+    __slots__ = ("access_key_id", "user_id", "user_uid", "description", "create_time_us", "sealed_secret", "encryption_key_id", "use_time_us", "use_kind")
     ACCESS_KEY_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     USER_UID_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,8 @@ class CredentialRecord(_message.Message):
     CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
     SEALED_SECRET_FIELD_NUMBER: _ClassVar[int]
     ENCRYPTION_KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    USE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    USE_KIND_FIELD_NUMBER: _ClassVar[int]
     access_key_id: str
     user_id: str
     user_uid: bytes
@@ -36,7 +38,9 @@ class CredentialRecord(_message.Message):
     create_time_us: int
     sealed_secret: bytes
     encryption_key_id: str
-    def __init__(self, access_key_id: _Optional[str] = ..., user_id: _Optional[str] = ..., user_uid: _Optional[bytes] = ..., description: _Optional[str] = ..., create_time_us: _Optional[int] = ..., sealed_secret: _Optional[bytes] = ..., encryption_key_id: _Optional[str] = ...) -> None: ...
+    use_time_us: int
+    use_kind: str
+    def __init__(self, access_key_id: _Optional[str] = ..., user_id: _Optional[str] = ..., user_uid: _Optional[bytes] = ..., description: _Optional[str] = ..., create_time_us: _Optional[int] = ..., sealed_secret: _Optional[bytes] = ..., encryption_key_id: _Optional[str] = ..., use_time_us: _Optional[int] = ..., use_kind: _Optional[str] = ...) -> None: ...
 
 class SessionKeyRecord(_message.Message):
     __slots__ = ("access_key_id", "user_id", "user_uid", "issuer_access_key_id", "description", "create_time_us", "expire_time_us", "sealed_secret", "encryption_key_id", "token_digest", "permissions", "bindings")

@@ -18,6 +18,7 @@ Resources are paths of names:
     user/<user>/session/*                            all session keys of a user, for creating and listing them
     user/<user>/session/<access key id>
     compactor/*                                      all compactors
+    audit/*                                          the audit log
     quota/*                                          the limits of all repositories and users
     quota/repository/<repository>
     quota/user/<user>
@@ -30,17 +31,23 @@ deny them per repository.
 from __future__ import annotations
 
 import enum
+import re
+from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = [
+    "AUDIT",
     "QUOTAS",
+    "RESOURCE_CHARS_MAX",
     "REPOSITORIES",
     "USERS",
     "Action",
     "branches_resource",
     "bucket_resource",
     "object_resource",
+    "parse_action",
+    "parse_resource",
     "ref_object_resource",
     "repository_resource",
     "session_resource",
@@ -76,6 +83,8 @@ class Action(enum.StrEnum):
     READ_QUOTAS = "ReadQuotas"
     WRITE_QUOTAS = "WriteQuotas"
     """Limits of repositories and users (docs/design/quotas.md)."""
+    READ_AUDIT = "ReadAudit"
+    """The audit log (docs/operate/audit.md), which tells what every user did."""
     READ_USERS = "ReadUsers"
     WRITE_USERS = "WriteUsers"
     MANAGE_CREDENTIALS = "ManageCredentials"
@@ -83,6 +92,9 @@ class Action(enum.StrEnum):
     MANAGE_SESSIONS = "ManageSessions"
     """Session keys (docs/design/session-keys.md); the built-in roles allow users to manage their own."""
 
+
+AUDIT = "audit/*"
+"""The resource of reading the audit log."""
 
 REPOSITORIES = "repository/*"
 """The resource of ListRepos."""
@@ -92,6 +104,39 @@ QUOTAS = "quota/*"
 
 USERS = "user/*"
 """The resource of listing users."""
+
+
+RESOURCE_CHARS_MAX: Final = 1_600
+"""A path has at most 1,024 bytes, and names before it."""
+
+_NAMED: Final = re.compile(
+    r"repository/[^/]+(/(branch|ref)/[^/]+(/object/.*)?|/tag/[^/]+)?"
+    r"|bucket/[^/]+|user/[^/]+(/session/[^/]+)?|(compactor|audit)/\*|quota/(\*|(repository|user)/[^/]+)",
+    re.DOTALL,
+)
+
+
+def parse_action(name: str) -> Action:
+    """Parses the name of an action; raises `TarnError` INVALID, which lists them."""
+    if name not in set(Action):
+        text = f"action {name[:80]!r} does not exist; the actions are {', '.join(Action)}"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="action")
+    return Action(name)
+
+
+def parse_resource(name: str) -> str:
+    """Parses the name of a resource, in one of the forms that the head of this module lists.
+
+    Raises:
+        TarnError: INVALID: it has another form, or more than `RESOURCE_CHARS_MAX` characters.
+    """
+    if len(name) > RESOURCE_CHARS_MAX or not _NAMED.fullmatch(name):
+        text = (
+            f"resource {name[:80]!r} has no known form, such as repository/lake, "
+            "repository/lake/branch/main/object/a/b, repository/lake/ref/main, user/ada"
+        )
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="resource")
+    return name
 
 
 def _segment(name: str) -> str:

@@ -2,8 +2,8 @@
 
 Format: `t1.<payload>.<mac>`, both parts in base64url without padding; `t2` if the token was issued for a session key.
 The payload holds the fields in fixed order, each text preceded by its length, so that its bytes can be read in only one
-way. The MAC is HMAC-SHA256 over everything before the last dot, including the version. Only auth has the key; to every
-other service a token is opaque.
+way; the kind of use is the last field, which release 0.9.0 neither writes nor reads. The MAC is HMAC-SHA256 over
+everything before the last dot, including the version. Only auth has the key; to every other service a token is opaque.
 
 A token contains the user's uid, so it is not valid for a later user of the same name. It also contains the access key
 that it was issued for, so it becomes invalid together with that key.
@@ -50,6 +50,8 @@ class CallerToken:
     expire_time_us: int
     is_session: bool = False
     """The token was issued for a session key, whose rights it has."""
+    use: str = ""
+    """What its bearer proved the key for (`tarn.core.access.key_use`); empty if the token does not tell."""
 
 
 def issue(
@@ -61,9 +63,12 @@ def issue(
     expire_time_us: int,
     *,
     is_session: bool = False,
+    use: str = "",
 ) -> str:
     """Encodes and signs a token. `key` has 32 bytes, which only auth knows."""
-    fields = (user_id.encode(), user_uid, access_key_id.encode())
+    fields = [user_id.encode(), user_uid, access_key_id.encode()]
+    if use:
+        fields.append(use.encode())
     assert all(len(field) <= _FIELD_MAX for field in fields), "an id is longer than its limit"
     payload = _TIMES.pack(issue_time_us, expire_time_us)
     payload += b"".join(bytes((len(field),)) + field for field in fields)
@@ -98,11 +103,12 @@ def _parse(payload: bytes, *, is_session: bool) -> CallerToken:
     issue_time_us, expire_time_us = _TIMES.unpack_from(payload)
     fields = []
     start = _TIMES.size
-    for _ in range(3):
+    while start < len(payload):
         end = start + 1 + payload[start]
         fields.append(payload[start + 1 : end])
         start = end
-    user_id, user_uid, access_key_id = fields
+    # What comes after the fields of this release is of a later one.
+    user_id, user_uid, access_key_id, use, *_ = [*fields, b""]
     return CallerToken(
         UserId(user_id.decode()),
         user_uid,
@@ -110,6 +116,7 @@ def _parse(payload: bytes, *, is_session: bool) -> CallerToken:
         issue_time_us,
         expire_time_us,
         is_session,
+        use.decode(),
     )
 
 

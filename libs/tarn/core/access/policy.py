@@ -25,6 +25,7 @@ __all__ = [
     "compile_policy",
     "decide",
     "parse_roles",
+    "statements_by_role",
     "statements_of",
 ]
 
@@ -99,6 +100,16 @@ class Policy:
         """Whether a statement allows the action on the resource and no statement denies it."""
         denied, allowed = self._rules[action]
         return allowed.match(resource) and not (denied.is_any and denied.match(resource))
+
+    def deciding(self, action: Action, resource: str) -> tuple[Statement, ...]:
+        """Returns the statements that decide about the action on the resource: those that deny it, or else those that
+        allow it; none if it is denied because no statement allows it. For people; `allows` is what is enforced."""
+        found = [
+            each
+            for each in self.statements
+            if _Patterns(each.actions).match(action) and _Patterns(each.resources).match(resource)
+        ]
+        return tuple(each for each in found if not each.allow) or tuple(found)
 
     def may_allow(self, action: Action, prefix: str) -> bool:
         """Whether the action may be allowed on any resource whose name begins with the prefix. A denial of each
@@ -217,15 +228,23 @@ _OWN = (Action.READ_USERS.value, Action.MANAGE_CREDENTIALS.value)
 
 def statements_of(roles: Iterable[Role], user_id: UserId) -> tuple[Statement, ...]:
     """The statements of a user's roles. Every user may read their own record and manage their own keys."""
+    return tuple(statement for _, statement in statements_by_role(roles, user_id))
+
+
+def statements_by_role(
+    roles: Iterable[Role], user_id: UserId
+) -> tuple[tuple[Role | None, Statement], ...]:
+    """As `statements_of`, each with its role; None if every user has it."""
     sessions = Statement(True, (Action.MANAGE_SESSIONS.value,), (session_resource(user_id, "*"),))
-    statements = [Statement(True, _OWN, (user_resource(user_id),)), sessions]
+    own = Statement(True, _OWN, (user_resource(user_id),))
+    statements: list[tuple[Role | None, Statement]] = [(None, own), (None, sessions)]
     for role in roles:
         match role:
             case Role.ADMIN:
-                statements.append(Statement(True, ("*",), ("*",)))
+                statements.append((role, Statement(True, ("*",), ("*",))))
             case Role.DEVELOPER:
                 actions = (*_READ, Action.WRITE_REPO.value, Action.COMPACT_REPO.value)
-                statements.append(Statement(True, actions, ("repository/*",)))
+                statements.append((role, Statement(True, actions, ("repository/*",))))
             case Role.ANALYST:
-                statements.append(Statement(True, _READ, ("repository/*",)))
+                statements.append((role, Statement(True, _READ, ("repository/*",))))
     return tuple(statements)

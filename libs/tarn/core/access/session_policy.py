@@ -9,7 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tarn.core.access.actions import REPOSITORIES, Action, session_resource, user_resource
+from tarn.core.access.actions import (
+    REPOSITORIES,
+    RESOURCE_CHARS_MAX,
+    Action,
+    session_resource,
+    user_resource,
+)
 from tarn.core.access.policy import Binding, Statement
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import AccessKeyId, UserId, parse_repository_id
@@ -46,8 +52,6 @@ PERMISSIONS_MAX: Final = 16
 BINDINGS_MAX: Final = 16
 _ACTIONS_MAX: Final = 8
 _RESOURCES_MAX: Final = 16
-_RESOURCE_CHARS_MAX: Final = 1_600
-"""A path has at most 1,024 bytes, and names before it."""
 _CHARS_MAX: Final = 16_384
 """Of all permissions and bindings of a key together: each grant carries them."""
 
@@ -151,10 +155,10 @@ def parse_permission(actions: Sequence[str], resources: Sequence[str]) -> Permis
             text = f"{action[:80]!r} is no action of session keys; these are {', '.join(SESSION_ACTIONS)}"
             raise _invalid("permissions", text)
     for resource in resources:
-        if not resource.startswith("repository/") or len(resource) > _RESOURCE_CHARS_MAX:
+        if not resource.startswith("repository/") or len(resource) > RESOURCE_CHARS_MAX:
             text = (
                 f"{resource[:80]!r} is no resource of session keys: it begins with 'repository/' and has at most "
-                f"{_RESOURCE_CHARS_MAX} characters"
+                f"{RESOURCE_CHARS_MAX} characters"
             )
             raise _invalid("permissions", text)
     found = Permission(tuple(actions), tuple(resources))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tarn.core.access.key_use import KeyUse
 from tarn.core.errors import Reason, TarnError
 from tarn_api.browsers import (
     cookie_header,
@@ -35,12 +36,15 @@ async def login(
     """Returns a caller token of auth, which lives for an hour, but never longer than its key pair and its user."""
     if body is None:
         raise ApiError(400, "the body is missing", reason="MALFORMED")
-    sign_in = context.backend.sign_in
+    sign_in, is_here = context.backend.sign_in, is_from_here(context.request)
     with counted_failures(context.backend.failures, context.remote):
         token, expire_time_us = await sign_in.log_in(
-            context.read(), body.access_key_id, body.secret_access_key
+            context.read(),
+            body.access_key_id,
+            body.secret_access_key,
+            KeyUse.WEB if is_here else KeyUse.REST,
         )
-    if is_from_here(context.request):
+    if is_here:
         await begin_session(context, token)
     return schemas.AuthenticationToken(token=token, token_expiration=shapes.seconds(expire_time_us))
 

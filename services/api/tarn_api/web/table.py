@@ -12,7 +12,10 @@ from typing import Final
 
 from tarn_api.forms import Form
 from tarn_api.web.pages import (
+    access,
     administration,
+    audit,
+    collections,
     commits,
     comparing,
     content,
@@ -57,6 +60,7 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.repository", "GET", _OF, repositories.open_repository),
     ("web.connect", "GET", f"{_OF}/connect", repositories.connect),
     ("web.branches", "GET", f"{_OF}/branches", refs.branches),
+    ("web.size", "GET", f"{_OF}/size", refs.size),
     ("web.createBranch", "POST", f"{_OF}/branches", refs.create_branch),
     ("web.deleteBranch", "POST", f"{_OF}/branches/delete", refs.delete_branch),
     ("web.tags", "GET", f"{_OF}/tags", refs.tags),
@@ -101,6 +105,7 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.previewRetention", "POST", f"{_OF}/retention/preview", retention.preview),
     ("web.setRetention", "POST", f"{_OF}/retention", retention.save),
     ("web.state", "GET", f"{_OF}/state", state.show),
+    ("web.collections", "GET", f"{_OF}/state/collections", collections.show),
     ("web.compact", "POST", f"{_OF}/state/compact", state.compact),
     ("web.holdCollection", "POST", f"{_OF}/state/hold", state.hold),
     ("web.tasks", "GET", f"{_OF}/tasks", tasks.tasks),
@@ -111,6 +116,8 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.resumeCompaction", "POST", "/administration/resume", administration.resume),
     ("web.quotas", "GET", "/quotas", quotas.quotas),
     ("web.setQuota", "POST", "/quotas", quotas.set_quota),
+    ("web.access", "GET", "/access", access.check),
+    ("web.audit", "GET", "/audit", audit.search),
     ("web.account", "GET", "/account", users.account),
     ("web.users", "GET", "/users", users.users),
     ("web.createUser", "POST", "/users", users.create_user),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tarn.core.commit import with_author_time
 from tarn.core.ids import parse_branch_id
+from tarn.core.listing.sizes import bounded
 from tarn.gate.permits import RepositoryPermit
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
@@ -22,6 +23,7 @@ class CommitHandler(DifferenceMethods):
     def __init__(self, graveler: Graveler) -> None:
         super().__init__(graveler)
         self._commits = graveler.commits
+        self._committed = graveler.committed
         self._committing = graveler.committing
         self._refs = graveler.refs
         self._expired = graveler.expired
@@ -57,6 +59,21 @@ class CommitHandler(DifferenceMethods):
         for expiry in (await self._expired.find(repository, [commit_id])).values():
             found.expired_by = expiry.rule
         return pb.GetCommitResponse(commit=found, shadowed_commit_id=shadowed)
+
+    async def MeasureRef(
+        self, request: pb.MeasureRefRequest, permit: RepositoryPermit
+    ) -> pb.MeasureRefResponse:
+        """Adds up what the list of a commit's ranges says about each of them."""
+        repository = permit.repository
+        commit_id = await self._refs.commit_of(repository, request.ref)
+        commit = await self._commits.get(repository, commit_id)
+        namespace = repository.storage_namespace
+        listing = await self._committed.metarange(namespace, commit.metarange_id)
+        return pb.MeasureRefResponse(
+            commit_id=commit_id,
+            object_count=listing.count,
+            object_bytes=bounded(listing.object_bytes),
+        )
 
     async def ListCommits(
         self, request: pb.ListCommitsRequest, permit: RepositoryPermit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from starlette.responses import Response
 
-from tarn.core.access.actions import QUOTAS, REPOSITORIES, USERS, Action
+from tarn.core.access.actions import AUDIT, QUOTAS, REPOSITORIES, USERS, Action
 from tarn_api.context import Context
 from tarn_api.forms import Form
 from tarn_api.web import links
@@ -30,6 +30,7 @@ async def administration(context: Context, at: Struct) -> Page:
         title="Administration",
         crumbs=[Crumb("Repositories", links.HOME), Crumb("Administration")],
         may_users=context.may(Action.READ_USERS, USERS),
+        may_audit=context.may(Action.READ_AUDIT, AUDIT),
         may_quotas=context.may(Action.READ_QUOTAS, QUOTAS),
         may_see_pause=may_see_pause,
         may_pause=context.may(Action.MANAGE_COMPACTION, _COMPACTORS),

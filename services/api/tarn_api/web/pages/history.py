@@ -20,7 +20,7 @@ from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.place import PAGE_SIZE, RepositoryAt, way_to
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
-__all__ = ["LogAt", "UncommittedAt", "commit", "log", "uncommitted"]
+__all__ = ["LogAt", "UncommittedAt", "commit", "log", "time_of", "uncommitted"]
 
 _CALLS_MAX: Final = 10
 _DAY_US: Final = 86_400 * 1_000_000
@@ -127,7 +127,7 @@ async def _commits(context: Context, at: LogAt) -> tuple[list[pb.Commit], str]:
     """Returns a page of commits and the token of the next page. Few commits may pass the filters, so it ends after
     some calls, perhaps without any."""
     call, token = context.read(), at.token
-    since, until = _time_of(at.since, "Since"), _time_of(at.until, "Until", is_end=True)
+    since, until = time_of(at.since, "Since"), time_of(at.until, "Until", is_end=True)
     found: list[pb.Commit] = []
     for _ in range(_CALLS_MAX):
         page = await context.graveler.list_commits(
@@ -149,7 +149,7 @@ async def _commits(context: Context, at: LogAt) -> tuple[list[pb.Commit], str]:
     return found, token
 
 
-def _time_of(text: str, name: str, *, is_end: bool = False) -> Timestamp | None:
+def time_of(text: str, name: str, *, is_end: bool = False) -> Timestamp | None:
     """Returns the time that a filter names: a day, or a day and a time; None for an empty text.
 
     Args:

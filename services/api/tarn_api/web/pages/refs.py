@@ -8,6 +8,7 @@ from typing import TypeVar
 from msgspec import Struct
 from starlette.responses import Response
 
+from tarn.client.ref_size import size_of_branch, size_of_ref
 from tarn_api.context import Context
 from tarn_api.forms import Form
 from tarn_api.operations.paging import Fetch, filled
@@ -19,11 +20,13 @@ from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
 
 __all__ = [
     "RefsAt",
+    "SizeAt",
     "branches",
     "create_branch",
     "create_tag",
     "delete_branch",
     "delete_tag",
+    "size",
     "tags",
 ]
 
@@ -96,6 +99,41 @@ async def _page(
         at=at,
         found=found,
         more=name(found[-1]) if has_more else "",
+    )
+
+
+class SizeAt(Struct, kw_only=True):
+    """A page of the size of a ref.
+
+    Attributes:
+        repository: the repository.
+        branch: whose commit and uncommitted changes are counted; or
+        ref: whose commit is.
+    """
+
+    repository: str
+    branch: str = ""
+    ref: str = ""
+
+
+async def size(context: Context, at: SizeAt) -> Page:
+    """How many objects a ref has, and their bytes. It is counted when it is asked for."""
+    call, graveler = context.read(), context.graveler
+    if not (name := at.branch or at.ref):
+        name = (await graveler.get_repository(call, at.repository)).default_branch_id
+    if at.ref and not at.branch:
+        found = await size_of_ref(graveler, call, at.repository, name)
+    else:
+        found = await size_of_branch(graveler, call, at.repository, name)
+    return render(
+        context,
+        "size.html",
+        title=f"Size of {name}",
+        crumbs=[*way_to(at.repository), Crumb("Size")],
+        repository=at.repository,
+        name=name,
+        is_branch=not at.ref or bool(at.branch),
+        found=found,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from starlette.responses import Response
 
+from tarn.core.access.key_use import KeyUse
 from tarn.core.errors import Kind, TarnError
 from tarn_api.browsers import ended_cookie_header, is_from_here, secret_of
 from tarn_api.context import Context
@@ -58,7 +59,7 @@ async def sign_in(context: Context, at: NextAt, form: Form) -> Response:
     context.trace.access_key_id = key[:128]
     try:
         with counted_failures(context.backend.failures, context.remote):
-            token, _ = await context.backend.sign_in.log_in(context.read(), key, secret)
+            token, _ = await context.backend.sign_in.log_in(context.read(), key, secret, KeyUse.WEB)
     except TarnError as error:
         if error.kind is not Kind.UNAUTHENTICATED:
             raise
