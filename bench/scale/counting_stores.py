@@ -12,7 +12,16 @@ from tarn.block.port import BlockKey
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.kv.mem import MemKv
-from tarn.kv.port import Group, Partition, Predicate, Row, RowFilter, SiftedPage, Versioned
+from tarn.kv.port import (
+    Companion,
+    Group,
+    Partition,
+    Predicate,
+    Row,
+    RowFilter,
+    SiftedPage,
+    Versioned,
+)
 
 __all__ = ["CountingBlocks", "CountingKv"]
 
@@ -47,27 +56,48 @@ class CountingKv:
         return await self._kv.set_many(partition, groups)
 
     async def set_if(
-        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+        self,
+        partition: Partition,
+        key: bytes,
+        value: bytes,
+        predicate: Predicate | None,
+        *,
+        companions: Sequence[Row] = (),
     ) -> Predicate:
         """See `Kv.set_if`."""
         self._count("cas", 1)
-        return await self._kv.set_if(partition, key, value, predicate)
+        return await self._kv.set_if(partition, key, value, predicate, companions=companions)
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
         """See `Kv.delete_many`."""
         self._count("writes", len(keys))
         await self._kv.delete_many(partition, keys)
 
-    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+    async def delete_if(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate,
+        *,
+        companions: Sequence[Row] = (),
+    ) -> None:
         """See `Kv.delete_if`."""
         self._count("cas", 1)
-        await self._kv.delete_if(partition, key, predicate)
+        await self._kv.delete_if(partition, key, predicate, companions=companions)
 
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
     ) -> list[Row]:
         """See `Kv.scan`."""
         found = await self._kv.scan(partition, start, end, limit)
+        self._count("scans", len(found))
+        return found
+
+    async def scan_companions(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Companion]:
+        """See `Kv.scan_companions`."""
+        found = await self._kv.scan_companions(partition, start, end, limit)
         self._count("scans", len(found))
         return found
 

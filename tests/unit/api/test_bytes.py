@@ -409,7 +409,7 @@ async def test_an_answer_that_nobody_takes_holds_little_and_ends(
     monkeypatch.setattr(blocks, "stream", endless)
     # An object of 1,000 MiB that is in no memory.
     monkeypatch.setattr(
-        "tarn_api.operations.reading.judge_read", lambda *_: ReadAnswer(200, 0, size, size)
+        "tarn_api.operations.reading.answer_to", lambda *_: ReadAnswer(200, 0, size, size)
     )
     bounds = HttpBounds(write_stall_timeout_s=0.2)
     async with HttpServer(rest.endpoint, bounds) as server, asyncio.timeout(30):

@@ -161,19 +161,18 @@ class Called:
 @contextmanager
 def recording(rest: Rest, monkeypatch: pytest.MonkeyPatch, called: Called) -> Any:
     """Records the first call of each rpc that users may make."""
-    run = InProcessTransport._run
+    run = InProcessTransport.unary
     own = rest.service.admin.request_id  # of the calls that a test itself makes
 
-    async def recorded(
-        self: Any, service: Any, name: str, rpc: str, request: Any, call: Any
-    ) -> Any:
+    async def recorded(self: Any, service: Any, name: str, request: Any, call: Any) -> Any:
         rule = rules_of(service)[name]
         if not rule.services and call.request_id != own:
             called.rules.setdefault(name, (rule, request))
-        return await run(self, service, name, rpc, request, call)
+        return await run(self, service, name, request, call)
 
     with monkeypatch.context() as patched:
-        patched.setattr(InProcessTransport, "_run", recorded)
+        for kind in ("unary", "operate"):
+            patched.setattr(InProcessTransport, kind, recorded)
         yield
 
 

@@ -556,7 +556,7 @@ class FakeGraveler:
 
     PointBucketView = SetBucketViewPublicRead = DeleteRepository = _never
     CreateBranch = DeleteBranch = ResetBranch = MoveBranch = _never
-    CreateCommit = ListCommits = AnnotatePaths = DiffRefs = DiffUncommitted = _never
+    CreateCommit = ListCommits = AnnotatePaths = DiffRefs = DiffUncommitted = MeasureRef = _never
     CreateTag = DeleteTag = SetBranchExpiry = _never
 
 
