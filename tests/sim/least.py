@@ -64,7 +64,8 @@ KINDS = (
 )
 
 # By profile: no faults; no faults but many slow hops; any faults. Each share is below the least one of 200
-# seeds on 2026-11-22; for kinds of which some runs have none, it is far below the mean.
+# seeds on 2026-11-22; for kinds of which some runs have none, it is far below the mean. In one of
+# 2,000 seeds on 2026-11-29, each of 39 merges met an injected fault (410736 with compactors).
 _SHARES: Mapping[str, tuple[float, float, float]] = {
     "put": (0.6, 0.3, 0.15),
     "conditional put": (0.1, 0.1, 0.05),
@@ -75,7 +76,7 @@ _SHARES: Mapping[str, tuple[float, float, float]] = {
     "upload": (0.4, 0.4, 0.15),
     "create": (0.5, 0.5, 0.3),
     "remove": (0.5, 0.5, 0.3),
-    "merge": (0.2, 0.3, 0.2),
+    "merge": (0.2, 0.3, 0.15),
     "pick": (0.1, 0.1, 0.1),
     "reset": (0.5, 0.5, 0.3),
     "part": (0.3, 0.3, 0.2),

@@ -35,18 +35,26 @@ _begin_complete = Uploads.begin_complete
 
 
 async def _always_claims(
-    self: Uploads, repository: Repository, upload_id: str, manifest_hash: bytes
+    self: Uploads,
+    repository: Repository,
+    upload_id: str,
+    manifest_hash: bytes,
+    claim_id: bytes = b"",
 ) -> Claim:
     """Lets a repeated completion complete a completed upload again."""
-    claim = await _begin_complete(self, repository, upload_id, manifest_hash)
+    claim = await _begin_complete(self, repository, upload_id, manifest_hash, claim_id)
     return claim if claim.op_id else Claim(self._ids.nonce(), b"")
 
 
 async def _any_manifest(
-    self: Uploads, repository: Repository, upload_id: str, manifest_hash: bytes
+    self: Uploads,
+    repository: Repository,
+    upload_id: str,
+    manifest_hash: bytes,
+    claim_id: bytes = b"",
 ) -> Claim:
     """Answers a repeated completion with other parts like the first one."""
-    return await _begin_complete(self, repository, upload_id, bytes(32))
+    return await _begin_complete(self, repository, upload_id, bytes(32), claim_id)
 
 
 async def _record_anyway(self: Uploads, repository: Repository, upload_id: str, part: Any) -> None:

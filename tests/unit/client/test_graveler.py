@@ -261,6 +261,7 @@ async def ask_for_commits(client: GravelerClient, call: Call) -> None:
         author_time=Timestamp(seconds=1),
     )
     await client.get_commit(call, "repo", "main")
+    await client.measure_ref(call, "repo", "main")
     await client.list_commits(
         call,
         "repo",
