@@ -119,6 +119,9 @@ ERASE_GUARDS: Sequence[Guard] = (
         runs=200,
         mode=Mode.ERASE,
     ),
+)
+
+RARE_ERASE_GUARDS: Sequence[Guard] = (
     Guard(
         "equal-replaces-erased",
         "erase",
@@ -128,9 +131,6 @@ ERASE_GUARDS: Sequence[Guard] = (
         runs=200,
         mode=Mode.ERASE,
     ),
-)
-
-RARE_ERASE_GUARDS: Sequence[Guard] = (
     _of(
         "erase-old-only",
         "an address that a writer may still stage is erased",

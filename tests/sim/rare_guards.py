@@ -83,6 +83,8 @@ DETECTED_BY: Mapping[str, str] = {
     "refs-are-roots": f"{_EXPIRED}::test_refs_and_reflogs_are_roots_whatever_rows_say",
     "only-published-expire": "tests/unit/core/test_expiry_plan.py"
     "::test_detached_commits_expire_only_if_they_were_published",
+    "equal-replaces-erased": "tests/unit/graveler/test_erased_rewrites.py"
+    "::test_what_was_written_again_may_be_erased_and_written_again",
     "erase-old-only": "tests/unit/collection/test_erasing.py"
     "::test_objects_go_out_of_all_history_and_the_rest_stays",
     "change-holds": "tests/unit/graveler/test_settled_later_record.py"
